@@ -17,6 +17,7 @@ static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
         uint64_t e = x->first + zo_at(x, c, i);
 
         zo_narrow(p->visible, p->decl.dtype, e, src[e]);
+        zo_narrow(p->shown, p->decl.dtype, e, src[e]);
     }
 }
 
@@ -330,7 +331,8 @@ void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, in
         if (!is_within(o, &o->matrices[i], range))
             fetch(o, &o->matrices[i]);
     zo_overwrite(o, range->id, visible);
-    p->is_written = p->is_held = p->is_behind = 0;
+    zo_accept_bits(p);
+    p->is_behind = 0;
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (is_within(o, &o->matrices[i], range))
             take_over(o, &o->matrices[i], is_reset);
@@ -351,7 +353,7 @@ void zo_overwrite(zo_t *o, uint32_t id, const void *visible) {
 
 void zo_hold(zo_t *o, uint32_t id, int is_held) { o->params[id].is_held = is_held; }
 
-void zo_accept(zo_t *o, uint32_t id) { o->params[id].is_written = o->params[id].is_held = 0; }
+void zo_accept(zo_t *o, uint32_t id) { zo_accept_bits(&o->params[id]); }
 
 void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
@@ -367,6 +369,38 @@ void zo_flush(zo_t *o) {
         o->base = o->t;
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         o->opened[j] = o->t;
+}
+
+/* Elements that differ from what this page put there, and from what it puts there now, are masters. */
+static void take_edits(zo_t *o, uint32_t id) {
+    zo_param_t *p = &o->params[id];
+    uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
+    uint32_t due;
+
+    for (uint64_t e = 0; e < p->n_elems; e++) {
+        char *visible = (char *)p->visible + e * elem, *shown = (char *)p->shown + e * elem;
+
+        zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
+        if (memcmp(visible, shown, elem) != 0 && memcmp(visible, &due, elem) != 0)
+            p->w[e] = zo_widen(p->visible, p->decl.dtype, e);
+        else
+            memcpy(visible, &due, elem);
+    }
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        for (uint64_t c = 0; o->matrices[i].param == id && c < o->matrices[i].channels; c++)
+            if (o->matrices[i].is_selected[c])
+                copy_to_device(o, &o->matrices[i], c);
+    zo_accept_bits(p);
+    p->is_behind = 0;
+}
+
+void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        zo_hold(o, ids[i], zo_is_written(o, ids[i]));
+    zo_flush(o);
+    for (uint32_t i = 0; i < n; i++)
+        if (zo_is_held(o, ids[i]))
+            take_edits(o, ids[i]);
 }
 
 void zo_restart(zo_t *o) {

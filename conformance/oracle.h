@@ -124,6 +124,8 @@ void zo_hold(zo_t *o, uint32_t id, int is_held);
 int zo_is_held(const zo_t *o, uint32_t id);
 int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
 void zo_accept(zo_t *o, uint32_t id);
+/* What the host wrote of n parameters is taken over by element, in a flush. */
+void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 /* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
 void zo_fetch(zo_t *o, const zo_range_t *range);
 void zo_rest(zo_t *o);

@@ -39,6 +39,7 @@ typedef struct zo_param {
     float *device_w, *device_m, *device_v;
     float *grad; /* sum of the deliveries */
     void *visible;
+    void *shown; /* what this page put there last */
 } zo_param_t;
 
 struct zo {
@@ -97,6 +98,7 @@ void zo_choose_due(zo_t *o); /* "Step t", 8 */
 void *zo_zeros(uint64_t n, size_t size);
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
 void zo_free_param(zo_param_t *p);
+void zo_accept_bits(zo_param_t *p); /* what is visible counts as put there by this page */
 void zo_drop_slots(zo_matrix_t *x);
 uint64_t zo_depth(const zo_matrix_t *x);                      /* elements of a channel */
 uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */

@@ -45,6 +45,7 @@ typedef struct zfi_data_matrix {
     uint64_t channel_base; /* first channel in masks */
     uint64_t sum_base;     /* first channel in sums */
     zfi_place_t place;     /* of element (0, 0) in the visible parameter */
+    void *shown;           /* [rows][cols] a second copy of what kernels wrote there; NULL: none is kept. CPU only */
 } zfi_data_matrix_t;
 
 /* A contiguous range of a matrix's elements and its place in a piece of staged values. */

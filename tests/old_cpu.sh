@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tests/old_cpu.sh BUILD [--cases N]
 # A build made on any x86-64 machine, run on an emulated CPU without AVX and FMA (Nehalem, 2008): an instruction that this CPU
-# lacks ends the program. The kernel tests of dispatch, channels and launches, then N random cases (default 2) of the laws, bit for bit.
+# lacks ends the program. The kernel tests of dispatch and rows, then N random cases (default 2) of the laws, bit for bit.
 # Exit status 77 without qemu-x86_64 (Debian package qemu-user), or on another processor.
 set -u
 build=${1:?usage: tests/old_cpu.sh BUILD [--cases N]}
@@ -16,7 +16,7 @@ if ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugi
     echo "the emulated CPU has AVX2: nothing is shown by this run"
     exit 1
 fi
-for test in dispatch channels launch; do
+for test in dispatch rows; do
     $emulator "$build/tests/kernels/test_kernels_$test" || exit 1
 done
 said=$(ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugin "$build/plugin/libzfplugin.so.1" \

@@ -89,6 +89,23 @@ noticed() {
     echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"
 }
 
+# kills RUNS - four ranks, one of which is killed, another one in each run: nobody else is named, and it nearly always is
+kills() {
+    named=0
+    for run in $(seq "$1"); do
+        dead=$((run % 4))
+        out=$(ranks 4 --fault kill --at-rank "$dead" --stage $((run / 4 % 4)) --seed "$run")
+        blamed=$(echo "$out" | sed -n 's/^rank [0-9] noticed .*: rank \([0-9]\) has not come to .*/\1/p')
+        [ -n "$(echo "$out" | grep '^rank [0-9] noticed after')" ] || fail "rank $dead was killed, unnoticed: $(echo "$out" | cut -c 1-400 | head -n 6)"
+        for who in $blamed; do
+            [ "$who" -eq "$dead" ] || fail "rank $dead was killed, and rank $who is named: $(echo "$out" | grep noticed | cut -c 1-200)"
+            named=$((named + 1))
+        done
+    done
+    [ "$named" -ge "$1" ] || fail "of three ranks in $1 runs only $named name who was killed"
+    echo "killed: $named errors of $1 runs name a rank, the right one"
+}
+
 # saves N CASES - a checkpoint of each case, in $moves/N; its data are those that the first number of ranks saved
 saves() {
     mkdir "$moves/$1" || exit 2
@@ -229,6 +246,9 @@ if [ "$short" -eq 1 ]; then
     moved 6 2 3
     grouped_moves 4 8
     even 3 4
+    recovery=--enable-recovery
+    kills 2
+    recovery=
     noticed stop "rank 1 has not come to"
     noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
@@ -245,7 +265,7 @@ else
     grouped_moves 4 60
     grouped_moves 8 30
     recovery=--enable-recovery
-    noticed kill "rank 1 has not come to"
+    kills 30
     recovery=
     noticed stop "rank 1 has not come to"
     noticed late "rank 1 has not come to"

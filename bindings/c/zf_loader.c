@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "zf/ext/cpu.h"
+#include "zf/ext/stats.h"
 
 #define PATH_VARIABLE "ZFPLUGIN_PATH"
 #define SONAME "libzfplugin.so.1"
@@ -496,6 +497,24 @@ zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fe
     if (load_counter(fence) == POISONED_COUNTER)
         return fail(err, ZF_ERR_POISONED, 0, "the instance has ended by an earlier error; poll() says which");
     return ZF_OK;
+}
+
+zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance, const char *name, uint64_t *out_value,
+                             zf_error_t *err) {
+    const zf_stats_ext_t *stats = plugin->get_extension(ZF_EXT_STATS);
+    for (uint32_t i = 0, n = stats == NULL ? 0 : stats->n_counters(); i < n; ++i) {
+        zf_counter_t counter;
+        memset(&counter, 0, sizeof counter);
+        counter.struct_size = sizeof counter;
+        zf_status_t st = stats->counter(instance, i, &counter, err);
+        if (st < 0)
+            return st;
+        if (strcmp(counter.name, name) == 0) {
+            *out_value = counter.value;
+            return ZF_OK;
+        }
+    }
+    return fail(err, ZF_ERR_ARGUMENT, 0, "the plugin has no counter \"%s\" in " ZF_EXT_STATS, name);
 }
 
 /* ---- what every C host fills in ---------------------------------------------------------------------------------- */

@@ -64,6 +64,11 @@ int zf_loader_has(const zf_loader_t *loader, size_t offset);
 zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fence, uint64_t timeout_ns,
                                  zf_error_t *err);
 
+/* The value of the counter of "zf.stats/1" that has this name (docs/counters.md). [any-thread] *out_value is written on
+ * success only. Errors: ZF_ERR_ARGUMENT where the plugin has no such counter; whatever its function returns. */
+zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance, const char *name, uint64_t *out_value,
+                             zf_error_t *err);
+
 /* ---- what every C host fills in ---------------------------------------------------------------------------------- */
 
 /* Describes a dense row-major array in CPU memory: shape [ndim], in elements, is borrowed like data. ndim 0 = a scalar,

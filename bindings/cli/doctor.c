@@ -120,8 +120,9 @@ static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
             break;
         }
         json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f, s:f}", "update_interval", (int)intervals[i],
-                                              "elems_per_s", speed.elems_per_s, "least_elems_per_s", speed.least,
-                                              "most_elems_per_s", speed.most, "gb_per_s", speed.nbytes_per_s / 1e9));
+                                              "elems_per_s", speed.elems_per_s.median, "least_elems_per_s",
+                                              speed.elems_per_s.least, "most_elems_per_s", speed.elems_per_s.most,
+                                              "gb_per_s", speed.nbytes_per_s / 1e9));
     }
     json_object_set_new(
         doctor->found, "replay",

@@ -21,13 +21,15 @@ static const zf_cli_command_t commands[] = {
      "  SECTION.KEY=VALUE given behind it, or the default. The output is a configuration file again.\n",
      zf_cli_config, 0},
     {"tune", NULL, "--command COMMAND [OPTIONS]",
-     "runs your own trainer once per setting of windows and writes the least late one that it hardly waits for",
+     "runs your own trainer under each setting of windows and writes the least late one that it hardly waits for",
      "  --command COMMAND    the trainer, for sh -c; in it {config} becomes the path of the INI file of a setting, "
      "which\n"
      "                       ZF_TUNE_CONFIG holds too. It has to end by itself, well behind warm-up, and to destroy\n"
      "                       the plugin's instance at its end\n"
      "  --config FILE        your INI file; update_interval, publish_lag and [trace] are put in (none: the defaults)\n"
      "  --settings LIST      S:LAG,... that are tried (1:0,2:0,4:0,1:1,2:1)\n"
+     "  --rounds N           every setting is run so often, in turn; what differs by less than rounds do is no "
+     "difference (3)\n"
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"
      "  --timeout SECONDS    a setting that takes longer is ended and counts as failed (3600)\n"
      "  --output FILE        what is chosen, as an INI file (zf-tuned.ini); --force overwrites it\n"
@@ -43,8 +45,9 @@ static const zf_cli_command_t commands[] = {
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
      zf_cli_ckpt_consolidate, 0},
-    {"page", NULL, "man|bash|configuration",
-     "the manual page of this command, its completion in bash, or the page of all keys", NULL, zf_cli_page, 0},
+    {"page", NULL, "man|bash|configuration|counters",
+     "the manual page of this command, its completion in bash, or the page of all keys or counters", NULL, zf_cli_page,
+     0},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

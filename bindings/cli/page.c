@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/page.c - zf page man|bash|configuration: the manual page of the command and its completion in bash, from
- * the table of commands and their --help; and the page of all keys (docs/configuration.md), from the plugin's table.
- * None of them says anything that its table does not. */
+/* bindings/cli/page.c - zf page man|bash|configuration|counters: the manual page of the command and its completion in
+ * bash, from the table of commands and their --help; and the pages of all keys and counters (docs/configuration.md,
+ * docs/counters.md), from the plugin's tables. None of them says anything that its table does not. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "zf/ext/config.h"
+#include "zf/ext/stats.h"
 
 /* Text of a manual page: what its formatter would take for its own is escaped. */
 static void put(const char *text) {
@@ -130,12 +131,34 @@ static int print_configuration(zf_cli_t *cli) {
     return 0;
 }
 
+static int print_counters(zf_cli_t *cli) {
+    const zf_stats_ext_t *stats = zf_cli_extension(cli, ZF_EXT_STATS);
+    if (!stats)
+        return 1;
+    printf("# Counters\n\nWhat `zf.stats/1` counts (`zf/ext/stats.h`). A sum rises from `create` on, a level is what "
+           "holds "
+           "now.\n\nWritten by `zf page counters` from the plugin's own table; the test `docs` compares.\n\n"
+           "| name | unit | kind | what |\n|---|---|---|---|\n");
+    for (uint32_t i = 0; i < stats->n_counters(); i++) {
+        zf_error_t err = {.struct_size = sizeof err};
+        zf_counter_t counter = {.struct_size = sizeof counter};
+        if (stats->counter(NULL, i, &counter, &err) < 0)
+            return zf_cli_fail(&err);
+        printf("| `%s` | %s | %s | ", counter.name, counter.unit, counter.kind == ZF_COUNTER_SUM ? "sum" : "level");
+        put_cell(counter.doc);
+        printf(" |\n");
+    }
+    return 0;
+}
+
 int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
     if (argc == 1 && strcmp(argv[0], "configuration") == 0)
         return print_configuration(cli);
+    if (argc == 1 && strcmp(argv[0], "counters") == 0)
+        return print_counters(cli);
     if (argc == 1 && strcmp(argv[0], "man") == 0)
         return print_man(cli);
     if (argc == 1 && strcmp(argv[0], "bash") == 0)
         return print_bash();
-    return zf_cli_misuse("page: need man or bash");
+    return zf_cli_misuse("page: need man, bash, configuration or counters");
 }

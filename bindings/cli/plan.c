@@ -192,8 +192,8 @@ static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *r
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
     *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
-    row->is_possible =
-        !plan_ask(plan->cli, &plan->options, &plan->model, 0, plan->config_text, overrides, 1, &row->bytes);
+    row->is_possible = !plan_ask(plan->cli, &plan->options, &plan->model, plan->balance.slowest, plan->config_text,
+                                 overrides, 1, &row->bytes);
     return row->is_possible ? plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, row) : 0;
 }
 
@@ -219,11 +219,11 @@ static int make_plan(plan_t *plan) {
         return 1;
     if (!plan->has_windows)
         return 0;
-    plan->own = (plan_row_t){.update_interval = plan->bytes.update_interval,
-                             .publish_lag = plan->bytes.publish_lag,
-                             .is_possible = 1,
-                             .bytes = plan->bytes};
-    if (plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &plan->own))
+    plan->own = (plan_row_t){
+        .update_interval = plan->bytes.update_interval, .publish_lag = plan->bytes.publish_lag, .is_possible = 1};
+    if (plan_ask(plan->cli, &plan->options, &plan->model, plan->balance.slowest, plan->config_text, none, 0,
+                 &plan->own.bytes) ||
+        plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &plan->own))
         return 1;
     for (int i = 0; i < N_ROWS; i++) {
         zf_cli_progress_count((uint64_t)i + 1, N_ROWS + 1);
@@ -294,10 +294,12 @@ static void print_bytes(const plan_t *plan) {
     printf("\nhost       %9.3f GiB per rank, %.3f on a machine: %.2f bytes per parameter that the rank keeps\n",
            gib((double)b->host_nbytes), gib((double)b->host_nbytes) * plan->options.n_local_ranks,
            (double)b->host_nbytes / n);
-    printf("           state %.3f, slots %.3f (S = %u), published values %.3f, the rest %.3f GiB\n",
-           gib((double)b->host_state_nbytes), gib((double)b->host_slots_nbytes), b->update_interval,
-           gib((double)b->host_publish_nbytes),
-           gib((double)(b->host_nbytes - b->host_state_nbytes - b->host_slots_nbytes - b->host_publish_nbytes)));
+    printf("           state %.3f, slots %.3f (S = %u), published values %.3f, ", gib((double)b->host_state_nbytes),
+           gib((double)b->host_slots_nbytes), b->update_interval, gib((double)b->host_publish_nbytes));
+    if (b->host_exchange_nbytes)
+        printf("copies of what ranks exchange %.3f, ", gib((double)b->host_exchange_nbytes));
+    printf("the rest %.3f GiB\n", gib((double)(b->host_nbytes - b->host_state_nbytes - b->host_slots_nbytes -
+                                               b->host_publish_nbytes - b->host_exchange_nbytes)));
     printf(is_whole ? "device     %9.3f GiB per rank beside weights and gradients of %.3f each\n"
                     : "device     %9.3f GiB per rank beside gradients of %.3f\n",
            gib((double)b->device_nbytes), gib((double)plan->model.nbytes));
@@ -407,12 +409,13 @@ static int print_json(const plan_t *plan) {
         if (plan->rows[i].is_possible)
             json_array_append_new(rows, row_of(&plan->rows[i]));
     out = json_pack(
-        "{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:[I,I], s:[I,I], s:o, s:o, s:o}",
+        "{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:[I,I], s:[I,I], s:o, s:o, s:o}",
         "tensors", (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems", (json_int_t)b->n_owned_elems,
         "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets, "host_nbytes", (json_int_t)b->host_nbytes,
         "host_state_nbytes", (json_int_t)b->host_state_nbytes, "host_slots_nbytes", (json_int_t)b->host_slots_nbytes,
-        "host_publish_nbytes", (json_int_t)b->host_publish_nbytes, "device_nbytes", (json_int_t)b->device_nbytes,
-        "staging_nbytes", (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
+        "host_publish_nbytes", (json_int_t)b->host_publish_nbytes, "host_exchange_nbytes",
+        (json_int_t)b->host_exchange_nbytes, "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes",
+        (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
         (json_int_t)plan->model.nbytes, "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "owned_of_ranks",
         (json_int_t)plan->balance.least_owned, (json_int_t)plan->balance.most_owned, "closes_of_ranks",
         (json_int_t)plan->balance.least_close, (json_int_t)plan->balance.most_close, "configured",

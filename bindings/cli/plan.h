@@ -37,6 +37,7 @@ int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model,
 typedef struct plan_balance {
     uint32_t n_asked;
     uint64_t least_owned, most_owned, least_close, most_close;
+    uint32_t slowest; /* the rank of most_close */
 } plan_balance_t;
 int plan_ask_balance(zf_cli_t *cli, const plan_options_t *options, const model_t *model, const char *config_text,
                      plan_balance_t *out);

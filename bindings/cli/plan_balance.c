@@ -21,6 +21,8 @@ int plan_ask_balance(zf_cli_t *cli, const plan_options_t *options, const model_t
         out->least_owned = smaller(out->least_owned, plan.n_owned_elems);
         out->most_owned = larger(out->most_owned, plan.n_owned_elems);
         out->least_close = smaller(out->least_close, plan.least_close_elems);
+        if (plan.most_close_elems > out->most_close)
+            out->slowest = rank;
         out->most_close = larger(out->most_close, plan.most_close_elems);
     }
     return 0;

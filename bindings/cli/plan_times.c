@@ -129,6 +129,8 @@ static double bucket_elems(const plan_options_t *options, const model_t *model) 
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
+static double share_of(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 0; }
+
 int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const model_t *model, uint32_t stage,
               plan_row_t *row) {
     static double elems[TIMELINE_MAX_BUCKETS];
@@ -151,6 +153,8 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
                             .reduce_factor = is_sharded ? 1 + selected : 2,
                             .down_nbytes_per_s = options->link_gbs * 1e9,
                             .up_nbytes_per_s = options->link_gbs * 1e9,
+                            .most_close =
+                                is_sharded ? share_of(row->bytes.most_close_elems, row->bytes.n_owned_elems) : 0,
                             .replay_elems_per_s = plan_replay_speed(options, speeds, row->update_interval, nbytes),
                             .net_nbytes_per_s = options->net_gbs * 1e9,
                             .net_latency_s = options->latency_us * 1e-6,

@@ -10,13 +10,11 @@
 #include <time.h>
 
 #include "speed.h"
-#include "zf/ext/stats.h"
 
 enum { COLUMNS = 4096, WINDOWS = 3, OWN_STEPS = 16, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
 
 typedef struct run {
     const zf_plugin_t *zf;
-    const zf_stats_ext_t *stats;
     zf_instance_t *inst;
     uint16_t *weights, *grads;
     uint64_t n_elems;
@@ -68,31 +66,32 @@ static double now_ns(void) {
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+typedef struct counters {
+    uint64_t elems, ns, n_workers;
+} counters_t;
+
+static int count(const run_t *run, counters_t *out, zf_error_t *err) {
+    return zf_counter_value(run->zf, run->inst, "replay_elems", &out->elems, err) >= 0 &&
+           zf_counter_value(run->zf, run->inst, "replay_ns", &out->ns, err) >= 0 &&
+           zf_counter_value(run->zf, run->inst, "n_workers", &out->n_workers, err) >= 0;
 }
 
 /* The first window after warm-up is not counted. */
 static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
-    zf_stats_t before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    counters_t before, after = {0};
     double all[WINDOWS];
     if (!train(run, 1 + interval, err))
         return 0;
     for (int i = 0; i < WINDOWS; i++) {
-        if (run->stats->read(run->inst, &before, err) < 0 || !train(run, interval, err) ||
-            run->stats->read(run->inst, &after, err) < 0)
+        if (!count(run, &before, err) || !train(run, interval, err) || !count(run, &after, err))
             return 0;
-        all[i] = (double)(after.replay_elems - before.replay_elems) /
-                 ((double)(after.replay_ns - before.replay_ns) + 1) * 1e9 * after.n_workers;
+        all[i] =
+            (double)(after.elems - before.elems) / ((double)(after.ns - before.ns) + 1) * 1e9 * (double)after.n_workers;
     }
-    qsort(all, WINDOWS, sizeof *all, by_size);
-    run->out->n_workers = after.n_workers;
-    run->out->least = all[0];
-    run->out->elems_per_s = all[WINDOWS / 2];
-    run->out->most = all[WINDOWS - 1];
-    run->out->nbytes_per_s = run->out->elems_per_s / interval * (26 + 2.0 * interval);
-    return all[0] > 0;
+    run->out->n_workers = (uint32_t)after.n_workers;
+    run->out->elems_per_s = zf_cli_range(all, WINDOWS);
+    run->out->nbytes_per_s = run->out->elems_per_s.median / interval * (26 + 2.0 * interval);
+    return run->out->elems_per_s.least > 0;
 }
 
 /* Each step is drained before the next begins. */
@@ -106,8 +105,7 @@ static int measure_own(run_t *run, uint32_t interval, zf_error_t *err) {
             return 0;
         all[i] = now_ns() - began;
     }
-    qsort(all, OWN_STEPS, sizeof *all, by_size);
-    run->own_ns = all[OWN_STEPS / 2] / (double)run->n_elems;
+    run->own_ns = zf_cli_range(all, OWN_STEPS).median / (double)run->n_elems;
     return 1;
 }
 
@@ -138,9 +136,6 @@ static int open_and_measure(run_t *run, uint32_t interval, const char *keys, mea
 static int measure_with(zf_cli_t *cli, run_t *run, uint32_t interval, const char *keys, measure_t take) {
     zf_error_t err = {.struct_size = sizeof err, .message = "nothing was replayed"};
     int is_done;
-    run->stats = zf_cli_extension(cli, ZF_EXT_STATS);
-    if (!run->stats)
-        return 0;
     *run->out = (zf_replay_speed_t){.n_workers = 0};
     run->zf = zf_loader_plugin(cli->loader);
     run->weights = malloc(run->n_elems * sizeof *run->weights);

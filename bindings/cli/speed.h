@@ -4,15 +4,15 @@
 #define ZF_CLI_SPEED_H
 
 #include "cli.h"
+#include "range.h"
 
 /* bandwidth.c: GB/s (10^9 bytes) of n_threads together over nbytes of memory, the best of a few rounds: reading, and
  * copying, which counts the bytes read and those written. 0 after a message: no memory, or no thread. */
 int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, double *out_copy);
 
 typedef struct zf_replay_speed {
-    double elems_per_s;  /* elements x steps of a window, per second, of all workers together: the median window */
-    double least, most;  /* the slowest window, and the fastest */
-    double nbytes_per_s; /* memory traffic of that, by the formula 26 + 2 S bytes per element and window */
+    zf_cli_range_t elems_per_s; /* elements x steps of a window, per second, of all workers together; of windows */
+    double nbytes_per_s;        /* memory traffic of the median, by the formula 26 + 2 S bytes per element and window */
     uint32_t n_workers;
     char kernels[32]; /* the instruction set that the plugin has chosen */
 } zf_replay_speed_t;

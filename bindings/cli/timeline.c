@@ -95,17 +95,20 @@ static void gather(state_t *state) {
 
 static void replay(state_t *state) {
     const timeline_args_t *args = state->args;
-    double all = state->device, *before = state->due[1];
+    double all = state->device, slowest, *before = state->due[1];
     for (uint32_t b = args->n_buckets; b-- > 0;)
         all = later(all, run(&state->down, state->reduced[b],
                              owned(args, args->bucket_elems[b]) * args->grad_nbytes / args->down_nbytes_per_s,
                              &state->busy.down_s));
     state->due[1] = state->due[0];
     state->due[0] = before;
+    slowest = all;
     for (uint32_t b = 0; b < args->n_buckets; b++) {
         double mine = owned(args, args->bucket_elems[b]);
         double closed_nbytes = args->value_nbytes / args->update_interval;
         double end = run(&state->host, all, mine / args->replay_elems_per_s, &state->busy.replay_s);
+        slowest += mine * args->most_close * args->update_interval / args->replay_elems_per_s;
+        end = later(end, slowest);
         end = run(&state->up, end, mine * closed_nbytes / args->up_nbytes_per_s, &state->busy.up_s);
         if (args->is_sharded && args->n_ranks > 1)
             end =

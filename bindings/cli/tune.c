@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/tune.c - `zf tune`: which windows the user's own trainer hides (parts in tune.h).
  *
- * Each setting is a run of the command with an INI file of its own. The trace of a run says what
+ * Each setting is run several times, in turn with the others, with an INI file of its own. The trace of a run says what
  * its steps behind warm-up took: time, stall and lateness; the choice is the least late setting whose stall is small
- * enough. Lateness is the meter's, a loss per step of either sign: what is near 0 is least. Where a run measured none,
- * settings are ordered by the age of what the model sees, S - 1 + lag steps. */
+ * enough, by the median of its runs. Lateness is the meter's, a loss per step of either sign: what is near 0 is least.
+ * Where a run measured none, settings are ordered by the age of what the model sees, S - 1 + lag steps. Where the best
+ * setting and the present one differ by less than runs of one setting do, the present one stays. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ typedef struct tune {
     double max_stall, timeout_s;
     int is_json, is_forced;
     tune_row_t rows[MOST_ROWS];
-    int n_rows, n_run, is_interrupted;
+    double n_rounds; /* 1 or more */
+    int n_rows, is_interrupted;
     char *text; /* of config_path */
     char folder[TUNE_PATH_NBYTES - NAME_NBYTES];
 } tune_t;
@@ -79,6 +81,8 @@ static int take_value(tune_t *tune, const char *name, const char *value) {
         return take_settings(tune, value);
     if (strcmp(name, "--max-stall") == 0)
         return take_number(name, value, 1, &tune->max_stall);
+    if (strcmp(name, "--rounds") == 0)
+        return take_number(name, value, TUNE_MOST_ROUNDS, &tune->n_rounds) && tune->n_rounds >= 1;
     if (strcmp(name, "--timeout") == 0)
         return take_number(name, value, 1e6, &tune->timeout_s);
     return 0;
@@ -86,7 +90,7 @@ static int take_value(tune_t *tune, const char *name, const char *value) {
 
 static int read_options(tune_t *tune, int argc, char **argv) {
     static const char settings[] = "1:0,2:0,4:0,1:1,2:1";
-    *tune = (tune_t){.output = "zf-tuned.ini", .max_stall = 0.03, .timeout_s = 3600};
+    *tune = (tune_t){.output = "zf-tuned.ini", .n_rounds = 3, .max_stall = 0.03, .timeout_s = 3600};
     if (!take_settings(tune, settings))
         return 0;
     for (int i = 0; i < argc; i++) {
@@ -193,8 +197,8 @@ static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
     name_file(tune, row, "ini", ini);
     name_file(tune, row, "log", log);
     name_file(tune, row, "json", trace);
-    snprintf(what, sizeof what, "setting %d of %d, S = %u, lag %u", i + 1, tune->n_rows, row->update_interval,
-             row->publish_lag);
+    snprintf(what, sizeof what, "round %d of %.0f, setting %d of %d, S = %u, lag %u", row->n_runs + 1, tune->n_rounds,
+             i + 1, tune->n_rows, row->update_interval, row->publish_lag);
     (void)remove(trace); /* of another time, where --folder was given */
     text = tune_config(tune->text, row, trace, warm_up_of(config));
     command = put_path(tune->command, ini);
@@ -213,8 +217,9 @@ static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
         judge_end(tune, end, status, row);
         if (!*row->why)
             tune_read_trace(trace, row);
-        tune->n_run += row->has_run;
-        if (!row->has_run && !tune->is_interrupted)
+        if (*row->why)
+            row->n_runs = 0;
+        if (*row->why && !tune->is_interrupted)
             fprintf(stderr, "zf: %s: %s; its output: %s\n", what, row->why, log);
     }
     free(text);
@@ -222,12 +227,22 @@ static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
     return rc;
 }
 
+/* Each setting that has not failed, once more. -1 after a message. */
+static int run_round(tune_t *tune, const zf_config_ext_t *config) {
+    int rc = 0;
+    for (int i = 0; i < tune->n_rows && !rc && !tune->is_interrupted; i++)
+        if (!*tune->rows[i].why)
+            rc = run_row(tune, config, i);
+    return rc;
+}
+
 /* The files of the runs go, unless somebody may want to read them. */
 static void tidy(const tune_t *tune) {
     static const char *const kinds[] = {"ini", "log", "json", "rank0.json"};
     char path[TUNE_PATH_NBYTES];
-    if (tune->folder_given || tune->n_run < tune->n_rows)
-        return;
+    for (int i = 0; i < tune->n_rows; i++)
+        if (tune->folder_given || !tune->rows[i].n_runs)
+            return;
     for (int i = 0; i < tune->n_rows; i++)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             name_file(tune, &tune->rows[i], kinds[k], path);
@@ -238,52 +253,99 @@ static void tidy(const tune_t *tune) {
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
 
-static double step_ms(const tune_row_t *row) { return 1e3 * row->seconds / row->n_steps; }
-static double stall_share(const tune_row_t *row) { return row->stall_s / row->seconds; }
 static unsigned age(const tune_row_t *row) { return row->update_interval - 1 + row->publish_lag; }
-/* Loss per step; NAN: not measured. */
-static double lateness(const tune_row_t *row) {
-    return row->lateness_steps > 0 ? row->lateness_sum / row->lateness_steps : (double)NAN;
+
+static void sum_up(tune_row_t *row) {
+    double sizes[TUNE_MOST_ROUNDS];
+    for (int i = 0; i < row->n_runs; i++)
+        sizes[i] = fabs(row->lateness[i]);
+    if (!row->n_runs)
+        return;
+    row->of_step = zf_cli_range(row->step_s, (size_t)row->n_runs);
+    row->of_stall = zf_cli_range(row->stall_share, (size_t)row->n_runs);
+    row->of_distance = zf_cli_range(sizes, (size_t)row->n_runs);
+    row->of_lateness = zf_cli_range(row->lateness, (size_t)row->n_runs);
 }
 
 static int is_lateness_known(const tune_t *tune) {
     for (int i = 0; i < tune->n_rows; i++)
-        if (tune->rows[i].has_run && isnan(lateness(&tune->rows[i])))
-            return 0;
+        for (int k = 0; k < tune->rows[i].n_runs; k++)
+            if (isnan(tune->rows[i].lateness[k]))
+                return 0;
     return 1;
 }
 
 /* What is less late; of equals, what is quicker. */
 static int is_better(const tune_row_t *a, const tune_row_t *b, int by_lateness) {
-    double of_a = by_lateness ? fabs(lateness(a)) : age(a), of_b = by_lateness ? fabs(lateness(b)) : age(b);
-    return of_a < of_b || (!(of_b < of_a) && step_ms(a) < step_ms(b));
+    double of_a = by_lateness ? a->of_distance.median : age(a), of_b = by_lateness ? b->of_distance.median : age(b);
+    return of_a < of_b || (!(of_b < of_a) && a->of_step.median < b->of_step.median);
 }
 
-static const tune_row_t *choose(const tune_t *tune) {
+/* No run of b was as good as the worst of a. */
+static int is_below(zf_cli_range_t a, zf_cli_range_t b) { return a.most < b.least; }
+
+/* Whether every run of the better setting says so. */
+static int is_clear(const tune_t *tune, const tune_row_t *better, const tune_row_t *other) {
+    int is_short = better->of_stall.most <= tune->max_stall;
+    if (other->of_stall.least > tune->max_stall)
+        return is_short || is_below(better->of_stall, other->of_stall);
+    if (!is_short)
+        return 0;
+    if (!is_lateness_known(tune) && age(better) != age(other))
+        return age(better) < age(other);
+    return (is_lateness_known(tune) && is_below(better->of_distance, other->of_distance)) ||
+           is_below(better->of_step, other->of_step);
+}
+
+static const tune_row_t *find_best(const tune_t *tune) {
     const tune_row_t *best = NULL, *least_stall = NULL;
     int by_lateness = is_lateness_known(tune);
     for (int i = 0; i < tune->n_rows; i++) {
         const tune_row_t *row = &tune->rows[i];
-        if (!row->has_run)
+        if (!row->n_runs)
             continue;
-        if (!least_stall || stall_share(row) < stall_share(least_stall))
+        if (!least_stall || row->of_stall.median < least_stall->of_stall.median)
             least_stall = row;
-        if (stall_share(row) <= tune->max_stall && (!best || is_better(row, best, by_lateness)))
+        if (row->of_stall.median <= tune->max_stall && (!best || is_better(row, best, by_lateness)))
             best = row;
     }
     return best ? best : least_stall;
 }
 
+/* That of --config, or the first that ran. */
+static const tune_row_t *find_present(const tune_t *tune) {
+    const tune_row_t *first = NULL;
+    for (int i = tune->n_rows; i-- > 0;)
+        if (tune->rows[i].n_runs)
+            first = &tune->rows[i];
+    for (int i = 0; i < tune->n_rows; i++)
+        if (tune->rows[i].n_runs && tune_is_config(tune->text, &tune->rows[i]))
+            return &tune->rows[i];
+    return first;
+}
+
+static const tune_row_t *choose(const tune_t *tune) {
+    const tune_row_t *best = find_best(tune), *present = find_present(tune);
+    return !best || best == present || is_clear(tune, best, present) ? best : present;
+}
+
 static const char *verdict(const tune_t *tune, const tune_row_t *row, const tune_row_t *chosen) {
-    if (!row->has_run)
+    if (!row->n_runs)
         return row->why;
     if (row == chosen)
         return "chosen";
-    return stall_share(row) > tune->max_stall ? "stalls too long" : "later, or slower";
+    if (row->of_stall.least > tune->max_stall)
+        return "stalls too long";
+    return is_clear(tune, chosen, row) ? "later, or slower" : "no difference";
 }
 
 static const char *reason(const tune_t *tune, const tune_row_t *chosen) {
-    if (stall_share(chosen) > tune->max_stall)
+    if (chosen != find_best(tune))
+        return tune_is_config(tune->text, chosen)
+                   ? "it stays: to the best of the others there is no difference beyond that of its own runs"
+                   : "the first of the settings: to the best of them there is no difference beyond that of its own "
+                     "runs";
+    if (chosen->of_stall.median > tune->max_stall)
         return "no setting stalls as little as asked: this one stalls least";
     return is_lateness_known(tune) ? "the least lateness of those that stall little enough"
                                    : "lateness was not measured: the youngest values of those that stall little enough";
@@ -291,19 +353,31 @@ static const char *reason(const tune_t *tune, const tune_row_t *chosen) {
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
+static void print_range(FILE *to, int digits, double factor, zf_cli_range_t range) {
+    fprintf(to, "  %7.*f (%.*f to %.*f)", digits, factor * range.median, digits, factor * range.least, digits,
+            factor * range.most);
+}
+
+static void print_row(const tune_row_t *row, FILE *to) {
+    fprintf(to, "  %6.0f", row->n_steps);
+    print_range(to, 3, 1e3, row->of_step);
+    print_range(to, 1, 100, row->of_stall);
+    if (isnan(row->of_lateness.median))
+        fprintf(to, "  -");
+    else
+        fprintf(to, "  %.3g (%.3g to %.3g)", row->of_lateness.median, row->of_lateness.least, row->of_lateness.most);
+}
+
 static void print_table(const tune_t *tune, const tune_row_t *chosen, const char *prefix, FILE *to) {
-    fprintf(to, "%s  S  lag   steps  ms per step    stall     lateness  verdict\n", prefix);
+    fprintf(to,
+            "%s  S  lag   steps  ms per step, stall in %% of it, lateness: median (least to most) of %.0f "
+            "run%s\n",
+            prefix, tune->n_rounds, tune->n_rounds > 1 ? "s" : "");
     for (int i = 0; i < tune->n_rows; i++) {
         const tune_row_t *row = &tune->rows[i];
         fprintf(to, "%s%3u  %3u", prefix, row->update_interval, row->publish_lag);
-        if (!row->has_run)
-            fprintf(to, "%44s", "");
-        else
-            fprintf(to, "  %6.0f  %11.3f  %5.1f %%", row->n_steps, step_ms(row), 100 * stall_share(row));
-        if (row->has_run && isnan(lateness(row)))
-            fprintf(to, "  %11s", "-");
-        else if (row->has_run)
-            fprintf(to, "  %11.3g", lateness(row));
+        if (row->n_runs)
+            print_row(row, to);
         fprintf(to, "  %s\n", verdict(tune, row, chosen));
     }
 }
@@ -337,15 +411,24 @@ static int write_output(const tune_t *tune, const tune_row_t *chosen) {
     return is_bad;
 }
 
+static void set_range(json_t *out, const char *name, zf_cli_range_t range) {
+    char least[32], most[32];
+    snprintf(least, sizeof least, "%s_least", name);
+    snprintf(most, sizeof most, "%s_most", name);
+    json_object_set_new(out, name, isnan(range.median) ? json_null() : json_real(range.median));
+    json_object_set_new(out, least, isnan(range.median) ? json_null() : json_real(range.least));
+    json_object_set_new(out, most, isnan(range.median) ? json_null() : json_real(range.most));
+}
+
 static json_t *row_of(const tune_t *tune, const tune_row_t *row, const tune_row_t *chosen) {
     json_t *out = json_pack("{s:i, s:i, s:b, s:s}", "update_interval", (int)row->update_interval, "publish_lag",
-                            (int)row->publish_lag, "has_run", row->has_run, "verdict", verdict(tune, row, chosen));
-    if (!out || !row->has_run)
+                            (int)row->publish_lag, "has_run", row->n_runs > 0, "verdict", verdict(tune, row, chosen));
+    if (!out || !row->n_runs)
         return out;
     json_object_set_new(out, "steps", json_integer((json_int_t)row->n_steps));
-    json_object_set_new(out, "step_s", json_real(row->seconds / row->n_steps));
-    json_object_set_new(out, "stall_share", json_real(stall_share(row)));
-    json_object_set_new(out, "lateness", isnan(lateness(row)) ? json_null() : json_real(lateness(row)));
+    set_range(out, "step_s", row->of_step);
+    set_range(out, "stall_share", row->of_stall);
+    set_range(out, "lateness", row->of_lateness);
     return out;
 }
 
@@ -369,14 +452,13 @@ static void print_quicker(const tune_t *tune, const tune_row_t *chosen) {
     const tune_row_t *quickest = chosen;
     double share;
     for (int i = 0; i < tune->n_rows; i++)
-        if (tune->rows[i].has_run && step_ms(&tune->rows[i]) < step_ms(quickest))
+        if (tune->rows[i].n_runs && tune->rows[i].of_step.median < quickest->of_step.median)
             quickest = &tune->rows[i];
-    share = 1 - step_ms(quickest) / step_ms(chosen);
-    if (share > tune->max_stall)
-        printf(
-            "S = %u, lag %u takes %.0f %% less time per step: where that is more than these runs differ by chance, the "
-            "host's work takes cores or bandwidth from the trainer\n",
-            quickest->update_interval, quickest->publish_lag, 100 * share);
+    share = 1 - quickest->of_step.median / chosen->of_step.median;
+    if (share > tune->max_stall && is_below(quickest->of_step, chosen->of_step))
+        printf("S = %u, lag %u takes %.0f %% less time per step: the host's work takes cores or bandwidth from the "
+               "trainer\n",
+               quickest->update_interval, quickest->publish_lag, 100 * share);
 }
 
 static int report(const tune_t *tune) {
@@ -423,8 +505,10 @@ int zf_cli_tune(zf_cli_t *cli, int argc, char **argv) {
     status = start(&tune);
     if (!status)
         tune_catch_signals();
-    for (int i = 0; i < tune.n_rows && !status && !tune.is_interrupted; i++)
-        status = run_row(&tune, config, i) != 0;
+    for (int i = 0; i < (int)tune.n_rounds && !status && !tune.is_interrupted; i++)
+        status = run_round(&tune, config) != 0;
+    for (int i = 0; i < tune.n_rows; i++)
+        sum_up(&tune.rows[i]);
     if (!status && tune.is_interrupted) {
         fprintf(stderr, "zf: interrupted; output and files of the runs: %s\n", tune.folder);
         status = 1;

@@ -6,14 +6,17 @@
 #define ZF_CLI_TUNE_H
 
 #include "cli.h"
+#include "range.h"
 
-enum { TUNE_PATH_NBYTES = 4096, TUNE_WHY_NBYTES = 320 };
+enum { TUNE_PATH_NBYTES = 4096, TUNE_WHY_NBYTES = 320, TUNE_MOST_ROUNDS = 9 };
 
 /* One setting and what became of it. */
 typedef struct tune_row {
     unsigned update_interval, publish_lag;
-    int has_run; /* the counters below hold; else `why` says why not */
-    double n_steps, seconds, stall_s, lateness_sum, lateness_steps; /* of the steps behind warm-up and 8 more */
+    int n_runs; /* so many of the figures below hold; 0 after one that failed: `why` says why */
+    double n_steps, step_s[TUNE_MOST_ROUNDS], stall_share[TUNE_MOST_ROUNDS]; /* behind warm-up and 8 steps more */
+    double lateness[TUNE_MOST_ROUNDS];                                       /* loss per step; NAN: not measured */
+    zf_cli_range_t of_step, of_stall, of_lateness, of_distance; /* of its runs; distance: of lateness from 0 */
     char why[TUNE_WHY_NBYTES];
 } tune_row_t;
 
@@ -24,11 +27,14 @@ typedef struct tune_row {
  * freed; NULL: out of memory. */
 char *tune_config(const char *text, const tune_row_t *row, const char *trace_path, unsigned long warm_up);
 
+/* Whether the text sets update_interval and publish_lag to these numbers. */
+int tune_is_config(const char *text, const tune_row_t *row);
+
 /* 0, or -1 after a message. */
 int tune_write_file(const char *path, const char *text);
 
-/* What a run of this setting counted, in the trace that it left at path (several ranks: that of rank 0), judged: sets
- * has_run, or why. */
+/* What a run of this setting counted, in the trace that it left at path (several ranks: that of rank 0), judged: one
+ * run more, or none and why. */
 void tune_read_trace(const char *path, tune_row_t *row);
 
 /* ---- tune_run.c ---- */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/tune_files.c - the INI file of a setting, and what its run counted (contract in tune.h). */
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,6 +66,21 @@ char *tune_config(const char *text, const tune_row_t *row, const char *trace_pat
     return out;
 }
 
+int tune_is_config(const char *text, const tune_row_t *row) {
+    unsigned interval = UINT_MAX, lag = UINT_MAX;
+    int is_zenflow = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *first = line + strspn(line, " \t\r\v\f"), *value = first + strcspn(first, "=:\n");
+        if (*first == '[')
+            is_zenflow = is_word(first + 1, "zenflow", "]");
+        if (is_zenflow && is_word(first, "update_interval", "=:"))
+            (void)sscanf(value + 1, "%u", &interval);
+        if (is_zenflow && is_word(first, "publish_lag", "=:"))
+            (void)sscanf(value + 1, "%u", &lag);
+    }
+    return interval == row->update_interval && lag == row->publish_lag;
+}
+
 int tune_write_file(const char *path, const char *text) {
     zf_cli_replace_t file;
     if (zf_cli_replace_begin(path, &file))
@@ -95,6 +112,9 @@ static double number_of(const json_t *counted, const char *name) {
 }
 
 static void judge(const json_t *counted, tune_row_t *row) {
+    double seconds = number_of(counted, "seconds"), stall_s = number_of(counted, "stall_seconds");
+    double late_steps = number_of(counted, "lateness_steps");
+    int i = row->n_runs;
     double interval = number_of(counted, "update_interval"), lag = number_of(counted, "publish_lag");
     if (interval != row->update_interval || lag != row->publish_lag)
         snprintf(row->why, sizeof row->why,
@@ -105,10 +125,14 @@ static void judge(const json_t *counted, tune_row_t *row) {
                  "%.0f of its %.0f steps are behind warm-up and %d more, at least %d are needed: take more steps, or "
                  "give a smaller full_warm_up_rounds with --config",
                  row->n_steps, number_of(counted, "submitted"), SETTLE, LEAST_STEPS);
-    else if (!(row->seconds > 0) || !(row->stall_s >= 0))
-        snprintf(row->why, sizeof row->why, "its counters make no sense: %g s, stall %g s", row->seconds, row->stall_s);
-    else
-        row->has_run = 1;
+    else if (!(seconds > 0) || !(stall_s >= 0))
+        snprintf(row->why, sizeof row->why, "its counters make no sense: %g s, stall %g s", seconds, stall_s);
+    if (*row->why)
+        return;
+    row->step_s[i] = seconds / row->n_steps;
+    row->stall_share[i] = stall_s / seconds;
+    row->lateness[i] = late_steps > 0 ? number_of(counted, "lateness_sum") / late_steps : (double)NAN;
+    row->n_runs++;
 }
 
 void tune_read_trace(const char *path, tune_row_t *row) {
@@ -121,10 +145,6 @@ void tune_read_trace(const char *path, tune_row_t *row) {
         return;
     }
     row->n_steps = number_of(counted, "steps");
-    row->seconds = number_of(counted, "seconds");
-    row->stall_s = number_of(counted, "stall_seconds");
-    row->lateness_sum = number_of(counted, "lateness_sum");
-    row->lateness_steps = number_of(counted, "lateness_steps");
     judge(counted, row);
     json_decref(counted);
 }

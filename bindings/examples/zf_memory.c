@@ -29,9 +29,7 @@ static int print_row(unsigned interval, char **settings, float *memory) {
     const zf_layout_t *l = zf_trainer_layout(opt);
     double n = (double)l->n_elems, s = interval;
     if (is_bound)
-        printf("%2u  %7.2f  %6.2f  %6.2f  %7.2f  %7.2f\n", interval, 12 + 4 * ((s + 1) / 2 + 1) + 4 / s,
-               (double)l->host_state_nbytes / n, (double)l->host_slots_nbytes / n, (double)l->host_publish_nbytes / n,
-               (double)l->host_nbytes / n);
+        printf("%2u  %7.2f  %7.2f\n", interval, 12 + 4 * ((s + 1) / 2 + 1) + 4 / s, (double)l->host_nbytes / n);
     else
         fprintf(stderr, "%s\n", zf_trainer_error(opt));
     zf_trainer_free(opt);
@@ -43,7 +41,7 @@ int main(int argc, char **argv) {
     int status = memory == NULL;
     (void)argc;
     printf("bytes of host memory per parameter, weights and gradients in float32\n");
-    printf(" S  formula   state   slots  publish  planned\n");
+    printf(" S  formula  planned\n");
     for (unsigned interval = 1; interval <= 8 && status == 0; interval *= 2)
         status = print_row(interval, argv + 1, memory);
     free(memory);

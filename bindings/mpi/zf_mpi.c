@@ -2,7 +2,8 @@
 /* zf_mpi.c - exchanges as messages between each two ranks (contract in zf_mpi.h).
  *
  * Model. A request is a receive from and a send to every other rank, all started at once. Non-blocking collectives of
- * MPI move the same bytes, but cannot tell who has not come, cannot be given up, and pair whatever two ranks call next.
+ * MPI move the same bytes, but wait for all before any part is there, cannot be given up, and pair whatever two ranks
+ * call next.
  * Here the tag of a message is made of what it is for (kind, purpose, bucket, step, number, size): ranks that do
  * different things wait for each other until the plugin's deadline instead of taking one thing for another, but for one
  * pair in as many as MPI has tags (2^31 in Open MPI). Each lane has a communicator of its own, where all ranks make the
@@ -154,35 +155,10 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     return code == MPI_SUCCESS ? ZF_OK : fail(mpi, err, code, "a message could not be started");
 }
 
-/* Who a receive comes from, in start_all's order. */
-static uint32_t sender_of(const request_t *request, int i) {
-    const circle_t *of = request->group;
-    int d = i / request->n_pieces + 1;
-    return (uint32_t)((of->rank + of->size - d) % of->size);
-}
-
-/* A rank whose part has not come; else one that has not taken ours. */
-static uint32_t find_late(const request_t *request) {
-    const circle_t *of = request->group;
-    int n_receives = request->n / 2, is_there;
-    for (int i = 0; i < request->n; i++) {
-        MPI_Request_get_status(request->messages[i], &is_there, MPI_STATUS_IGNORE);
-        if (!is_there && i < n_receives)
-            return sender_of(request, i);
-        if (!is_there)
-            return (uint32_t)((of->rank + (i - n_receives) / request->n_pieces + 1) % of->size);
-    }
-    return ZF_NO_ID;
-}
-
-static zf_status_t test(void *ctx, uint64_t handle, uint32_t *out_late_rank, zf_error_t *err) {
+static zf_status_t test(void *ctx, uint64_t handle, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
     request_t *request = (request_t *)(uintptr_t)handle;
     int is_over = 0, code;
-    if (out_late_rank) {
-        *out_late_rank = find_late(request);
-        return ZF_IN_PROGRESS;
-    }
     code = MPI_Testall(request->n, request->messages, &is_over, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS)
         return fail(mpi, err, code, "a message failed");

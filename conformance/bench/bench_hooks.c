@@ -2,7 +2,7 @@
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
  * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--config TEXT]
- *                       [--only grads|guard|lag|lateness|plan|replay|shapes|stall|step|trace]
+ *                       [--only grads|guard|plan|replay|stall|step|trace]
  *
  * --config is the INI text of grads, replay, stall and step (HOOKS_CONFIG else), so that two builds whose defaults
  * differ can be made to do the same work (compare.py). One table per section (hooks.h); plan only if named.
@@ -22,11 +22,9 @@ typedef struct section {
     int is_apart; /* long, or for plan.py: only where it is named */
 } section_t;
 
-static const section_t sections[] = {{"grads", hooks_grads, 0},   {"guard", hooks_guard, 0},
-                                     {"lag", hooks_lag, 0},       {"lateness", hooks_lateness, 0},
-                                     {"plan", hooks_plan, 1},     {"replay", hooks_replay, 0},
-                                     {"shapes", hooks_shapes, 0}, {"step", hooks_step, 0},
-                                     {"stall", hooks_stall, 0},   {"trace", hooks_trace, 0}};
+static const section_t sections[] = {{"grads", hooks_grads, 0},   {"guard", hooks_guard, 0}, {"plan", hooks_plan, 1},
+                                     {"replay", hooks_replay, 0}, {"step", hooks_step, 0},   {"stall", hooks_stall, 0},
+                                     {"trace", hooks_trace, 0}};
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
@@ -42,7 +40,7 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 static void usage(void) {
     fprintf(stderr,
             "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] [--config TEXT] "
-            "[--only grads|guard|lag|lateness|plan|replay|shapes|stall|step|trace]\n",
+            "[--only grads|guard|plan|replay|stall|step|trace]\n",
             SAMPLES_MAX);
     exit(2);
 }

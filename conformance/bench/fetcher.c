@@ -84,9 +84,9 @@ void fetcher_compute(const fetcher_t *host) {
 }
 
 uint64_t fetcher_stall_ns(const fetcher_t *host) {
-    const zf_stats_t stats = rig_stats(&host->rig);
 
-    return stats.stall_replay_ns + stats.stall_select_ns + stats.stall_pool_ns;
+    return rig_counter(&host->rig, "stall_replay_ns") + rig_counter(&host->rig, "stall_select_ns") +
+           rig_counter(&host->rig, "stall_pool_ns");
 }
 
 void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec_t *spec) {

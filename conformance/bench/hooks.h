@@ -32,17 +32,11 @@ void hooks_grads(hooks_t *hooks);
 /* Worker time per element: 10,000 small tensors against one of as many elements. */
 void hooks_replay(hooks_t *hooks);
 
-/* Worker time per element with the meter of lateness against without. */
-void hooks_lateness(hooks_t *hooks);
-
 /* CPU time of a step with the check of what is overwritten against without. */
 void hooks_guard(hooks_t *hooks);
 
 /* CPU time of a step with a trace of every step against without. */
 void hooks_trace(hooks_t *hooks);
-
-/* A step of 4 M parameters by shape: vectors, single rows and columns, thin adapters. */
-void hooks_shapes(hooks_t *hooks);
 
 /* The step hook on the calling thread against the number of tensors. */
 void hooks_step(hooks_t *hooks);
@@ -52,8 +46,5 @@ void hooks_stall(hooks_t *hooks);
 
 /* Steps of a host whose times are known, for `zf plan` to be put beside. */
 void hooks_plan(hooks_t *hooks);
-
-/* What publish_lag = 0 with fetches exposes beside publish_lag = 1, where forward takes as long as a replay. */
-void hooks_lag(hooks_t *hooks);
 
 #endif

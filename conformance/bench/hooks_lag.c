@@ -48,7 +48,7 @@ static void measure(const hooks_t *hooks, double ns_per_elem, uint64_t forward_n
     fetcher_open(&host, hooks->loader, &spec);
     for (int t = -SETTLE - (int)interval; t < N_STEPS; t++) {
         const uint64_t stall = fetcher_stall_ns(&host), fetches = host.waited_ns, start = samples_now_ns();
-        const uint64_t replay = rig_stats(&host.rig).replay_ns;
+        const uint64_t replay = rig_counter(&host.rig, "replay_ns");
 
         fetcher_step(&host);
         if (t < 0)
@@ -56,7 +56,7 @@ static void measure(const hooks_t *hooks, double ns_per_elem, uint64_t forward_n
         samples_add(&out->stall, (double)(fetcher_stall_ns(&host) - stall));
         samples_add(&out->fetches, (double)(host.waited_ns - fetches));
         samples_add(&out->step, (double)(samples_now_ns() - start));
-        samples_add(&out->replay, (double)(rig_stats(&host.rig).replay_ns - replay));
+        samples_add(&out->replay, (double)(rig_counter(&host.rig, "replay_ns") - replay));
     }
     fetcher_close(&host);
 }

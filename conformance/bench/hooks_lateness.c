@@ -36,14 +36,14 @@ static void open_rigs(const hooks_t *hooks, lateness_t *lateness, int is_small) 
 
 /* One window; ns of worker time per element and update. */
 static double window_ns(rig_t *rig) {
-    const uint64_t elems = rig_stats(rig).replay_elems, ns = samples_named_cpu_ns("zf-worker");
+    const uint64_t elems = rig_counter(rig, "replay_elems"), ns = samples_named_cpu_ns("zf-worker");
 
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
         rig_drain(rig);
     }
-    return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_stats(rig).replay_elems - elems);
+    return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_counter(rig, "replay_elems") - elems);
 }
 
 static void repeat(lateness_t *lateness, int turn) {

@@ -44,15 +44,15 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
                                  .config = config,
                                  .does_not_fetch = kind->does_not_fetch};
     static fetcher_t host;
-    zf_stats_t before, after;
-    uint64_t device;
+    uint64_t device, replay_ns, replay_elems;
 
     snprintf(config, sizeof config, "[zenflow]\nupdate_interval = %u\npublish_lag = %d\nfull_warm_up_rounds = %d\n%s",
              kind->interval, kind->lag, WARM_UP, kind->pace_ns > 0 ? "topk_ratio = 0\n" : "");
     fetcher_open(&host, hooks->loader, &spec);
     for (int t = 0; t < SETTLE; t++)
         fetcher_step(&host);
-    before = rig_stats(&host.rig);
+    replay_ns = rig_counter(&host.rig, "replay_ns");
+    replay_elems = rig_counter(&host.rig, "replay_elems");
     device = samples_named_cpu_ns("zf-device");
     for (int w = 0; w < N_STEPS / PERIOD; w++) {
         const uint64_t stall = fetcher_stall_ns(&host), start = samples_now_ns();
@@ -62,7 +62,8 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
         samples_add(&out->step_ns, (double)(samples_now_ns() - start) / PERIOD);
         samples_add(&out->stall_ns, (double)(fetcher_stall_ns(&host) - stall) / PERIOD);
     }
-    after = rig_stats(&host.rig);
+    replay_ns = rig_counter(&host.rig, "replay_ns") - replay_ns;
+    replay_elems = rig_counter(&host.rig, "replay_elems") - replay_elems;
     out->device_ns += samples_named_cpu_ns("zf-device") - device;
     rig_drain(&host.rig);
     for (int t = 0; t < PERIOD; t++) {
@@ -71,9 +72,9 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
         fetcher_compute(&host);
         samples_add(&out->alone_ns, (double)(samples_now_ns() - start));
     }
-    out->replay_ns += after.replay_ns - before.replay_ns;
-    out->replay_elems += after.replay_elems - before.replay_elems;
-    out->n_workers = after.n_workers;
+    out->replay_ns += replay_ns;
+    out->replay_elems += replay_elems;
+    out->n_workers = (uint32_t)rig_counter(&host.rig, "n_workers");
     fetcher_close(&host);
 }
 

@@ -87,14 +87,14 @@ static double limit_ns(const limit_t *limit) {
 
 /* One window; ns of the workers' time on a CPU per element and update. */
 static double window_ns(rig_t *rig) {
-    const uint64_t elems = rig_stats(rig).replay_elems, ns = samples_named_cpu_ns("zf-worker");
+    const uint64_t elems = rig_counter(rig, "replay_elems"), ns = samples_named_cpu_ns("zf-worker");
 
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
         rig_drain(rig);
     }
-    return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_stats(rig).replay_elems - elems);
+    return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_counter(rig, "replay_elems") - elems);
 }
 
 static void repeat(replay_t *replay) {
@@ -167,7 +167,7 @@ void hooks_replay(hooks_t *hooks) {
     for (int i = 0; i < N_RIGS; i++)
         for (int warm = 0; warm < 3; warm++) /* past the warm-up and the first touch of every slot */
             (void)window_ns(&replay.rigs[i]);
-    replay.n_workers = rig_stats(&replay.rigs[0]).n_workers;
+    replay.n_workers = (uint32_t)rig_counter(&replay.rigs[0], "n_workers");
     for (int r = 0; r < hooks->n_repeats; r++)
         repeat(&replay);
     print_all(hooks, &replay);

@@ -143,11 +143,10 @@ static void run_mark(void *arg) {
 
     *mark = stall->sums; /* queue: hooks_ns runs on meanwhile, and is not used as a mark's */
     if (stall->host != HOST_ALONE) {
-        const zf_stats_t stats = rig_stats(&stall->rig);
-
-        mark->stall_ns = stats.stall_replay_ns + stats.stall_select_ns + stats.stall_pool_ns;
-        mark->wait_ns = stats.host_wait_ns;
-        mark->replay_ns = stats.replay_ns;
+        mark->stall_ns = rig_counter(&stall->rig, "stall_replay_ns") + rig_counter(&stall->rig, "stall_select_ns") +
+                         rig_counter(&stall->rig, "stall_pool_ns");
+        mark->wait_ns = rig_counter(&stall->rig, "host_wait_ns");
+        mark->replay_ns = rig_counter(&stall->rig, "replay_ns");
     }
     mark->now_ns = samples_now_ns();
 }

@@ -7,18 +7,16 @@
 #   --json FILE   everything that was measured, with the machine and the command, as one JSON object
 #   --repeat N    repetitions per figure (default 5 for kernels, 15 for hooks); figures are medians over all of them
 #   --isa NAME    kernels of one instruction set: generic, neon, avx2, avx512 (default: the best of this machine)
-#   --full        kernels of every instruction set, the pass over the gradient, and the peer
+#   --full        kernels of every instruction set, and the pass over the gradient
 #
 # Without --full it takes less than 3 minutes.
 #
 # BUILD=DIR   build tree (default: build-bench beside the sources)
-# PYTHON=...  interpreter for the peer, torch.optim.AdamW(fused=True); skipped where it has no torch
 set -eu
 
 bench=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$bench/../.." && pwd)
 build=${BUILD:-$root/build-bench}
-python=${PYTHON:-python3}
 command="conformance/bench/host.sh $*"
 
 json= repeat= isa= full=
@@ -77,10 +75,3 @@ fi
 [ -n "$full" ] || exit 0
 echo
 "$programs/zf-bench-stats"
-echo
-if "$python" -c 'import torch' 2>/dev/null; then
-    "$python" "$bench/peer_adamw.py" "$programs/zf-bench-host"
-else
-    echo "peer: not run, $python has no torch. To compare with torch.optim.AdamW(fused=True):"
-    echo "  python3 -m venv venv && venv/bin/pip install torch && PYTHON=venv/bin/python $0 --full"
-fi

@@ -143,11 +143,10 @@ void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
     rig->zf = zf;
     rig->spec = *spec;
     rig->cpu = zf->get_extension(ZF_EXT_CPU);
-    rig->stats = zf->get_extension(ZF_EXT_STATS);
     rig->hyper = (zf_group_hyper_t){
         .struct_size = sizeof rig->hyper, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
-    if (!rig->cpu || !rig->stats) {
-        fprintf(stderr, "zf-bench-hooks: the plugin has no %s\n", rig->cpu ? ZF_EXT_STATS : ZF_EXT_CPU);
+    if (!rig->cpu) {
+        fprintf(stderr, "zf-bench-hooks: the plugin has no " ZF_EXT_CPU "\n");
         exit(2);
     }
     make_tensors(rig);
@@ -207,10 +206,10 @@ void rig_drain(rig_t *rig) {
     rig_check(rig->zf->quiesce(rig->instance, &drain, &err), &err);
 }
 
-zf_stats_t rig_stats(const rig_t *rig) {
-    zf_stats_t stats = {.struct_size = sizeof stats};
+uint64_t rig_counter(const rig_t *rig, const char *name) {
     zf_error_t err = {.struct_size = sizeof err};
+    uint64_t value = 0;
 
-    rig_check(rig->stats->read(rig->instance, &stats, &err), &err);
-    return stats;
+    rig_check(zf_counter_value(rig->zf, rig->instance, name, &value, &err), &err);
+    return value;
 }

@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include "zf/ext/cpu.h"
-#include "zf/ext/stats.h"
 #include "zf_loader.h"
 
 /* How the host computes and hands over its gradients. */
@@ -37,7 +36,6 @@ typedef struct rig {
     const zf_loader_t *loader;
     const zf_plugin_t *zf;
     const zf_cpu_ext_t *cpu;
-    const zf_stats_ext_t *stats;
     rig_spec_t spec;
     zf_host_t host;
     zf_instance_t *instance;
@@ -75,6 +73,6 @@ void rig_step(rig_t *rig, uint32_t flags);
 /* quiesce(DRAIN): nothing runs when it returns. */
 void rig_drain(rig_t *rig);
 
-zf_stats_t rig_stats(const rig_t *rig);
+uint64_t rig_counter(const rig_t *rig, const char *name);
 
 #endif

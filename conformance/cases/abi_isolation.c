@@ -120,20 +120,19 @@ static const char python_program[] =
     "class B(c.Structure):\n"
     "    _fields_ = [('size', c.c_uint32), ('magic', c.c_uint32), ('abis', c.POINTER(c.c_uint32)), ('n', c.c_uint32),\n"
     "                ('chosen', c.c_uint32), ('plugin', c.c_void_p), ('error', c.c_void_p), ('r', c.c_uint64 * 3)]\n"
-    "abi = int(sys.argv[2])\n"
-    "abis = (c.c_uint32 * 1)(abi)\n"
+    "abis = (c.c_uint32 * 1)(int(sys.argv[2]))\n"
     "b = B(64, 0x4247465A, abis, 1)\n"
     "f = c.CDLL(sys.argv[1]).zf_plugin_negotiate\n"
     "f.restype = c.c_int32\n"
-    "sys.exit(0 if f(c.byref(b)) == 0 and b.plugin and b.chosen == abi else 1)\n";
+    "sys.exit(0 if f(c.byref(b)) == 0 and b.plugin and b.chosen == abis[0] else 1)\n";
 
 static void probe_python(abi_probe_t *p) {
-    char abi[16];
-    char *argv[] = {"python3", "-c", (char *)python_program, (char *)p->env->plugin, abi, NULL};
+    char number[16];
+    char *argv[] = {"python3", "-c", (char *)python_program, (char *)p->env->plugin, number, NULL};
     char *version[] = {"python3", "-c", "import ctypes", NULL};
     int status = -1;
     pid_t pid;
-    snprintf(abi, sizeof abi, "%u", (unsigned)ZF_ABI_0_2);
+    snprintf(number, sizeof number, "%u", ZF_ABI_0_2);
     abi_try(p, "python3");
     if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
         status != 0) {

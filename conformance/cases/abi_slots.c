@@ -63,7 +63,9 @@ static void probe_nulls(abi_probe_t *probe) {
                 fill(&a, &rig)) { /* an error without a record for it */
                 err = i;
                 a.v[err].p = NULL;
-                if (a.slot.args[0].is_pointer)
+                if (a.slot.args[0].null_is == '?') /* and a number behind it */
+                    a.v[1].u32 = 999;
+                else if (a.slot.args[0].is_pointer)
                     a.v[0].p = NULL;
                 else
                     a.v[0].u32 = 999;

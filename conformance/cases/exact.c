@@ -125,8 +125,9 @@ static void print_changes(int law, const uint64_t *n) {
     if (n[ZX_LAYERS])
         printf("law %d drew: %" PRIu64 " fetches and changes of some matrices of a parameter\n", law, n[ZX_LAYERS]);
     if (n[ZX_ASKED])
-        printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found\n", law,
-               n[ZX_ASKED], n[ZX_WRITTEN]);
+        printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found; %" PRIu64
+               " taken over by element\n",
+               law, n[ZX_ASKED], n[ZX_WRITTEN], n[ZX_ADOPTED]);
 }
 
 static void print_drawn(const zx_totals_t *t) {

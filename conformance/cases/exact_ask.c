@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_ask.c - on_overwrite = ask: the host writes weights at any moment and says nothing. It asks `written` of
- * zf.digest/0 when it likes, writes back what was there, holds a parameter, accepts what came of it, or announces it.
+ * zf.digest/0 when it likes, writes back what was there, holds a parameter, accepts what came of it, announces it, or
+ * has it adopted by element.
  *
  * What the plugin shows meanwhile comes over the host's values, channel by channel; so the oracle shows the same
  * mixture, and only a parameter that is held stays as the host wrote it. Drawn from run->questions. */
@@ -114,6 +115,24 @@ static void announce(zx_run_t *run, uint32_t i) {
     free(values);
 }
 
+/* By element: those that the host did not write keep what they have in store. */
+static void adopt(zx_run_t *run) {
+    uint32_t params[ZX_MAX_PARAMS], n = 0;
+
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70))
+            params[n++] = i;
+    if (n == 0)
+        return;
+    if (run->is_dry || zx_host_adopt(&run->host, params, n)) {
+        zo_adopt(run->oracle, params, n);
+        zx_count_drawn(run->result, ZX_ADOPTED, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        announce(run, params[i]);
+}
+
 void zx_run_announce_all(zx_run_t *run) {
     zx_rng_t kept = borrow(run);
 
@@ -178,8 +197,10 @@ void zx_run_ask_point(zx_run_t *run) {
         write_one(run);
     if (zx_chance(&c->rng, 30))
         ask_some(run, flags[zx_below(&c->rng, 4)]);
+    if (zx_chance(&c->rng, 20))
+        adopt(run);
     for (uint32_t i = 0; i < c->n_params; i++)
-        if (zo_is_written(run->oracle, i) && zx_chance(&c->rng, 20))
+        if (zo_is_written(run->oracle, i) && zx_chance(&c->rng, 10))
             announce(run, i);
     give_back(run, kept);
 }

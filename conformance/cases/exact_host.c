@@ -382,6 +382,25 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, co
                    &err);
 }
 
+int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
+    const zf_digest_ext_t *digest = h->digest;
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t ids[ZX_MAX_PARAMS];
+    zf_status_t st;
+
+    if (digest->struct_size < sizeof *digest || !digest->adopt)
+        return 0;
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = h->c->params[params[i]].id;
+    zx_host_sync(h);
+    st = digest->adopt(h->instance, ids, n, &err);
+    if (h->is_on_gpu && st == ZF_ERR_STATE)
+        return 0;
+    h->is_quiet = 1;
+    zx_is_call_bad(h, "adopt", st, &err);
+    return 1;
+}
+
 void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_error_t err = {.struct_size = sizeof err};

@@ -13,8 +13,9 @@ enum { ZX_N_LAWS = 6 };
  * waited for that, one that was not before the next step, a moment that the host let pass before a fetch; with a queue,
  * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded
  * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
- * ask: questions, and parameters of which the answer was that the host had written them. Instances of a host that
- * flushes denormals. Ranges of the matrices of a stacked parameter that were fetched, or changed. */
+ * ask: questions, parameters of which the answer was that the host had written them, parameters that were adopted by
+ * element. Instances of a host that flushes denormals. Ranges of the matrices of a stacked parameter that were fetched,
+ * or changed. */
 enum {
     ZX_FETCHED,
     ZX_MISSED,
@@ -28,6 +29,7 @@ enum {
     ZX_FAILED_LOAD,
     ZX_ASKED,
     ZX_WRITTEN,
+    ZX_ADOPTED,
     ZX_FLUSHING,
     ZX_LAYERS,
     ZX_N_DRAWN

@@ -14,7 +14,6 @@ typedef struct zx_run {
     zo_t *oracle;
     zo_adamw_t *adamw;    /* laws 1 and 6, else NULL */
     zo_report_t *reports; /* [n_steps + 1], by step */
-    uint64_t n_skipped;
     zx_rng_t pauses; /* of its own: what a case computes does not depend on them */
     /* law 3 (exact_state.h) */
     const char *state_path, *plugin; /* plugin: --plugin or NULL */

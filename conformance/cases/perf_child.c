@@ -9,7 +9,7 @@
 
 #include "perf_model.h"
 #include "perf_timeline.h"
-#include "zf/ext/stats.h"
+#include "zf/ext/draft/plan.h"
 #include "zf_loader.h"
 
 #include <dlfcn.h>
@@ -25,11 +25,13 @@ typedef struct rig {
     zp_model_t model;
     zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_stats_ext_t *stats;
     zf_host_t host;
+    const char *sets[MAX_SETS];
+    char interval[64];
+    zf_create_args_t args;
     zf_stream_t stream;
     zf_instance_t *instance;
-    zf_layout_t layout;
+    zf_plan_t plan;
     zf_tensor_t *tensors; /* [2 n] values, gradients */
     zf_fence_t *done;     /* [n] */
     uint32_t *ids;        /* [n] */
@@ -38,8 +40,26 @@ typedef struct rig {
     zf_error_t error;
 } rig_t;
 
+/* Counters of zf.stats/1. */
+#define COUNTERS(X)                                                                                                    \
+    X(steps)                                                                                                           \
+    X(stall_replay_ns)                                                                                                 \
+    X(stall_select_ns)                                                                                                 \
+    X(stall_pool_ns)                                                                                                   \
+    X(down_grad_nbytes)                                                                                                \
+    X(down_record_nbytes)                                                                                              \
+    X(up_publish_nbytes)                                                                                               \
+    X(up_enter_nbytes)                                                                                                 \
+    X(host_measured_nbytes)                                                                                            \
+    X(device_planned_nbytes)                                                                                           \
+    X(device_measured_nbytes)
+#define MEMBER(name) uint64_t name;
+typedef struct counters {
+    COUNTERS(MEMBER)
+} counters_t;
+
 typedef struct sample {
-    zf_stats_t stats;
+    counters_t stats;
     unsigned long started_allocations[2], ended_allocations[2]; /* before and after the sample itself; hooks, others */
     double rss_nbytes, mapped_nbytes, seconds;
 } sample_t;
@@ -71,32 +91,41 @@ static double read_status(const char *key) {
 }
 
 static int create(rig_t *r, const zp_setting_t *s) {
-    const char *sets[MAX_SETS];
-    char interval[64];
-    zf_create_args_t args;
+    zf_create_args_t *args = &r->args;
     size_t n = s->n_sets < MAX_SETS - 1 ? s->n_sets : MAX_SETS - 1;
 
     if (s->n_sets > 0)
-        memcpy(sets, s->sets, n * sizeof *sets);
-    (void)snprintf(interval, sizeof interval, "zenflow.update_interval=%u", s->interval);
-    sets[n++] = interval;
+        memcpy(r->sets, s->sets, n * sizeof *r->sets);
+    (void)snprintf(r->interval, sizeof r->interval, "zenflow.update_interval=%u", s->interval);
+    r->sets[n++] = r->interval;
     if (zf_loader_open(s->plugin, &r->loader, &r->error) < 0)
         return fail(r, "open");
     r->zf = zf_loader_plugin(r->loader);
-    r->stats = r->zf->get_extension(ZF_EXT_STATS);
-    if (r->stats == NULL)
-        return fail(r, "the plugin has no extension " ZF_EXT_STATS);
     zf_host_stderr("zf-conform", "0.1", ZF_LOG_WARN, &r->host);
     zf_stream_host_thread(&r->stream);
+    memset(args, 0, sizeof *args);
+    args->struct_size = sizeof *args;
+    args->flags = ZF_CREATE_CAP_FETCH;
+    args->host = &r->host;
+    args->config_path = s->config;
+    args->overrides = r->sets;
+    args->n_overrides = (uint32_t)n;
+    args->device_type = ZF_DEVICE_CPU;
+    return r->zf->create(args, &r->instance, &r->error) < 0 ? fail(r, "create") : 0;
+}
+
+/* The parts of the memory plan, which bind_params does not tell. */
+static zf_status_t plan(rig_t *r, const zf_param_decl_t *decls) {
+    const zf_plan_ext_t *ext = r->zf->get_extension(ZF_EXT_PLAN);
+    zf_plan_args_t args;
+
+    if (ext == NULL)
+        return fail(r, "the plugin has no extension " ZF_EXT_PLAN);
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
-    args.flags = ZF_CREATE_CAP_FETCH;
-    args.host = &r->host;
-    args.config_path = s->config;
-    args.overrides = sets;
-    args.n_overrides = (uint32_t)n;
-    args.device_type = ZF_DEVICE_CPU;
-    return r->zf->create(&args, &r->instance, &r->error) < 0 ? fail(r, "create") : 0;
+    args.create = &r->args;
+    r->plan.struct_size = sizeof r->plan;
+    return ext->plan(&args, decls, (uint32_t)r->model.n, sizeof *decls, &r->plan, &r->error);
 }
 
 static int bind_all(rig_t *r) {
@@ -117,8 +146,9 @@ static int bind_all(rig_t *r) {
         decls[i].tensor = &r->tensors[i];
         decls[i].grad_dtype = dtype;
     }
-    r->layout.struct_size = sizeof r->layout;
-    st = r->zf->bind_params(r->instance, decls, (uint32_t)m->n, sizeof *decls, r->ids, &r->layout, &r->error);
+    st = plan(r, decls);
+    if (st >= 0)
+        st = r->zf->bind_params(r->instance, decls, (uint32_t)m->n, sizeof *decls, r->ids, NULL, &r->error);
     free(decls);
     return st < 0 ? fail(r, "bind_params") : 0;
 }
@@ -210,14 +240,23 @@ static void count_allocations(unsigned long out[2]) {
         out[i] = counters != NULL ? __atomic_load_n(&counters[i], __ATOMIC_RELAXED) : 0;
 }
 
+static zf_status_t read_counters(rig_t *r, counters_t *out) {
+    zf_status_t st = ZF_OK;
+
+#define READ(name)                                                                                                     \
+    if (st >= 0)                                                                                                       \
+        st = zf_counter_value(r->zf, r->instance, #name, &out->name, &r->error);
+    COUNTERS(READ)
+    return st;
+}
+
 static int take_sample(rig_t *r, sample_t *out) {
     const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
 
     memset(out, 0, sizeof *out);
     out->seconds = now_seconds();
     count_allocations(out->started_allocations);
-    out->stats.struct_size = sizeof out->stats;
-    if (r->zf->quiesce(r->instance, &drain, &r->error) < 0 || r->stats->read(r->instance, &out->stats, &r->error) < 0)
+    if (r->zf->quiesce(r->instance, &drain, &r->error) < 0 || read_counters(r, &out->stats) < 0)
         return fail(r, "reading the counters");
     out->rss_nbytes = read_status("RssAnon:");
     out->mapped_nbytes = read_status("VmSize:");
@@ -226,8 +265,8 @@ static int take_sample(rig_t *r, sample_t *out) {
 }
 
 static json_t *memory_of(const rig_t *r, const sample_t *before, const sample_t *last) {
-    const zf_layout_t *l = &r->layout;
-    const zf_stats_t *s = &last->stats;
+    const zf_plan_t *l = &r->plan;
+    const counters_t *s = &last->stats;
     double m = (double)l->n_elems;
 
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n_elems", m, "selected_share",
@@ -245,7 +284,7 @@ static double allocations(const sample_t *a, const sample_t *b, int i) {
 }
 
 static json_t *counts_of(const rig_t *r, const sample_t *a, const sample_t *b) {
-    double n = (double)(b->stats.steps - a->stats.steps), m = (double)r->layout.n_elems;
+    double n = (double)(b->stats.steps - a->stats.steps), m = (double)r->plan.n_elems;
     uint64_t stall = b->stats.stall_replay_ns + b->stats.stall_select_ns + b->stats.stall_pool_ns -
                      a->stats.stall_replay_ns - a->stats.stall_select_ns - a->stats.stall_pool_ns;
 
@@ -290,7 +329,7 @@ static int take_timeline(rig_t *r, const zp_setting_t *s) {
 
     if (create(r, s) != 0 || bind_all(r) != 0 || run_steps(r, N_SETTLE) != 0)
         return -1;
-    r->timeline = zp_timeline_start(r->stats, r->instance);
+    r->timeline = zp_timeline_start(r->zf, r->instance);
     if (r->timeline == NULL)
         return fail(r, "the sampler cannot be started");
     st = run_steps(r, N_TIMELINE);

@@ -29,7 +29,7 @@ typedef struct spans {
 } spans_t;
 
 struct zp_timeline {
-    const zf_stats_ext_t *stats;
+    const zf_plugin_t *zf;
     zf_instance_t *instance;
     struct timespec start;
     pthread_t thread;
@@ -94,11 +94,14 @@ static void find_threads(zp_timeline_t *t) {
         (void)closedir(folder);
 }
 
-static void take_sample(zp_timeline_t *t, sample_t *out) {
-    zf_stats_t stats;
+static uint64_t counter(const zp_timeline_t *t, const char *name) {
+    uint64_t value = 0;
 
-    memset(&stats, 0, sizeof stats);
-    stats.struct_size = sizeof stats;
+    (void)zf_counter_value(t->zf, t->instance, name, &value, NULL);
+    return value;
+}
+
+static void take_sample(zp_timeline_t *t, sample_t *out) {
     out->at_us = zp_timeline_now(t);
     for (size_t i = 0; i < t->n_threads; i++) {
         struct timespec time = {0, 0};
@@ -106,10 +109,8 @@ static void take_sample(zp_timeline_t *t, sample_t *out) {
         (void)clock_gettime(clock_of(t->ids[i]), &time);
         out->busy_us[i] = microseconds(&time);
     }
-    if (t->stats->read(t->instance, &stats, NULL) >= 0) {
-        out->down = stats.down_grad_nbytes + stats.down_record_nbytes;
-        out->up = stats.up_publish_nbytes + stats.up_enter_nbytes;
-    }
+    out->down = counter(t, "down_grad_nbytes") + counter(t, "down_record_nbytes");
+    out->up = counter(t, "up_publish_nbytes") + counter(t, "up_enter_nbytes");
 }
 
 static void *run(void *arg) {
@@ -125,12 +126,12 @@ static void *run(void *arg) {
     return NULL;
 }
 
-zp_timeline_t *zp_timeline_start(const zf_stats_ext_t *stats, zf_instance_t *instance) {
+zp_timeline_t *zp_timeline_start(const zf_plugin_t *zf, zf_instance_t *instance) {
     zp_timeline_t *t = calloc(1, sizeof *t);
 
     if (t == NULL)
         return NULL;
-    t->stats = stats;
+    t->zf = zf;
     t->instance = instance;
     t->samples = calloc(MAX_SAMPLES, sizeof *t->samples);
     (void)clock_gettime(CLOCK_MONOTONIC, &t->start);

@@ -11,7 +11,7 @@
 #ifndef ZF_CONFORMANCE_CASES_PERF_TIMELINE_H
 #define ZF_CONFORMANCE_CASES_PERF_TIMELINE_H
 
-#include "zf/ext/stats.h"
+#include "zf_loader.h"
 
 #include <jansson.h>
 
@@ -20,7 +20,7 @@ typedef enum zp_mark { ZP_MARK_BACKWARD, ZP_MARK_GRADS_READY, ZP_MARK_STEP, ZP_M
 typedef struct zp_timeline zp_timeline_t;
 
 /* Starts sampling; NULL where memory or a thread is not to be had. */
-zp_timeline_t *zp_timeline_start(const zf_stats_ext_t *stats, zf_instance_t *instance);
+zp_timeline_t *zp_timeline_start(const zf_plugin_t *zf, zf_instance_t *instance);
 /* Now, in microseconds since the start. 0 for NULL, which the two below take too. */
 double zp_timeline_now(const zp_timeline_t *timeline);
 /* The host did `mark` from from_us until now. */

@@ -10,7 +10,7 @@
 #include "perf_model.h"
 #include "progress.h"
 #include "shard_mirror.h"
-#include "zf/ext/stats.h"
+#include "zf_loader.h"
 
 enum { S = 4, WARM_UP = 2, BEFORE = WARM_UP + 2 * S /* every cohort has closed a whole window */, MOST_RANKS = 64 };
 
@@ -19,7 +19,6 @@ typedef struct host {
     zf_host_t table;
     zf_stream_t stream;
     const zf_plugin_t *zf;
-    const zf_stats_ext_t *stats;
     zf_instance_t *instance;
     zp_model_t model;
     zf_tensor_t *params, *grads;
@@ -73,7 +72,6 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t rank, ui
     if (zp_model_init(&host->model, millions, 2) != 0)
         exit(2);
     host->zf = zf_loader_plugin(loader);
-    host->stats = host->zf->get_extension(ZF_EXT_STATS);
     args.config_text_nbytes =
         (size_t)snprintf(config, sizeof config,
                          "[zenflow]\ntopk_ratio = 0\nupdate_interval = %d\nfull_warm_up_rounds = %d\n"
@@ -103,12 +101,12 @@ static uint64_t step(host_t *host, uint32_t number) {
                                  .n_groups = 1,
                                  .elem_size = sizeof hyper,
                                  .stream = &host->stream};
-    zf_stats_t before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
     const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+    uint64_t before, after;
     zf_error_t err = {.struct_size = sizeof err};
 
     zp_model_fill_gradients(&host->model, number);
-    check(host->stats->read(host->instance, &before, &err), "read", &err);
+    check(zf_counter_value(host->zf, host->instance, "replay_elems", &before, &err), "zf_counter_value", &err);
     for (uint32_t i = (uint32_t)host->model.n; i-- > 0;) {
         const zf_grad_item_t item = {
             .struct_size = sizeof item, .id = i, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &host->grads[i]};
@@ -118,8 +116,8 @@ static uint64_t step(host_t *host, uint32_t number) {
     }
     check(host->zf->step(host->instance, &args, NULL, &err), "step", &err);
     check(host->zf->quiesce(host->instance, &drain, &err), "quiesce", &err);
-    check(host->stats->read(host->instance, &after, &err), "read", &err);
-    return after.replay_elems - before.replay_elems;
+    check(zf_counter_value(host->zf, host->instance, "replay_elems", &after, &err), "zf_counter_value", &err);
+    return after - before;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */

@@ -54,10 +54,10 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     return ranks->mpi->start(ranks->mpi->ctx, call, out_request, err);
 }
 
-static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
+static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
 
-    return ranks->mpi->test(ranks->mpi->ctx, request, out_late_rank, err);
+    return ranks->mpi->test(ranks->mpi->ctx, request, err);
 }
 
 static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
@@ -155,7 +155,7 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
     uint64_t request;
     zf_status_t st = ranks->mpi->start(ranks->mpi->ctx, &call, &request, NULL);
 
-    while (st == ZF_OK && (st = ranks->mpi->test(ranks->mpi->ctx, request, NULL, NULL)) == ZF_IN_PROGRESS) {
+    while (st == ZF_OK && (st = ranks->mpi->test(ranks->mpi->ctx, request, NULL)) == ZF_IN_PROGRESS) {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         st = ZF_OK;
     }

@@ -43,24 +43,6 @@ static int there_step(host_optimizer_t *base, const host_step_args_t *args, glue
     return self->inner->ops->step(self->inner, args, err) != 0 ? -1 : send_values(self, err);
 }
 
-static int there_save(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    there_t *self = (there_t *)base;
-
-    return self->inner->ops->save(self->inner, folder, err);
-}
-
-static int there_load(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    there_t *self = (there_t *)base;
-
-    return self->inner->ops->load(self->inner, folder, err) != 0 ? -1 : send_values(self, err);
-}
-
-static int there_weights(host_optimizer_t *base, size_t param, float *out, glue_error_t *err) {
-    there_t *self = (there_t *)base;
-
-    return self->inner->ops->weights(self->inner, param, out, err);
-}
-
 static size_t there_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
     there_t *self = (there_t *)base;
 
@@ -81,20 +63,14 @@ int host_adamw_there_create(host_params_t *params, host_optimizer_t **out, glue_
 
     if (self == NULL)
         return glue_fail(err, "adamw: out of memory");
-    self->ops = (host_optimizer_ops_t){.grads_ready = there_grads_ready,
-                                       .step = there_step,
-                                       .save = there_save,
-                                       .load = there_load,
-                                       .weights = there_weights,
-                                       .counters = there_counters,
-                                       .destroy = there_destroy};
+    self->ops = (host_optimizer_ops_t){
+        .grads_ready = there_grads_ready, .step = there_step, .counters = there_counters, .destroy = there_destroy};
     self->base = (host_optimizer_t){.ops = &self->ops, .params = params};
     if (host_params_copy(params, &self->here, err) != 0 || host_adamw_create(&self->here, &self->inner, err) != 0) {
         there_destroy(&self->base);
         return -1;
     }
     self->ops.name = self->inner->ops->name;
-    self->ops.state_file = self->inner->ops->state_file;
     *out = &self->base;
     return 0;
 }

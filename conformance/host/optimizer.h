@@ -6,8 +6,6 @@
  *   grads_ready(param)      during backward, as soon as a parameter's gradient is complete, last layer first
  *   step                    after the last micro-batch's backward
  *   finish                  once, after the last step: afterwards the parameters hold the final weights
- *   save, weights           between two steps; training goes on to the same bits as without them
- *   load                    before the first step: training goes on to the same bits as where save stood
  * Gradients are read from param->grad. With PART they may change when grads_ready has returned (the optimizer sums
  * the parts); with TOTAL they stay as they are until step has returned and, on a device, the parameter's next
  * before_forward. A parameter that is not delivered in a step is
@@ -46,9 +44,6 @@ typedef struct host_counter {
 
 enum { HOST_MAX_COUNTERS = 32 };
 
-/* In a folder of saved state: every parameter in fp32 under its own name, as `weights` gives it. */
-#define HOST_WEIGHTS_FILE "model.safetensors"
-
 typedef struct host_optimizer host_optimizer_t;
 
 typedef struct host_optimizer_ops {
@@ -57,13 +52,6 @@ typedef struct host_optimizer_ops {
     int (*grads_ready)(host_optimizer_t *optimizer, size_t param, unsigned flags, glue_error_t *err);
     int (*step)(host_optimizer_t *optimizer, const host_step_args_t *args, glue_error_t *err);
     int (*finish)(host_optimizer_t *optimizer, glue_error_t *err); /* may be NULL */
-    /* The state into `folder` (load: from it), of which it owns the names that begin with its own; synced. The last
-     * file written, whose digest stands for all of it, is state_file. load reads HOST_WEIGHTS_FILE there too. */
-    const char *state_file;
-    int (*save)(host_optimizer_t *optimizer, const char *folder, glue_error_t *err);
-    int (*load)(host_optimizer_t *optimizer, const char *folder, glue_error_t *err);
-    /* The fp32 weights of a parameter that finish would give now, [n_elems]. */
-    int (*weights)(host_optimizer_t *optimizer, size_t param, float *out, glue_error_t *err);
     /* Writes at most HOST_MAX_COUNTERS counters, returns their number. */
     size_t (*counters)(host_optimizer_t *optimizer, host_counter_t out[HOST_MAX_COUNTERS]);
     void (*destroy)(host_optimizer_t *optimizer);

@@ -47,14 +47,6 @@ static const zc_option_t options[] = {
     ZC_OPTION("ffn", ZC_COUNT, AT(run.model.ffn), "N", "width of the feed-forward layer (default 4 * hidden)"),
     ZC_OPTION("dropout", ZC_REAL, AT(run.model.dropout), "X", "probability, default 0"),
     ZC_OPTION("init-std", ZC_REAL, AT(run.model.init_std), "X", "of initial matrices"),
-    ZC_OPTION("save", ZC_TEXT, AT(run.save_dir), "DIR",
-              "leave checkpoints here, DIR/checkpoint-STEP, the last one after all steps"),
-    ZC_OPTION("save-every", ZC_COUNT, AT(run.save_every), "N",
-              "steps from one checkpoint to the next (a tenth of all)"),
-    ZC_OPTION("keep", ZC_COUNT, AT(run.keep), "N", "newest checkpoints that stay (1)"),
-    ZC_OPTION(
-        "resume", ZC_TEXT, AT(run.resume_dir), "DIR",
-        "go on from DIR/checkpoint-STEP, or from the newest in DIR, to the same bits; the other options as before"),
     ZC_OPTION("products", ZC_CHOICE, AT(has_bf16_products), "TYPE",
               "what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32",
               .choices = "fp32 bf16"),
@@ -107,8 +99,6 @@ static int check_ranks(const host_command_t *c, glue_error_t *err) {
         return 0;
     if (c->run.optimizer != HOST_OPTIMIZER_PLUGIN)
         return glue_fail(err, "--mpi: the host's own AdamW trains in one process; --optimizer plugin is needed");
-    if (c->run.save_dir != NULL || c->run.resume_dir != NULL)
-        return glue_fail(err, "--mpi: checkpoints of this program are one process's; leave --save and --resume out");
     return 0;
 }
 

@@ -11,7 +11,6 @@
 #include "plugin_opt.h"
 
 #include "zf/ext/draft/shards.h"
-#include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
@@ -25,7 +24,6 @@ typedef struct plugin_optimizer {
     host_optimizer_t base;
     zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_state_ext_t *state;   /* NULL: the plugin has none */
     const zf_shards_ext_t *shards; /* several ranks; else NULL */
     zf_host_t host;
     zf_instance_t *instance;
@@ -186,105 +184,46 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     return 0;
 }
 
-/* ---- saved state: a directory of the plugin's own, in its own format ---- */
+/* 0 where the plugin has no such counter. */
+static uint64_t counter(const plugin_optimizer_t *self, const char *name) {
+    uint64_t value = 0;
 
-#define STATE_FOLDER "plugin"
-enum { PATH_NBYTES = 4096 };
-
-static int state_args(const char *folder, char path[PATH_NBYTES], zf_state_args_t *out, glue_error_t *err) {
-    int n = snprintf(path, PATH_NBYTES, "%s/" STATE_FOLDER, folder);
-
-    if (n < 0 || n >= PATH_NBYTES)
-        return glue_fail(err, "%.200s: the path is too long", folder);
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    out->path = path;
-    return 0;
-}
-
-static int plugin_save(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    char path[PATH_NBYTES];
-    zf_state_args_t args;
-
-    if (state_args(folder, path, &args, err) != 0)
-        return -1;
-    if (self->state->save(self->instance, &args, NULL, &error) < 0)
-        return fail_with(err, path, &error);
-    return 0;
-}
-
-/* A checkpoint of another schedule is refused: training must go on to the bit. */
-static int plugin_load(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    char path[PATH_NBYTES];
-    zf_state_args_t args;
-
-    if (state_args(folder, path, &args, err) != 0)
-        return -1;
-    args.flags = ZF_STATE_EXACT;
-    return self->state->load(self->instance, &args, NULL, &error) < 0 ? fail_with(err, path, &error) : 0;
-}
-
-/* What FLUSH would leave, without doing it. */
-static int plugin_weights(host_optimizer_t *base, size_t param, float *out, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    zf_export_item_t item;
-
-    memset(&item, 0, sizeof item);
-    item.struct_size = sizeof item;
-    item.id = self->ids[param];
-    item.dst = out;
-    item.dst_nbytes = base->params->list[param].n_elems * sizeof *out;
-    if (self->zf->export_params(self->instance, &item, 1, sizeof item, &error) < 0)
-        return fail_with(err, "export_params", &error);
-    return 0;
-}
-
-static int read_stats(plugin_optimizer_t *self, zf_stats_t *out) {
-    const zf_stats_ext_t *extension = self->zf->get_extension(ZF_EXT_STATS);
-
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    return extension != NULL && extension->read != NULL ? extension->read(self->instance, out, NULL) : -1;
+    (void)zf_counter_value(self->zf, self->instance, name, &value, NULL);
+    return value;
 }
 
 static double share(uint64_t amount, uint64_t of) { return of == 0 ? 0.0 : (double)amount / (double)of; }
 
 static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    uint64_t n_elems = self->layout.n_elems, stall, down, up;
-    zf_stats_t s;
+    uint64_t n_elems = self->layout.n_elems, steps = counter(self, "steps"), stall, down, up;
     size_t n = 0;
 
-    if (read_stats(self, &s) < 0)
+    if (self->zf->get_extension(ZF_EXT_STATS) == NULL)
         return 0;
-    down = s.down_grad_nbytes + s.down_record_nbytes;
-    up = s.up_publish_nbytes + s.up_enter_nbytes;
-    stall = s.stall_replay_ns + s.stall_select_ns + s.stall_pool_ns;
-    out[n++] = (host_counter_t){"steps", (double)s.steps};
-    out[n++] = (host_counter_t){"skipped_steps", (double)s.steps_skipped};
-    out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, s.steps)};
-    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, s.steps) / (double)n_elems};
-    out[n++] = (host_counter_t){"down_bytes_per_step", share(down, s.steps)};
-    out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(s.up_publish_nbytes, s.steps)};
-    out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(s.up_enter_nbytes, s.steps)};
-    out[n++] = (host_counter_t){"stall_us_per_step", share(stall, s.steps) * 1e-3};
-    out[n++] = (host_counter_t){"host_wait_us_per_step", share(s.host_wait_ns, s.steps) * 1e-3};
-    out[n++] = (host_counter_t){"replay_ns_per_elem", share(s.replay_ns, s.replay_elems)};
-    out[n++] = (host_counter_t){"host_bytes_per_param", share(s.host_measured_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(s.host_planned_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"device_bytes_per_param", share(s.device_measured_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"window_closes", (double)s.window_closes};
-    out[n++] = (host_counter_t){"reselects", (double)s.reselects};
-    out[n++] = (host_counter_t){"channels_entered", (double)s.channels_entered};
-    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)s.lost_overlap_nbytes};
-    out[n++] = (host_counter_t){"overwritten_elems", (double)s.overwritten_elems};
+    down = counter(self, "down_grad_nbytes") + counter(self, "down_record_nbytes");
+    up = counter(self, "up_publish_nbytes") + counter(self, "up_enter_nbytes");
+    stall = counter(self, "stall_replay_ns") + counter(self, "stall_select_ns") + counter(self, "stall_pool_ns");
+    out[n++] = (host_counter_t){"steps", (double)steps};
+    out[n++] = (host_counter_t){"skipped_steps", (double)counter(self, "steps_skipped")};
+    out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, steps)};
+    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, steps) / (double)n_elems};
+    out[n++] = (host_counter_t){"down_bytes_per_step", share(down, steps)};
+    out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(counter(self, "up_publish_nbytes"), steps)};
+    out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(counter(self, "up_enter_nbytes"), steps)};
+    out[n++] = (host_counter_t){"stall_us_per_step", share(stall, steps) * 1e-3};
+    out[n++] = (host_counter_t){"host_wait_us_per_step", share(counter(self, "host_wait_ns"), steps) * 1e-3};
+    out[n++] = (host_counter_t){"replay_ns_per_elem", share(counter(self, "replay_ns"), counter(self, "replay_elems"))};
+    out[n++] = (host_counter_t){"host_bytes_per_param", share(counter(self, "host_measured_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(counter(self, "host_planned_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"device_bytes_per_param", share(counter(self, "device_measured_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"window_closes", (double)counter(self, "window_closes")};
+    out[n++] = (host_counter_t){"reselects", (double)counter(self, "reselects")};
+    out[n++] = (host_counter_t){"channels_entered", (double)counter(self, "channels_entered")};
+    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)counter(self, "lost_overlap_nbytes")};
+    out[n++] = (host_counter_t){"overwritten_elems", (double)counter(self, "overwritten_elems")};
     out[n++] = (host_counter_t){"fetches_with_fence", (double)self->fetch_wait_calls};
-    out[n++] = (host_counter_t){"workers", (double)s.n_workers};
+    out[n++] = (host_counter_t){"workers", (double)counter(self, "n_workers")};
     return n;
 }
 
@@ -304,10 +243,6 @@ static const host_optimizer_ops_t plugin_ops = {.name = "plugin",
                                                 .grads_ready = plugin_grads_ready,
                                                 .step = plugin_step,
                                                 .finish = plugin_finish,
-                                                .state_file = STATE_FOLDER "/" ZF_STATE_INDEX,
-                                                .save = plugin_save,
-                                                .load = plugin_load,
-                                                .weights = plugin_weights,
                                                 .counters = plugin_counters,
                                                 .destroy = plugin_destroy};
 
@@ -320,10 +255,6 @@ static int open_plugin(plugin_optimizer_t *self, const host_plugin_options_t *op
     self->description.struct_size = sizeof self->description;
     if (self->zf->describe(&self->description, &error) < 0)
         return fail_with(err, "describe", &error);
-    self->state = self->zf->get_extension(ZF_EXT_STATE);
-    if (options->needs_state && self->state == NULL)
-        return glue_fail(err, "plugin: %s %s has no " ZF_EXT_STATE "; saving and resuming need it",
-                         self->description.name, self->description.version);
     return 0;
 }
 

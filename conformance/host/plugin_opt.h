@@ -16,7 +16,6 @@ typedef struct host_plugin_options {
     size_t n_overrides;
     const host_ranks_t *ranks;     /* NULL: one process */
     const host_compute_t *compute; /* where the parameters lie; NULL: on the processor. One process only */
-    int needs_state;               /* fail at once where the plugin cannot save and load */
     int is_verbose;                /* the plugin's messages on stderr, not only warnings */
 } host_plugin_options_t;
 

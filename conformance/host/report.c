@@ -102,7 +102,6 @@ static json_t *report_json(const host_command_t *c, const host_workload_t *w, co
         (void)json_object_set_new(out, "device", json_string(c->run.compute->what));
     if (c->mpi_path != NULL)
         (void)json_object_set_new(out, "ranks", json_integer((json_int_t)host_ranks_size(c->run.train.ranks)));
-    (void)json_object_set_new(out, "resumed_after_step", json_integer((json_int_t)r->first_step));
     (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));
     (void)json_object_set_new(out, "step_seconds", json_real(r->train.step_seconds));
     (void)json_object_set_new(out, "peak_rss_bytes", zj_real(peak_rss_nbytes()));

@@ -4,7 +4,6 @@
 
 #include "adamw.h"
 #include "adamw_there.h"
-#include "checkpoint.h"
 #include "glue/synthetic.h"
 
 #include <stdio.h>
@@ -205,45 +204,11 @@ static int make_model(const host_workload_t *w, const host_run_options_t *o, hos
 static int make_optimizer(const host_run_options_t *o, host_model_t *model, host_optimizer_t **out, glue_error_t *err) {
     host_plugin_options_t plugin = o->plugin;
 
-    plugin.needs_state = o->save_dir != NULL || o->resume_dir != NULL;
     plugin.compute = o->compute;
     if (o->optimizer == HOST_OPTIMIZER_PLUGIN)
         return host_plugin_create(&model->params, &plugin, out, err);
     return o->compute != NULL ? host_adamw_there_create(&model->params, out, err)
                               : host_adamw_create(&model->params, out, err);
-}
-
-static int save(void *ctx, size_t n_done, const double *losses, glue_error_t *err) {
-    return host_checkpoint_save(ctx, n_done, losses, err);
-}
-
-/* Loads what the run resumes, before anything is changed in the folder it saves to. out_losses is the caller's to free
- * in any case. */
-static int prepare_checkpoints(host_checkpoint_t *c, host_train_options_t *train, double **out_losses,
-                               glue_error_t *err) {
-    const host_run_options_t *o = c->options;
-    char resumed[HOST_CHECKPOINT_PATH_NBYTES];
-    size_t tenth = o->train.n_steps / 10;
-
-    if (o->save_dir == NULL && (o->save_every != 0 || o->keep != 0))
-        return glue_fail(err, "--save-every and --keep say how --save DIR works, which is missing");
-    if (o->resume_dir != NULL) {
-        *out_losses = calloc(o->train.n_steps, sizeof **out_losses);
-        if (*out_losses == NULL)
-            return glue_fail(err, "resume: out of memory for %zu losses", o->train.n_steps);
-        if (host_checkpoint_find(o->resume_dir, resumed, err) != 0 ||
-            host_checkpoint_load(c, resumed, &train->first_step, *out_losses, err) != 0)
-            return -1;
-        train->first_losses = *out_losses;
-    }
-    if (o->save_dir == NULL)
-        return 0;
-    train->saver = (host_saver_t){.save = save,
-                                  .ctx = c,
-                                  .every = o->save_every != 0 ? o->save_every
-                                           : tenth != 0       ? tenth
-                                                              : 1};
-    return host_checkpoint_folder_prepare(o->save_dir, o->resume_dir != NULL ? resumed : NULL, err);
 }
 
 static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *out) {
@@ -256,10 +221,7 @@ static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *o
 
 int host_run(const host_workload_t *w, const host_run_options_t *o, host_run_result_t *out, glue_error_t *err) {
     host_run_result_t result = {.n_counters = 0};
-    host_train_options_t train = o->train;
     host_optimizer_t *optimizer = NULL;
-    host_checkpoint_t checkpoint;
-    double *first_losses = NULL;
     host_model_t model;
     int st = -1;
 
@@ -271,11 +233,8 @@ int host_run(const host_workload_t *w, const host_run_options_t *o, host_run_res
         goto err_model;
     if (make_optimizer(o, &model, &optimizer, err) != 0)
         goto err_model;
-    checkpoint = (host_checkpoint_t){.options = o, .workload = w, .model = &model, .optimizer = optimizer};
-    if (prepare_checkpoints(&checkpoint, &train, &first_losses, err) != 0 ||
-        host_train(&model, optimizer, &w->train, &train, &result.train, err) != 0)
+    if (host_train(&model, optimizer, &w->train, &o->train, &result.train, err) != 0)
         goto err_optimizer;
-    result.first_step = train.first_step;
     st = host_evaluate(&model, optimizer, &w->dev, &result.scores, err);
     if (st == 0 && w->second_dev.n_rows > 0)
         st = host_evaluate(&model, optimizer, &w->second_dev, &result.second_scores, err);
@@ -285,7 +244,6 @@ int host_run(const host_workload_t *w, const host_run_options_t *o, host_run_res
     else
         host_run_result_free(&result);
 err_optimizer:
-    free(first_losses);
     optimizer->ops->destroy(optimizer);
 err_model:
     host_model_free(&model);

@@ -25,11 +25,6 @@ typedef struct host_run_options {
                                   model_dir all but dropout and dtype come from there */
     host_train_options_t train;
     host_compute_t *compute; /* a device to train on, which outlives the run; NULL: the processor */
-    /* Saving and resuming (checkpoint.h). The run sets train.first_step, first_losses and saver itself. */
-    const char *save_dir;   /* NULL: nothing is saved */
-    size_t save_every;      /* steps; 0 = a tenth of all */
-    size_t keep;            /* newest checkpoints kept in save_dir; 0 = 1 */
-    const char *resume_dir; /* a save_dir, whose newest is taken, or one checkpoint in it; NULL: from the start */
 } host_run_options_t;
 
 /* Defaults: a small model that learns SST-2 from scratch in some 15 s of one core. */
@@ -59,7 +54,6 @@ typedef struct host_run_result {
     host_scores_t second_scores; /* on second_dev, where there is one */
     host_train_result_t train;
     host_model_config_t model; /* as it was trained */
-    size_t first_step;         /* that this process did: 0, or where it resumed */
     size_t n_param_elems;
     host_counter_t counters[HOST_MAX_COUNTERS];
     size_t n_counters;

@@ -118,22 +118,3 @@ int host_safetensors_read(const host_safetensors_t *f, const host_tensor_t *t, u
     free(bytes);
     return st;
 }
-
-int host_safetensors_read_words(const host_safetensors_t *f, const host_tensor_t *t, size_t n, uint64_t *out,
-                                glue_error_t *err) {
-    if (t->elem_nbytes != sizeof *out || t->n_elems != n)
-        return glue_fail(err, "%s: tensor %.80s has %llu elements of %s; %zu of 8 bytes are needed", f->path, t->name,
-                         (unsigned long long)t->n_elems, t->dtype, n);
-    if (read_at(f, t->offset, out, n * sizeof *out, err) != 0)
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        unsigned char b[sizeof *out];
-        uint64_t word = 0;
-
-        memcpy(b, &out[i], sizeof b);
-        for (int k = (int)sizeof b; k-- > 0;)
-            word = word << 8 | b[k];
-        out[i] = word;
-    }
-    return 0;
-}

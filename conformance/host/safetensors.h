@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h - reads tensors from a safetensors file (lib/safetensors.h), and writes one (safetensors_write.c). */
+/* safetensors.h - reads tensors from a safetensors file (lib/safetensors.h). */
 #ifndef ZF_CONFORMANCE_HOST_SAFETENSORS_H
 #define ZF_CONFORMANCE_HOST_SAFETENSORS_H
 
@@ -31,25 +31,5 @@ int host_tensor_is_float(const host_tensor_t *tensor);
 /* Elements first .. first+n-1 as float, exactly. */
 int host_safetensors_read(const host_safetensors_t *file, const host_tensor_t *tensor, uint64_t first, size_t n,
                           float *out, glue_error_t *err);
-
-/* All n elements of a tensor of 8-byte numbers (I64, U64, F64) as they are. */
-int host_safetensors_read_words(const host_safetensors_t *file, const host_tensor_t *tensor, size_t n, uint64_t *out,
-                                glue_error_t *err);
-
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
-
-typedef struct host_safetensors_writer host_safetensors_writer_t;
-
-/* Begins a new file of n tensors, of which name, dtype (F32, I64 or F64), n_dims and shape are read. Their elements
- * follow in the same order, in any portions: floats for F32, words for the others. */
-int host_safetensors_create(const char *path, const host_tensor_t *tensors, size_t n, host_safetensors_writer_t **out,
-                            glue_error_t *err);
-int host_safetensors_put_floats(host_safetensors_writer_t *writer, const float *elems, size_t n, glue_error_t *err);
-int host_safetensors_put_words(host_safetensors_writer_t *writer, const uint64_t *words, size_t n, glue_error_t *err);
-
-/* Syncs and closes, and frees the writer in any case. */
-int host_safetensors_finish(host_safetensors_writer_t *writer, glue_error_t *err);
-void host_safetensors_abandon(host_safetensors_writer_t *writer);
 
 #endif

@@ -55,13 +55,6 @@ static void start_epoch(row_source_t *s) {
     s->used = 0;
 }
 
-/* Goes to where a run stands that has taken n_rows rows. */
-static void skip_rows(row_source_t *s, uint64_t n_rows) {
-    s->epoch = n_rows / s->corpus->n_rows;
-    start_epoch(s);
-    s->used = (size_t)(n_rows % s->corpus->n_rows);
-}
-
 /* Takes the next n rows. Returns 1 when an epoch's last row was among them. */
 static int take_rows(row_source_t *s, size_t n, uint32_t *out_rows) {
     int is_epoch_end = 0;
@@ -174,28 +167,19 @@ static int check_options(const host_train_options_t *o, const host_corpus_t *cor
         return glue_fail(err, "train: warm-up share %g; a number from 0 to 1 is needed", o->warmup_share);
     if (corpus->n_rows == 0)
         return glue_fail(err, "train: the corpus has no row");
-    if (o->first_step > o->n_steps || (o->saver.save != NULL && o->saver.every == 0))
-        return glue_fail(err, "train: first step %zu of %zu, saved every %zu", o->first_step, o->n_steps,
-                         o->saver.every);
     return 0;
-}
-
-static int is_save_due(const host_train_options_t *o, size_t n_done) {
-    return o->saver.save != NULL && (n_done % o->saver.every == 0 || n_done == o->n_steps);
 }
 
 static int run_steps(loop_t *l, double *losses, glue_error_t *err) {
     const host_train_options_t *o = l->options;
 
-    for (size_t step = o->first_step; step < o->n_steps; step++) {
+    for (size_t step = 0; step < o->n_steps; step++) {
         double start = now_seconds();
 
         if (run_step(l, step, &losses[step], err) != 0)
             return -1;
         l->seconds[step] = now_seconds() - start;
         show_progress(o, step, losses);
-        if (is_save_due(o, step + 1) && o->saver.save(o->saver.ctx, step + 1, losses, err) != 0)
-            return -1;
     }
     if (l->optimizer->ops->finish != NULL)
         return l->optimizer->ops->finish(l->optimizer, err);
@@ -235,13 +219,10 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
         (void)glue_fail(err, "train: out of memory");
         goto out;
     }
-    for (size_t i = 0; i < options->first_step; i++)
-        losses[i] = options->first_losses[i];
-    l.n_batches = (uint64_t)options->first_step * options->accumulation;
-    skip_rows(&l.source, l.n_batches * options->batch);
+    start_epoch(&l.source);
     st = run_steps(&l, losses, err);
     if (st == 0) {
-        size_t half = options->first_step + (options->n_steps - options->first_step) / 2;
+        size_t half = options->n_steps / 2;
 
         *out = (host_train_result_t){.losses = losses,
                                      .n_steps = options->n_steps,

@@ -18,24 +18,13 @@
 
 #include <stdio.h>
 
-/* Called between steps: steps 1 to n_done are behind, losses [n_done]. */
-typedef struct host_saver {
-    int (*save)(void *ctx, size_t n_done, const double *losses, glue_error_t *err); /* NULL = none */
-    void *ctx;
-    size_t every; /* steps from one call to the next; the last step, before finish, is always followed by one */
-} host_saver_t;
-
 typedef struct host_train_options {
     uint64_t seed;
     size_t n_steps, batch, accumulation; /* batch: rows of one micro-batch */
     host_hyper_t hyper;                  /* lr is the peak; weight_decay that of the decay group */
     double clip_norm;
-    double warmup_share;        /* of n_steps: the rate rises linearly to its peak, then falls linearly to 0 */
-    int deliver_parts;          /* with accumulation: deliver every micro-batch's share instead of the total */
-    size_t first_step;          /* steps behind; model and optimizer are as they left them. Rows, dropout and rates of
-                                   later steps follow from the seed and the step's number */
-    const double *first_losses; /* [first_step] */
-    host_saver_t saver;
+    double warmup_share; /* of n_steps: the rate rises linearly to its peak, then falls linearly to 0 */
+    int deliver_parts;   /* with accumulation: deliver every micro-batch's share instead of the total */
     host_ranks_t *ranks; /* share the rows of each micro-batch; NULL: one process */
     FILE *progress;      /* a line every 10 % of the steps; NULL = silent */
 } host_train_options_t;
@@ -43,7 +32,7 @@ typedef struct host_train_options {
 typedef struct host_train_result {
     double *losses; /* [n_steps] mean training loss of each step; release with host_train_result_free */
     size_t n_steps;
-    double seconds;      /* of the steps from first_step on */
+    double seconds;      /* of all steps */
     double step_seconds; /* median of the last half of them */
 } host_train_result_t;
 

@@ -64,7 +64,7 @@ struct zf_instance {
     float carry; /* of the mock that keeps parts of a refused delivery */
     uint32_t n_params;
     mock_param_t params[MOCK_MAX_PARAMS];
-    uint64_t n_steps, n_skipped;
+    uint64_t n_steps;
     pthread_mutex_t lock; /* guards last, n_pending */
     pthread_cond_t changed;
     zf_step_report_t last;

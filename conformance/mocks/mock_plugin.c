@@ -241,7 +241,7 @@ static zf_status_t check_memory(const zf_instance_t *instance, const zf_instance
 
 static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    zf_layout_t layout = {.n_buckets = 1};
+    zf_layout_t layout = {.n_elems = 1};
     zf_instance_t *draft;
     zf_status_t st;
     if (!instance)
@@ -435,8 +435,6 @@ static void run_step(void *arg) {
     describe_gradients(instance, report);
     report->applied = report->nonfinite_param == ZF_NO_ID;
     report->skip_reason = report->applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE;
-    instance->n_skipped += !report->applied;
-    report->n_skipped = instance->n_skipped;
     for (uint32_t i = 0; i < instance->n_params; i++) {
         if (instance->params[i].has_grad && report->applied)
             update(&instance->params[i], job->lr);

@@ -39,6 +39,8 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     const zfi_data_matrix_t *matrix = &data->matrices[number];
     const zfi_data_param_t *param = &data->params[matrix->param];
     const uint32_t *n = data->counts_per_channel ? data->n + matrix->index_base : data->n + number;
+    const zfi_place_t shown = zfi_shown_place(matrix);
+    uint64_t moved;
     zfi_run_ahead_t job = {.w = data->w + matrix->sel_base,
                            .m = data->m ? data->m + matrix->sel_base : NULL,
                            .v = data->v ? data->v + matrix->sel_base : NULL,
@@ -55,9 +57,11 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     } else {
         data->scalars[0] = zfi_rule_scalars(data->rule, hyper, s, *n);
     }
-    if (data->host_rule)
-        return data->host_rule(data->host_rule_ctx, &job, param->group, hyper, n);
-    return kernels->run_ahead[data->rule](&job);
+    moved = data->host_rule ? data->host_rule(data->host_rule_ctx, &job, param->group, hyper, n)
+                            : kernels->run_ahead[data->rule](&job);
+    if (matrix->shown)
+        kernels->scatter(&shown, &job.sub, job.w);
+    return moved;
 }
 
 void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {

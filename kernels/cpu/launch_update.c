@@ -2,6 +2,8 @@
 /* launch_update.c - the update of every channel where nothing is deferred: state that lies whole on the device.
  *
  * It is a replay with one slot (kernels.h), in strips that stay in the L1 cache. */
+#include <string.h>
+
 #include "launch.h"
 #include "tables.h"
 
@@ -21,6 +23,8 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, ui
             count = n - done;
         moved +=
             zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, data->digests ? matrix->cols : 0);
+        if (matrix->shown)
+            memcpy((char *)matrix->shown + (first + done) * elem, bits + done * elem, count * elem);
     }
     return moved;
 }

@@ -6,6 +6,14 @@
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
+static void publish(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, const zfi_publish_t *job) {
+    zfi_publish_t copy = *job;
+    kernels->publish(job);
+    copy.place = zfi_shown_place(matrix);
+    if (copy.place.visible)
+        kernels->publish(&copy);
+}
+
 /* Elements that are not merged count before and after alike. */
 static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *args, const zfi_data_segment_t *segment,
                           const unsigned char *piece) {
@@ -30,7 +38,7 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
         return;
     }
     before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
-    kernels->publish(&job);
+    publish(kernels, matrix, &job);
     data->digests[segment->matrix] += zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before;
 }
 
@@ -97,7 +105,14 @@ static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t 
         .selected = args->data->masks[args->turn] + matrix->channel_base,
         .place = matrix->place,
     };
-    kernels->publish(&job);
+    publish(kernels, matrix, &job);
+}
+
+static void write_all(const zfi_place_args_t *args, const zfi_data_matrix_t *matrix) {
+    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
+    move(args, 1);
+    if (matrix->shown)
+        memcpy((char *)matrix->shown + args->first * elem, args->bits, args->n * elem);
 }
 
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
@@ -113,7 +128,7 @@ void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
     if (args->keeps_selected)
         write_deferred(kernels, args);
     else
-        move(args, 1);
+        write_all(args, matrix);
     if (data->digests)
         data->digests[args->matrix] += zfi_visible_digest(kernels, matrix, args->first, args->n) - before;
 }

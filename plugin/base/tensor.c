@@ -21,6 +21,28 @@ int zfi_dtype_of(zf_dtype_t dtype) {
     return -1;
 }
 
+/* DLPack's name of a type, where it has one here; "" else. */
+static const char *type_name(zf_dtype_t dtype) {
+    static const char *const of_8_bits[] = {
+        [ZF_DTYPE_CODE_FLOAT8_E3M4] = "float8_e3m4",
+        [ZF_DTYPE_CODE_FLOAT8_E4M3] = "float8_e4m3",
+        [ZF_DTYPE_CODE_FLOAT8_E4M3B11FNUZ] = "float8_e4m3b11fnuz",
+        [ZF_DTYPE_CODE_FLOAT8_E4M3FN] = "float8_e4m3fn",
+        [ZF_DTYPE_CODE_FLOAT8_E4M3FNUZ] = "float8_e4m3fnuz",
+        [ZF_DTYPE_CODE_FLOAT8_E5M2] = "float8_e5m2",
+        [ZF_DTYPE_CODE_FLOAT8_E5M2FNUZ] = "float8_e5m2fnuz",
+        [ZF_DTYPE_CODE_FLOAT8_E8M0FNU] = "float8_e8m0fnu",
+    };
+    const size_t n = sizeof of_8_bits / sizeof *of_8_bits;
+    return dtype.code < n && of_8_bits[dtype.code] ? of_8_bits[dtype.code] : "";
+}
+
+void zfi_dtype_text(char *buf, size_t nbytes, zf_dtype_t dtype) {
+    const char *name = type_name(dtype);
+    snprintf(buf, nbytes, "%s%s%u, %u bits, %u lanes%s", name, *name ? " (code " : "code ", dtype.code, dtype.bits,
+             dtype.lanes, *name ? ")" : "");
+}
+
 void zfi_shape_text(char *buf, size_t nbytes, int ndim, const int64_t *shape) {
     size_t at = 0;
     at += (size_t)snprintf(buf, nbytes, "[");
@@ -105,9 +127,10 @@ static zf_status_t check_descriptor(const zf_tensor_t *tensor, const char *what,
 
 static zf_status_t bad_dtype(const zf_tensor_t *tensor, const char *what, const char *name, const char *supported,
                              zf_error_t *err) {
-    const zf_dtype_t *dtype = &tensor->dl.dtype;
-    return zfi_error(err, ZF_ERR_DTYPE, "tensor", "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: %s",
-                     what, name, dtype->code, dtype->bits, dtype->lanes, supported);
+    char have[64];
+    zfi_dtype_text(have, sizeof have, tensor->dl.dtype);
+    return zfi_error(err, ZF_ERR_DTYPE, "tensor", "%s of \"%s\": data type %s; supported: %s", what, name, have,
+                     supported);
 }
 
 /* Shape, strides and extent in elements of out->elem_nbytes. */

@@ -31,6 +31,9 @@ zf_status_t zfi_tensor_check_bytes(const zf_tensor_t *tensor, const char *what, 
 /* [any-thread] DLPack's type to ours; -1 where unsupported. */
 int zfi_dtype_of(zf_dtype_t dtype);
 
+/* [any-thread] "float8_e4m3fn (code 10, 8 bits, 1 lanes)" into buf; without the name where it has none here. */
+void zfi_dtype_text(char *buf, size_t nbytes, zf_dtype_t dtype);
+
 /* [any-thread] "[2, 3]" into buf. */
 void zfi_shape_text(char *buf, size_t nbytes, int ndim, const int64_t *shape);
 

@@ -91,19 +91,23 @@ void zfi_timeline_poison(zfi_timeline_t *timeline) {
     wake(timeline);
 }
 
-uint64_t zfi_time_run(uint64_t *last_ns) {
-    uint64_t now = zfi_now_ns(), elapsed = now - *last_ns, most = 2 * ZFI_SLICE_NS;
-    *last_ns = now;
-    return elapsed < most ? elapsed : most;
+zfi_run_clock_t zfi_run_clock(void) { return (zfi_run_clock_t){.last_ns = zfi_now_ns()}; }
+
+uint64_t zfi_run_ns(zfi_run_clock_t *clock) {
+    uint64_t now = zfi_now_ns(), elapsed = now - clock->last_ns, most = 2 * ZFI_SLICE_NS;
+    clock->last_ns = now;
+    clock->run_ns += elapsed < most ? elapsed : most;
+    return clock->run_ns;
 }
 
 /* [lock held] Waits for a change, for a slice of what is left of the time; takes away what has passed of it. */
 static void sleep_once(zfi_timeline_t *timeline, uint64_t *left_ns) {
-    uint64_t last = zfi_now_ns(), passed;
+    zfi_run_clock_t clock = zfi_run_clock();
+    uint64_t passed;
     struct timespec deadline;
     zfi_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
     (void)pthread_cond_timedwait(&timeline->changed, &timeline->lock, &deadline);
-    passed = zfi_time_run(&last);
+    passed = zfi_run_ns(&clock);
     if (*left_ns != UINT64_MAX)
         *left_ns -= passed < *left_ns ? passed : *left_ns;
 }

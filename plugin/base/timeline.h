@@ -57,9 +57,15 @@ zf_status_t zfi_timeline_wait(zfi_timeline_t *timeline, uint64_t value, uint64_t
 
 enum { ZFI_SLICE_NS = 50000000 }; /* a wait looks at the clock at least so often */
 
-/* [any-thread] For a loop that waits: the time since *last_ns, which becomes now. A gap of more than two slices counts
- * as two: the process did not run. */
-uint64_t zfi_time_run(uint64_t *last_ns);
+/* For a loop that waits: how long the process has run since the clock was made. */
+typedef struct zfi_run_clock {
+    uint64_t last_ns, run_ns;
+} zfi_run_clock_t;
+
+/* [any-thread] Begins now. */
+zfi_run_clock_t zfi_run_clock(void);
+/* [whose clock it is] The time so far. More than two slices between two calls count as two: the process did not run. */
+uint64_t zfi_run_ns(zfi_run_clock_t *clock);
 
 /* Monotonic clock. */
 uint64_t zfi_now_ns(void);

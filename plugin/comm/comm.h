@@ -27,6 +27,7 @@ typedef struct zfi_comm_env {
     const _Atomic int *is_poisoned; /* set: what is under way ends soon */
     const zfi_device_ops_t *ops;    /* of the instance's device */
     zfi_device_t *device;
+    uint32_t norm_group; /* all that train together, by the host's number; 0: group 0 is */
 } zfi_comm_env_t;
 
 /* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. */
@@ -41,13 +42,11 @@ typedef struct zfi_exchange {
     uint32_t group;       /* among whom: as `join` numbered it; 0 = data parallel */
     zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when
                            * this stream has done what it was given before; always the same one of a lane */
-    uint64_t timeout_ns;  /* 0: the transport's own */
-    uint32_t *out_late;   /* NULL, or where a rank goes that has not come in time, if that is known */
 } zfi_exchange_t;
 
 enum { ZFI_MAX_GROUPS = 16 }; /* of one instance, the data-parallel one included */
 
-enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
+enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_LANE_ROLL, ZFI_N_LANES };
 
 typedef struct zfi_comm_ops {
     const char *name;

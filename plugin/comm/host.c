@@ -2,7 +2,7 @@
 /* plugin/comm/host.c - the transport over zf.collectives/1 of the host (contract in comm.h).
  *
  * An exchange is started, then asked for until it is over: at first without a pause, since a small one between ranks
- * that are in step takes microseconds, then with longer and longer ones. */
+ * that are in step takes microseconds, then with longer and longer ones. Where it does not end, the roll is called. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "base/fork_lock.h"
 #include "base/timeline.h"
 #include "comm/comm.h"
+#include "comm/roll.h"
 
 enum { ASKED_AT_ONCE = 16, FIRST_PAUSE_NS = 5000, LONGEST_PAUSE_NS = 500000 };
 
@@ -24,7 +25,8 @@ struct zfi_comm {
         uint64_t number[ZFI_N_LANES]; /* of the next exchange; each its thread's */
     } groups[ZFI_MAX_GROUPS];
     uint32_t n_groups; /* control calls' */
-    _Atomic int is_ended, holds_memory;
+    uint32_t widest;   /* index of the group that all others lie in */
+    _Atomic int is_ended, holds_memory, has_called_the_roll;
     /* of the list of those that exchange with others */
     zfi_comm_t *next;
     int pid; /* 0: not in it */
@@ -132,6 +134,8 @@ static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_ind
     if (st)
         return st;
     *out_index = comm->n_groups;
+    if (group && group == comm->env.norm_group)
+        comm->widest = comm->n_groups;
     comm->groups[comm->n_groups].name = group;
     comm->groups[comm->n_groups++].place = place;
     return ZF_OK;
@@ -186,24 +190,6 @@ static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange
                             "%s: %s: the transport failed with status %d: %.220s", self, name, st, why->message);
 }
 
-static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request,
-                             zf_error_t *err) {
-    uint32_t late = ZF_NO_ID;
-    char name[96], self[64], who[32] = "a rank";
-    zfi_exchange_name(exchange, name, sizeof name);
-    name_self(comm, exchange, self, sizeof self);
-    (void)comm->table.test(comm->table.ctx, request, &late, NULL);
-    if (exchange->out_late)
-        *exchange->out_late = late;
-    if (late != ZF_NO_ID)
-        snprintf(who, sizeof who, "rank %" PRIu32, late);
-    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                     "%s has not come to %s within %" PRIu64 " ms ([host] deadline_ms, less an eighth): it is "
-                     "dead, stopped, late, or does something else (this is %s)",
-                     who, name, comm->env.timeout_ns / 1000000, self);
-    return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, late);
-}
-
 static void give_up(zfi_comm_t *comm, uint64_t request) {
     if (comm->table.abort(comm->table.ctx, request, NULL))
         atomic_store(&comm->holds_memory, 1);
@@ -218,59 +204,100 @@ static void pause_for(uint64_t n_asked) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(ns < LONGEST_PAUSE_NS ? ns : LONGEST_PAUSE_NS)}, NULL);
 }
 
-static uint64_t timeout_of(const zfi_comm_t *comm, const zfi_exchange_t *exchange) {
-    return exchange->timeout_ns ? exchange->timeout_ns : comm->env.timeout_ns;
-}
-
-/* Until it is over, or cannot be any more. */
-static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request, zf_error_t *err) {
+/* Until it is over, or cannot be any more; ZF_ERR_TIMEOUT without a record. */
+static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request, uint64_t timeout_ns,
+                            zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    uint64_t last = zfi_now_ns(), waited = 0, n_asked = 0;
+    zfi_run_clock_t clock = zfi_run_clock();
+    uint64_t n_asked = 0;
     zf_status_t st;
-    while ((st = comm->table.test(comm->table.ctx, request, NULL, &why)) == ZF_IN_PROGRESS) {
+    while ((st = comm->table.test(comm->table.ctx, request, &why)) == ZF_IN_PROGRESS) {
         if (atomic_load(comm->env.is_poisoned))
             return ZF_ERR_POISONED;
-        waited += zfi_time_run(&last);
-        if (waited > timeout_of(comm, exchange))
-            return timed_out(comm, exchange, request, err);
+        if (zfi_run_ns(&clock) > timeout_ns)
+            return ZF_ERR_TIMEOUT;
         pause_for(n_asked++);
     }
     return st ? failed(comm, exchange, st, &why, err) : ZF_OK;
 }
 
-static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
+/* From start to end; gives up what does not end. */
+static zf_status_t exchange_within(zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t timeout_ns,
+                                   zf_error_t *err) {
     zf_collective_t call = {.struct_size = sizeof call,
                             .kind = exchange->send ? ZF_COLLECTIVE_ALL_TO_ALL : ZF_COLLECTIVE_ALL_GATHER,
                             .group = comm->groups[exchange->group].name,
                             .purpose = exchange->purpose,
                             .bucket = exchange->bucket,
                             .step = exchange->step,
-                            .number = comm->groups[exchange->group].number[exchange->lane],
+                            .number = comm->groups[exchange->group].number[exchange->lane]++,
                             .lane = exchange->lane,
                             .send = exchange->send,
                             .recv = exchange->recv,
                             .nbytes = exchange->nbytes};
     zf_error_t why = {.struct_size = sizeof why};
     uint64_t request = 0;
+    zf_status_t st = comm->table.start(comm->table.ctx, &call, &request, &why);
+    int is_begun = !st || request; /* a part of what failed may be under way */
+    st = st ? failed(comm, exchange, st, &why, err) : wait_for(comm, exchange, request, timeout_ns, err);
+    if (st)
+        atomic_store(&comm->is_ended, 1);
+    if (st && is_begun)
+        give_up(comm, request);
+    return st;
+}
+
+/* ---- the roll ---------------------------------------------------------------------------------------------------- */
+
+/* Another lane is at it, and its error ends the instance. */
+static zf_status_t await_poison(const zfi_comm_t *comm) {
+    zfi_run_clock_t clock = zfi_run_clock();
+    while (!atomic_load(comm->env.is_poisoned) && zfi_run_ns(&clock) < 2 * zfi_roll_lasts_ns(&comm->env))
+        pause_for(UINT64_MAX);
+    return ZF_ERR_POISONED;
+}
+
+static zf_status_t report_roll(const zfi_comm_t *comm, const zfi_exchange_t *exchange, const zfi_post_t *answers,
+                               const char *advice, zf_error_t *err) {
+    char self[64], group[48] = "";
+    zfi_roll_t roll = {exchange, &comm->env, answers, comm->groups[comm->widest].place, self, group, advice};
+    name_self(comm, exchange, self, sizeof self);
+    if (comm->widest != exchange->group)
+        snprintf(group, sizeof group, " of process group %" PRIu32, comm->groups[comm->widest].name);
+    return zfi_roll_report(&roll, err);
+}
+
+zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, const char *advice, zf_error_t *err) {
+    zfi_member_t self = comm->groups[comm->widest].place;
+    zf_error_t why = {.struct_size = sizeof why};
+    zfi_exchange_t roll = {.purpose = ZF_COLLECTIVE_FOR_TRANSPORT,
+                           .bucket = ZF_NO_ID,
+                           .nbytes = sizeof(zfi_post_t),
+                           .lane = ZFI_LANE_ROLL,
+                           .group = comm->widest};
+    zfi_post_t *answers;
+    zf_status_t st;
+    if (atomic_exchange(&comm->has_called_the_roll, 1))
+        return await_poison(comm);
+    roll.recv = answers = calloc(self.n_ranks, sizeof *answers);
+    if (!answers)
+        return zfi_error(err, ZF_ERR_MEMORY, "ranks", "no memory for the answers of %" PRIu32 " ranks", self.n_ranks);
+    answers[self.rank] = zfi_post_of(exchange, comm->groups[exchange->group].name);
+    st = exchange_within(comm, &roll, zfi_roll_lasts_ns(&comm->env), &why);
+    st = st == ZF_ERR_POISONED ? st : report_roll(comm, exchange, answers, advice, err);
+    if (!atomic_load(&comm->holds_memory)) /* else the transport may still write there */
+        free(answers);
+    return st;
+}
+
+static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
     zf_status_t st;
     if (atomic_load(&comm->is_ended))
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
     if (comm->groups[exchange->group].place.n_ranks == 1)
         return ZF_OK; /* every part is there already */
-    comm->groups[exchange->group].number[exchange->lane]++;
-    st = comm->table.start(comm->table.ctx, &call, &request, &why);
-    if (st) {
-        atomic_store(&comm->is_ended, 1);
-        if (request)
-            give_up(comm, request);
-        return failed(comm, exchange, st, &why, err);
-    }
-    st = wait_for(comm, exchange, request, err);
-    if (st) {
-        atomic_store(&comm->is_ended, 1);
-        give_up(comm, request);
-    }
-    return st;
+    st = exchange_within(comm, exchange, zfi_roll_after_ns(&comm->env), err);
+    return st == ZF_ERR_TIMEOUT ? zfi_call_the_roll(comm, exchange, "", err) : st;
 }
 
 const zfi_comm_ops_t zfi_comm_host = {

@@ -10,11 +10,10 @@
  *
  * An exchange is over when its stream is; meanwhile NCCL is asked for asynchronous errors. A communicator that failed,
  * or whose exchange has passed the deadline, is aborted, which ends its kernels. NCCL does not tell which rank is
- * missing: in the last quarter of the time the ranks that wait call the roll by the host's collectives, and say where
- * they are. Whoever does not answer is named.
+ * missing: the roll is called (comm/roll.h).
  *
- * NCCL pairs whatever two ranks call next. So each exchange takes along its name, 16 bytes of each rank, and what ranks
- * have given each other for different things ends the instance before anything reads it.
+ * NCCL pairs whatever two ranks call next. So each exchange takes along its name, a few bytes of each rank, and what
+ * ranks have given each other for different things ends the instance before anything reads it.
  *
  * Threads: a communicator is used by its lane's thread alone; by the control thread before those run and after them.
  *
@@ -32,18 +31,12 @@
 #include "base/timeline.h"
 #include "comm/comm.h"
 #include "comm/nccl_library.h"
+#include "comm/roll.h"
 
 enum { DOWN, UP, N_DIRECTIONS };
 enum { PAUSE_NS = 1000000 }; /* between two looks at asynchronous errors */
 
 static const char *const direction_names[N_DIRECTIONS] = {"gradients", "values"};
-
-/* The name of an exchange. */
-typedef struct place {
-    int32_t purpose;
-    uint32_t bucket;
-    uint64_t step;
-} place_t;
 
 /* What a rank begins with; the id counts from rank 0 alone. */
 typedef struct ticket {
@@ -55,14 +48,13 @@ typedef struct ticket {
 
 /* One direction of a process group. */
 typedef struct direction {
-    zfi_nccl_comm_t comm; /* NULL: none yet, or aborted */
-    int is_connected;     /* it was there once */
-    int ends;             /* what NCCL said to its end */
-    ticket_t *tickets;    /* [size] */
-    place_t *places;      /* [size] page-locked: what ranks have called the exchange, ... */
-    place_t *on_device;   /* [size] ... as it travels */
-    place_t *answers;     /* [size] of a roll call */
-    zfi_arena_t arena;    /* holds places and answers */
+    zfi_nccl_comm_t comm;  /* NULL: none yet, or aborted */
+    int is_connected;      /* it was there once */
+    int ends;              /* what NCCL said to its end */
+    ticket_t *tickets;     /* [size] */
+    zfi_post_t *places;    /* [size] page-locked: what ranks have called the exchange, ... */
+    zfi_post_t *on_device; /* [size] ... as it travels */
+    zfi_arena_t arena;     /* holds places */
     int is_pinned;
 } direction_t;
 
@@ -172,13 +164,13 @@ static int is_poisoned(const zfi_comm_t *comm) { return atomic_load(comm->env.is
 
 /* Until what was begun on a communicator has been taken up: ncclSuccess, the error, or ncclInProgress where the time is
  * over, or the instance ended. */
-static int take_up(const zfi_comm_t *comm, zfi_nccl_comm_t nccl_comm, uint64_t end_ns) {
+static int take_up(const zfi_comm_t *comm, zfi_nccl_comm_t nccl_comm, zfi_run_clock_t *clock, uint64_t timeout_ns) {
     int state = ZFI_NCCL_IN_PROGRESS;
     for (;;) {
         int rc = comm->nccl->ncclCommGetAsyncError(nccl_comm, &state);
         if (rc || state != ZFI_NCCL_IN_PROGRESS)
             return rc ? rc : state;
-        if (zfi_now_ns() > end_ns || is_poisoned(comm))
+        if (zfi_run_ns(clock) > timeout_ns || is_poisoned(comm))
             return state;
         pause_a_little();
     }
@@ -202,7 +194,7 @@ static zf_status_t connect(zfi_comm_t *comm, group_t *group, int d, zfi_stream_t
     direction_t *direction = &group->directions[d];
     zfi_nccl_config_t config = {
         .size = sizeof config, .magic = ZFI_NCCL_CONFIG_MAGIC, .version = ZFI_NCCL_CONFIG_VERSION, .blocking = 0};
-    uint64_t end_ns = zfi_now_ns() + comm->env.timeout_ns;
+    zfi_run_clock_t clock = zfi_run_clock();
     void *handle;
     int rc;
     zf_status_t st = comm->env.ops->lend(stream, &handle);
@@ -211,7 +203,7 @@ static zf_status_t connect(zfi_comm_t *comm, group_t *group, int d, zfi_stream_t
     rc = comm->nccl->ncclCommInitRankConfig(&direction->comm, (int)group->size, direction->tickets[0].id,
                                             (int)group->rank, &config);
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        rc = take_up(comm, direction->comm, end_ns);
+        rc = take_up(comm, direction->comm, &clock, comm->env.timeout_ns);
     if (rc) {
         atomic_store(&comm->has_failed, 1);
         st = not_connected(comm, group, d, rc, err);
@@ -247,12 +239,13 @@ static void begin_end(zfi_comm_t *comm, direction_t *direction) {
 /* Either way it is gone; one that others still need may be given up, but is not waited for without end. */
 static void disconnect(zfi_comm_t *comm, direction_t *direction) {
     zfi_nccl_comm_t nccl_comm = direction->comm;
+    zfi_run_clock_t clock = zfi_run_clock();
     int rc = direction->ends;
     direction->comm = NULL;
     if (!nccl_comm)
         return;
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        rc = take_up(comm, nccl_comm, zfi_now_ns() + comm->env.timeout_ns);
+        rc = take_up(comm, nccl_comm, &clock, comm->env.timeout_ns);
     if (rc == ZFI_NCCL_SUCCESS)
         (void)comm->nccl->ncclCommDestroy(nccl_comm);
     else
@@ -262,7 +255,7 @@ static void disconnect(zfi_comm_t *comm, direction_t *direction) {
 /* What one direction begins with, and what names its exchanges. */
 static zf_status_t map_places(zfi_comm_t *comm, const group_t *group, direction_t *direction, zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
-    uint64_t nbytes = group->size * sizeof(place_t);
+    uint64_t nbytes = group->size * sizeof(zfi_post_t);
     void *memory = NULL;
     int is_pageable;
     zf_status_t st;
@@ -270,15 +263,14 @@ static zf_status_t map_places(zfi_comm_t *comm, const group_t *group, direction_
     if (!direction->tickets)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for what %" PRIu32 " ranks begin NCCL with",
                          group->size);
-    (void)zfi_arena_take(&direction->arena, 2 * nbytes, 1);
+    (void)zfi_arena_take(&direction->arena, nbytes, 1);
     st = zfi_arena_map(&direction->arena, "names of exchanges", err);
     if (!st)
         st = ops->pin(comm->env.device, direction->arena.base, direction->arena.total_nbytes, &is_pageable, err);
     direction->is_pinned = !st;
     if (!st)
         st = ops->alloc(comm->env.device, nbytes, "names of exchanges", &memory, err);
-    direction->places = (place_t *)(void *)direction->arena.base;
-    direction->answers = direction->places + group->size;
+    direction->places = (zfi_post_t *)(void *)direction->arena.base;
     direction->on_device = memory;
     return st;
 }
@@ -291,7 +283,7 @@ static void free_places(zfi_comm_t *comm, const group_t *group, direction_t *dir
         ops->unpin(comm->env.device, direction->arena.base, direction->arena.total_nbytes);
     zfi_arena_free(&direction->arena);
     if (direction->on_device)
-        ops->free(comm->env.device, direction->on_device, group->size * sizeof(place_t));
+        ops->free(comm->env.device, direction->on_device, group->size * sizeof(zfi_post_t));
     free(direction->tickets);
     *direction = (direction_t){0};
 }
@@ -383,7 +375,7 @@ static int enqueue(const zfi_comm_t *comm, const group_t *group, const direction
                    const zfi_exchange_t *exchange, void *stream) {
     int rc = comm->nccl->ncclGroupStart(), ended;
     if (is_taken(rc))
-        rc = all_gather(comm, group, direction->comm, direction->on_device, sizeof(place_t), stream);
+        rc = all_gather(comm, group, direction->comm, direction->on_device, sizeof(zfi_post_t), stream);
     if (is_taken(rc) && exchange->send)
         rc = all_to_all(comm, group, direction->comm, exchange, stream);
     else if (is_taken(rc))
@@ -397,9 +389,6 @@ static zf_status_t no_commands(const zfi_comm_t *comm, zf_status_t st, zf_error_
                              : zfi_error(err, st, "ranks", "the device takes no more commands in an exchange");
 }
 
-/* Of an exchange; what is left of the time is for the roll call. */
-static uint64_t waits_ns(const zfi_comm_t *comm) { return comm->env.timeout_ns / 4 * 3; }
-
 static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange, zfi_nccl_comm_t nccl_comm, int rc,
                           zf_error_t *err) {
     char who[SELF_NBYTES], name[96], text[256];
@@ -409,69 +398,10 @@ static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange
                             self(&comm->groups[exchange->group], who), name, text);
 }
 
-static place_t name_of(const zfi_exchange_t *exchange) {
-    return (place_t){exchange->purpose, exchange->bucket, exchange->step};
-}
-
-/* Returns a rank that does not answer, or ZF_NO_ID; *out_has_all: all that wait have told where. */
-static uint32_t call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
-                              int *out_has_all) {
-    zf_error_t why = {.struct_size = sizeof why};
-    uint32_t late = ZF_NO_ID;
-    zfi_exchange_t roll = {.purpose = ZF_COLLECTIVE_FOR_TRANSPORT,
-                           .bucket = ZF_NO_ID,
-                           .recv = direction->answers,
-                           .nbytes = sizeof *direction->answers,
-                           .lane = exchange->lane,
-                           .group = exchange->group,
-                           .timeout_ns = comm->env.timeout_ns - waits_ns(comm),
-                           .out_late = &late};
-    direction->answers[comm->groups[exchange->group].rank] = name_of(exchange);
-    *out_has_all = zfi_comm_host.exchange(comm->host, &roll, &why) == ZF_OK;
-    return late;
-}
-
-/* A rank that has come to another exchange, or ZF_NO_ID. */
-static uint32_t find_elsewhere(const group_t *group, const place_t *places, zfi_exchange_t *out_there) {
-    const place_t *own = &places[group->rank];
-    for (uint32_t r = 0; r < group->size; r++) {
-        const place_t *place = &places[r];
-        *out_there = (zfi_exchange_t){.purpose = place->purpose, .bucket = place->bucket, .step = place->step};
-        if (place->purpose != own->purpose || place->bucket != own->bucket || place->step != own->step)
-            return r;
-    }
-    return ZF_NO_ID;
-}
-
-static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
-                             zf_error_t *err) {
-    const group_t *group = &comm->groups[exchange->group];
-    char self_name[SELF_NBYTES], name[96], there_name[96], what[256];
-    uint64_t ms = waits_ns(comm) / 1000000;
-    zfi_exchange_t there;
-    int has_all = 0;
-    uint32_t who;
+static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
     if (is_poisoned(comm))
         return ZF_ERR_POISONED;
-    who = call_the_roll(comm, exchange, direction, &has_all);
-    if (is_poisoned(comm))
-        return ZF_ERR_POISONED;
-    zfi_exchange_name(exchange, name, sizeof name);
-    if (!has_all && who != ZF_NO_ID)
-        snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s", who, name);
-    else if (!has_all)
-        snprintf(what, sizeof what, "a rank has not come to %s", name);
-    else if ((who = find_elsewhere(group, direction->answers, &there)) == ZF_NO_ID)
-        snprintf(what, sizeof what, "every rank has come to %s, but NCCL has not ended it", name);
-    else {
-        zfi_exchange_name(&there, there_name, sizeof there_name);
-        snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s but to %s", who, name, there_name);
-    }
-    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                     "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is %s)", what, ms,
-                     has_all ? "; NCCL_DEBUG=INFO says more" : ": it is dead, stopped, late, or does something else",
-                     self(group, self_name));
-    return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, who);
+    return zfi_call_the_roll(comm->host, exchange, "; NCCL_DEBUG=INFO says more", err);
 }
 
 /* What has come belongs to different exchanges. */
@@ -480,7 +410,7 @@ static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exc
     const group_t *group = &comm->groups[exchange->group];
     char self_name[SELF_NBYTES], name[96], there_name[96];
     zfi_exchange_t there;
-    uint32_t who = find_elsewhere(group, direction->places, &there);
+    uint32_t who = zfi_find_elsewhere(direction->places, (zfi_member_t){group->rank, group->size}, &there);
     if (who == ZF_NO_ID)
         return ZF_OK;
     zfi_exchange_name(exchange, name, sizeof name);
@@ -493,11 +423,11 @@ static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exc
 }
 
 /* Until the stream has done it, NCCL has failed, or the time is over. */
-static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction, uint64_t end_ns,
-                            zf_error_t *err) {
+static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
+                            zfi_run_clock_t *clock, zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
     uint32_t n_ranks = comm->groups[exchange->group].size;
-    zfi_range_t names = {direction->places, direction->on_device, n_ranks * sizeof(place_t)};
+    zfi_range_t names = {direction->places, direction->on_device, n_ranks * sizeof(zfi_post_t)};
     zfi_op_t down = zfi_op_down(&names, 1);
     zf_status_t st = ops->enqueue(comm->env.device, exchange->stream, &down, 1);
     uint64_t mark = ops->mark(exchange->stream);
@@ -508,8 +438,8 @@ static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, di
         rc = comm->nccl->ncclCommGetAsyncError(direction->comm, &state);
         if (rc || (state && state != ZFI_NCCL_IN_PROGRESS))
             return failed(comm, exchange, direction->comm, rc ? rc : state, err);
-        if (is_poisoned(comm) || zfi_now_ns() > end_ns)
-            return timed_out(comm, exchange, direction, err);
+        if (is_poisoned(comm) || zfi_run_ns(clock) > zfi_roll_after_ns(&comm->env))
+            return timed_out(comm, exchange, err);
     }
     return is_poisoned(comm) ? ZF_ERR_POISONED : check_names(comm, exchange, direction, err);
 }
@@ -533,13 +463,13 @@ static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, d
                              zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
     const group_t *group = &comm->groups[exchange->group];
-    uint64_t end_ns = zfi_now_ns() + waits_ns(comm);
-    zfi_range_t name = {direction->on_device + group->rank, direction->places + group->rank, sizeof(place_t)};
+    zfi_run_clock_t clock = zfi_run_clock();
+    zfi_range_t name = {direction->on_device + group->rank, direction->places + group->rank, sizeof(zfi_post_t)};
     zfi_op_t up = zfi_op_up(&name, 1);
     void *handle;
     zf_status_t st;
     int rc;
-    direction->places[group->rank] = name_of(exchange);
+    direction->places[group->rank] = zfi_post_of(exchange, group->name);
     st = ops->enqueue(comm->env.device, exchange->stream, &up, 1);
     if (!st)
         st = ops->lend(exchange->stream, &handle);
@@ -548,10 +478,11 @@ static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, d
     rc = enqueue(comm, group, direction, exchange, handle);
     ops->take_back(exchange->stream);
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        rc = take_up(comm, direction->comm, end_ns); /* before, nothing of it need be on the stream */
+        rc = take_up(comm, direction->comm, &clock,
+                     zfi_roll_after_ns(&comm->env)); /* before, nothing of it need be on the stream */
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        return timed_out(comm, exchange, direction, err);
-    return rc ? failed(comm, exchange, direction->comm, rc, err) : wait_for(comm, exchange, direction, end_ns, err);
+        return timed_out(comm, exchange, err);
+    return rc ? failed(comm, exchange, direction->comm, rc, err) : wait_for(comm, exchange, direction, &clock, err);
 }
 
 static zf_status_t nccl_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {

@@ -85,10 +85,8 @@ static const zfi_key_t keys[] = {
      "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
-     "when the trainer asks "
-     "for one (zf.digest/0). off: no "
-     "check; "
-     "such weights are lost in silence, or mixed with others."},
+     "when the trainer asks for one (zf.digest/0); on a CPU, with whole parameters on each rank, a second copy of them "
+     "tells which elements were written. off: no check; such weights are lost in silence, or mixed with others."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "
@@ -137,7 +135,10 @@ static const zfi_key_t keys[] = {
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
-     "weights. Needs deferred = replay and a built-in rule."},
+     "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
+     "where "
+     "little is late or predict is auto; and it does not tell what compounds over steps. Needs deferred = replay and a "
+     "built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",

@@ -12,17 +12,19 @@
 #include "hooks/hooks.h"
 #include "hooks/named.h"
 #include "hooks/reduce.h"
+#include "instance/memory.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
 #include "schedule/window.h"
-#include "step/at_fetch.h"
 #include "step/exchange.h"
 #include "step/guard.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "zf/ext/draft/digest.h"
 
+enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
@@ -30,16 +32,13 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* Moments and counts of a matrix begin anew. */
 static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    if (zfi_is_mean(&run->engine->config))
-        memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
-    else
-        run->hs.n[number] = 0;
+    memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
     return zfi_state_clear_moments(run, number);
 }
 
 /* The steps whose gradients may lie in an open window. */
 static uint64_t first_kept_step(const zfi_run_t *run) {
-    uint64_t interval = run->engine->config.update_interval;
+    uint64_t interval = run->clock.pace.interval;
     return run->clock.t > interval ? run->clock.t - interval + 1 : 1;
 }
 
@@ -48,11 +47,11 @@ static uint64_t first_kept_step(const zfi_run_t *run) {
 static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
     zf_status_t st;
     zfi_shards_take(run, named->owner);
-    st = zfi_exchange_read_masters(run, named->first, named->end);
+    st = (flags & BY_ELEMENT ? zfi_exchange_take_edits : zfi_exchange_read_masters)(run, named->first, named->end);
     for (uint64_t t = first_kept_step(run); t <= run->clock.t && !named->is_part; t++)
         zfi_row(run, t)->present[named->owner] = 0;
     zfi_publish_drop(run, named->first, named->end - named->first);
-    zfi_lateness_forget(run, named->first, named->end - named->first);
+    zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
     for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, i);
     if (!st)
@@ -122,14 +121,14 @@ static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *l
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(inst->run, list, i);
-        st = zfi_at_fetch_drop(inst->run, named.first, named.end);
+        st = inst->run->publisher->drop(inst->run, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
 
 zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                uint32_t flags, zf_error_t *err) {
-    zfi_named_list_t list = {items, n, elem_size};
+    zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     uint32_t n_named;
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
     if (st)
@@ -244,6 +243,58 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     if (!st)
         st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- taken over by element --------------------------------------------------------------------------------------- */
+
+static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    uint8_t unused;
+    zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
+    if (!st && !zfi_memory_keeps_shown(&inst->engine))
+        st =
+            zfi_error(err, ZF_ERR_STATE, "adopt",
+                      "no element is kept to compare with: need [zenflow] on_overwrite = ask, parameters in the host's "
+                      "memory, and [shard] stage = 0 or one rank");
+    return st;
+}
+
+/* What was written is held over the FLUSH, then taken over where it differs from what was there. */
+static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
+    zfi_run_t *run = inst->run;
+    zf_status_t st = zfi_batch_flush(inst);
+    each_range(run, asked, zfi_guard_look);
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 1);
+    st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (!st)
+        st = zfi_close_windows(inst, err);
+    for (uint32_t i = 0; i < asked->n && !st; i++) {
+        uint32_t owner = owner_at(run, asked, i);
+        if (!run->overwritten[owner])
+            continue;
+        zfi_guard_forget(run, owner, owner + 1); /* or nothing is written there */
+        st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT), "adopt",
+                             "the device did not take the changed parameters", err);
+    }
+    return st;
+}
+
+zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "adopt", err);
+    asked_t asked = {ids, n};
+    if (st)
+        return st;
+    st = check_adopted(inst, ids, n, err);
+    if (!ids)
+        asked.n = inst->run->n_params;
+    if (!st && asked.n) {
+        st = adopt(inst, &asked, err);
+        inst->state = st ? inst->state : ZFI_STATE_QUIESCED;
+    }
     zfi_hook_end(inst);
     return st;
 }

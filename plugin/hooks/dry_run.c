@@ -54,13 +54,14 @@ static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
 }
 
 static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
-    const zf_layout_t *layout = &run->mem.layout;
+    const zfi_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
         .struct_size = sizeof *out,
         .n_buckets = run->buckets.n,
         .update_interval = config->update_interval,
         .publish_lag = config->publish_lag,
         .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run),
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run),
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,

@@ -15,7 +15,6 @@
 #include "hooks/hooks.h"
 #include "instance/instance.h"
 #include "ranks/ranks.h"
-#include "replay/replay_columns.h"
 #include "replay/state_arrays.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
@@ -81,13 +80,13 @@ static void run_export(void *raw) {
     const zfi_run_t *run = work->run;
     const zfi_plan_t *plan = &run->plan;
     zfi_fp_mode_ieee();
-    if (zfi_config_defers_nothing(&run->engine->config)) {
+    if (zfi_state_is_on_device(&run->hs)) {
         export_as_they_are(work);
         return;
     }
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t window;
-        zfi_window_open(&run->engine->config, &run->clock, c, &window);
+        zfi_window_open(&run->clock, c, &window);
         for (uint32_t i = 0; i < plan->cohorts[c].n_chunks; i++) {
             uint32_t number = zfi_cohort_chunk(plan, c, i);
             if (!work->status && is_wanted(work, &plan->chunks[number]))
@@ -179,7 +178,7 @@ static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *er
     work->run = run;
     zfi_replay_view(run, &work->view);
     work->dst = calloc(run->n_params, sizeof *work->dst);
-    work->scratch = malloc((5 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
+    work->scratch = malloc((5 * piece + zfi_replay_scratch(&work->view, piece)) * sizeof(float));
     if (work->dst && work->scratch)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
@@ -253,7 +252,7 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
     if (out->n && zfi_state_find(&run->plan, matrix, linear) != ZFI_NOT_OWNED)
-        out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
+        out->n[at] = run->hs.n[zfi_count_at(matrix, channel)];
     if (out->selected)
         out->selected[at] = matrix->k ? run->sel.mask[matrix->channel_base + channel] : 0;
     if (out->importance && zfi_select_counts(&run->sel, number))

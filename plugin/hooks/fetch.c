@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
  *
- * With publish_lag = 0 this is where a closed window's values become visible (step/at_fetch.h), of the matrices that
+ * With publish_lag = 0 this is where a closed window's values become visible (step/publisher.h), of the matrices that
  * are asked for.
  * With [shard] stage = 3 it is where a parameter becomes whole, and release where its memory may be another's
  * (ranks/shards.h).
@@ -16,18 +16,18 @@
 #include "hooks/stream.h"
 #include "instance/instance.h"
 #include "ranks/shards.h"
-#include "step/at_fetch.h"
 #include "step/program.h"
+#include "step/publisher.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
 /* What a closed window has published of the parameters becomes visible, where it waits for that. */
 static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zfi_run_t *run = inst->run;
-    zf_status_t st = list->n ? ZF_OK : zfi_at_fetch_merge(run, 0, run->plan.n_matrices);
+    zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(run, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < list->n && !st; i++) {
         zfi_named_t named = zfi_named_at(run, list, i);
-        st = zfi_at_fetch_merge(run, named.first, named.end);
+        st = run->publisher->fetch(run, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
@@ -54,7 +54,7 @@ static zf_status_t gather(zf_instance_t *inst, const zfi_named_list_t *list, zf_
 zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *given, zf_fence_t *out_ready, zf_error_t *err) {
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_STREAM_ORDER};
-    zfi_named_list_t list = {items, n, elem_size};
+    zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     zfi_stream_t *stream = NULL;
     int is_host_thread = 0;
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "param_fetch", err);
@@ -65,7 +65,7 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, u
         st = zfi_named_check(inst, &list, "param_fetch", err);
     if (!st)
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
-    if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
+    if (!st)
         st = publish(inst, &list, err);
     if (!st && zfi_shards_params(&inst->engine))
         st = gather(inst, &list, err);
@@ -95,7 +95,7 @@ static zf_status_t release(zf_instance_t *inst, const zfi_named_list_t *list, zf
 
 zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                               const zf_stream_t *given, zf_error_t *err) {
-    zfi_named_list_t list = {items, n, elem_size};
+    zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     zfi_stream_t *stream = NULL;
     int is_host_thread = 0;
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "param_release", err);

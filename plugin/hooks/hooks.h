@@ -25,8 +25,11 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
 /* deliver.c */
 zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
-/* ext.c: [any-thread] what zf.stats/1 reads */
-void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out);
+/* stats.c: zf.stats/1. [any-thread] All counters now; and what they grew by, which of a level is what it is now. */
+void zfi_stats_take(zfi_engine_t *engine, uint64_t out[ZFI_N_COUNTERS]);
+void zfi_stats_grown(const uint64_t now[ZFI_N_COUNTERS], const uint64_t before[ZFI_N_COUNTERS],
+                     uint64_t out[ZFI_N_COUNTERS]);
+extern const zf_stats_ext_t zfi_stats_ext;
 /* step.c */
 zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err);
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err);
@@ -53,7 +56,8 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *out,
 extern const zf_state_ext_t zfi_state_ext;
 /* dry_run.c: zf.plan/0 */
 extern const zf_plan_ext_t zfi_plan_ext;
-/* ext.c */
+/* ext.c: [any-thread] an instance argument of an extension, without the hook's lock; the extensions */
+zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 const void *zfi_get_extension(const char *id);
 extern const char zfi_provided_extensions[];
 

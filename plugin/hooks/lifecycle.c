@@ -337,7 +337,7 @@ enum {
 };
 
 static void log_plan_on_device(const zf_instance_t *inst) {
-    const zf_layout_t *layout = &inst->run->mem.layout;
+    const zfi_layout_t *layout = &inst->run->mem.layout;
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow none of %s: %" PRIu64
             " elements in %u tensors, %s; the state is on the device, every update is made "
@@ -349,7 +349,7 @@ static void log_plan_on_device(const zf_instance_t *inst) {
 }
 
 static void log_plan(const zf_instance_t *inst) {
-    const zf_layout_t *layout = &inst->run->mem.layout;
+    const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
     char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
@@ -359,7 +359,7 @@ static void log_plan(const zf_instance_t *inst) {
         &inst->engine, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        zfi_is_mean(config) ? "mean" : "replay",
+        config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay",
         inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
         layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
         zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
@@ -367,6 +367,16 @@ static void log_plan(const zf_instance_t *inst) {
         (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
         (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
         (double)layout->device_nbytes / 1048576);
+}
+
+/* The automatic choice never measures so few. */
+static void warn_of_few_samples(const zf_instance_t *inst) {
+    uint64_t every = inst->run->sampled.every, n_elems = inst->run->plan.n_elems;
+    if (every > 1 && n_elems / every < ZFI_ENOUGH_SAMPLES)
+        zfi_log(&inst->engine, ZF_LOG_WARN, "bind",
+                "[log] lateness = %" PRIu64 " measures about %" PRIu64 " of %" PRIu64
+                " weights: too few to tell much; need at least %d, leave the key out",
+                every, n_elems / every, n_elems, ZFI_ENOUGH_SAMPLES);
 }
 
 static void log_shards(const zf_instance_t *inst) {
@@ -387,6 +397,7 @@ static void log_shards(const zf_instance_t *inst) {
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+    zf_layout_t layout;
     zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
     if (st)
         return st;
@@ -398,9 +409,11 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, u
             inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < n && out_ids; i++)
             out_ids[i] = i;
-        zfi_struct_write(out_layout, &inst->run->mem.layout, sizeof inst->run->mem.layout);
+        zfi_memory_layout(inst->run, &layout);
+        zfi_struct_write(out_layout, &layout, sizeof layout);
         (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst);
         log_shards(inst);
+        warn_of_few_samples(inst);
     }
     zfi_hook_end(inst);
     return st;

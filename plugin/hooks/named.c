@@ -61,7 +61,7 @@ static zf_param_item_t item_at(const zfi_named_list_t *list, uint32_t i) {
 }
 
 zfi_named_t zfi_named_at(const zfi_run_t *run, const zfi_named_list_t *list, uint32_t i) {
-    zf_param_item_t item = list->n ? item_at(list, i) : (zf_param_item_t){.id = i};
+    zf_param_item_t item = list->items ? item_at(list, i) : (zf_param_item_t){.id = list->ids ? list->ids[i] : i};
     const zfi_param_t *owner = &run->params[run->params[item.id].owner];
     zfi_named_t named = {item.id, owner->id, owner->first_matrix, owner->first_matrix + owner->n_matrices, 0};
     named.is_part = item.n_batches != 0 && item.n_batches < owner->n_batch;

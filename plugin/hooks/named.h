@@ -12,6 +12,7 @@
 typedef struct zfi_named_list {
     const zf_param_item_t *items;
     uint32_t n, elem_size;
+    const uint32_t *ids; /* of a hook that names whole parameters by bare ids; items is NULL then */
 } zfi_named_list_t;
 
 /* One of them. */

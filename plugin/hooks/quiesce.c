@@ -5,8 +5,6 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/reduce.h"
-#include "step/program.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
@@ -18,13 +16,7 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
         st = zfi_drain(inst, err);
     if (!st)
         st = zfi_overwritten_look(inst, "quiesce", err);
-    if (st)
-        return st;
-    zfi_reduce_event(inst->run, ZF_QUIESCE_FLUSH, NULL, 0);
-    st = zfi_program_close_all(inst->run);
-    if (!st)
-        st = zfi_program_rest(inst->run);
-    return zfi_hook_failed(inst, st, "quiesce", "the open windows could not be closed", err);
+    return st ? st : zfi_close_windows(inst, err);
 }
 
 /* ---- the hook ---------------------------------------------------------------------------------------------------- */

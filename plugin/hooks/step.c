@@ -118,7 +118,6 @@ static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step
     out->n_present = row->n_present;
     out->grad_norm = scalars->norm;
     out->clip_factor = scalars->clip_factor;
-    out->n_skipped = row->n_skipped;
     out->n_missing = row->n_missing;
     if (row->n_missing)
         out->first_missing = row->first_missing;
@@ -146,9 +145,6 @@ static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     zfi_step_look(inst);
     out->struct_size = sizeof *out;
     out->submitted_step = inst->run->clock.t + inst->run->clock.steps_before;
-    out->window_closes = atomic_load(&inst->engine.count.window_closes);
-    out->stall_ns = zfi_stalled_ns(&inst->engine.count);
-    out->lost_overlap_nbytes = atomic_load(&inst->engine.count.lost_overlap_nbytes);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */

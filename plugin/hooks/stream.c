@@ -12,7 +12,7 @@
 zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zfi_stream_t **out,
                                int *out_is_host_thread, zf_error_t *err) {
     zf_stream_t descriptor;
-    const uint32_t known = ZF_STREAM_FLAG_CAPTURING | ZF_STREAM_FLAG_LEGACY_DEFAULT | ZF_STREAM_FLAG_PER_THREAD;
+    const uint32_t known = ZF_STREAM_FLAG_CAPTURING | ZF_STREAM_FLAG_PER_THREAD;
     zfi_stream_t *stream = NULL;
     zf_status_t st = zfi_struct_read(&descriptor, given, sizeof descriptor, sizeof descriptor, "zf_stream_t", err);
     if (!st)

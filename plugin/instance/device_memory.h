@@ -10,11 +10,11 @@
 #include "instance/run.h"
 
 /* Operations on the device stream, behind what was collected for it. */
-zf_status_t zfi_device_run(zfi_run_t *run, const zfi_op_t *ops, uint32_t n);
+zf_status_t zfi_device_run(zfi_engine_t *engine, const zfi_op_t *ops, uint32_t n);
 
-zf_status_t zfi_device_write(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
-zf_status_t zfi_device_read(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
+zf_status_t zfi_device_write(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes);
+zf_status_t zfi_device_read(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes);
 /* Bytes := 0. */
-zf_status_t zfi_device_clear(zfi_run_t *run, void *to, uint64_t nbytes);
+zf_status_t zfi_device_clear(zfi_engine_t *engine, void *to, uint64_t nbytes);
 
 #endif

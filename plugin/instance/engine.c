@@ -82,7 +82,7 @@ static void open_lists(zfi_engine_t *engine) {
  * so that its error, which says more, comes first. */
 static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set,
-                          engine->ops, engine->device};
+                          engine->ops, engine->device, engine->norm_group};
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
     if (!st && engine->norm_group)
         st = engine->comm_ops->join(engine->comm, engine->norm_group, &engine->norm_index, err);

@@ -33,6 +33,8 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
+enum { ZFI_N_COUNTERS = 34 }; /* of zf.stats/1 (hooks/stats.c) */
+
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */
 typedef struct zfi_traced {
@@ -139,38 +141,33 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
-static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }
-static inline int zfi_is_warm_up(const zfi_config_t *config, uint64_t t) { return t <= zfi_config_warm_up(config); }
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&
            engine->rule != ZF_RULE_CALLBACK;
 }
-static inline size_t zfi_moment_nbytes(const zfi_config_t *config) {
-    return zfi_moments_nbytes((zfi_moments_t)config->moments);
-}
-/* Address of moment i of an array of moments; NULL of none. */
-static inline void *zfi_moment_at(const zfi_config_t *config, void *moments, uint64_t i) {
-    return moments ? (unsigned char *)moments + i * zfi_moment_nbytes(config) : NULL;
+
+/* ---- arrays of moments ------------------------------------------------------------------------------------------- */
+
+/* Address of moment i; NULL of none. */
+static inline void *zfi_moment_at(zfi_moments_t kind, void *moments, uint64_t i) {
+    return moments ? (unsigned char *)moments + i * zfi_moments_nbytes(kind) : NULL;
 }
 /* Its value; 0 of none. */
-static inline float zfi_moment(const zfi_config_t *config, const void *moments, uint64_t i) {
+static inline float zfi_moment(zfi_moments_t kind, const void *moments, uint64_t i) {
     if (!moments)
         return 0.0f;
-    return config->moments == ZFI_MOMENTS_F32 ? ((const float *)moments)[i]
-                                              : zfi_bf16_to_f32(((const uint16_t *)moments)[i]);
+    return kind == ZFI_MOMENTS_F32 ? ((const float *)moments)[i] : zfi_bf16_to_f32(((const uint16_t *)moments)[i]);
 }
 /* Moments [first, first + n) as fp32 (zeros of none), and back: to nearest even where they are kept in bf16. */
-static inline void zfi_moments_get(const zfi_config_t *config, const void *moments, uint64_t first, uint64_t n,
-                                   float *out) {
+static inline void zfi_moments_get(zfi_moments_t kind, const void *moments, uint64_t first, uint64_t n, float *out) {
     for (uint64_t i = 0; i < n; i++)
-        out[i] = zfi_moment(config, moments, first + i);
+        out[i] = zfi_moment(kind, moments, first + i);
 }
-static inline void zfi_moments_put(const zfi_config_t *config, const zfi_kernels_t *kernels, void *moments,
-                                   uint64_t first, uint64_t n, const float *values) {
+static inline void zfi_moments_put(zfi_moments_t kind, const zfi_kernels_t *kernels, void *moments, uint64_t first,
+                                   uint64_t n, const float *values) {
     if (moments)
-        kernels->narrow(zfi_moment_at(config, moments, first), config->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16,
-                        values, n);
+        kernels->narrow(zfi_moment_at(kind, moments, first), kind == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, values, n);
 }
 
 /* ---- the device -------------------------------------------------------------------------------------------------- */

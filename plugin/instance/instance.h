@@ -16,13 +16,18 @@ typedef struct zfi_waits {
 } zfi_waits_t;
 
 /* What zf.stats/1 keeps of each step (hooks/step_record.h). */
+typedef struct zfi_step_kept {
+    zf_step_record_t record;
+    uint64_t grown[ZFI_N_COUNTERS]; /* what each counter grew by */
+} zfi_step_kept_t;
+
 enum { ZFI_STEP_RECORDS = 128 };
 typedef struct zfi_step_records {
-    zf_stats_t counted;   /* [hook] by the records so far ... */
-    uint64_t newest_ns;   /* ... and when the newest was made */
-    pthread_mutex_t lock; /* guards the rest against readers; hooks alone write: */
+    uint64_t counted[ZFI_N_COUNTERS]; /* [hook] by the records so far ... */
+    uint64_t newest_ns;               /* ... and when the newest was made */
+    pthread_mutex_t lock;             /* guards the rest against readers; hooks alone write: */
     uint64_t newest, finished;
-    zf_step_record_t rows[ZFI_STEP_RECORDS]; /* step s: row s % ZFI_STEP_RECORDS */
+    zfi_step_kept_t rows[ZFI_STEP_RECORDS]; /* step s: row s % ZFI_STEP_RECORDS */
 } zfi_step_records_t;
 
 struct zf_instance {

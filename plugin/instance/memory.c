@@ -18,16 +18,25 @@ static uint64_t max_channels(const zfi_plan_t *plan) {
     return most;
 }
 
+/* At least the two elements that reading edits by parts needs. */
 static uint64_t largest_matrix(const zfi_plan_t *plan) {
-    uint64_t most = 1;
+    uint64_t most = 2;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].rows * plan->matrices[i].cols > most)
             most = plan->matrices[i].rows * plan->matrices[i].cols;
     return most;
 }
 
-static uint64_t n_counts(const zfi_run_t *run, uint64_t per_channel) {
-    return zfi_is_mean(&run->engine->config) ? per_channel : run->plan.n_matrices;
+/* Counts of entering channels, where each selected one is counted by itself. */
+static uint32_t *take_entering_counts(const zfi_run_t *run, zfi_arena_t *arena) {
+    return run->engine->config.deferred == ZFI_DEFERRED_MEAN
+               ? zfi_arena_take(arena, run->plan.n_index, sizeof(uint32_t))
+               : NULL;
+}
+
+/* Counts of updates on the device. */
+static uint64_t n_counts(const zfi_run_t *run) {
+    return run->engine->config.deferred == ZFI_DEFERRED_MEAN ? run->plan.n_index : run->plan.n_matrices;
 }
 
 /* Channels that may be selected or not. */
@@ -44,9 +53,10 @@ static void *take_moment(const zfi_run_t *run, zfi_arena_t *arena, uint32_t whic
 static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, unsigned char **out_m,
                           unsigned char **out_v) {
     uint64_t n = run->plan.n_state_elems;
+    size_t nbytes = zfi_moments_nbytes((zfi_moments_t)run->engine->config.moments);
     *out_w = zfi_arena_take(arena, n, sizeof(float));
-    *out_m = take_moment(run, arena, 1, n, zfi_moment_nbytes(&run->engine->config));
-    *out_v = take_moment(run, arena, 2, n, zfi_moment_nbytes(&run->engine->config));
+    *out_m = take_moment(run, arena, 1, n, nbytes);
+    *out_v = take_moment(run, arena, 2, n, nbytes);
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
@@ -76,10 +86,11 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->records = zfi_arena_take(arena, ZFI_RECORD_DEPTH * plan->record_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
-    sel->mask = zfi_arena_take(arena, n_masked(run), 1);
+    sel->n_masked = n_masked(run);
+    sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
-    sel->enter_n = zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *sel->enter_n);
+    sel->enter_n = take_entering_counts(run, arena);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
     sel->order = run->dev.exchange ? (uint32_t *)(void *)run->dev.exchange : NULL;
     sel->moves = sel->order ? (uint8_t *)(sel->order + max_channels(plan)) : NULL;
@@ -125,12 +136,12 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
 
-enum { MOST_SPARSE = 2048, ENOUGH_SAMPLES = 1 << 12 };
+enum { MOST_SPARSE = 2048 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
 static uint32_t sample_every(const zfi_run_t *run) {
     const zfi_config_t *config = &run->engine->config;
-    uint64_t every = run->plan.n_elems / ENOUGH_SAMPLES;
+    uint64_t every = run->plan.n_elems / ZFI_ENOUGH_SAMPLES;
     if (!zfi_counts_lateness(run->engine) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)
@@ -160,12 +171,12 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 /* The whole host side; returns bytes of its three large parts through *out. */
-static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
+static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
     if (!zfi_config_defers_nothing(&run->engine->config))
         lay_out_state(run, arena, &run->hs.w, &run->hs.m, &run->hs.v);
-    run->hs.n = zfi_arena_take(arena, n_counts(run, plan->n_channels), sizeof *run->hs.n);
+    run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
@@ -226,7 +237,7 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);
     head->masks[1] = zfi_arena_take(arena, n_masked(run), 1);
-    head->n = zfi_arena_take(arena, n_counts(run, plan->n_index), sizeof *head->n);
+    head->n = zfi_arena_take(arena, n_counts(run), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
@@ -250,6 +261,20 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
                                   sizeof *head->is_bad);
 }
 
+int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK && engine->device_type == ZF_DEVICE_CPU &&
+           !zfi_is_sharded(engine);
+}
+
+static void lay_out_shown(zfi_run_t *run, zfi_arena_t *arena) {
+    for (uint32_t i = 0; i < run->plan.n_matrices && zfi_memory_keeps_shown(run->engine); i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
+        if (run->dev.matrices)
+            run->dev.matrices[i].shown = shown;
+    }
+}
+
 /* What steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -258,9 +283,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].k > n_scalars)
             n_scalars = plan->matrices[i].k;
-    if ((run->engine->ops->is_parallel || zfi_config_defers_nothing(&run->engine->config)) &&
-        n_scalars < n_counts(run, plan->n_index))
-        n_scalars = n_counts(run, plan->n_index);
+    if ((run->engine->ops->is_parallel || zfi_config_defers_nothing(&run->engine->config)) && n_scalars < n_counts(run))
+        n_scalars = n_counts(run);
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
     lay_out_scratch(run, arena);
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
@@ -273,9 +297,9 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
-    dev->enter_count =
-        zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *dev->enter_count);
+    dev->enter_count = take_entering_counts(run, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
+    lay_out_shown(run, arena);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
@@ -324,9 +348,7 @@ static zf_status_t check_room(const zfi_run_t *run, uint64_t host, uint64_t devi
 }
 
 static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena_t *device) {
-    zf_layout_t *layout = &run->mem.layout;
-    layout->struct_size = sizeof *layout;
-    layout->n_buckets = run->plan.n_chunks;
+    zfi_layout_t *layout = &run->mem.layout;
     layout->host_nbytes = zfi_arena_mapped_nbytes(host);
     layout->device_nbytes = zfi_arena_mapped_nbytes(device);
     layout->n_elems = run->plan.n_elems;
@@ -335,6 +357,14 @@ static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena
     layout->n_selected_elems = run->plan.n_sel_elems;
     layout->slots_peak_milli = (uint64_t)(run->plan.slots_peak * 1000 + 0.5);
     layout->slots_mean_milli = (uint64_t)(run->plan.slots_mean * 1000 + 0.5);
+}
+
+void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
+    *out = (zf_layout_t){.struct_size = sizeof *out,
+                         .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run),
+                         .device_nbytes =
+                             run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
+                         .n_elems = run->mem.layout.n_elems};
 }
 
 /* Device memory for what was counted. */

@@ -11,6 +11,8 @@ void zfi_memory_plan(zfi_run_t *run);
 /* [control] The same, checks it against what the machine has, maps both arenas. */
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
+/* The plan as bind_params tells it: with what several ranks map beside the arenas. */
+void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what
@@ -33,6 +35,9 @@ zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nby
 /* [hook] The same of page-locked host memory, which the caller frees; nothing for 0 bytes. */
 zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
+
+/* Whether the device keeps a second copy of what kernels wrote to visible values, to tell edits by element. */
+int zfi_memory_keeps_shown(const zfi_engine_t *engine);
 
 /* Several ranks: the memory of a bucket's gradients; NULL: it has none now (ranks/buffers.h). */
 static inline unsigned char *zfi_flat(const zfi_run_t *run, uint32_t bucket) {

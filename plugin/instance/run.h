@@ -25,6 +25,7 @@ enum {
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
+    ZFI_ENOUGH_SAMPLES = 4096,  /* weights that it should measure */
     ZFI_NO_PIECE = -1
 };
 
@@ -105,7 +106,7 @@ typedef struct zfi_grad_state {
 typedef struct zfi_host_state {
     float *w;             /* [plan.n_state_elems] in the order of tiles (plan.h) */
     unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
-    uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
+    uint32_t *n;          /* [plan.n_counts] applied updates */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
@@ -127,8 +128,10 @@ typedef struct zfi_selection {
     double *records;                               /* [ZFI_RECORD_DEPTH][plan.record_sums] written by down */
     double *importance;                            /* [n_sums] */
     uint32_t *index;                               /* [n_index] selected channels by position */
-    uint8_t *mask;                                 /* [n_channels] */
-    uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
+    uint8_t *mask;                                 /* [n_masked] of the channels, ... */
+    uint64_t n_masked;                             /* ... where any may be selected or not; else 0 */
+    uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[]; enter_n: their counts,
+                                                    * NULL where a matrix has one for all */
     uint32_t *n_enter;                             /* [n_matrices] */
     uint32_t *order;                               /* [max channels] in dev.exchange: channels by rank ... */
     uint8_t *moves;                                /* [max channels] ... and what becomes of each */
@@ -171,6 +174,12 @@ typedef struct zfi_mirror {
     uint64_t nbytes;    /* ... and how much */
 } zfi_mirror_t;
 
+/* The plan of both arenas (zf.plan/0 says what each is). */
+typedef struct zfi_layout {
+    uint64_t host_nbytes, host_state_nbytes, host_slots_nbytes, host_publish_nbytes, device_nbytes;
+    uint64_t n_elems, n_matrices, n_channels, n_selected_elems, slots_peak_milli, slots_mean_milli;
+} zfi_layout_t;
+
 /* Arenas, and what lies in them. */
 typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
@@ -182,7 +191,7 @@ typedef struct zfi_run_memory {
                                  * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
-    zf_layout_t layout;
+    zfi_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
 
@@ -195,8 +204,18 @@ typedef struct zfi_writes {
     uint64_t *fetched;   /* [n_matrices] publishing at fetch; else NULL */
 } zfi_writes_t;
 
+/* When windows close and channels are chosen: SCHEDULE.md's constants, as the configuration says. */
+typedef struct zfi_pace {
+    uint64_t warm_up;      /* W */
+    uint64_t interval;     /* most steps of a window */
+    uint64_t choose_every; /* steps between choices; 0: epochs say */
+    int is_auto;           /* windows may close earlier, by their records */
+    int keeps_sets;        /* a choice leaves selected channels that hold nearly as much as the best would */
+} zfi_pace_t;
+
 /* The host thread's clocks. */
 typedef struct zfi_clock {
+    zfi_pace_t pace;               /* the same for as long as the run lives; any thread may read it */
     uint64_t t;                    /* submitted steps of this schedule */
     uint64_t steps_before;         /* of the schedules before it: reports count on (compact load, bind_params again) */
     uint64_t n_applied, n_skipped; /* of all steps before this run, or loaded: where its statistics begin */
@@ -357,6 +376,8 @@ typedef struct zfi_shards {
 } zfi_shards_t;
 
 struct zfi_workers;
+struct zfi_updater;
+struct zfi_publisher;
 
 typedef struct zfi_run {
     zfi_engine_t *engine;
@@ -368,6 +389,8 @@ typedef struct zfi_run {
     zfi_shards_t shards;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
+    const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) ... */
+    const struct zfi_publisher *publisher; /* ... and when windows become visible (step/publisher.h) */
 
     zfi_clock_t clock;
     zfi_step_row_t *rows;
@@ -385,11 +408,12 @@ typedef struct zfi_run {
     unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
 } zfi_run_t;
 
+static inline int zfi_is_warm_up(const zfi_clock_t *clock, uint64_t t) { return t <= clock->pace.warm_up; }
 static inline zfi_step_row_t *zfi_row(const zfi_run_t *run, uint64_t t) { return &run->rows[t % run->n_rows]; }
 /* [plan.n_layers] The pieces of a cohort's slot. */
 static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, uint32_t table, uint32_t slot) {
     uint64_t row = (uint64_t)cohort * run->slots.n_tables + table;
-    return run->slots.tables + (row * run->engine->config.update_interval + slot) * run->plan.n_layers;
+    return run->slots.tables + (row * run->clock.pace.interval + slot) * run->plan.n_layers;
 }
 /* Parts of records are numbered through, from 0: the first of step t. */
 static inline uint64_t zfi_first_record_part(const zfi_run_t *run, uint64_t t) {

@@ -27,8 +27,9 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .counts_in_norm = param->counts_in_norm};
 }
 
-/* All but the place. What is absent has no rows, so no kernel finds anything of it to read or write. */
-static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
+/* All but the place; memory.c has taken the memory of `shown`. What is absent has no rows, so no kernel finds anything
+ * of it to read or write. */
+static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
                                .k = matrix->is_absent ? 0 : matrix->k,
@@ -41,7 +42,8 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
                                .param_offset = matrix->param_offset,
                                .index_base = matrix->index_base,
                                .channel_base = matrix->channel_base,
-                               .sum_base = matrix->sum_base};
+                               .sum_base = matrix->sum_base,
+                               .shown = shown};
 }
 
 static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
@@ -85,14 +87,14 @@ static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
             run->dev.matrices[k].place.col_offset = to;
         if (!to)
             continue;
-        st = zfi_device_write(run, to, param->col_offset, param->cols * sizeof *to);
+        st = zfi_device_write(run->engine, to, param->col_offset, param->cols * sizeof *to);
         at += param->cols;
     }
     return st;
 }
 
 static zf_status_t upload_matrices(zfi_run_t *run) {
-    return zfi_device_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+    return zfi_device_write(run->engine, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
                             run->plan.n_matrices * sizeof *run->dev.matrices);
 }
 
@@ -116,7 +118,7 @@ static zf_status_t upload_params(zfi_run_t *run) {
         first_block += zfi_sum_blocks(&run->params[i]);
     }
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
     free(rows);
     return st;
 }
@@ -127,7 +129,8 @@ static zf_status_t upload_segments(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
         rows[i] = segment_row(&run->plan, &run->plan.segments[i]);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.segments), rows, run->plan.n_segments * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.segments), rows,
+                              run->plan.n_segments * sizeof *rows);
     free(rows);
     return st;
 }
@@ -138,17 +141,18 @@ static zf_status_t upload_pieces(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
         rows[i] = piece_row(&run->plan.chunks[i]);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.pieces), rows,
+                              run->plan.n_chunks * sizeof *rows);
     free(rows);
     return st;
 }
 
 zf_status_t zfi_tables_list(zfi_run_t *run) {
-    zf_status_t st = zfi_device_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
-                                      run->plan.n_chunks * sizeof(uint32_t));
+    zf_status_t st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_pieces),
+                                      run->plan.cohort_chunks, run->plan.n_chunks * sizeof(uint32_t));
     return st ? st
-              : zfi_device_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
-                                 run->plan.n_matrices * sizeof(uint32_t));
+              : zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_matrices),
+                                 run->plan.cohort_matrices, run->plan.n_matrices * sizeof(uint32_t));
 }
 
 static void fill_head(zfi_run_t *run) {
@@ -158,7 +162,7 @@ static void fill_head(zfi_run_t *run) {
     head->n_matrices = run->plan.n_matrices;
     head->rule = (zfi_rule_t)engine->rule;
     head->moments = (zfi_moments_t)engine->config.moments;
-    head->counts_per_channel = zfi_is_mean(&engine->config);
+    head->counts_per_channel = engine->config.deferred == ZFI_DEFERRED_MEAN;
     head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
     head->host_update = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_update : NULL;
     head->host_rule_ctx = engine;
@@ -168,8 +172,8 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     zf_status_t st;
     fill_head(run);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
-    st = zfi_device_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
+        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i], run->dev.matrices[i].shown);
+    st = zfi_device_write(run->engine, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);
     if (!st)

@@ -120,11 +120,36 @@ static int is_disjoint(const zfi_view_t *view) {
     return 1;
 }
 
+/* What is declared for later versions: the tensor is the whole parameter, and its elements are its values. */
+static zf_status_t check_reserved(const zf_param_decl_t *decl, zf_error_t *err) {
+    const zf_dl_tensor_t *dl = &decl->tensor->dl;
+    char whole[128], part[128];
+    if (decl->scale)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
+                         "parameter \"%s\": scale is set: quantised parameters are not trained in this version; NULL",
+                         decl->name);
+    for (int i = 0; i < dl->ndim; i++) {
+        if ((!decl->global_shape || decl->global_shape[i] == dl->shape[i]) &&
+            (!decl->global_offset || decl->global_offset[i] == 0))
+            continue;
+        zfi_shape_text(whole, sizeof whole, dl->ndim, decl->global_shape ? decl->global_shape : dl->shape);
+        zfi_shape_text(part, sizeof part, dl->ndim, dl->shape);
+        return zfi_error(
+            err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
+            "parameter \"%s\": axis %d: global_shape %s and global_offset say that the tensor %s is a part; "
+            "this version trains a part as a tensor of its own: leave both NULL",
+            decl->name, i, whole, part);
+    }
+    return ZF_OK;
+}
+
 static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type, zfi_param_t *param, zf_error_t *err) {
     zfi_view_t view;
     int grad_dtype;
     static const zf_dtype_t none = {0, 0, 0};
     zf_status_t st = zfi_tensor_check(decl->tensor, "parameter", decl->name, device_type, &view, err);
+    if (!st)
+        st = check_reserved(decl, err);
     if (st)
         return st;
     param->dtype = view.dtype;
@@ -155,11 +180,13 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
                          "parameter \"%s\": %" PRIu64 " rows by %" PRIu64 " columns; at most 2^32 - 1 each", decl->name,
                          param->rows, param->cols);
     grad_dtype = memcmp(&decl->grad_dtype, &none, sizeof none) ? zfi_dtype_of(decl->grad_dtype) : (int)view.dtype;
-    if (grad_dtype < 0)
+    if (grad_dtype < 0) {
+        char have[64];
+        zfi_dtype_text(have, sizeof have, decl->grad_dtype);
         return zfi_error(err, ZF_ERR_DTYPE, "bind_params",
-                         "parameter \"%s\": gradient data type code %u, %u bits, %u "
-                         "lanes; supported: float32, bfloat16, float16",
-                         decl->name, decl->grad_dtype.code, decl->grad_dtype.bits, decl->grad_dtype.lanes);
+                         "parameter \"%s\": gradient data type %s; supported: float32, bfloat16, float16", decl->name,
+                         have);
+    }
     param->grad_dtype = (zfi_dtype_t)grad_dtype;
     return ZF_OK;
 }

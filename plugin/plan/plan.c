@@ -93,7 +93,10 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->sum_base = plan->n_sums;
     out->sel_base = plan->n_sel_elems;
     out->grad_base = plan->n_sel_grad_nbytes;
+    out->count_base = plan->n_counts;
+    out->n_counts = config->deferred == ZFI_DEFERRED_MEAN ? out->n_channels : 1;
     plan->n_channels += out->n_channels;
+    plan->n_counts += out->n_counts;
     plan->n_index += out->k;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;

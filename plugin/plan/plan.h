@@ -50,6 +50,8 @@ typedef struct zfi_matrix {
     uint64_t channel_base; /* index into per-channel arrays */
     uint64_t index_base;   /* index into arrays of k per matrix */
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
+    uint64_t count_base;   /* index into the host's counts of updates: */
+    uint32_t n_counts;     /* one, or one for each channel */
     int channels_are_rows;
     int is_absent;     /* sharded, and nothing of it is here: it has no visible values and no compact state */
     int is_choosable;  /* 0 < k < n_channels */
@@ -115,7 +117,7 @@ typedef struct zfi_plan {
     uint64_t n_elems;                    /* trainable, without padding */
     uint64_t n_state_elems;              /* with padding */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
-    uint64_t n_channels, n_index, n_sums;
+    uint64_t n_channels, n_index, n_sums, n_counts;
     uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
     uint32_t n_record_parts; /* ... this many; 1 but for wide matrices of few rows, 0 where nothing is chosen */
     zfi_layer_t *layers;     /* [n_layers] of the slot pool */
@@ -169,6 +171,10 @@ static inline uint32_t zfi_owned_matrices(const zfi_plan_t *plan, const zfi_para
         end--;
     *out_first = first;
     return end - first;
+}
+/* The count of updates of a matrix's channel. */
+static inline uint64_t zfi_count_at(const zfi_matrix_t *matrix, uint64_t channel) {
+    return matrix->count_base + (matrix->n_counts > 1 ? channel : 0);
 }
 /* [control] Follows parameters whose visible memory has moved. */
 void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params);

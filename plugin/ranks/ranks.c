@@ -517,8 +517,7 @@ zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void
 
 zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
-    uint64_t n = zfi_is_mean(&engine->config) ? run->plan.n_channels : run->plan.n_matrices;
-    uint64_t most = run->reduction.most_words;
+    uint64_t n = run->plan.n_counts, most = run->reduction.most_words;
     uint32_t *all = run->reduction.entering;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, k; done < n && !st; done += k) {

@@ -206,7 +206,7 @@ zf_status_t zfi_shards_keep(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->n_params; i++)
         if (run->params[i].is_sharded && run->params[i].has_state)
             move_tiles(run, &run->params[i], NULL, ZFI_KERNEL_READ_PLACE);
-    st = zfi_device_run(run, NULL, 0);
+    st = zfi_device_run(run->engine, NULL, 0);
     for (uint32_t i = 0; i < run->n_params && !st; i++)
         if (run->params[i].is_sharded && run->params[i].has_state)
             show_here(run, &run->params[i]);

@@ -49,15 +49,16 @@ static uint64_t mix(uint64_t x) {
 }
 
 /* Sample i of a chunk's window; 0 where there are no more. An empty one has begin = end. */
-static int find_sample(const zfi_run_t *run, uint32_t number, uint32_t window, uint32_t i, sample_t *out) {
-    uint64_t every = run->sampled.every, n_elems = run->plan.chunks[number].n_elems;
+static int find_sample(const zfi_plan_t *plan, const zfi_sampled_t *sampled, uint32_t number, uint32_t window,
+                       uint32_t i, sample_t *out) {
+    uint64_t every = sampled->every, n_elems = plan->chunks[number].n_elems;
     uint64_t first = i * every * BLOCK;
     if (first >= n_elems)
         return 0;
     first += mix(((uint64_t)number << 32 | window) * 0x9E3779B97F4A7C15u + i) % every * BLOCK;
     first = first < n_elems ? first : n_elems;
     *out = (sample_t){(uint32_t)first, (uint32_t)(n_elems - first < BLOCK ? n_elems : first + BLOCK),
-                      run->sampled.base[number] + (uint64_t)i * BLOCK};
+                      sampled->base[number] + (uint64_t)i * BLOCK};
     return 1;
 }
 
@@ -169,9 +170,9 @@ static void turn_to(measuring_t *job, uint32_t number) {
 }
 
 static void widen_moments(const zfi_replay_view_t *view, void *moments, uint64_t first, uint32_t n, float *out) {
-    zfi_dtype_t dtype = view->config->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+    zfi_dtype_t dtype = view->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
     if (moments)
-        view->kernels->widen(out, zfi_moment_at(view->config, moments, first), dtype, n);
+        view->kernels->widen(out, zfi_moment_at(view->moments, moments, first), dtype, n);
 }
 
 /* Elements [begin, end) of the chunk, of one segment, kept from `at` on. */
@@ -213,15 +214,16 @@ static void add_sample(measuring_t *job, const sample_t *sample, uint32_t *at_se
 }
 
 /* Brings the lines of a sample that is measured soon near. */
-static void prefetch_sample(const zfi_run_t *run, const zfi_chunk_t *chunk, const sample_t *sample) {
-    size_t moment = zfi_moment_nbytes(&run->engine->config);
+static void prefetch_sample(const zfi_host_state_t *hs, const zfi_device_state_t *dev, const zfi_chunk_t *chunk,
+                            const sample_t *sample) {
+    size_t moment = zfi_moments_nbytes(dev->head.moments);
     for (uint32_t e = sample->begin; e < sample->end; e += 16) {
         uint64_t at = chunk->state_base + e;
-        __builtin_prefetch(run->hs.w + at);
-        if (run->hs.m)
-            __builtin_prefetch(run->hs.m + at * moment);
-        if (run->hs.v)
-            __builtin_prefetch(run->hs.v + at * moment);
+        __builtin_prefetch(hs->w + at);
+        if (hs->m)
+            __builtin_prefetch(hs->m + at * moment);
+        if (hs->v)
+            __builtin_prefetch(hs->v + at * moment);
     }
 }
 
@@ -241,12 +243,12 @@ void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const z
     job.slots.pattern = 0;
     job.segment = UINT32_MAX;
     job.n_before = 0;
-    job.knows_before = run->sampled.n_known[number] > 1 || view->config->publish_lag == 0;
+    job.knows_before = run->sampled.n_known[number] > 1 || view->publish_lag == 0;
     job.batch.n = job.batch.n_parts = 0;
     window = run->sampled.window[number];
-    for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++)
-        prefetch_sample(run, chunk, &sample);
-    for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++)
+    for (uint32_t i = 0; find_sample(&run->plan, &run->sampled, number, window, i, &sample); i++)
+        prefetch_sample(&run->hs, &run->dev, chunk, &sample);
+    for (uint32_t i = 0; find_sample(&run->plan, &run->sampled, number, window, i, &sample); i++)
         add_sample(&job, &sample, &segment);
     measure_batch(&job);
 }
@@ -279,21 +281,21 @@ static void show_selected(const zfi_replay_view_t *view, const zfi_chunk_t *chun
 }
 
 /* The next window's samples. */
-static void keep_next(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
-                      const zfi_replay_target_t *target) {
+static void keep_next(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi_replay_view_t *view,
+                      const zfi_close_t *close, uint32_t number, const zfi_replay_target_t *target) {
     const zfi_chunk_t *chunk = &view->chunks[number];
-    uint32_t segment = chunk->first_segment, window = run->sampled.window[number];
+    uint32_t segment = chunk->first_segment, window = sampled->window[number];
     int is_at_once = close->is_warm_up || close->publishes_all;
     sample_t sample;
-    for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++) {
+    for (uint32_t i = 0; find_sample(plan, sampled, number, window, i, &sample); i++) {
         uint32_t n = sample.end - sample.begin;
-        float *now = run->sampled.now + sample.at, *before = run->sampled.before + sample.at, rounded[BLOCK];
+        float *now = sampled->now + sample.at, *before = sampled->before + sample.at, rounded[BLOCK];
         view->kernels->widen(now, target->visible + sample.begin * zfi_dtype_nbytes(chunk->dtype), chunk->dtype, n);
         round_weights(view, chunk->dtype, target->w + sample.begin, n, rounded);
         if (is_at_once) {
             memcpy(before, now, n * sizeof *before);
-        } else if (view->config->publish_lag == 1) {
-            memcpy(before, run->sampled.coming + sample.at, n * sizeof *before);
+        } else if (view->publish_lag == 1) {
+            memcpy(before, sampled->coming + sample.at, n * sizeof *before);
             show_selected(view, chunk, &sample, rounded, &segment, before);
         } else {
             show_selected(view, chunk, &sample, rounded, &segment, now);
@@ -302,16 +304,15 @@ static void keep_next(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_c
     }
 }
 
-void zfi_lateness_keep(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
-                       const zfi_replay_target_t *target) {
+void zfi_lateness_keep(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi_replay_view_t *view,
+                       const zfi_close_t *close, uint32_t number, const zfi_replay_target_t *target) {
     const zfi_chunk_t *chunk = &view->chunks[number];
-    zfi_sampled_t *sampled = &run->sampled;
     sample_t sample;
     if (!sampled->every)
         return;
     sampled->window[number]++;
-    keep_next(run, view, close, number, target);
-    for (uint32_t i = 0; find_sample(run, number, sampled->window[number] + 1, i, &sample); i++)
+    keep_next(plan, sampled, view, close, number, target);
+    for (uint32_t i = 0; find_sample(plan, sampled, number, sampled->window[number] + 1, i, &sample); i++)
         view->kernels->widen(sampled->coming + sample.at,
                              target->visible + sample.begin * zfi_dtype_nbytes(chunk->dtype), chunk->dtype,
                              sample.end - sample.begin);
@@ -321,8 +322,8 @@ void zfi_lateness_keep(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_
         sampled->n_known[number]++;
 }
 
-void zfi_lateness_forget(zfi_run_t *run, uint32_t first_matrix, uint32_t n_matrices) {
-    for (uint32_t i = 0; i < run->plan.n_segments && run->sampled.every; i++)
-        if (run->plan.segments[i].matrix - first_matrix < n_matrices)
-            run->sampled.n_known[run->plan.segments[i].chunk] = 0;
+void zfi_lateness_forget(const zfi_plan_t *plan, zfi_sampled_t *sampled, uint32_t first_matrix, uint32_t n_matrices) {
+    for (uint32_t i = 0; i < plan->n_segments && sampled->every; i++)
+        if (plan->segments[i].matrix - first_matrix < n_matrices)
+            sampled->n_known[plan->segments[i].chunk] = 0;
 }

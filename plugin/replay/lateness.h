@@ -28,10 +28,10 @@ void zfi_lateness_start(zfi_run_t *run);
 /* [own threads] Before the chunk's replay: adds what the window's steps cost to engine->meter. */
 void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number);
 /* [own threads] After it: keeps what becomes visible. target is the replay's. */
-void zfi_lateness_keep(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
-                       const zfi_replay_target_t *target);
+void zfi_lateness_keep(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi_replay_view_t *view,
+                       const zfi_close_t *close, uint32_t number, const zfi_replay_target_t *target);
 
 /* [control] Everything is idle: what these matrices show is not what was published last. */
-void zfi_lateness_forget(zfi_run_t *run, uint32_t first_matrix, uint32_t n_matrices);
+void zfi_lateness_forget(const zfi_plan_t *plan, zfi_sampled_t *sampled, uint32_t first_matrix, uint32_t n_matrices);
 
 #endif

@@ -10,17 +10,28 @@
 #include <string.h>
 
 #include "instance/callback.h"
-#include "replay/replay_columns.h"
-#include "replay/replay_slots.h"
+#include "replay/deferral.h"
 
 enum { MOST_SLOTS = ZFI_MOST_SLOTS, SEGMENTS_AHEAD = 4 };
 
 typedef zfi_segment_slots_t slots_t;
 
+/* [ZFI_DEFERRED_...] Where nothing is deferred, no window has a slot. */
+static const zfi_deferral_t *const deferrals[] = {[ZFI_DEFERRED_REPLAY] = &zfi_deferral_replay,
+                                                  [ZFI_DEFERRED_MEAN] = &zfi_deferral_mean,
+                                                  [ZFI_DEFERRED_NONE] = &zfi_deferral_replay};
+
+void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
+    out->deferral = deferrals[config->deferred];
+    out->interval = config->update_interval;
+    out->moments = (zfi_moments_t)config->moments;
+    out->predict = zfi_config_predict(config);
+    out->publish_lag = config->publish_lag;
+}
+
 void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
     const zfi_plan_t *plan = &run->plan;
     *out = (zfi_replay_view_t){
-        .config = &run->engine->config,
         .rule = run->engine->rule,
         .callback = &run->engine->callback,
         .kernels = run->engine->kernels,
@@ -40,6 +51,7 @@ void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
         .layers = plan->layers,
         .pool = run->slots.pool,
     };
+    zfi_replay_settings(&run->engine->config, out);
 }
 
 static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) { return &view->rows[t % view->n_rows]; }
@@ -48,7 +60,7 @@ static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) {
 static const unsigned char *slot_of(const zfi_replay_view_t *view, uint32_t number, uint32_t table, uint32_t k) {
     const zfi_chunk_t *chunk = &view->chunks[number];
     const zfi_layer_t *layer = &view->layers[chunk->layer];
-    uint64_t row = ((uint64_t)chunk->cohort * view->n_tables + table) * view->config->update_interval + k;
+    uint64_t row = ((uint64_t)chunk->cohort * view->n_tables + table) * view->interval + k;
     uint32_t piece = (uint32_t)view->tables[row * view->n_layers + chunk->layer];
     return view->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
 }
@@ -105,141 +117,52 @@ const zfi_scalars_t *zfi_replay_scalars(const zfi_replay_view_t *view, slots_t *
     return slots->scalars;
 }
 
-static const zfi_scalars_t *mean_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
-    zfi_hyper_t hyper;
-    if (slots->has_mean && slots->n_before_mean == n_before)
-        return &slots->mean_scalars;
-    hyper = slots->rows[slots->n - 1]->hyper[slots->group];
-    slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, 1.0f, n_before + 1);
-    for (uint32_t k = 0; k < slots->n; k++)
-        slots->s[k] = slots->rows[k]->scalars.s;
-    slots->n_before_mean = n_before;
-    slots->has_mean = 1;
-    return &slots->mean_scalars;
-}
+/* ---- a stretch --------------------------------------------------------------------------------------------------- */
 
-/* A run of elements, at the same offset in the segment's slots and in the chunk, that share n and a way of updating. */
-typedef struct stretch {
-    uint32_t offset; /* from the segment's start */
-    uint32_t n_elems;
-    uint32_t n_before;
-    int by_mean;
-    uint64_t key;     /* of the close's rounding of moments */
-    uint32_t predict; /* steps that what is published looks ahead; 0 = none */
-} stretch_t;
-
-static uint64_t call_back(const zfi_replay_view_t *view, const slots_t *slots, const stretch_t *stretch,
-                          const zfi_replay_t *job) {
-    zfi_hyper_t hyper[MOST_SLOTS];
-    zfi_callback_window_t window = {.group = slots->group, .n_before = stretch->n_before, .hyper = hyper};
-    for (uint32_t k = 0; k < slots->n; k++)
-        hyper[k] = slots->rows[k]->hyper[slots->group];
-    if (stretch->by_mean && slots->n)
-        hyper[0] = hyper[slots->n - 1];
-    return zfi_callback_replay(view->callback, view->kernels, job, &window);
-}
-
-/* What is published looks ahead from the window's last applied step. */
-static void add_prediction(const zfi_segment_slots_t *slots, const stretch_t *stretch, zfi_replay_t *job) {
-    job->has_predict = stretch->predict > 0 && slots->n > 0;
-    if (job->has_predict)
-        job->predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], stretch->n_before + slots->n,
-                                        stretch->predict);
-}
-
-static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const stretch_t *stretch,
-                               slots_t *slots, const zfi_replay_target_t *target) {
+zfi_replay_t zfi_replay_job(const zfi_replay_view_t *view, const zfi_segment_t *segment, const zfi_stretch_t *stretch,
+                            const slots_t *slots, const zfi_replay_target_t *target, const void **grads) {
     const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
     zfi_dtype_t grad_dtype = view->params[matrix->param].grad_dtype;
-    const void *grads[MOST_SLOTS], *mean = target->scratch;
     uint32_t at = segment->chunk_offset + stretch->offset;
-    zfi_replay_t job = {
+    for (uint32_t k = 0; k < slots->n; k++)
+        grads[k] = (const unsigned char *)slots->grads[k] + stretch->offset * zfi_dtype_nbytes(grad_dtype);
+    return (zfi_replay_t){
         .w = target->w + at,
-        .m = zfi_moment_at(view->config, target->m, at),
-        .v = zfi_moment_at(view->config, target->v, at),
+        .m = zfi_moment_at(view->moments, target->m, at),
+        .v = zfi_moment_at(view->moments, target->v, at),
         .grads = grads,
         .n_slots = slots->n,
         .grad_dtype = grad_dtype,
         .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
         .visible_dtype = matrix->place.dtype,
         .n_elems = stretch->n_elems,
-        .moments = (zfi_moments_t)view->config->moments,
+        .moments = view->moments,
         .key = stretch->key,
         .first_index = matrix->rounding_base + matrix->param_offset + segment->matrix_offset + stretch->offset,
     };
-    for (uint32_t k = 0; k < slots->n; k++)
-        grads[k] = (const unsigned char *)slots->grads[k] + stretch->offset * zfi_dtype_nbytes(grad_dtype);
-    if (stretch->by_mean && slots->n) {
-        job.scalars = mean_scalars(view, slots, stretch->n_before);
-        view->kernels->mean_grad(target->scratch, grads, grad_dtype, slots->s, slots->n, stretch->n_elems);
-        job.grads = &mean;
-        job.n_slots = 1;
-        job.grad_dtype = ZFI_F32;
-    } else {
-        job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
-        add_prediction(slots, stretch, &job);
-    }
-    if (view->rule == ZF_RULE_CALLBACK)
-        return call_back(view, slots, stretch, &job);
-    return view->kernels->replay[view->rule](&job);
 }
 
-/* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
-static int is_by_mean(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix, uint64_t c) {
-    return !close->is_warm_up && !view->mask[matrix->channel_base + c];
-}
-
-static int channels_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix,
-                          uint64_t a, uint64_t b) {
-    const uint32_t *n = view->n + matrix->channel_base;
-    return n[a] == n[b] && is_by_mean(view, close, matrix, a) == is_by_mean(view, close, matrix, b);
-}
-
-/* The run from `offset` on: all that is left, or the rest of one row that is a channel. */
-static stretch_t next_stretch(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
-                              const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
-    uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
-    uint64_t first = matrix->channels_are_rows ? row : col;
-    stretch_t stretch = {.offset = offset,
-                         .n_before = view->n[matrix->channel_base + first],
-                         .by_mean = is_by_mean(view, close, matrix, first),
-                         .key = zfi_rounding_key(close->step)};
-    uint64_t length = segment->n_elems - offset;
-    if (!all_alike && matrix->cols - col < length)
-        length = matrix->cols - col;
-    stretch.n_elems = (uint32_t)length;
-    return stretch;
-}
-
-static uint64_t replay_columns(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
-                               const slots_t *slots, const zfi_replay_target_t *target) {
+uint64_t zfi_replay_make(const zfi_replay_view_t *view, const slots_t *slots, uint32_t first, uint32_t n_before,
+                         const zfi_replay_t *job) {
     zfi_hyper_t hyper[MOST_SLOTS];
-    float s[MOST_SLOTS];
-    zfi_replay_columns_t job = {view, close, segment, slots->grads, hyper, s, slots->n, target};
-    for (uint32_t k = 0; k < slots->n; k++) {
-        hyper[k] = slots->rows[k]->hyper[slots->group];
-        s[k] = slots->rows[k]->scalars.s;
-    }
-    return zfi_replay_columns(&job);
+    zfi_callback_window_t window = {.group = slots->group, .n_before = n_before, .hyper = hyper};
+    if (view->rule != ZF_RULE_CALLBACK)
+        return view->kernels->replay[view->rule](job);
+    for (uint32_t k = 0; k < job->n_slots; k++)
+        hyper[k] = slots->rows[first + k]->hyper[slots->group];
+    return zfi_callback_replay(view->callback, view->kernels, job, &window);
 }
 
-static uint64_t replay_segment_mean(const zfi_replay_view_t *view, const zfi_close_t *close,
-                                    const zfi_segment_t *segment, slots_t *slots, const zfi_replay_target_t *target) {
-    const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
-    uint64_t bad = UINT64_MAX;
-    int all_alike = 1;
-    for (uint64_t c = 1; c < matrix->n_channels && all_alike; c++)
-        all_alike = channels_alike(view, close, matrix, 0, c);
-    if (slots->n == 0)
-        all_alike = 1; /* nothing is updated */
-    if (!all_alike && !matrix->channels_are_rows)
-        return replay_columns(view, close, segment, slots, target);
-    for (uint32_t offset = 0; offset < segment->n_elems && bad == UINT64_MAX;) {
-        stretch_t stretch = next_stretch(view, close, segment, matrix, all_alike, offset);
-        bad = replay_stretch(view, segment, &stretch, slots, target);
-        offset += stretch.n_elems;
-    }
-    return bad;
+uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const zfi_stretch_t *stretch,
+                            slots_t *slots, const zfi_replay_target_t *target) {
+    const void *grads[MOST_SLOTS];
+    zfi_replay_t job = zfi_replay_job(view, segment, stretch, slots, target, grads);
+    job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
+    job.has_predict = stretch->predict > 0 && slots->n > 0;
+    if (job.has_predict) /* from the window's last applied step */
+        job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], stretch->n_before + slots->n,
+                                       stretch->predict);
+    return zfi_replay_make(view, slots, 0, stretch->n_before, &job);
 }
 
 /* ---- neighbours -------------------------------------------------------------------------------------------------- */
@@ -272,7 +195,7 @@ static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *clos
                           uint32_t end) {
     const zfi_segment_t *segments = view->segments;
     uint32_t n_before = view->n[segments[first].matrix], i = first + 1;
-    if (view->config->moments == ZFI_MOMENTS_BF16_STOCHASTIC || view->rule == ZF_RULE_CALLBACK)
+    if (view->moments == ZFI_MOMENTS_BF16_STOCHASTIC || view->rule == ZF_RULE_CALLBACK)
         return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
     for (; i < end; i++) {
         prefetch_records(view, i, end);
@@ -300,9 +223,9 @@ static void clear_gaps(const zfi_replay_view_t *view, uint32_t first, uint32_t e
         size_t n = segment[1].chunk_offset - at;
         memset(target->w + at, 0, n * sizeof(float));
         if (target->m)
-            memset(zfi_moment_at(view->config, target->m, at), 0, n * zfi_moment_nbytes(view->config));
+            memset(zfi_moment_at(view->moments, target->m, at), 0, n * zfi_moments_nbytes(view->moments));
         if (target->v)
-            memset(zfi_moment_at(view->config, target->v, at), 0, n * zfi_moment_nbytes(view->config));
+            memset(zfi_moment_at(view->moments, target->v, at), 0, n * zfi_moments_nbytes(view->moments));
     }
 }
 
@@ -314,11 +237,11 @@ static int predicts(const zfi_close_t *close) { return !close->is_warm_up && !cl
 static uint32_t replay_alike(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t first, uint32_t end,
                              slots_t *slots, const zfi_replay_target_t *target) {
     const zfi_segment_t *segment = &view->segments[first], *last = &view->segments[end - 1];
-    stretch_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
-                     .n_before = view->n[segment->matrix],
-                     .key = zfi_rounding_key(close->step),
-                     .predict = predicts(close) ? zfi_config_predict(view->config) : 0};
-    uint64_t first_bad = replay_stretch(view, segment, &all, slots, target);
+    zfi_stretch_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
+                         .n_before = view->n[segment->matrix],
+                         .key = zfi_rounding_key(close->step),
+                         .predict = predicts(close) ? view->predict : 0};
+    uint64_t first_bad = zfi_replay_stretch(view, segment, &all, slots, target);
     uint32_t bad;
     if (first_bad == UINT64_MAX)
         return end;
@@ -326,6 +249,27 @@ static uint32_t replay_alike(const zfi_replay_view_t *view, const zfi_close_t *c
     if (bad == end)
         clear_gaps(view, first, end, target);
     return bad;
+}
+
+static uint32_t replay_neighbours(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t first, uint32_t end,
+                                  slots_t *slots, const zfi_replay_target_t *target, uint32_t *out_bad) {
+    uint32_t next = alike_end(view, close, slots, first, end);
+    *out_bad = replay_alike(view, close, first, next, slots, target);
+    return next;
+}
+
+static uint32_t count_all(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix,
+                          uint32_t channel, uint32_t n) {
+    (void)view, (void)close, (void)matrix, (void)channel;
+    return n;
+}
+
+const zfi_deferral_t zfi_deferral_replay = {replay_neighbours, count_all, NULL};
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+
+uint64_t zfi_replay_scratch(const zfi_replay_view_t *view, uint64_t n_elems) {
+    return view->deferral->scratch_elems ? view->deferral->scratch_elems(n_elems) : 0;
 }
 
 zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
@@ -338,13 +282,7 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
     for (uint32_t i = chunk->first_segment; i < end; i = next) {
         uint32_t bad;
         zfi_replay_find_slots(view, close, &segments[i], &slots);
-        if (zfi_is_mean(view->config)) {
-            next = i + 1;
-            bad = replay_segment_mean(view, close, &segments[i], &slots, target) == UINT64_MAX ? next : i;
-        } else {
-            next = alike_end(view, close, &slots, i, end);
-            bad = replay_alike(view, close, i, next, &slots, target);
-        }
+        next = view->deferral->replay(view, close, i, end, &slots, target, &bad);
         if (bad != next) {
             out->nonfinite_matrix = segments[bad].matrix;
             return ZF_ERR_NONFINITE;
@@ -358,15 +296,10 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
 void zfi_replay_count(const zfi_replay_view_t *view, const zfi_close_t *close) {
     const zfi_cohort_plan_t *cohort = &view->cohorts[close->cohort];
     for (uint32_t i = 0; i < cohort->n_matrices; i++) {
-        uint32_t number = view->cohort_matrices[cohort->first_matrix + i];
-        const zfi_matrix_t *matrix = &view->matrices[number];
+        const zfi_matrix_t *matrix = &view->matrices[view->cohort_matrices[cohort->first_matrix + i]];
         uint32_t n = n_updates(view, close, matrix->param);
-        if (!zfi_is_mean(view->config)) {
-            view->n[number] += n;
-            continue;
-        }
-        for (uint32_t c = 0; c < matrix->n_channels; c++)
-            view->n[matrix->channel_base + c] += is_by_mean(view, close, matrix, c) ? n > 0 : n;
+        for (uint32_t c = 0; c < matrix->n_counts; c++)
+            view->n[matrix->count_base + c] += view->deferral->count(view, close, matrix, c, n);
     }
 }
 
@@ -374,7 +307,5 @@ uint32_t zfi_replay_count_of(const zfi_replay_view_t *view, const zfi_close_t *c
                              uint32_t channel) {
     const zfi_matrix_t *matrix = &view->matrices[number];
     uint32_t n = n_updates(view, close, matrix->param);
-    if (!zfi_is_mean(view->config))
-        return view->n[number] + n;
-    return view->n[matrix->channel_base + channel] + (is_by_mean(view, close, matrix, channel) ? n > 0 : n);
+    return view->n[zfi_count_at(matrix, channel)] + view->deferral->count(view, close, matrix, channel, n);
 }

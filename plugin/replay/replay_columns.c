@@ -76,9 +76,9 @@ static void cut(columns_t *columns) {
 static float *open_moments(const zfi_replay_columns_t *job, void *moments, float *scratch) {
     if (!moments)
         return NULL;
-    if (job->view->config->moments == ZFI_MOMENTS_F32)
+    if (job->view->moments == ZFI_MOMENTS_F32)
         return (float *)moments + job->segment->chunk_offset;
-    zfi_moments_get(job->view->config, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
+    zfi_moments_get(job->view->moments, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
     return scratch;
 }
 
@@ -91,15 +91,15 @@ static void close_moments(const columns_t *columns) {
         .sub = {NULL, NULL, 1, n},
         .cols = n,
         .state_base = columns->matrix->rounding_base + columns->matrix->param_offset + job->segment->matrix_offset,
-        .moments = (zfi_moments_t)job->view->config->moments,
+        .moments = job->view->moments,
         .key = zfi_rounding_key(job->close->step),
     };
     if (rounding.moments == ZFI_MOMENTS_F32 || !rounding.m)
         return;
     job->view->kernels->round_moments(&rounding);
-    zfi_moments_put(job->view->config, job->view->kernels, job->target->m, at, n, columns->all_m);
+    zfi_moments_put(job->view->moments, job->view->kernels, job->target->m, at, n, columns->all_m);
     if (columns->all_v)
-        zfi_moments_put(job->view->config, job->view->kernels, job->target->v, at, n, columns->all_v);
+        zfi_moments_put(job->view->moments, job->view->kernels, job->target->v, at, n, columns->all_v);
 }
 
 static void start(const zfi_replay_columns_t *job, columns_t *columns) {

@@ -8,7 +8,11 @@
 /* What a replay reads of a run, or of a checkpoint (state/carry.c): the arrays' own comments are in run.h and plan.h.
  */
 typedef struct zfi_replay_view {
-    const zfi_config_t *config;
+    const struct zfi_deferral *deferral; /* deferral.h */
+    uint64_t interval;                   /* most slots of a window */
+    zfi_moments_t moments;               /* how they are kept */
+    uint32_t predict;                    /* steps that what a replay publishes looks ahead; 0 = none */
+    uint32_t publish_lag;
     uint32_t rule;
     const zf_rule_callback_t *callback;
     const zfi_kernels_t *kernels;
@@ -33,7 +37,7 @@ typedef struct zfi_replay_target {
     float *w;               /* [chunk elements] */
     void *m, *v;            /* [chunk elements] moments as in the host's state; NULL where the rule has none */
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
-    float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
+    float *scratch;         /* zfi_replay_scratch() of the chunk */
 } zfi_replay_target_t;
 
 #endif

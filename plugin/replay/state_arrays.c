@@ -6,27 +6,25 @@
 
 #include "instance/device_memory.h"
 
-static int is_on_device(const zfi_run_t *run) { return zfi_config_defers_nothing(&run->engine->config); }
-
 /* How an array's elements lie. */
-static zfi_dtype_t dtype_of(const zfi_run_t *run, zfi_array_t array) {
-    return array == ZFI_STATE_W || run->engine->config.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
+    return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
 /* The address of an array's element, on either side; NULL: the rule has no such array. */
-static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
-    const zfi_data_t *head = &run->dev.head;
-    void *on_device[] = {head->all_w, head->all_m, head->all_v}, *on_host[] = {run->hs.w, run->hs.m, run->hs.v};
-    unsigned char *base = (is_on_device(run) ? on_device : on_host)[array];
-    return base ? base + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
+static void *address(const zfi_host_state_t *hs, const zfi_device_state_t *dev, zfi_array_t array, uint64_t at) {
+    const zfi_data_t *head = &dev->head;
+    void *on_device[] = {head->all_w, head->all_m, head->all_v}, *on_host[] = {hs->w, hs->m, hs->v};
+    unsigned char *base = (zfi_state_is_on_device(hs) ? on_device : on_host)[array];
+    return base ? base + at * zfi_dtype_nbytes(dtype_of(dev, array)) : NULL;
 }
 
 /* Elements [at, at + n) as they lie. */
 static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, void *out) {
-    const void *from = address(run, array, at);
-    if (is_on_device(run))
-        return zfi_device_read(run, out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
-    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
+    const void *from = address(&run->hs, &run->dev, array, at);
+    if (zfi_state_is_on_device(&run->hs))
+        return zfi_device_read(run->engine, out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
+    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
     return ZF_OK;
 }
 
@@ -34,11 +32,11 @@ static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t
 static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
     zf_status_t st;
-    if (!address(run, array, at)) {
+    if (!address(&run->hs, &run->dev, array, at)) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
-    if (dtype_of(run, array) == ZFI_F32)
+    if (dtype_of(&run->dev, array) == ZFI_F32)
         return copy(run, array, at, n, out);
     st = copy(run, array, at, n, bits);
     for (uint64_t i = 0; i < n; i++) {
@@ -50,18 +48,18 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t 
 }
 
 static zf_status_t put(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, const float *values) {
-    zfi_dtype_t dtype = dtype_of(run, array);
-    void *to = address(run, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
+    zfi_dtype_t dtype = dtype_of(&run->dev, array);
+    void *to = address(&run->hs, &run->dev, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
     if (!to)
         return ZF_OK;
-    if (!is_on_device(run)) {
+    if (!zfi_state_is_on_device(&run->hs)) {
         run->engine->kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
     if (dtype == ZFI_F32)
-        return zfi_device_write(run, to, values, n * sizeof *values);
+        return zfi_device_write(run->engine, to, values, n * sizeof *values);
     run->engine->kernels->narrow(bits, dtype, values, n);
-    return zfi_device_write(run, to, bits, n * zfi_dtype_nbytes(dtype));
+    return zfi_device_write(run->engine, to, bits, n * zfi_dtype_nbytes(dtype));
 }
 
 zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out) {
@@ -84,12 +82,12 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 }
 
 static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
-    void *to = address(run, array, tile->state_base);
-    uint64_t nbytes = tile->n_elems * zfi_dtype_nbytes(dtype_of(run, array));
+    void *to = address(&run->hs, &run->dev, array, tile->state_base);
+    uint64_t nbytes = tile->n_elems * zfi_dtype_nbytes(dtype_of(&run->dev, array));
     if (!to)
         return ZF_OK;
-    if (is_on_device(run))
-        return zfi_device_clear(run, to, nbytes);
+    if (zfi_state_is_on_device(&run->hs))
+        return zfi_device_clear(run->engine, to, nbytes);
     memset(to, 0, nbytes);
     return ZF_OK;
 }
@@ -106,7 +104,7 @@ zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
 }
 
 zf_status_t zfi_state_take_counts(zfi_run_t *run) {
-    if (!is_on_device(run))
+    if (!zfi_state_is_on_device(&run->hs))
         return ZF_OK;
-    return zfi_device_read(run, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
+    return zfi_device_read(run->engine, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
 }

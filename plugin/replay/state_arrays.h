@@ -20,6 +20,9 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 /* The moments of a matrix := 0. */
 zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t matrix);
 
+/* They are on the device: nothing is deferred. */
+static inline int zfi_state_is_on_device(const zfi_host_state_t *hs) { return hs->w == NULL; }
+
 /* Where nothing is deferred: hs.n := the device's counts. */
 zf_status_t zfi_state_take_counts(zfi_run_t *run);
 

@@ -16,7 +16,6 @@
 #include "replay/affinity.h"
 #include "replay/lateness.h"
 #include "replay/replay.h"
-#include "replay/replay_columns.h"
 
 typedef struct pushed_close {
     zfi_close_t close;
@@ -38,7 +37,7 @@ typedef struct zfi_workers {
     uint8_t *is_done;               /* [n_flags] chunk job q % n_flags is replayed, prefix not yet past it */
     uint64_t n_flags, prefix;
     uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
-    float *scratch;       /* [n][scratch_elems] mean mode */
+    float *scratch;       /* [n][scratch_elems] of replays that need some */
     uint64_t scratch_elems;
     uint32_t n_started;
 } zfi_workers_t;
@@ -104,15 +103,16 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     zfi_timeline_signal(&run->engine->lines.jobs, prefix);
 }
 
-static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed, uint64_t p) {
-    uint64_t ring = run->plan.max_close_chunks;
-    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.down, pushed->close.step, NULL);
+static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan, const pushed_close_t *pushed,
+                                   uint64_t p) {
+    uint64_t ring = plan->max_close_chunks;
+    zf_status_t st = zfi_wait(engine, &engine->lines.down, pushed->close.step, NULL);
     if (!st)
-        st = zfi_wait(run->engine, &run->engine->lines.jobs, pushed->after_job, NULL);
+        st = zfi_wait(engine, &engine->lines.jobs, pushed->after_job, NULL);
     if (!st && p >= ring)
-        st = zfi_wait(run->engine, &run->engine->lines.up, p - ring + 1, NULL);
+        st = zfi_wait(engine, &engine->lines.up, p - ring + 1, NULL);
     if (!st)
-        st = zfi_wait(run->engine, &run->engine->lines.host_sel, pushed->close.choice_step, NULL);
+        st = zfi_wait(engine, &engine->lines.host_sel, pushed->close.choice_step, NULL);
     return st;
 }
 
@@ -134,20 +134,20 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
         .w = run->hs.w + base,
-        .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
-        .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        .m = zfi_moment_at(workers->view.moments, run->hs.m, base),
+        .v = zfi_moment_at(workers->view.moments, run->hs.v, base),
         .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
         .scratch = scratch,
     };
     zfi_replayed_t replayed;
-    zf_status_t st = wait_for_inputs(run, job->close, p);
+    zf_status_t st = wait_for_inputs(run->engine, &run->plan, job->close, p);
     if (st)
         return st;
     start = zfi_now_ns();
     began = zfi_trace_begin(run->engine->trace);
     zfi_lateness_measure(run, &workers->view, close, number);
     st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
-    zfi_lateness_keep(run, &workers->view, close, number, &target);
+    zfi_lateness_keep(&run->plan, &run->sampled, &workers->view, close, number, &target);
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});
@@ -222,12 +222,11 @@ static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
     workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
-    if (zfi_is_mean(&run->engine->config)) {
-        workers->scratch_elems = zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2);
+    workers->scratch_elems = zfi_replay_scratch(&workers->view, run->plan.chunk_nbytes / 2);
+    if (workers->scratch_elems)
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
-    }
     if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
-        (workers->scratch || !zfi_is_mean(&run->engine->config)))
+        (workers->scratch || !workers->scratch_elems))
         return workers;
     free_workers(workers);
     return NULL;

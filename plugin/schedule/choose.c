@@ -50,18 +50,18 @@ static void sort(const double *importance, uint32_t *list, uint64_t n) {
 }
 
 /* The channels of a matrix by rank; their importance stays where it is, so that scratch is small. */
-static const uint32_t *rank(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    uint32_t *list = run->sel.order;
+static const uint32_t *rank(const zfi_selection_t *sel, const zfi_matrix_t *matrix) {
+    uint32_t *list = sel->order;
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         list[c] = c;
-    sort(run->sel.importance + matrix->sum_base, list, matrix->n_channels);
+    sort(sel->importance + matrix->sum_base, list, matrix->n_channels);
     return list;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
-static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const uint32_t *list, uint8_t *moves) {
-    const uint8_t *mask = run->sel.mask + matrix->channel_base;
+static void mark_moves(const zfi_selection_t *sel, const zfi_matrix_t *matrix, const uint32_t *list, uint8_t *moves) {
+    const uint8_t *mask = sel->mask + matrix->channel_base;
     memset(moves, MOVE_NONE, matrix->n_channels);
     for (uint32_t i = 0; i < matrix->n_channels; i++)
         if (i < matrix->k && !mask[list[i]])
@@ -71,9 +71,8 @@ static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const u
 }
 
 /* Entering channels take the positions of leaving ones, both in rising order. */
-static void list_moves(zfi_run_t *run, uint32_t number, const uint8_t *moves) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zfi_selection_t *sel = &run->sel;
+static void list_moves(zfi_selection_t *sel, const zfi_matrix_t *matrix, const uint8_t *moves, uint32_t *out_n_enter,
+                       zfi_counters_t *count) {
     uint32_t *pos = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
     uint32_t n = 0, n_left = 0;
     int is_first = sel->last_choice == 0;
@@ -86,31 +85,30 @@ static void list_moves(zfi_run_t *run, uint32_t number, const uint8_t *moves) {
         else if (moves[sel->index[matrix->index_base + i]] == MOVE_LEAVES)
             pos[n_left++] = i;
     }
-    sel->n_enter[number] = n;
-    atomic_fetch_add(&run->engine->count.channels_entered, n);
-    atomic_fetch_add(&run->engine->count.channels_left, n_left);
+    *out_n_enter = n;
+    atomic_fetch_add(&count->channels_entered, n);
+    atomic_fetch_add(&count->channels_left, n_left);
 }
 
-static void choose_matrix(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint8_t *moves = run->sel.moves;
+static void choose_matrix(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t number, zfi_counters_t *count) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
     if (matrix->is_choosable) {
-        mark_moves(run, matrix, rank(run, matrix), moves);
-        list_moves(run, number, moves);
-    } else if (matrix->k && run->sel.last_choice == 0) { /* all of them, once */
-        memset(moves, MOVE_ENTERS, matrix->n_channels);
-        list_moves(run, number, moves);
+        mark_moves(sel, matrix, rank(sel, matrix), sel->moves);
+        list_moves(sel, matrix, sel->moves, &sel->n_enter[number], count);
+    } else if (matrix->k && sel->last_choice == 0) { /* all of them, once */
+        memset(sel->moves, MOVE_ENTERS, matrix->n_channels);
+        list_moves(sel, matrix, sel->moves, &sel->n_enter[number], count);
     }
 }
 
 /* ---- strategy auto ----------------------------------------------------------------------------------------------- */
 
 /* Energy (importance squared) that the selected channels hold, and that the best k would; added by rising channel. */
-static void weigh(const zfi_run_t *run, const zfi_matrix_t *matrix, double *held, double *best) {
-    const double *importance = run->sel.importance + matrix->sum_base;
-    const uint8_t *mask = run->sel.mask + matrix->channel_base;
-    const uint32_t *list = rank(run, matrix);
-    uint8_t *is_best = run->sel.moves;
+static void weigh(const zfi_selection_t *sel, const zfi_matrix_t *matrix, double *held, double *best) {
+    const double *importance = sel->importance + matrix->sum_base;
+    const uint8_t *mask = sel->mask + matrix->channel_base;
+    const uint32_t *list = rank(sel, matrix);
+    uint8_t *is_best = sel->moves;
     double sum_held = 0, sum_best = 0;
     memset(is_best, 0, matrix->n_channels);
     for (uint32_t i = 0; i < matrix->k; i++)
@@ -126,37 +124,37 @@ static void weigh(const zfi_run_t *run, const zfi_matrix_t *matrix, double *held
     *best += sum_best;
 }
 
-static int keeps_its_set(const zfi_run_t *run, uint32_t cohort) {
+static int keeps_its_set(const zfi_plan_t *plan, const zfi_selection_t *sel, uint32_t cohort) {
     double held = 0, best = 0;
-    if (run->engine->config.select_strategy != ZFI_SELECT_AUTO || run->sel.last_choice == 0)
-        return 0;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
         if (matrix->cohort == cohort && matrix->is_choosable && matrix->k < matrix->n_channels)
-            weigh(run, matrix, &held, &best);
+            weigh(sel, matrix, &held, &best);
     }
     return !(held < reselect_below * best);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-static void choose_cohort(zfi_run_t *run, uint32_t cohort) {
-    const zfi_cohort_plan_t *plan = &run->plan.cohorts[cohort];
-    int is_kept = keeps_its_set(run, cohort);
-    atomic_fetch_add(&run->engine->count.reselects, !is_kept);
-    for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        uint32_t number = run->plan.cohort_matrices[plan->first_matrix + i];
-        const zfi_matrix_t *matrix = &run->plan.matrices[number];
-        run->sel.n_enter[number] = 0;
+static void choose_cohort(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t c, int is_kept,
+                          zfi_counters_t *count) {
+    const zfi_cohort_plan_t *cohort = &plan->cohorts[c];
+    atomic_fetch_add(&count->reselects, !is_kept);
+    for (uint32_t i = 0; i < cohort->n_matrices; i++) {
+        uint32_t number = plan->cohort_matrices[cohort->first_matrix + i];
+        const zfi_matrix_t *matrix = &plan->matrices[number];
+        sel->n_enter[number] = 0;
         if (!is_kept)
-            choose_matrix(run, number);
+            choose_matrix(plan, sel, number, count);
         if (matrix->is_choosable)
-            memset(run->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
+            memset(sel->importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
     }
 }
 
-void zfi_choose(zfi_run_t *run, const zfi_step_row_t *row) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+void zfi_choose(const zfi_plan_t *plan, const zfi_pace_t *pace, zfi_selection_t *sel, const zfi_step_row_t *row,
+                zfi_counters_t *count) {
+    int may_keep = pace->keeps_sets && sel->last_choice > 0;
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
         if (row->chooses[c])
-            choose_cohort(run, c);
+            choose_cohort(plan, sel, c, may_keep && keeps_its_set(plan, sel, c), count);
 }

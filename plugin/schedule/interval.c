@@ -81,9 +81,9 @@ void zfi_interval_take(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_s
         sel->n_ready[c] = count_ready(plan, sel, c, row->t);
 }
 
-void zfi_interval_conclude(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
+void zfi_interval_conclude(const zfi_clock_t *clock, const zfi_plan_t *plan, zfi_selection_t *sel,
                            const zfi_step_row_t *row) {
-    for (uint32_t c = 0; c < plan->n_cohorts && !zfi_is_warm_up(config, row->t); c++) {
+    for (uint32_t c = 0; c < plan->n_cohorts && !zfi_is_warm_up(clock, row->t); c++) {
         uint32_t n = count_measured(plan, &plan->cohorts[c]);
         sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] = n > 0 && (double)sel->n_ready[c] >= ready_share * (double)n;
     }
@@ -103,29 +103,29 @@ void zfi_interval_resume(const zfi_plan_t *plan, const zfi_clock_t *clock, zfi_s
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t bound_of(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
-    return first == clock->base + 1 ? cohort + 1u : config->update_interval;
+static uint64_t bound_of(const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
+    return first == clock->base + 1 ? cohort + 1u : clock->pace.interval;
 }
 
-int zfi_interval_can_be_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
-    uint64_t base = clock->base, earliest = bound_of(config, clock, cohort, base + 1);
-    if (zfi_is_warm_up(config, clock->t) || !config->is_interval_auto)
-        return first == zfi_window_first(config, clock, cohort);
+int zfi_interval_can_be_open(const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
+    uint64_t base = clock->base, earliest = bound_of(clock, cohort, base + 1);
+    if (zfi_is_warm_up(clock, clock->t) || !clock->pace.is_auto)
+        return first == zfi_window_first(clock, cohort);
     if (SHORTEST < earliest)
         earliest = SHORTEST;
     if (first <= base || first > clock->t + 1 || (first > base + 1 && first - 1 - base < earliest))
         return 0;
-    return clock->t + 1 - first < bound_of(config, clock, cohort, first);
+    return clock->t + 1 - first < bound_of(clock, cohort, first);
 }
 
 zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         uint64_t length = row->t + 1 - run->clock.window_first[c];
-        if (zfi_is_warm_up(&run->engine->config, row->t) || !run->engine->config.is_interval_auto) {
-            row->closes[c] = (uint8_t)zfi_window_closes(&run->engine->config, &run->clock, c, row->t);
+        if (zfi_is_warm_up(&run->clock, row->t) || !run->clock.pace.is_auto) {
+            row->closes[c] = (uint8_t)zfi_window_closes(&run->clock, c, row->t);
             continue;
         }
-        row->closes[c] = length >= bound_of(&run->engine->config, &run->clock, c, run->clock.window_first[c]);
+        row->closes[c] = length >= bound_of(&run->clock, c, run->clock.window_first[c]);
         if (row->closes[c] || length < SHORTEST)
             continue;
         if (zfi_wait(run->engine, &run->engine->lines.decided, row->t, &run->engine->count.host_wait_ns))

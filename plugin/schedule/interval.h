@@ -11,7 +11,7 @@
 void zfi_interval_take(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row);
 
 /* [own threads: control] From that count, of all ranks, which windows may close at t + 2. At every step. */
-void zfi_interval_conclude(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
+void zfi_interval_conclude(const zfi_clock_t *clock, const zfi_plan_t *plan, zfi_selection_t *sel,
                            const zfi_step_row_t *row);
 
 /* [hook] Fills the row's closes; waits for a decision where one is needed. */
@@ -23,9 +23,9 @@ void zfi_interval_restart(const zfi_plan_t *plan, zfi_selection_t *sel);
 /* [control] The measure is filled in by a load, at rest after step t: what follows from the clocks. */
 void zfi_interval_resume(const zfi_plan_t *plan, const zfi_clock_t *clock, zfi_selection_t *sel);
 
-/* [any-thread] Whether a cohort's window that opens with step `first` can be the open one after step t. Reads the
- * configuration, t and clock_base alone. */
-int zfi_interval_can_be_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first);
+/* [any-thread] Whether a cohort's window that opens with step `first` can be the open one after step t. Reads
+ * pace, t and base alone. */
+int zfi_interval_can_be_open(const zfi_clock_t *clock, uint32_t cohort, uint64_t first);
 
 /* A matrix whose records count for its cohort. */
 static inline int zfi_interval_measures(const zfi_matrix_t *matrix) {

@@ -24,8 +24,7 @@ void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t p
     }
 }
 
-static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_enter) {
-    zfi_selection_t *sel = &run->sel;
+static void update_map(zfi_host_state_t *hs, zfi_selection_t *sel, const zfi_matrix_t *matrix, uint32_t n_enter) {
     const uint32_t *position = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
     uint8_t *mask = sel->mask + matrix->channel_base;
     for (uint32_t e = 0; e < n_enter; e++) {
@@ -33,8 +32,8 @@ static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_en
         if (sel->last_choice)
             mask[*held] = 0;
         *held = channel[e];
-        if (zfi_is_mean(&run->engine->config))
-            sel->enter_n[matrix->index_base + e] = run->hs.n[matrix->channel_base + channel[e]];
+        if (sel->enter_n)
+            sel->enter_n[matrix->index_base + e] = hs->n[zfi_count_at(matrix, channel[e])];
     }
     for (uint32_t e = 0; e < n_enter; e++)
         mask[channel[e]] = 1;
@@ -42,14 +41,14 @@ static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_en
 
 void zfi_select_update_maps(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        update_map(run, &run->plan.matrices[i], run->sel.n_enter[i]);
+        update_map(&run->hs, &run->sel, &run->plan.matrices[i], run->sel.n_enter[i]);
 }
 
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
 
 static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, float *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[rect->matrix];
-    const zfi_config_t *config = &run->engine->config;
+    zfi_moments_t kind = run->dev.head.moments;
     const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
     uint32_t n_moments = zfi_n_moments(run->engine);
@@ -66,9 +65,9 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
             }
             out[at] = run->hs.w[from];
             if (n_moments > 0)
-                out[n + at] = zfi_moment(config, run->hs.m, from);
+                out[n + at] = zfi_moment(kind, run->hs.m, from);
             if (n_moments > 1)
-                out[2 * n + at] = zfi_moment(config, run->hs.v, from);
+                out[2 * n + at] = zfi_moment(kind, run->hs.v, from);
         }
 }
 

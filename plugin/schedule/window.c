@@ -6,7 +6,7 @@
 
 static void clear_table(zfi_run_t *run, uint32_t cohort) {
     memset(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0), 0xFF,
-           (uint64_t)run->engine->config.update_interval * run->plan.n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
+           (uint64_t)run->clock.pace.interval * run->plan.n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
 }
 
 void zfi_window_clear_slots(zfi_run_t *run) {
@@ -22,19 +22,29 @@ void zfi_window_clear_slots(zfi_run_t *run) {
         clear_table(run, c);
 }
 
+zfi_pace_t zfi_pace_of(const zfi_config_t *config) {
+    return (zfi_pace_t){.warm_up = zfi_config_warm_up(config),
+                        .interval = config->update_interval,
+                        .choose_every =
+                            config->select_strategy == ZFI_SELECT_EPOCH ? 0 : zfi_config_select_interval(config),
+                        .is_auto = config->is_interval_auto,
+                        .keeps_sets = config->select_strategy == ZFI_SELECT_AUTO};
+}
+
 void zfi_window_start(zfi_run_t *run) {
-    run->clock.base = zfi_config_warm_up(&run->engine->config);
+    run->clock.pace = zfi_pace_of(&run->engine->config);
+    run->clock.base = run->clock.pace.warm_up;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         run->clock.window_first[c] = 1;
     zfi_window_clear_slots(run);
     zfi_window_prepare(run);
 }
 
-static void place_slots(zfi_run_t *run, zfi_step_row_t *row) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        row->cohort_slot[c] = (int32_t)(row->t - run->clock.window_first[c]);
-        row->cohort_table[c] = (int32_t)run->clock.window_table[c];
-        row->cohort_first[c] = run->clock.window_first[c];
+static void place_slots(const zfi_plan_t *plan, zfi_clock_t *clock, zfi_step_row_t *row) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        row->cohort_slot[c] = (int32_t)(row->t - clock->window_first[c]);
+        row->cohort_table[c] = (int32_t)clock->window_table[c];
+        row->cohort_first[c] = clock->window_first[c];
     }
 }
 
@@ -46,12 +56,12 @@ void zfi_window_prepare(zfi_run_t *run) {
     row->waits_for_down = 0;
     memset(row->present, 0, run->n_params);
     memset(row->chooses, 0, run->plan.n_cohorts);
-    place_slots(run, row);
+    place_slots(&run->plan, &run->clock, row);
 }
 
-static struct zfi_free_piece *ring_at(zfi_run_t *run, uint32_t l, uint64_t i) {
-    const zfi_layer_t *layer = &run->plan.layers[l];
-    return &run->slots.free[layer->first_piece + i % layer->n_pieces];
+static struct zfi_free_piece *ring_at(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t l, uint64_t i) {
+    const zfi_layer_t *layer = &plan->layers[l];
+    return &slots->free[layer->first_piece + i % layer->n_pieces];
 }
 
 static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
@@ -61,7 +71,7 @@ static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, ui
         return ZF_OK;
     if (slots->n_taken[layer] == slots->n_given[layer])
         return ZF_ERR_INTERNAL;
-    taken = ring_at(run, layer, slots->n_taken[layer]++);
+    taken = ring_at(&run->plan, &run->slots, layer, slots->n_taken[layer]++);
     *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;
@@ -70,11 +80,11 @@ static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, ui
     return ZF_OK;
 }
 
-static void give_piece(zfi_run_t *run, uint32_t layer, int32_t piece, uint64_t needs_job) {
+static void give_piece(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64_t needs_job) {
     if (piece == ZFI_NO_PIECE)
         return;
-    *ring_at(run, layer, run->slots.n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
-    run->slots.in_use--;
+    *ring_at(plan, slots, layer, slots->n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
+    slots->in_use--;
 }
 
 unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step) {
@@ -100,33 +110,31 @@ zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job
     return take_piece(run, chunk->layer, &pieces[chunk->layer], needs_job);
 }
 
-int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
-    uint64_t interval = config->update_interval;
+int zfi_window_closes(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
     uint64_t first = clock->base + cohort + 1u;
-    if (zfi_is_warm_up(config, t))
+    if (zfi_is_warm_up(clock, t))
         return 1;
-    return t >= first && (t - first) % interval == 0;
+    return t >= first && (t - first) % clock->pace.interval == 0;
 }
 
-int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
-    uint64_t warm_up = zfi_config_warm_up(config);
-    if (t <= warm_up)
-        return t == warm_up;
-    if (config->select_strategy == ZFI_SELECT_EPOCH)
+int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
+    if (zfi_is_warm_up(clock, t))
+        return t == clock->pace.warm_up;
+    if (clock->pace.choose_every == 0)
         return clock->epoch_end > clock->last_choice[cohort];
-    return t - clock->last_choice[cohort] >= zfi_config_select_interval(config);
+    return t - clock->last_choice[cohort] >= clock->pace.choose_every;
 }
 
 static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
     for (uint32_t k = 0; k < close->n_slots; k++)
         for (uint32_t l = 0; l < run->plan.n_layers; l++)
-            give_piece(run, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
+            give_piece(&run->plan, &run->slots, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
                        close->first_job + close->n_chunks);
 }
 
 /* The step that is being filled (t + 1) may already have slots in the old table: they move to slot 0 of the new one. */
 static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table, uint32_t old_slot) {
-    if (old_slot >= run->engine->config.update_interval)
+    if (old_slot >= run->clock.pace.interval)
         return; /* the window was full: nothing can be there */
     memmove(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0),
             zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
@@ -143,7 +151,7 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
         .first_job = run->clock.next_job,
         .choice_step = run->clock.last_choice[cohort],
         .turn = run->clock.n_choices & 1,
-        .is_warm_up = zfi_is_warm_up(&run->engine->config, t),
+        .is_warm_up = zfi_is_warm_up(&run->clock, t),
         .publishes_all = publishes_all,
     };
     run->clock.next_job += out->n_chunks;
@@ -154,27 +162,27 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
     atomic_fetch_add(&run->engine->count.window_closes, 1);
 }
 
-void zfi_window_pass(zfi_run_t *run, uint64_t t) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        run->clock.window_first[c] = t + 1;
+void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        clock->window_first[c] = t + 1;
 }
 
-void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out) {
+void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out) {
     *out = (zfi_close_t){
         .cohort = cohort,
         .table = clock->window_table[cohort],
         .n_slots = (uint32_t)(clock->t + 1 - clock->window_first[cohort]),
         .step = clock->t,
         .first_step = clock->window_first[cohort],
-        .is_warm_up = zfi_is_warm_up(config, clock->t),
+        .is_warm_up = zfi_is_warm_up(clock, clock->t),
     };
 }
 
-uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort) {
+uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort) {
     uint64_t t = clock->t;
-    if (zfi_is_warm_up(config, t))
+    if (zfi_is_warm_up(clock, t))
         return t + 1;
-    while (t > clock->base && !zfi_window_closes(config, clock, cohort, t))
+    while (t > clock->base && !zfi_window_closes(clock, cohort, t))
         t--;
     return t + 1;
 }
@@ -183,7 +191,7 @@ void zfi_window_restart(zfi_run_t *run) {
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         move_open_slots(run, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
-    place_slots(run, row);
-    if (run->clock.t >= zfi_config_warm_up(&run->engine->config))
+    place_slots(&run->plan, &run->clock, row);
+    if (run->clock.t >= run->clock.pace.warm_up)
         run->clock.base = run->clock.t;
 }

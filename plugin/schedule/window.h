@@ -29,24 +29,27 @@ zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t chunk, uint64_t *needs_job)
 
 /* [hook] Whether a cohort's window closes at step t by the clock (interval.h decides where that is automatic), and
  * whether it then chooses. */
-int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
-int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
+int zfi_window_closes(const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
+int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
 
 /* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
  * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [hook] Nothing is deferred: step t leaves nothing behind, and windows open after it. */
-void zfi_window_pass(zfi_run_t *run, uint64_t t);
+void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t);
 
 /* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
-void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);
+void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);
 
 /* [control] First step of the window that is open at the end of step run->clock.t, by the clocks alone. */
-uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort);
+uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */
 void zfi_window_restart(zfi_run_t *run);
+
+/* What the configuration says of windows and choices. */
+zfi_pace_t zfi_pace_of(const zfi_config_t *config);
 
 #endif

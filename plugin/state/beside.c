@@ -105,7 +105,8 @@ static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
  */
 
 /* ENOENT: another process's sweep took the directory away before it was marked. */
-static int make_one(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
+static int make_one(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
+                    int *out_fd) {
     int fd, code = 0;
     zfi_beside_name(base, out_name);
     if (mkdirat(parent_fd, out_name, mode))
@@ -117,7 +118,7 @@ static int make_one(int parent_fd, const char *base, mode_t mode, char out_name[
         return code;
     }
     flock(fd, LOCK_SH | LOCK_NB); /* nobody knows the name yet, so it fails only where there are no locks */
-    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base, 0);
+    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base, is_synced);
     if (code) {
         close(fd);
         unlinkat(parent_fd, out_name, AT_REMOVEDIR);
@@ -127,11 +128,12 @@ static int make_one(int parent_fd, const char *base, mode_t mode, char out_name[
     return 0;
 }
 
-int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
+                    int *out_fd) {
     enum { TRIES = 10 };
     int code = ENOENT;
     for (int i = 0; i < TRIES && code == ENOENT; i++)
-        code = make_one(parent_fd, base, mode, out_name, out_fd);
+        code = make_one(parent_fd, base, mode, is_synced, out_name, out_fd);
     return code;
 }
 
@@ -143,25 +145,29 @@ void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
     while ((entry = readdir(dir)))
         if (zfi_beside_is_file(entry->d_name) && strcmp(entry->d_name, ZFI_BESIDE_MARK) != 0)
             unlinkat(dirfd(dir), entry->d_name, 0);
-    zfi_beside_unmark(dirfd(dir)); /* last: without it nobody would clear away the rest */
+    fsync(dirfd(dir));
+    zfi_beside_unmark(dirfd(dir)); /* last, on the disk too: without it nobody would clear away the rest */
     unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
 /* ---- what killed processes left -----------------------------------------------------------------------------------
  */
 
-/* An empty directory without a mark is what is left between making and marking one, or between both at its end. */
+/* Whether nothing but a mark that is being written is in it. */
+static int has_no_data(DIR *dir) {
+    const struct dirent *entry;
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, new_mark) != 0)
+            return 0;
+    return 1;
+}
+
+/* Without a mark and without data is what is left between making and marking one, or between both at its end. */
 static void clear_one(int parent_fd, const char *base, const char *name) {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    zfi_beside_t what = fd < 0 ? ZFI_BESIDE_NONE : read_mark(fd, name, base);
-    DIR *dir = NULL;
-    if (what == ZFI_BESIDE_NONE)
-        unlinkat(parent_fd, name, AT_REMOVEDIR);
-    else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        dir = fdopendir(fd);
-        if (dir)
-            zfi_beside_remove(parent_fd, name, dir);
-    }
+    DIR *dir = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? fdopendir(fd) : NULL;
+    if (dir && (read_mark(fd, name, base) != ZFI_BESIDE_NONE || has_no_data(dir)))
+        zfi_beside_remove(parent_fd, name, dir);
     if (dir)
         closedir(dir);
     else if (fd >= 0)

@@ -6,8 +6,11 @@
  *         is of a save only where its mark names it. So nothing that a user made, copied or renamed is ever touched.
  *   saving    a checkpoint that is being written
  *   replaced  the former checkpoint, whose files are being removed
- *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once. The
- *             mark is on the disk before the first rename, and stays until the second one is
+ *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once
+ * Order:  what a mark says is on the disk before what it is there for: files come into the directory, names change, and
+ *         the mark goes when the files are gone. So a machine that stops leaves nothing that nobody would find again
+ *         (tests/plugin/test_state_crash.c tries every such state). A save without sync keeps that order only as long as
+ *         the machine runs
  * Lock:   whoever writes or reads one holds it shared (flock), whoever removes it holds it exclusively. Where the file
  *         system has no locks, nothing that another process may be using is removed.
  *
@@ -28,8 +31,9 @@ typedef enum zfi_beside { ZFI_BESIDE_NONE, ZFI_BESIDE_SAVING, ZFI_BESIDE_REPLACE
 
 /* A name that nobody has. */
 void zfi_beside_name(const char *base, char out[ZFI_BESIDE_NAME]);
-/* A marked directory, locked shared. */
-int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd);
+/* A marked directory, locked shared; is_synced: the mark is on the disk before anything else that comes into it. */
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
+                    int *out_fd);
 /* Marks a directory that has, or is about to get, this name; is_synced: the mark is on the disk afterwards. */
 int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, int is_synced);
 void zfi_beside_unmark(int dir_fd);

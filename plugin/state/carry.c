@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "replay/replay.h"
-#include "replay/replay_columns.h"
 #include "replay/state_arrays.h"
 #include "state/state.h"
 
@@ -66,9 +65,7 @@ static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carr
         st = carry_elements(into, number, own_first, own_end, from);
     for (uint64_t e = first; e < end; e++) {
         uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
-        uint32_t *at = zfi_is_mean(&into->engine->config)
-                           ? &into->hs.n[to->channel_base + channel_of(to, e - to->param_offset)]
-                           : &into->hs.n[number];
+        uint32_t *at = &into->hs.n[zfi_count_at(to, channel_of(to, e - to->param_offset))];
         if (n > *at)
             *at = n;
     }
@@ -150,7 +147,7 @@ static int lay_out(loose_t *loose) {
     loose->n_chunks = n_chunks;
     loose->segments = calloc(n_chunks, sizeof *loose->segments);
     loose->chunks = calloc(n_chunks, sizeof *loose->chunks);
-    loose->table = calloc(loose->view.config->update_interval, sizeof *loose->table);
+    loose->table = calloc(loose->view.interval, sizeof *loose->table);
     loose->mask = calloc(loose->matrix.n_channels, 1);
     loose->slots = malloc((loose->n_slots + 1) * n * elem);
     if (!loose->segments || !loose->chunks || !loose->table || !loose->mask || !loose->slots)
@@ -214,12 +211,15 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     loose->matrix.rounding_base = zfi_rounding_base(saved->params[p].param.id); /* as in the run that saved it */
     loose->matrix.cohort = loose->matrix.param = 0;
     loose->matrix.place = (zfi_place_t){.dtype = loose->param.dtype};
-    loose->view = (zfi_replay_view_t){.config = &saved->config, .rule = saved->rule, .kernels = kernels, .n_tables = 1};
+    loose->matrix.count_base = 0;
+    loose->matrix.n_counts = saved->shape.is_mean ? cut->n_channels : 1;
+    loose->view = (zfi_replay_view_t){.rule = saved->rule, .kernels = kernels, .n_tables = 1};
+    zfi_replay_settings(&saved->config, &loose->view);
     if (!saved->is_compact) {
         uint64_t t = saved->clocks[ZFI_CLOCK_T][0];
         loose->window = (zfi_close_t){.step = t,
                                       .first_step = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cut->cohort],
-                                      .is_warm_up = zfi_is_warm_up(&saved->config, t)};
+                                      .is_warm_up = t <= zfi_config_warm_up(&saved->config)};
         loose->n_slots = loose->window.n_slots = (uint32_t)(t + 1 - loose->window.first_step);
     }
     if (lay_out(loose) || make_rows(loose, saved, p))
@@ -259,7 +259,7 @@ static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_save
 
 /* scratch: m, v of a chunk, and what mean mode needs. */
 static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *scratch, zfi_flushed_t *out) {
-    const zfi_config_t *config = loose->view.config;
+    zfi_moments_t kind = loose->view.moments;
     const zfi_kernels_t *kernels = loose->view.kernels;
     uint64_t base = loose->chunks[number].state_base, n = loose->chunks[number].n_elems;
     uint32_t n_moments = zfi_rule_moments(loose->view.rule, loose->view.callback);
@@ -269,24 +269,22 @@ static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *sc
                                   .scratch = scratch + 2 * CHUNK_ELEMS};
     zfi_replayed_t replayed;
     zf_status_t st;
-    zfi_moments_put(config, kernels, target.m, 0, n, out->m + base);
-    zfi_moments_put(config, kernels, target.v, 0, n, out->v + base);
+    zfi_moments_put(kind, kernels, target.m, 0, n, out->m + base);
+    zfi_moments_put(kind, kernels, target.v, 0, n, out->v + base);
     st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
-    zfi_moments_get(config, target.m, 0, n, out->m + base);
-    zfi_moments_get(config, target.v, 0, n, out->v + base);
+    zfi_moments_get(kind, target.m, 0, n, out->m + base);
+    zfi_moments_get(kind, target.v, 0, n, out->v + base);
     return st;
 }
 
-/* n[0] is what the others' counts begin from, so it comes last. */
+/* n[0] is what the others' counts may begin from, so it comes last. */
 static void count_updates(const loose_t *loose, zfi_flushed_t *out) {
-    uint32_t first = zfi_replay_count_of(&loose->view, &loose->window, 0, 0);
-    for (uint32_t c = 1; c < loose->matrix.n_channels; c++)
-        out->n[c] = zfi_is_mean(loose->view.config) ? zfi_replay_count_of(&loose->view, &loose->window, 0, c) : first;
-    out->n[0] = first;
+    for (uint32_t c = loose->matrix.n_channels; c-- > 0;)
+        out->n[c] = zfi_replay_count_of(&loose->view, &loose->window, 0, c);
 }
 
 static zf_status_t loose_replay(const loose_t *loose, zfi_flushed_t *out, zf_error_t *err) {
-    float *scratch = malloc((2 * CHUNK_ELEMS + zfi_replay_columns_scratch(CHUNK_ELEMS)) * sizeof *scratch);
+    float *scratch = malloc((2 * CHUNK_ELEMS + zfi_replay_scratch(&loose->view, CHUNK_ELEMS)) * sizeof *scratch);
     zf_status_t st = ZF_OK;
     fenv_t callers;
     if (!scratch)

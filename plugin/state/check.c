@@ -50,10 +50,11 @@ zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const
 
 static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_error_t *err) {
     const zfi_config_t *config = &saved->config;
-    zfi_clock_t clock = {.t = saved->clocks[ZFI_CLOCK_T][0], .base = saved->clocks[ZFI_CLOCK_BASE][0]};
+    zfi_clock_t clock = {
+        .t = saved->clocks[ZFI_CLOCK_T][0], .base = saved->clocks[ZFI_CLOCK_BASE][0], .pace = zfi_pace_of(config)};
     uint64_t first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cohort];
     uint64_t choice = saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort], warm_up = zfi_config_warm_up(&saved->config);
-    if (!zfi_interval_can_be_open(config, &clock, cohort, first))
+    if (!zfi_interval_can_be_open(&clock, cohort, first))
         return bad(err, "clocks", "window_first is not where its configuration puts it");
     for (uint64_t i = 1; i <= 2; i++) {
         uint64_t ready = saved->clocks[i == 1 ? ZFI_CLOCK_READY_1 : ZFI_CLOCK_READY_2][cohort];

@@ -45,11 +45,11 @@ STATISTIC(n_skipped, run->engine->totals->n_skipped, run->clock.n_skipped)
 #define READY(n)                                                                                                       \
     static uint64_t get_ready_##n(const zfi_run_t *run, uint32_t cohort) {                                             \
         uint64_t t = run->clock.t + n;                                                                                 \
-        return run->engine->config.is_interval_auto && zfi_interval_has_record(run->clock.window_first[cohort], t) &&  \
+        return run->clock.pace.is_auto && zfi_interval_has_record(run->clock.window_first[cohort], t) &&               \
                run->sel.ready[t % ZFI_READY_DEPTH][cohort];                                                            \
     }                                                                                                                  \
     static void put_ready_##n(zfi_run_t *run, uint32_t cohort, uint64_t x) {                                           \
-        if (run->engine->config.is_interval_auto)                                                                      \
+        if (run->clock.pace.is_auto)                                                                                   \
             run->sel.ready[(run->clock.t + n) % ZFI_READY_DEPTH][cohort] = (uint8_t)x;                                 \
     }
 READY(1)

@@ -185,8 +185,8 @@ static void unlock_parent(const zfi_store_t *store) { flock(store->parent_fd, LO
 /* The directory that is written has the mode and the group of the one that it will replace; its owner may write. */
 static zf_status_t make_tmp(zfi_store_t *store, former_t *former, zf_error_t *err) {
     struct stat info;
-    int code =
-        zfi_beside_make(store->parent_fd, store->base, former->dir ? 0700 : 0777, store->tmp_name, &store->dir_fd);
+    int code = zfi_beside_make(store->parent_fd, store->base, former->dir ? 0700 : 0777, store->is_synced,
+                               store->tmp_name, &store->dir_fd);
     if (code)
         return fail(err, "cannot make a directory beside", store->path, "", code);
     if (!former->dir || fstat(dirfd(former->dir), &info))
@@ -337,8 +337,9 @@ static int replace_in_two(const zfi_store_t *store, former_t *former) {
 }
 
 static int put_in_place(zfi_store_t *store, former_t *former) {
-    int code =
-        former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base, 0) : 0;
+    int code = former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base,
+                                             store->is_synced)
+                           : 0;
     if (code)
         return code;
     if (renameat2(store->parent_fd, store->tmp_name, store->parent_fd, store->base, RENAME_EXCHANGE) == 0) {

@@ -204,7 +204,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
                          .rule = run->engine->rule,
-                         .shape = {zfi_is_mean(&run->engine->config), run->n_groups, n_ids},
+                         .shape = {run->dev.head.counts_per_channel, run->n_groups, n_ids},
                          .config = run->engine->config,
                          .n_cohorts = run->plan.n_cohorts,
                          .n_params = n_ids};

@@ -17,6 +17,7 @@
 #include "schedule/window.h"
 #include "step/exchange.h"
 #include "step/guard.h"
+#include "step/updater.h"
 
 zf_status_t zfi_run_read_masters(zfi_run_t *run) { return zfi_exchange_read_masters(run, 0, run->plan.n_matrices); }
 
@@ -59,6 +60,7 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = zfi_shards_new(run, err);
     if (!st && !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run, run->plan.n_cohorts)))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
+    zfi_step_bind(run);
     if (!st)
         zfi_window_start(run);
     if (!st && (st = zfi_tables_upload(run)))

@@ -14,68 +14,64 @@
 #include "config/config_table.h"
 #include "state/index.h"
 #include "state/json.h"
+#include "state/read.h"
 
 static const uint64_t LARGEST_INDEX = (uint64_t)1 << 30;
-static const uint64_t LARGEST = (uint64_t)1 << 56; /* of any number in it: sums of a few cannot wrap */
 enum { MOST_COHORTS = 64, MOST_GROUPS = 65536, MOST_STEPS = 64 + 1, MOST_PARTS = 1 << 20 };
 
-typedef struct reader {
-    zf_error_t *err;
-    zfi_saved_t *out;
-} reader_t;
-
-static zf_status_t bad(const reader_t *reader, const char *where, const char *what) {
+zf_status_t zfi_read_bad(const zfi_reader_t *reader, const char *where, const char *what) {
     return zfi_error(reader->err, ZF_ERR_CHECKPOINT, "state", "%s: %s: %s; the file was changed or is not a checkpoint",
                      ZF_STATE_INDEX, where, what);
 }
 
-static zf_status_t no_memory(const reader_t *reader) {
+zf_status_t zfi_read_no_memory(const zfi_reader_t *reader) {
     return zfi_error(reader->err, ZF_ERR_MEMORY, "state", "no memory for the index of a checkpoint");
 }
 
 /* ---- members -------------------------------------------------------------------------------------------------------
  */
 
-/* A number in [0, max]. */
-static zf_status_t to_number(const reader_t *reader, const json_t *value, const char *where, uint64_t max,
-                             uint64_t *out) {
+zf_status_t zfi_read_to_number(const zfi_reader_t *reader, const json_t *value, const char *where, uint64_t max,
+                               uint64_t *out) {
     char what[96];
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > max) {
         snprintf(what, sizeof what, "need a whole number, at most %" PRIu64, max);
-        return bad(reader, where, what);
+        return zfi_read_bad(reader, where, what);
     }
     *out = (uint64_t)json_integer_value(value);
     return ZF_OK;
 }
 
-static zf_status_t number(const reader_t *reader, const json_t *from, const char *name, uint64_t max, uint64_t *out) {
-    return to_number(reader, json_object_get(from, name), name, max, out);
+zf_status_t zfi_read_number(const zfi_reader_t *reader, const json_t *from, const char *name, uint64_t max,
+                            uint64_t *out) {
+    return zfi_read_to_number(reader, json_object_get(from, name), name, max, out);
 }
 
-static zf_status_t text(const reader_t *reader, const json_t *from, const char *name, size_t max, const char **out) {
+zf_status_t zfi_read_text(const zfi_reader_t *reader, const json_t *from, const char *name, size_t max,
+                          const char **out) {
     const json_t *value = json_object_get(from, name);
     if (!json_is_string(value) || json_string_length(value) > max ||
         strlen(json_string_value(value)) != json_string_length(value))
-        return bad(reader, name, "need a text that is not too long");
+        return zfi_read_bad(reader, name, "need a text that is not too long");
     *out = json_string_value(value);
     return ZF_OK;
 }
 
-/* ---- files and tensors ---------------------------------------------------------------------------------------------
+/* ---- files ---------------------------------------------------------------------------------------------
  */
 
-static zf_status_t read_file(const reader_t *reader, const json_t *from, zfi_saved_file_t *out) {
+static zf_status_t read_file(const zfi_reader_t *reader, const json_t *from, zfi_saved_file_t *out) {
     const char *name;
     uint64_t crc = 0;
-    zf_status_t st = text(reader, from, "name", ZFI_BLOB_NAME - 1, &name);
+    zf_status_t st = zfi_read_text(reader, from, "name", ZFI_BLOB_NAME - 1, &name);
     if (!st && (!zfi_store_is_name(name) || strncmp(name, "zf_state", 8) != 0 || strcmp(name, ZF_STATE_INDEX) == 0))
-        st = bad(reader, "files", "a name that no checkpoint's file has");
+        st = zfi_read_bad(reader, "files", "a name that no checkpoint's file has");
     if (!st)
-        st = number(reader, from, "nbytes", LARGEST, &out->nbytes);
+        st = zfi_read_number(reader, from, "nbytes", ZFI_LARGEST_SAVED, &out->nbytes);
     if (!st)
-        st = number(reader, from, "header_nbytes", out->nbytes, &out->header_nbytes);
+        st = zfi_read_number(reader, from, "header_nbytes", out->nbytes, &out->header_nbytes);
     if (!st)
-        st = number(reader, from, "header_crc32", UINT32_MAX, &crc);
+        st = zfi_read_number(reader, from, "header_crc32", UINT32_MAX, &crc);
     if (st)
         return st;
     out->header_crc = (uint32_t)crc;
@@ -83,271 +79,44 @@ static zf_status_t read_file(const reader_t *reader, const json_t *from, zfi_sav
     return ZF_OK;
 }
 
-static zf_status_t read_files(const reader_t *reader, const json_t *root) {
+static zf_status_t read_files(const zfi_reader_t *reader, const json_t *root) {
     const json_t *list = json_object_get(root, "files");
     zfi_saved_t *saved = reader->out;
     zf_status_t st = ZF_OK;
     if (!json_is_array(list))
-        return bad(reader, "files", "need a list");
+        return zfi_read_bad(reader, "files", "need a list");
     saved->files = calloc(json_array_size(list) + 1, sizeof *saved->files);
     if (!saved->files)
-        return no_memory(reader);
+        return zfi_read_no_memory(reader);
     for (; saved->n_files < json_array_size(list) && !st; saved->n_files++)
         st = read_file(reader, json_array_get(list, saved->n_files), &saved->files[saved->n_files]);
     return st;
 }
 
-static zf_status_t read_place(const reader_t *reader, const json_t *from, const char *where, uint64_t nbytes,
-                              zfi_saved_tensor_t *out) {
+zf_status_t zfi_read_place(const zfi_reader_t *reader, const json_t *from, const char *where, uint64_t nbytes,
+                           zfi_saved_tensor_t *out) {
     const zfi_saved_t *saved = reader->out;
     uint64_t file = 0, crc = 0;
-    zf_status_t st = number(reader, from, "file", saved->n_files ? saved->n_files - 1 : 0, &file);
+    zf_status_t st = zfi_read_number(reader, from, "file", saved->n_files ? saved->n_files - 1 : 0, &file);
     if (!st)
-        st = number(reader, from, "offset", LARGEST, &out->offset);
+        st = zfi_read_number(reader, from, "offset", ZFI_LARGEST_SAVED, &out->offset);
     if (!st)
-        st = number(reader, from, "nbytes", LARGEST, &out->nbytes);
+        st = zfi_read_number(reader, from, "nbytes", ZFI_LARGEST_SAVED, &out->nbytes);
     if (!st)
-        st = number(reader, from, "crc32", UINT32_MAX, &crc);
+        st = zfi_read_number(reader, from, "crc32", UINT32_MAX, &crc);
     if (!st && (saved->n_files == 0 || out->nbytes != nbytes || out->offset < saved->files[file].header_nbytes ||
                 out->offset + out->nbytes > saved->files[file].nbytes))
-        st = bad(reader, where, "the tensor does not have the bytes that its shape needs, or lies outside its file");
+        st = zfi_read_bad(reader, where,
+                          "the tensor does not have the bytes that its shape needs, or lies outside its file");
     out->file = (uint32_t)file;
     out->crc = (uint32_t)crc;
     return st;
 }
 
-static zf_status_t read_matrix_numbers(const reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
-                                       zfi_saved_tensor_t *out) {
-    uint64_t n = json_is_array(list) ? json_array_size(list) : param->n_matrices, x, last = 0;
-    if (list && (!json_is_array(list) || n == 0 || n > param->n_matrices))
-        return bad(reader, param->param.name, "\"matrices\" of a tensor");
-    out->matrices = malloc(n * sizeof *out->matrices);
-    if (!out->matrices)
-        return no_memory(reader);
-    for (uint64_t i = 0; i < n; i++) {
-        x = i;
-        if (list && to_number(reader, json_array_get(list, i), "matrices", param->n_matrices - 1u, &x))
-            return ZF_ERR_CHECKPOINT;
-        if (i && x <= last)
-            return bad(reader, param->param.name, "\"matrices\" of a tensor do not rise");
-        out->matrices[out->n_matrices++] = (uint32_t)(last = x);
-    }
-    return ZF_OK;
-}
-
-/* "w", or "slot.17". */
-static zf_status_t read_tensor(const reader_t *reader, const char *key, const json_t *from, zfi_saved_param_t *param) {
-    const zfi_saved_t *saved = reader->out;
-    zfi_saved_tensor_t *out = &param->tensors[param->n_tensors];
-    size_t length = strcspn(key, ".");
-    const zfi_state_array_t *array = zfi_state_array_find(key, length);
-    char *end = NULL, again[32];
-    zf_status_t st;
-    if (!array || !(array->flags & ZFI_ARRAY_PER_STEP) != (key[length] == '\0') ||
-        (saved->is_compact && !(array->flags & ZFI_ARRAY_COMPACT)))
-        return bad(reader, param->param.name, "a tensor of a kind that this version does not know");
-    *out = (zfi_saved_tensor_t){.array = array};
-    if (array->flags & ZFI_ARRAY_PER_STEP) {
-        out->step = strtoull(key + length + 1, &end, 10);
-        snprintf(again, sizeof again, "%" PRIu64, out->step);
-        if (strcmp(again, key + length + 1) != 0 || out->step < saved->first_step ||
-            out->step >= saved->first_step + saved->n_steps)
-            return bad(reader, param->param.name, "a slot of a step that is not open");
-    }
-    param->n_tensors++; /* from here on its memory is freed with the rest */
-    st = read_matrix_numbers(reader, json_object_get(from, "matrices"), param, out);
-    for (uint32_t i = 0; i < out->n_matrices && !st; i++)
-        if (array->length(&saved->shape, &param->matrices[out->matrices[i]]) == 0)
-            st = bad(reader, param->param.name, "a tensor for a matrix that cannot have it");
-    return st ? st : read_place(reader, from, param->param.name, zfi_saved_tensor_nbytes(saved, param, out), out);
-}
-
-/* ---- parameters ----------------------------------------------------------------------------------------------------
- */
-
-static zf_status_t read_dtype(const reader_t *reader, const json_t *from, const char *name, zfi_dtype_t *out) {
-    const char *value;
-    zf_status_t st = text(reader, from, name, 8, &value);
-    if (st)
-        return st;
-    for (int i = 0; i < ZFI_N_DTYPES; i++) {
-        zfi_param_t probe = {.dtype = (zfi_dtype_t)i};
-        zfi_state_array_t visible = {.dtype_kind = ZFI_DTYPE_VISIBLE};
-        if (strcmp(value, zfi_state_dtype_name(zfi_state_array_dtype(&visible, &probe))) == 0) {
-            *out = (zfi_dtype_t)i;
-            return ZF_OK;
-        }
-    }
-    return bad(reader, name, "a data type that this version does not know");
-}
-
-static zf_status_t read_shape(const reader_t *reader, const json_t *from, zfi_param_t *out) {
-    const json_t *list = json_object_get(from, "shape");
-    uint64_t n = 1, x = 0;
-    if (!json_is_array(list) || json_array_size(list) > ZF_MAX_NDIM)
-        return bad(reader, out->name, "need a shape");
-    out->ndim = (int)json_array_size(list);
-    for (int i = 0; i < out->ndim; i++) {
-        if (to_number(reader, json_array_get(list, (size_t)i), "shape", LARGEST, &x))
-            return ZF_ERR_CHECKPOINT;
-        if (x == 0 || n > LARGEST / x)
-            return bad(reader, out->name, "a shape without elements, or with too many");
-        out->shape[i] = (int64_t)x;
-        n *= x;
-    }
-    out->n_elems = n;
-    return ZF_OK;
-}
-
-static zf_status_t read_matrix(const reader_t *reader, const json_t *from, const zfi_param_t *param, uint64_t at,
-                               zfi_matrix_t *out) {
-    uint64_t x[5] = {0};
-    if (!json_is_array(from) || json_array_size(from) != 5)
-        return bad(reader, param->name, "a matrix is five numbers");
-    for (size_t i = 0; i < 5; i++) {
-        uint64_t max = i == 0 ? LARGEST : i == 3 ? reader->out->n_cohorts - 1u : UINT32_MAX;
-        if (to_number(reader, json_array_get(from, i), "matrices", max, &x[i]))
-            return ZF_ERR_CHECKPOINT;
-    }
-    *out = (zfi_matrix_t){.param_offset = x[0],
-                          .rows = x[1],
-                          .cols = x[2],
-                          .cohort = (uint32_t)x[3],
-                          .k = (uint32_t)x[4],
-                          .channels_are_rows = param->channels_are_rows};
-    if (x[0] != at || !x[1] || !x[2] || x[1] > (param->n_elems - at) / x[2])
-        return bad(reader, param->name, "its matrices do not follow one another");
-    out->n_channels = (uint32_t)(param->channels_are_rows ? x[1] : x[2]);
-    if (out->k > out->n_channels)
-        return bad(reader, param->name, "more selected channels than there are");
-    out->is_choosable = out->k > 0 && out->k < out->n_channels;
-    return ZF_OK;
-}
-
-static zf_status_t read_matrices(const reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
-    const json_t *list = json_object_get(from, "matrices");
-    uint64_t at = 0;
-    zf_status_t st = ZF_OK;
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        return bad(reader, out->param.name, "need its matrices");
-    out->matrices = calloc(json_array_size(list), sizeof *out->matrices);
-    if (!out->matrices)
-        return no_memory(reader);
-    for (; out->n_matrices < json_array_size(list) && !st; out->n_matrices++) {
-        zfi_matrix_t *matrix = &out->matrices[out->n_matrices];
-        st = at < out->param.n_elems
-                 ? read_matrix(reader, json_array_get(list, out->n_matrices), &out->param, at, matrix)
-                 : bad(reader, out->param.name, "its matrices hold more than it has");
-        if (!st)
-            at += matrix->rows * matrix->cols;
-    }
-    if (!st && at != out->param.n_elems)
-        st = bad(reader, out->param.name, "its matrices hold less than it has");
-    return st;
-}
-
-static zf_status_t read_tensors(const reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
-    json_t *list = json_object_get(from, "tensors");
-    const char *key;
-    json_t *value;
-    zf_status_t st = ZF_OK;
-    if (!json_is_object(list))
-        return bad(reader, out->param.name, "need its tensors");
-    out->tensors = calloc(json_object_size(list) + 1, sizeof *out->tensors);
-    if (!out->tensors)
-        return no_memory(reader);
-    json_object_foreach(list, key, value) if (!st) st = read_tensor(reader, key, value, out);
-    for (uint32_t i = 0; i < zfi_n_state_arrays && !st; i++) {
-        const zfi_state_array_t *array = &zfi_state_arrays[i];
-        const zfi_saved_tensor_t *tensor =
-            array->flags & ZFI_ARRAY_COMPACT ? zfi_saved_find(out, array->name, 0) : NULL;
-        if ((array->flags & ZFI_ARRAY_COMPACT) && (!tensor || tensor->n_matrices != out->n_matrices))
-            st = bad(reader, out->param.name, "w, m, v or n is missing");
-    }
-    return st;
-}
-
-static zf_status_t read_id(const reader_t *reader, const json_t *from, uint32_t *out) {
-    uint64_t id = reader->out->n_params;
-    zf_status_t st = json_object_get(from, "id") ? number(reader, from, "id", ZF_NO_ID - 1, &id) : ZF_OK;
-    *out = (uint32_t)id;
-    return st;
-}
-
-static zf_status_t read_param(const reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
-    zfi_param_t *param = &out->param;
-    const char *name, *channels;
-    uint64_t flags = 0, group = 0, axes = 0;
-    zf_status_t st = text(reader, from, "name", sizeof param->name - 1, &name);
-    if (st)
-        return st;
-    snprintf(param->name, sizeof param->name, "%s", name);
-    st = read_id(reader, from, &param->id);
-    if (!st)
-        st = read_shape(reader, from, param);
-    if (!st)
-        st = read_dtype(reader, from, "dtype", &param->dtype);
-    if (!st)
-        st = read_dtype(reader, from, "grad_dtype", &param->grad_dtype);
-    if (!st)
-        st = number(reader, from, "flags", UINT32_MAX, &flags);
-    if (!st)
-        st = number(reader, from, "group", reader->out->shape.n_groups - 1, &group);
-    if (!st)
-        st = number(reader, from, "n_batch_axes", (uint64_t)param->ndim, &axes);
-    if (!st)
-        st = text(reader, from, "channels", 8, &channels);
-    if (st)
-        return st;
-    param->flags = (uint32_t)flags;
-    param->group = (uint32_t)group;
-    param->n_batch_axes = (int)axes;
-    param->channels_are_rows = strcmp(channels, "rows") == 0;
-    param->has_state = 1;
-    st = read_matrices(reader, from, out);
-    return st ? st : read_tensors(reader, from, out);
-}
-
-static int by_name(const void *a, const void *b) {
-    return strcmp((*(const zfi_saved_param_t *const *)a)->param.name,
-                  (*(const zfi_saved_param_t *const *)b)->param.name);
-}
-
-static zf_status_t check_names(const reader_t *reader) {
-    const zfi_saved_t *saved = reader->out;
-    const zfi_saved_param_t **sorted = malloc((saved->n_params + 1) * sizeof *sorted);
-    zf_status_t st = ZF_OK;
-    if (!sorted)
-        return no_memory(reader);
-    for (uint32_t i = 0; i < saved->n_params; i++)
-        sorted[i] = &saved->params[i];
-    qsort(sorted, saved->n_params, sizeof *sorted, by_name);
-    for (uint32_t i = 1; i < saved->n_params && !st; i++)
-        if (by_name(&sorted[i - 1], &sorted[i]) == 0)
-            st = bad(reader, sorted[i]->param.name, "two parameters of this name");
-    free(sorted);
-    return st;
-}
-
-static zf_status_t read_params(const reader_t *reader, const json_t *root) {
-    const json_t *list = json_object_get(root, "params");
-    zfi_saved_t *saved = reader->out;
-    zf_status_t st = ZF_OK;
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        return bad(reader, "params", "need a list that is not empty");
-    saved->params = calloc(json_array_size(list), sizeof *saved->params);
-    if (!saved->params)
-        return no_memory(reader);
-    saved->shape.n_params = (uint32_t)json_array_size(list);
-    for (; saved->n_params < json_array_size(list) && !st; saved->n_params++)
-        st = read_param(reader, json_array_get(list, saved->n_params), &saved->params[saved->n_params]);
-    return st ? st : check_names(reader);
-}
-
 /* ---- clocks, steps, configuration ----------------------------------------------------------------------------------
  */
 
-static zf_status_t read_clocks(const reader_t *reader, const json_t *root) {
+static zf_status_t read_clocks(const zfi_reader_t *reader, const json_t *root) {
     const json_t *from = json_object_get(root, "clocks");
     zfi_saved_t *saved = reader->out;
     for (int i = 0; i < ZFI_N_CLOCKS; i++) {
@@ -355,25 +124,25 @@ static zf_status_t read_clocks(const reader_t *reader, const json_t *root) {
         uint32_t n = zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1;
         saved->clocks[i] = calloc(n, sizeof *saved->clocks[i]);
         if (!saved->clocks[i])
-            return no_memory(reader);
+            return zfi_read_no_memory(reader);
         if (zfi_state_clocks[i].is_per_cohort && json_array_size(value) != n)
-            return bad(reader, zfi_state_clocks[i].name, "need one number per cohort");
+            return zfi_read_bad(reader, zfi_state_clocks[i].name, "need one number per cohort");
         for (uint32_t c = 0; c < n; c++)
-            if (to_number(reader, zfi_state_clocks[i].is_per_cohort ? json_array_get(value, c) : value,
-                          zfi_state_clocks[i].name, LARGEST, &saved->clocks[i][c]))
+            if (zfi_read_to_number(reader, zfi_state_clocks[i].is_per_cohort ? json_array_get(value, c) : value,
+                                   zfi_state_clocks[i].name, ZFI_LARGEST_SAVED, &saved->clocks[i][c]))
                 return ZF_ERR_CHECKPOINT;
     }
     return ZF_OK;
 }
 
-static zf_status_t read_steps(const reader_t *reader, const json_t *root) {
+static zf_status_t read_steps(const zfi_reader_t *reader, const json_t *root) {
     const json_t *from = json_object_get(root, "steps");
     zfi_saved_t *saved = reader->out;
     for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++) {
         uint64_t nbytes = saved->n_steps * zfi_state_steps[i].length(&saved->shape) *
                           zfi_state_dtype_nbytes(zfi_state_steps[i].dtype);
-        zf_status_t st = read_place(reader, json_object_get(from, zfi_state_steps[i].name), zfi_state_steps[i].name,
-                                    nbytes, &saved->steps[i]);
+        zf_status_t st = zfi_read_place(reader, json_object_get(from, zfi_state_steps[i].name), zfi_state_steps[i].name,
+                                        nbytes, &saved->steps[i]);
         if (st)
             return st;
     }
@@ -392,12 +161,12 @@ static int is_left_out(const char *key, const char *said, int is_compact) {
 }
 
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
-static zf_status_t read_config(const reader_t *reader, const json_t *root) {
+static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
     json_t *from = json_object_get(root, "config");
     size_t n = json_object_size(from), i = 0;
     char **overrides = calloc(n + 1, sizeof *overrides);
     zf_error_t problem = {.struct_size = sizeof problem};
-    zf_status_t st = overrides ? ZF_OK : no_memory(reader);
+    zf_status_t st = overrides ? ZF_OK : zfi_read_no_memory(reader);
     const char *key;
     json_t *value;
     json_object_foreach(from, key, value) {
@@ -409,7 +178,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {
-            st = said ? no_memory(reader) : bad(reader, "config", "need texts");
+            st = said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts");
             break;
         }
         snprintf(overrides[i++], length, "%s=%s", key, said);
@@ -425,72 +194,72 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
     return st;
 }
 
-static zf_status_t read_rule(const reader_t *reader, const json_t *root) {
+static zf_status_t read_rule(const zfi_reader_t *reader, const json_t *root) {
     zfi_saved_t *saved = reader->out;
     const char *name = "";
     uint64_t rule = 0, n_moments = 0;
-    zf_status_t st = number(reader, root, "rule", ZF_RULE_CALLBACK, &rule);
+    zf_status_t st = zfi_read_number(reader, root, "rule", ZF_RULE_CALLBACK, &rule);
     if (!st)
-        st = text(reader, root, "rule_name", sizeof saved->rule_name - 1, &name);
+        st = zfi_read_text(reader, root, "rule_name", sizeof saved->rule_name - 1, &name);
     if (!st)
-        st = number(reader, root, "rule_moments", 2, &n_moments);
+        st = zfi_read_number(reader, root, "rule_moments", 2, &n_moments);
     saved->rule = (uint32_t)rule;
     saved->rule_moments = (uint32_t)n_moments;
     snprintf(saved->rule_name, sizeof saved->rule_name, "%s", name);
     return st;
 }
 
-static zf_status_t read_part(const reader_t *reader, const json_t *root, zfi_part_t *out) {
+static zf_status_t read_part(const zfi_reader_t *reader, const json_t *root, zfi_part_t *out) {
     const json_t *from = json_object_get(root, "part");
     uint64_t part = 0, n = 0;
     zf_status_t st;
     if (!from)
         return ZF_OK;
-    st = json_array_size(from) == 2 ? to_number(reader, json_array_get(from, 1), "part", MOST_PARTS, &n)
-                                    : bad(reader, "part", "need two numbers");
+    st = json_array_size(from) == 2 ? zfi_read_to_number(reader, json_array_get(from, 1), "part", MOST_PARTS, &n)
+                                    : zfi_read_bad(reader, "part", "need two numbers");
     if (!st)
-        st = n > 1 ? to_number(reader, json_array_get(from, 0), "part", n - 1, &part)
-                   : bad(reader, "part", "need 2 parts at least");
+        st = n > 1 ? zfi_read_to_number(reader, json_array_get(from, 0), "part", n - 1, &part)
+                   : zfi_read_bad(reader, "part", "need 2 parts at least");
     *out = (zfi_part_t){(uint32_t)part, (uint32_t)n};
     return st;
 }
 
-static zf_status_t read_head(const reader_t *reader, const json_t *root) {
+static zf_status_t read_head(const zfi_reader_t *reader, const json_t *root) {
     zfi_saved_t *saved = reader->out;
     const char *kind, *note;
     uint64_t x = 0;
-    zf_status_t st = text(reader, root, "kind", 16, &kind);
+    zf_status_t st = zfi_read_text(reader, root, "kind", 16, &kind);
     if (!st)
-        st = text(reader, root, "note", 65536, &note);
+        st = zfi_read_text(reader, root, "note", 65536, &note);
     if (st)
         return st;
     if (strcmp(kind, "exact") != 0 && strcmp(kind, "compact") != 0)
-        return bad(reader, "kind", "need \"exact\" or \"compact\"");
+        return zfi_read_bad(reader, "kind", "need \"exact\" or \"compact\"");
     saved->is_compact = strcmp(kind, "compact") == 0;
     saved->note = strdup(note);
     if (!saved->note)
-        return no_memory(reader);
+        return zfi_read_no_memory(reader);
     saved->note_nbytes = (uint32_t)strlen(note);
     saved->shape.is_mean = json_is_true(json_object_get(root, "is_mean"));
     st = read_rule(reader, root);
     if (!st)
         st = read_part(reader, root, &saved->part);
     if (!st)
-        st = number(reader, root, "n_cohorts", MOST_COHORTS, &x);
+        st = zfi_read_number(reader, root, "n_cohorts", MOST_COHORTS, &x);
     saved->n_cohorts = (uint32_t)x;
     if (!st)
-        st = number(reader, root, "n_groups", MOST_GROUPS, &x);
+        st = zfi_read_number(reader, root, "n_groups", MOST_GROUPS, &x);
     saved->shape.n_groups = (uint32_t)x;
     if (!st && (!saved->n_cohorts || !saved->shape.n_groups))
-        st = bad(reader, "n_cohorts, n_groups", "need 1 at least");
+        st = zfi_read_bad(reader, "n_cohorts, n_groups", "need 1 at least");
     if (!st)
-        st = number(reader, root, "first_step", LARGEST, &saved->first_step);
+        st = zfi_read_number(reader, root, "first_step", ZFI_LARGEST_SAVED, &saved->first_step);
     if (!st)
-        st = number(reader, root, "n_steps", saved->is_compact ? 0 : MOST_STEPS, &saved->n_steps);
+        st = zfi_read_number(reader, root, "n_steps", saved->is_compact ? 0 : MOST_STEPS, &saved->n_steps);
     return st;
 }
 
-static zf_status_t read_all(const reader_t *reader, const json_t *root) {
+static zf_status_t read_all(const zfi_reader_t *reader, const json_t *root) {
     zf_status_t st = read_head(reader, root);
     if (!st)
         st = read_config(reader, root);
@@ -499,14 +268,14 @@ static zf_status_t read_all(const reader_t *reader, const json_t *root) {
     if (!st)
         st = read_files(reader, root);
     if (!st)
-        st = read_params(reader, root);
+        st = zfi_read_params(reader, root);
     return st ? st : read_steps(reader, root);
 }
 
 /* ---- the text ------------------------------------------------------------------------------------------------------
  */
 
-static const char *check_prefix(const reader_t *reader, const char *all, uint64_t nbytes, zf_status_t *st) {
+static const char *check_prefix(const zfi_reader_t *reader, const char *all, uint64_t nbytes, zf_status_t *st) {
     unsigned version = 0, crc = 0;
     int used = 0;
     const char *payload;
@@ -533,7 +302,7 @@ static const char *check_prefix(const reader_t *reader, const char *all, uint64_
     return payload;
 }
 
-static zf_status_t parse(const reader_t *reader, char *all, uint64_t nbytes) {
+static zf_status_t parse(const zfi_reader_t *reader, char *all, uint64_t nbytes) {
     char problem[ZFI_JSON_PROBLEM];
     json_t *root;
     zf_status_t st = ZF_OK;
@@ -545,8 +314,8 @@ static zf_status_t parse(const reader_t *reader, char *all, uint64_t nbytes) {
     if (!root && st == ZF_ERR_MEMORY)
         return zfi_error(reader->err, st, "state", "%s: %s", ZF_STATE_INDEX, problem);
     if (!root)
-        return bad(reader, "JSON", problem);
-    st = json_is_object(root) ? read_all(reader, root) : bad(reader, "JSON", "need an object");
+        return zfi_read_bad(reader, "JSON", problem);
+    st = json_is_object(root) ? read_all(reader, root) : zfi_read_bad(reader, "JSON", "need an object");
     json_decref(root);
     return st;
 }
@@ -566,7 +335,7 @@ static zf_status_t check_sizes(zfi_store_t *store, const zfi_saved_t *saved, zf_
 }
 
 zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_error_t *err) {
-    reader_t reader = {err, out};
+    zfi_reader_t reader = {err, out};
     zf_status_t st;
     memset(out, 0, sizeof *out);
     st = parse(&reader, text, nbytes);
@@ -576,7 +345,7 @@ zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_er
 }
 
 zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
-    reader_t reader = {err, out};
+    zfi_reader_t reader = {err, out};
     uint64_t nbytes = 0;
     char *all;
     zf_status_t st = zfi_store_size(store, ZF_STATE_INDEX, &nbytes, err);
@@ -587,7 +356,7 @@ zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err
                          ZF_STATE_INDEX, nbytes, LARGEST_INDEX);
     all = malloc(nbytes + 1);
     if (!all)
-        return no_memory(&reader);
+        return zfi_read_no_memory(&reader);
     st = zfi_store_read(store, ZF_STATE_INDEX, 0, all, nbytes, err);
     all[nbytes] = '\0';
     if (!st)

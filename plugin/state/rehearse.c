@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay/replay_columns.h"
 #include "schedule/window.h"
 #include "step/exchange.h"
 
@@ -75,7 +74,7 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
         if (run->plan.chunks[i].n_elems > out->max_elems)
             out->max_elems = run->plan.chunks[i].n_elems;
     out->chunks = calloc(run->plan.n_cohorts, sizeof *out->chunks);
-    out->scratch = malloc((2 * out->max_elems + zfi_replay_columns_scratch(out->max_elems)) * sizeof(float));
+    out->scratch = malloc((2 * out->max_elems + zfi_replay_scratch(&out->view, out->max_elems)) * sizeof(float));
     has_all = out->chunks && out->scratch;
     for (uint32_t c = 0; has_all && c < run->plan.n_cohorts; c++) {
         out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
@@ -89,15 +88,15 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
 
 zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
                                uint32_t number, const zfi_replay_target_t *copies) {
-    const zfi_config_t *config = &run->engine->config;
+    zfi_moments_t kind = run->dev.head.moments;
     uint64_t n = run->plan.chunks[number].n_elems, base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = *copies;
     zfi_replayed_t replayed;
     memcpy(target.w, run->hs.w + base, n * sizeof(float));
     if (target.m)
-        memcpy(target.m, zfi_moment_at(config, run->hs.m, base), n * zfi_moment_nbytes(config));
+        memcpy(target.m, zfi_moment_at(kind, run->hs.m, base), n * zfi_moments_nbytes(kind));
     if (target.v)
-        memcpy(target.v, zfi_moment_at(config, run->hs.v, base), n * zfi_moment_nbytes(config));
+        memcpy(target.v, zfi_moment_at(kind, run->hs.v, base), n * zfi_moments_nbytes(kind));
     return zfi_replay_chunk(view, window, number, &target, &replayed);
 }
 
@@ -114,7 +113,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     zf_status_t st;
     if (chunk->is_valid && chunk->number == number)
         return ZF_OK;
-    zfi_window_open(&run->engine->config, &run->clock, cohort, &window);
+    zfi_window_open(&run->clock, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
     st = zfi_rehearse_chunk(run, &rehearsal->view, &window, number, &target);
@@ -131,7 +130,7 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
     if (what == ZFI_STATE_W)
         memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
     else
-        zfi_moments_get(&run->engine->config, (what == ZFI_STATE_M ? run->hs.m : run->hs.v) ? values : NULL,
+        zfi_moments_get(run->dev.head.moments, (what == ZFI_STATE_M ? run->hs.m : run->hs.v) ? values : NULL,
                         place->chunk_offset, place->n, out + place->at);
 }
 
@@ -140,7 +139,7 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
     uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    if (zfi_config_defers_nothing(&rehearsal->run->engine->config)) /* no window is open */
+    if (zfi_state_is_on_device(&rehearsal->run->hs)) /* no window is open */
         return zfi_state_get(rehearsal->run, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
@@ -155,6 +154,6 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {
     const zfi_run_t *run = rehearsal->run;
     zfi_close_t window;
-    zfi_window_open(&run->engine->config, &run->clock, run->plan.matrices[matrix].cohort, &window);
+    zfi_window_open(&run->clock, run->plan.matrices[matrix].cohort, &window);
     return zfi_replay_count_of(&rehearsal->view, &window, matrix, channel);
 }

@@ -123,12 +123,10 @@ zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out,
 
 /* A run filled in place begins again: what bind_params left. */
 static void begin_again(zfi_run_t *run) {
-    uint64_t n = zfi_is_mean(&run->engine->config) ? run->plan.n_channels : run->plan.n_matrices;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         (void)zfi_state_clear_moments(run, i); /* what the device does not take ends the instance */
-    memset(run->hs.n, 0, n * sizeof *run->hs.n);
-    if (!zfi_config_defers_nothing(&run->engine->config))
-        memset(run->sel.mask, 0, run->plan.n_channels);
+    memset(run->hs.n, 0, run->plan.n_counts * sizeof *run->hs.n);
+    memset(run->sel.mask, 0, run->sel.n_masked);
     memset(run->sel.importance, 0, run->plan.n_sums * sizeof(double));
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
     memset(run->clock.last_choice, 0, run->plan.n_cohorts * sizeof *run->clock.last_choice);
@@ -157,7 +155,7 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
 static zf_status_t pass_due(zfi_run_t *run) {
     zfi_publish_drop(run, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_program_publish(run, &run->clock.due[i]);
+        zfi_publish_now(run, &run->clock.due[i]);
     run->clock.n_due = 0;
     return zfi_send(run->engine);
 }
@@ -270,7 +268,7 @@ static zf_status_t share_visible(zfi_run_t *run) {
     if (!zfi_values_share(run, 0))
         return ZF_OK;
     st = zfi_send(run->engine);
-    return st ? st : zfi_device_run(run, NULL, 0);
+    return st ? st : zfi_device_run(run->engine, NULL, 0);
 }
 
 /* The new run goes on from where its clocks are. */

@@ -146,16 +146,14 @@ static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 
 static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     uint32_t *to = out;
-    const uint32_t *live =
-        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    const uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
         to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
 }
 
 static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
-    uint32_t *live =
-        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
     (void)step;
     memcpy(live + first, x, n * sizeof *live);
 }
@@ -175,7 +173,7 @@ static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t
 
 static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->engine->config, io->run->clock.t + 1);
+    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->clock, io->run->clock.t + 1);
 }
 
 static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -245,7 +243,7 @@ static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 }
 
 static int has_interval(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return io->run->engine->config.is_interval_auto && has_selected(io, number, step);
+    return io->run->clock.pace.is_auto && has_selected(io, number, step);
 }
 
 static void get_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {

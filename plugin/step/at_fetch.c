@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/step/at_fetch.c - publishing at fetch (contract in at_fetch.h).
+/* plugin/step/at_fetch.c - publishing at fetch (contract in publisher.h; model in unfetched.h).
  *
  * What is left of each publication is counted in segments. Once none is left of all publications up to one, the device
  * stream signals `merged` behind the last of their merges, and the up stream may reuse their places of the ring.
  * Cost: per fetch one launch for each bucket and close that what is fetched has a part in; nothing where nothing waits.
  */
-#include "step/at_fetch.h"
-
-#include <string.h>
-
-#include "ranks/values_at_fetch.h"
-#include "step/guard.h"
+#include "step/publish.h"
+#include "step/publisher.h"
+#include "step/unfetched.h"
 
 /* Part of a close: its chunks [at, at + n), of which segments [first_segment, end_segment) count. */
 typedef struct part {
@@ -19,18 +16,10 @@ typedef struct part {
     uint32_t first_segment, end_segment;
 } part_t;
 
-void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_clock_t *clock = &run->clock;
-    if (close->n_chunks == 0 && !zfi_is_sharded(run->engine)) /* there, others have values of it */
-        return;
-    if (clock->n_due == 0) {
-        run->unfetched.merged = close->first_job;
-        memset(run->unfetched.is_done, 0, run->plan.n_matrices);
-    }
-    clock->due[clock->n_due++] = *close;
-    for (uint32_t i = 0; i < close->n_chunks; i++)
-        run->unfetched.n_left[(close->first_job + i) % run->plan.max_close_chunks] =
-            run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].n_segments;
+static void close_window(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_publish_upload(run, close);
+    if (close->n_chunks)
+        zfi_unfetched_keep(run, close);
 }
 
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
@@ -173,67 +162,42 @@ static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t f
     return part;
 }
 
-/* Matrices [first, end), none of which is done. */
-static zf_status_t merge_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
-    zf_status_t st;
-    for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
-        zfi_guard_check_close(run, &run->clock.due[i], first, end);
-    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
+static void show(zfi_run_t *run, uint32_t first, uint32_t end) {
+    for (uint32_t i = 0; i < run->clock.n_due; i++) {
         part_t part = part_of(run, &run->clock.due[i], first, end);
         merge_part(run, &part);
     }
-    for (uint32_t i = first; i < end && zfi_is_sharded(run->engine); i++)
-        zfi_values_show(run, i);
-    zfi_list_mark(&run->engine->to_device, &run->writes.any);
-    st = zfi_send(run->engine);
-    for (uint32_t i = first; i < end; i++) {
-        run->unfetched.is_done[i] = 1;
-        run->writes.fetched[i] = run->writes.any;
-    }
-    return st;
 }
 
-static zf_status_t merge(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
-    const uint8_t *is_done = run->unfetched.is_done;
-    zf_status_t st = ZF_OK;
-    uint32_t next;
-    for (; run->clock.n_due && first < end && !st; first = next) {
-        for (next = first; next < end && !is_done[next]; next++) {
-        }
-        if (next == first)
-            next++;
-        else
-            st = merge_matrices(run, first, next, is_checked);
-    }
-    return st;
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void end(zfi_run_t *run, uint64_t t) { (void)run, (void)t; }
+
+static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
+    return zfi_unfetched_show(run, first, end, 0, show);
 }
 
-zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end) { return merge(run, first, end, 0); }
-
-zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
-    zf_status_t st;
-    if (!zfi_config_publishes_at_fetch(&run->engine->config))
-        return ZF_OK;
-    st = merge(run, 0, run->plan.n_matrices, is_checked);
-    if (zfi_is_sharded(run->engine))
-        zfi_values_end(run);
+static zf_status_t rest(zfi_run_t *run, int is_checked) {
+    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, is_checked, show);
     run->clock.n_due = 0;
     return st;
 }
 
 static void drop_matrix(zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
+    for (uint32_t i = 0; i < run->clock.n_due; i++) {
         part_t part = part_of(run, &run->clock.due[i], number, number + 1);
         end_part(run, &part);
     }
     run->unfetched.is_done[number] = 1;
 }
 
-zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t first, uint32_t end) {
-    if (!zfi_config_publishes_at_fetch(&run->engine->config) || !run->clock.n_due)
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    if (!run->clock.n_due)
         return ZF_OK;
     for (uint32_t i = first; i < end; i++)
         if (!run->unfetched.is_done[i])
             drop_matrix(run, i);
     return zfi_send(run->engine);
 }
+
+const zfi_publisher_t zfi_publisher_at_fetch = {close_window, end, fetch, rest, drop};

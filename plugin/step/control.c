@@ -152,7 +152,7 @@ static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
 static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
-    if (zfi_is_mean(&engine->config)) {
+    if (run->sel.enter_n) {
         zf_status_t st = zfi_is_sharded(engine) ? join_counts(run, t) : ZF_OK;
         if (st)
             return st;
@@ -177,7 +177,7 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     if (st)
         return st;
     began = zfi_trace_begin(engine->trace);
-    zfi_choose(run, row);
+    zfi_choose(&run->plan, &run->clock.pace, &run->sel, row, &engine->count);
     zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     st = send_lists(run, row);
     if (!st)
@@ -214,7 +214,7 @@ static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_timelines_t *lines = &run->engine->lines;
     uint64_t number = zfi_first_record_part(run, row->t);
     for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
-        zf_status_t st = run->engine->config.is_interval_auto ? ZF_OK : take_record(run, row, part);
+        zf_status_t st = run->clock.pace.is_auto ? ZF_OK : take_record(run, row, part);
         if (st)
             return st;
         zfi_select_add_record(run, row, part);
@@ -227,13 +227,13 @@ static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
 static zf_status_t decide_windows(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
     zf_status_t st = run->plan.n_record_parts ? take_record(run, row, 0) : ZF_OK;
-    if (!st && !zfi_is_warm_up(&engine->config, row->t)) {
+    if (!st && !zfi_is_warm_up(&run->clock, row->t)) {
         zfi_interval_take(&run->plan, &run->sel, row);
         st = zfi_importance_join_ready(run, row->t);
     }
     if (st)
         return st;
-    zfi_interval_conclude(&engine->config, &run->plan, &run->sel, row);
+    zfi_interval_conclude(&run->clock, &run->plan, &run->sel, row);
     zfi_timeline_signal(&engine->lines.decided, row->t + 2);
     return ZF_OK;
 }
@@ -244,11 +244,11 @@ static void run_step(void *raw) {
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_step_row_t *row = zfi_row(run, args->t);
-    int record_first = args->t == zfi_config_warm_up(&engine->config);
+    int record_first = args->t == run->clock.pace.warm_up;
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
-    if (engine->config.is_interval_auto && decide_windows(run, row))
+    if (run->clock.pace.is_auto && decide_windows(run, row))
         return;
     if (record_first && add_record(run, row))
         return;

@@ -18,7 +18,7 @@ zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t f
     zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
     zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return zfi_device_run(run, ops, 2);
+    return zfi_device_run(run->engine, ops, 2);
 }
 
 static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const zfi_tile_t *tile) {
@@ -41,16 +41,78 @@ zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t e
     return st;
 }
 
-static zf_status_t write_visible(zfi_run_t *run, const zfi_tile_t *tile, const void *bits) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
-    zfi_place_args_t args = {.data = run->dev.data,
-                             .matrix = tile->matrix,
-                             .first = tile->matrix_offset,
-                             .n = tile->n_elems,
-                             .bits = run->dev.scratch};
-    zfi_range_t range = {run->dev.scratch, bits, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)};
+static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, const void *bits) {
+    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
+    zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    return zfi_device_run(run, ops, 2);
+    return zfi_device_run(run->engine, ops, 2);
+}
+
+/* ---- edits ------------------------------------------------------------------------------------------------------- */
+
+/* Elements [first, first + n) of a tile's matrix, so few that the exchange buffer holds four arrays of them. */
+typedef struct part {
+    uint32_t number;
+    uint64_t first, n;
+    unsigned char *visible, *shown, *due; /* bits: what is there, what the plugin wrote last, round(w) */
+    float *w;
+} part_t;
+
+static zf_status_t read_part(zfi_run_t *run, const part_t *part) {
+    size_t elem = zfi_dtype_nbytes(run->plan.matrices[part->number].place.dtype);
+    const unsigned char *shown = run->dev.matrices[part->number].shown;
+    zf_status_t st = zfi_exchange_get_visible(run, part->number, part->first, part->n, part->visible);
+    if (!st)
+        st = zfi_device_read(run, part->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+}
+
+/* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
+static zf_status_t take_part(zfi_run_t *run, const part_t *part) {
+    zfi_dtype_t dtype = run->plan.matrices[part->number].place.dtype;
+    size_t elem = zfi_dtype_nbytes(dtype);
+    zf_status_t st = read_part(run, part);
+    if (st)
+        return st;
+    run->engine->kernels->narrow(part->due, dtype, part->w, part->n);
+    for (uint64_t i = 0; i < part->n; i++) {
+        unsigned char *visible = part->visible + i * elem, *due = part->due + i * elem;
+        int is_edited = memcmp(visible, part->shown + i * elem, elem) != 0;
+        if (is_edited && memcmp(visible, due, elem) != 0)
+            run->engine->kernels->widen(&part->w[i], visible, dtype, 1);
+        else
+            memcpy(visible, due, elem);
+    }
+    st = zfi_state_put(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+    return st ? st : write_visible(run, part->number, part->first, part->n, part->visible);
+}
+
+static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
+    uint64_t most = run->dev.exchange_elems / 2;
+    float *from = run->dev.exchange;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0; done < tile->n_elems && !st; done += most) {
+        uint64_t left = tile->n_elems - done;
+        part_t part = {.number = tile->matrix,
+                       .first = tile->matrix_offset + done,
+                       .n = left < most ? left : most,
+                       .visible = (unsigned char *)from,
+                       .shown = (unsigned char *)(from + most),
+                       .due = (unsigned char *)(from + 2 * most),
+                       .w = from + 3 * most};
+        st = take_part(run, &part);
+    }
+    return st;
+}
+
+zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t first, uint32_t end) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = first; i < end && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
+            st = take_tile(run, &run->plan.tiles[k]);
+    }
+    return st;
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
@@ -82,7 +144,7 @@ static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t firs
     zf_status_t st;
     if (!has_selection(run, matrix))
         return ZF_OK;
-    st = zfi_device_read(run, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
+    st = zfi_device_read(run->engine, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);
@@ -103,7 +165,8 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
     st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
-    return st || matrix->is_absent ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
+    return st || matrix->is_absent ? st
+                                   : zfi_device_write(run->engine, compact_array(run, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns, zeros elsewhere. */
@@ -123,13 +186,13 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
 static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
-    if (!zfi_is_mean(&run->engine->config))
-        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
+    if (!run->dev.head.counts_per_channel)
+        return zfi_device_write(run->engine, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
     if (!has_selection(run, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
-        counts[pos] = run->hs.n[matrix->channel_base + run->sel.index[matrix->index_base + pos]];
-    return zfi_device_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
+        counts[pos] = run->hs.n[zfi_count_at(matrix, run->sel.index[matrix->index_base + pos])];
+    return zfi_device_write(run->engine, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
 static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
@@ -176,7 +239,8 @@ zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t number, const void
         uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
         st = bits ? ZF_OK : expect(run, tile, expected);
         if (!st)
-            st = write_visible(run, tile, bits ? (const unsigned char *)bits + at : expected);
+            st = write_visible(run, number, tile->matrix_offset, tile->n_elems,
+                               bits ? (const unsigned char *)bits + at : expected);
     }
     return st;
 }
@@ -202,24 +266,26 @@ zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_i
 zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     const zfi_selection_t *sel = &run->sel;
-    zf_status_t st = zfi_device_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
-    for (int turn = 0; turn < 2 && !st && !zfi_config_defers_nothing(&run->engine->config); turn++)
-        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
+    zf_status_t st = zfi_device_write(run->engine, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
+    for (int turn = 0; turn < 2 && !st; turn++)
+        st = zfi_device_write(run->engine, run->dev.head.masks[turn], sel->mask, sel->n_masked);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
                               plan->n_matrices * sizeof *run->clock.skip_publish_below);
     if (!st)
-        st = zfi_device_write(run, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
+        st = zfi_device_write(run->engine, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
     if (!st)
-        st = zfi_device_write(run, run->dev.enter_position, sel->enter_pos, plan->n_index * sizeof *sel->enter_pos);
+        st = zfi_device_write(run->engine, run->dev.enter_position, sel->enter_pos,
+                              plan->n_index * sizeof *sel->enter_pos);
     return st ? st
-              : zfi_device_write(run, run->dev.enter_channel, sel->enter_channel,
+              : zfi_device_write(run->engine, run->dev.enter_channel, sel->enter_channel,
                                  plan->n_index * sizeof *sel->enter_channel);
 }
 
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
     zfi_scalars_input(run, t);
-    return zfi_device_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
+    return zfi_device_write(run->engine, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars,
+                            sizeof(zfi_step_scalars_t));
 }
 
 /* The selected elements of a gradient become those of all ranks, each of which has its own. */
@@ -252,5 +318,5 @@ zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, v
     if (st)
         return st;
     zfi_selected_run_ahead(run, t, number, number + 1);
-    return zfi_device_run(run, NULL, 0);
+    return zfi_device_run(run->engine, NULL, 0);
 }

@@ -12,6 +12,9 @@
 
 /* Masters of matrices [first, end) := their visible values. */
 zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end);
+/* Of matrices [first, end) of which a second copy is kept, with no window open: elements that differ from it become
+ * masters; the others show round(w). */
+zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t first, uint32_t end);
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end);
 

@@ -7,6 +7,8 @@
  */
 #include "step/gradients.h"
 
+#include "step/updater.h"
+
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
 void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
@@ -33,7 +35,7 @@ static int needs_collecting(const zfi_batch_t *batch) {
 static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_gradients_args_t args = {run->dev.data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
-                                 !zfi_is_warm_up(&engine->config, batch->step)};
+                                 !zfi_is_warm_up(&run->clock, batch->step)};
     zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
@@ -70,11 +72,10 @@ static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const z
 static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *down = &engine->to_down;
-    int stays = zfi_config_defers_nothing(&engine->config);
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
     zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));
-    for (uint32_t i = 0; i < batch->n && !stays; i++) {
+    for (uint32_t i = 0; i < batch->n && run->updater->keeps_gradients; i++) {
         const zfi_gradient_t *gradient = &batch->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
             zfi_list_end_copy(down);

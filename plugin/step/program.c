@@ -10,20 +10,18 @@
 
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
-#include "ranks/values.h"
-#include "ranks/values_at_fetch.h"
 #include "replay/state_arrays.h"
-#include "replay/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
-#include "step/at_fetch.h"
 #include "step/control.h"
 #include "step/gradients.h"
 #include "step/guard.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "step/scalars.h"
 #include "step/selected.h"
 #include "step/update_all.h"
+#include "step/updater.h"
 
 /* First of a step, before its gradients. */
 static void begin(zfi_run_t *run) {
@@ -40,12 +38,6 @@ zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number) {
 }
 
 /* ---- visible writes ---------------------------------------------------------------------------------------------- */
-
-/* What was added last writes visible values: its mark. */
-static void note_write(zfi_run_t *run, uint64_t *out_mark) {
-    zfi_list_mark(&run->engine->to_device, out_mark);
-    zfi_list_mark(&run->engine->to_device, &run->writes.any);
-}
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -84,21 +76,13 @@ static void show_entered(zfi_run_t *run) {
         return;
     zfi_selected_show_entered(run, run->clock.waiting_choice);
     run->clock.waiting_choice = 0;
-    note_write(run, &run->writes.entered);
+    zfi_publish_note(run, &run->writes.entered);
 }
 
 /* Their gradient comes from the ranks that own it. */
 static void await_selected(zfi_run_t *run, uint64_t t) {
-    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->engine->config, t))
+    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
         zfi_ranks_await_selected(run);
-}
-
-/* Run-ahead of the selected channels, or the update of all. */
-static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
-    if (zfi_config_defers_nothing(&run->engine->config))
-        zfi_update_all(run, t, first, end);
-    else
-        zfi_selected_run_ahead(run, t, first, end);
 }
 
 /* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others. */
@@ -107,100 +91,13 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
     for (uint32_t i = 0; i < run->plan.n_launches; i++) {
         if (i)
             (void)zfi_send(run->engine);
-        update(run, t, first, run->plan.launch_ends[i]);
-        note_write(run, &run->writes.run_ahead[i]);
+        run->updater->update(run, t, first, run->plan.launch_ends[i]);
+        zfi_publish_note(run, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
     }
 }
 
-/* ---- closes ------------------------------------------------------------------------------------------------------ */
-
-void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_values_note(run, close->cohort);
-    zfi_publish_merge(run, close);
-    note_write(run, &run->writes.publish[close->cohort]);
-    zfi_timeline_signal(&run->engine->lines.publish_due, close->first_job + close->n_chunks);
-}
-
-static void publish_due(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_program_publish(run, &run->clock.due[i]);
-    run->clock.n_due = 0;
-}
-
-/* What was published anywhere is shown here. Which cohorts that were is forgotten: a fetch waits for all. */
-static void share_values(zfi_run_t *run, uint64_t step) {
-    if (!zfi_values_share(run, step))
-        return;
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        note_write(run, &run->writes.publish[c]);
-}
-
-static int waits_to_be_fetched(const zfi_run_t *run, const zfi_close_t *close) {
-    return !close->is_warm_up && !close->publishes_all && zfi_config_publishes_at_fetch(&run->engine->config);
-}
-
-/* ... and other ranks wait for its values. */
-static int travels_at_fetch(const zfi_run_t *run, const zfi_close_t *close) {
-    return zfi_is_sharded(run->engine) && waits_to_be_fetched(run, close);
-}
-
-/* Nothing is deferred: new values of everything. */
-static void share_all(zfi_run_t *run, uint64_t step) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_values_note(run, c);
-    share_values(run, step);
-}
-
-/* The workers' part of a close, and its transfers. */
-static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
-    if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
-        if (zfi_is_sharded(run->engine))
-            zfi_selected_round_moments(run, close);
-        return;
-    }
-    zfi_workers_push(run, close);
-    zfi_selected_round_moments(run, close);
-    if (!travels_at_fetch(run, close))
-        zfi_publish_upload(run, close);
-}
-
-static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
-    zfi_step_row_t *row = zfi_row(run, t);
-    zfi_clock_t *clock = &run->clock;
-    zfi_close_t close;
-    zfi_window_close(run, cohort, t, 0, &close);
-    start_replay(run, &close);
-    if (waits_to_be_fetched(run, &close))
-        zfi_at_fetch_keep(run, &close);
-    else if (close.is_warm_up || run->engine->config.publish_lag == 0)
-        zfi_program_publish(run, &close);
-    else
-        clock->due[clock->n_due++] = close;
-    if (zfi_window_chooses(&run->engine->config, clock, cohort, t)) {
-        row->chooses[cohort] = 1;
-        row->has_choice = 1;
-        clock->last_choice[cohort] = t;
-        clock->waiting_choice = t;
-    }
-}
-
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
-
-/* Windows, publications and choices. */
-static void defer(zfi_run_t *run, uint64_t t) {
-    zfi_step_row_t *row = zfi_row(run, t);
-    publish_due(run);
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        if (row->closes[c])
-            close_window(run, c, t);
-    share_values(run, t);
-    if (zfi_is_sharded(run->engine) && zfi_config_publishes_at_fetch(&run->engine->config))
-        zfi_values_send(run, t);
-    row->end_job = run->clock.next_job;
-    if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
-        row->choice_turn = ++run->clock.n_choices & 1;
-}
 
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zf_status_t st;
@@ -209,18 +106,12 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zfi_scalars_down(run, t);
     if (!is_checked)
         zfi_guard_check(run);
-    (void)zfi_at_fetch_rest(run, 1); /* a failure stays with the lists */
+    (void)run->publisher->rest(run, 1); /* a failure stays with the lists */
     show_entered(run);
     await_selected(run, t);
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
-    if (zfi_config_defers_nothing(&run->engine->config)) {
-        zfi_update_all_end(run, t);
-        share_all(run, t);
-        zfi_window_pass(run, t);
-    } else {
-        defer(run, t);
-    }
+    run->updater->end(run, t);
     zfi_shards_begin(run);
     zfi_scalars_report(run, t);
     st = zfi_send(run->engine);
@@ -233,23 +124,8 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_program_close_all(zfi_run_t *run) {
-    const zfi_config_t *config = &run->engine->config;
-    if (zfi_config_defers_nothing(config)) {
-        zfi_update_all_show(run);
-        note_write(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
-        share_all(run, run->clock.t);
-    }
-    publish_due(run);
-    for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_config_defers_nothing(config); c++) {
-        zfi_close_t close;
-        zfi_window_close(run, c, run->clock.t, 1, &close);
-        zfi_values_note(run, c);
-        start_replay(run, &close);
-        if (close.n_chunks == 0)
-            continue;
-        zfi_program_publish(run, &close);
-    }
-    share_values(run, run->clock.t);
+    run->updater->flush(run);
+    zfi_publish_share(run, run->clock.t);
     zfi_shards_begin(run);
     zfi_window_restart(run);
     zfi_interval_restart(&run->plan, &run->sel);
@@ -257,7 +133,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 }
 
 zf_status_t zfi_program_rest(zfi_run_t *run) {
-    zf_status_t st = zfi_at_fetch_rest(run, 0);
+    zf_status_t st = run->publisher->rest(run, 0);
     return st ? st : zfi_program_rest_but_unfetched(run);
 }
 

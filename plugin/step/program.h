@@ -17,10 +17,6 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked);
 /* [hook] FLUSH: what is due and what is open becomes visible; clocks restart. The run is drained. */
 zf_status_t zfi_program_close_all(zfi_run_t *run);
 
-/* [hook] A close becomes visible once the lists are sent: tells the up stream, which may be waiting for room, as well.
- */
-void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close);
-
 /* [hook] Mark on the device stream of the newest visible write of matrices [first, end), or of one that comes before it
  * there; 0: none since it is this stream. */
 uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t first, uint32_t end);

@@ -5,6 +5,8 @@
  * least two buckets, so that one is copied while the other is merged. */
 #include "step/publish.h"
 
+#include "ranks/values.h"
+
 typedef struct bucket {
     uint64_t first, end; /* publications */
     uint32_t at, n;      /* chunks of the close */
@@ -89,6 +91,34 @@ void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
         merge_bucket(run, close, &bucket);
         at += bucket.n;
     }
+}
+
+/* ---- visible -------------------------------------------------------------------------------------------------------
+ */
+
+void zfi_publish_note(zfi_run_t *run, uint64_t *out_mark) {
+    zfi_list_mark(&run->engine->to_device, out_mark);
+    zfi_list_mark(&run->engine->to_device, &run->writes.any);
+}
+
+void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_values_note(run, close->cohort);
+    zfi_publish_merge(run, close);
+    zfi_publish_note(run, &run->writes.publish[close->cohort]);
+    zfi_timeline_signal(&run->engine->lines.publish_due, close->first_job + close->n_chunks);
+}
+
+void zfi_publish_due(zfi_run_t *run) {
+    for (uint32_t i = 0; i < run->clock.n_due; i++)
+        zfi_publish_now(run, &run->clock.due[i]);
+    run->clock.n_due = 0;
+}
+
+void zfi_publish_share(zfi_run_t *run, uint64_t step) {
+    if (!zfi_values_share(run, step))
+        return;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        zfi_publish_note(run, &run->writes.publish[c]);
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,15 @@
 void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close);
 /* [hook] The device stream: they become visible; signals merged. */
 void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close);
+/* [hook] What was collected last writes visible values: its mark. */
+void zfi_publish_note(zfi_run_t *run, uint64_t *out_mark);
+/* [hook] A close, or all that are due, become visible once the lists are sent: tells the up stream, which may be
+ * waiting for room, as well. */
+void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close);
+void zfi_publish_due(zfi_run_t *run);
+/* [hook] What was published anywhere is shown on this rank. Which cohorts that were is forgotten: a fetch waits for
+ * all. */
+void zfi_publish_share(zfi_run_t *run, uint64_t step);
 /* [control] What `up` reaches while nothing more is merged than what is due now. */
 uint64_t zfi_publish_at_rest(const zfi_run_t *run);
 /* [control] Publications that are due of matrices [first, first + n) are dropped. */

@@ -16,7 +16,7 @@ static void exchange_parts(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     uint64_t number;
     zf_status_t st = zfi_ranks_norm(run, t, &number);
-    if (!st && zfi_is_sharded(engine) && !zfi_is_warm_up(&engine->config, t))
+    if (!st && zfi_is_sharded(engine) && !zfi_is_warm_up(&run->clock, t))
         st = zfi_ranks_select(run, t);
     zfi_ranks_await_norm(run, number);
     if (st)

@@ -8,7 +8,7 @@ void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t
                                  .scalars = zfi_device_scalars(run, t),
                                  .first = first,
                                  .end = end,
-                                 .counts_only = zfi_is_warm_up(&run->engine->config, t)};
+                                 .counts_only = zfi_is_warm_up(&run->clock, t)};
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_RUN_AHEAD, &args, sizeof args));
 }
 
@@ -25,6 +25,6 @@ void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close) {
     const zfi_cohort_plan_t *cohort = &run->plan.cohorts[close->cohort];
     zfi_round_moments_args_t args = {run->dev.data, cohort->first_matrix, cohort->n_matrices,
                                      zfi_rounding_key(close->step)};
-    if (run->engine->config.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
+    if (run->dev.head.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
         zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_ROUND_MOMENTS, &args, sizeof args));
 }

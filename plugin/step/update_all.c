@@ -6,6 +6,10 @@
 #include "step/update_all.h"
 
 #include "base/error.h"
+#include "ranks/values.h"
+#include "schedule/window.h"
+#include "step/publish.h"
+#include "step/updater.h"
 
 /* The first segment of a matrix, or the end of all. */
 static uint32_t first_segment(const zfi_run_t *run, uint32_t matrix) {
@@ -23,7 +27,7 @@ static uint32_t first_segment(const zfi_run_t *run, uint32_t matrix) {
     return first;
 }
 
-void zfi_update_all(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     zfi_update_all_args_t args = {.data = run->dev.data,
                                   .step = zfi_device_input(run, t),
                                   .scalars = zfi_device_scalars(run, t),
@@ -35,15 +39,30 @@ void zfi_update_all(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 
-void zfi_update_all_show(zfi_run_t *run) {
+/* New values of everything, on every rank. */
+static void share_all(zfi_run_t *run, uint64_t step) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        zfi_values_note(run, c);
+    zfi_publish_share(run, step);
+}
+
+/* Visible = round(w) everywhere. */
+static void flush(zfi_run_t *run) {
     zfi_update_all_args_t args = {
         .data = run->dev.data, .end = run->plan.n_matrices, .end_segment = run->plan.n_segments, .only_shows = 1};
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+    zfi_publish_note(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
+    share_all(run, run->clock.t);
 }
 
-void zfi_update_all_end(zfi_run_t *run, uint64_t t) {
+/* The gradients, which stayed where they were delivered, have been read. */
+static void end(zfi_run_t *run, uint64_t t) {
     zfi_list_add(&run->engine->to_device, zfi_op_signal(&run->engine->lines.used, t));
+    share_all(run, t);
+    zfi_window_pass(&run->plan, &run->clock, t);
 }
+
+const zfi_updater_t zfi_updater_whole = {0, update, end, flush};
 
 zf_status_t zfi_update_all_check(zfi_run_t *run) {
     zf_error_t error = {.struct_size = sizeof error};

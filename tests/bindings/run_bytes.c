@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "zf/ext/state.h"
-#include "zf/ext/stats.h"
 #include "zf_loader.h"
 
 enum { N = 5, STEPS = 7 };
@@ -54,8 +53,7 @@ int main(int argc, char **argv) {
                            .n_groups = 1,
                            .elem_size = sizeof hyper,
                            .stream = &stream};
-    zf_stats_t stats = {.struct_size = sizeof stats};
-    const zf_stats_ext_t *reader;
+    uint64_t host_nbytes, device_nbytes;
     const zf_plugin_t *zf;
     zf_instance_t *inst;
     if (argc < 2)
@@ -63,7 +61,6 @@ int main(int argc, char **argv) {
     if (zf_loader_open(NULL, &loader, &err) < 0)
         return fail(&err);
     zf = zf_loader_plugin(loader);
-    reader = zf->get_extension(ZF_EXT_STATS);
     zf_host_stderr("run_bytes", "1", ZF_LOG_ERROR, &host);
     zf_stream_host_thread(&stream);
     for (int i = 0; i < N; i++) {
@@ -85,10 +82,10 @@ int main(int argc, char **argv) {
         if (zf->grads_ready(inst, items, N, sizeof *items, &stream, NULL, &err) < 0 ||
             zf->step(inst, &step, NULL, &err) < 0)
             return fail(&err);
-    if (reader->read(inst, &stats, &err) < 0)
+    if (zf_counter_value(zf, inst, "host_measured_nbytes", &host_nbytes, &err) < 0 ||
+        zf_counter_value(zf, inst, "device_measured_nbytes", &device_nbytes, &err) < 0)
         return fail(&err);
-    printf("%llu %llu", (unsigned long long)stats.host_measured_nbytes,
-           (unsigned long long)stats.device_measured_nbytes);
+    printf("%llu %llu", (unsigned long long)host_nbytes, (unsigned long long)device_nbytes);
     if (save(zf, inst, argv[1], ZF_STATE_COMPACT) || save(zf, inst, argv[1], 0))
         return 1;
     printf("\n");

@@ -213,6 +213,18 @@ done
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --no-fetch --json >"$dir/late.json"
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --ranks 8 --local-ranks 8 --json >"$dir/shared.json"
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --ranks 8 --local-ranks 1 --json >"$dir/spread.json"
+# several ranks: each step waits for the rank that closes most at it; what their exchanges keep is no rest
+says 0 'copies of what ranks exchange [0-9.]*, the rest 0\.[0-9]* GiB$' "$llama" --ranks 64 --stage 1
+"$zf" --plugin "$plugin" plan "$llama" --ranks 64 --stage 1 --set zenflow.update_interval=2 --host 1 --link 1e5 --net 1e5 --latency 0.001 --json >"$dir/uneven.json"
+python3 - "$dir/uneven.json" <<'PY' || { echo "FAIL: the slowest rank of each step"; failed=1; }
+import json, sys
+plan = json.load(open(sys.argv[1]))
+own, most = plan["configured"], plan["closes_of_ranks"][1] / plan["n_owned_elems"]
+assert own["update_interval"] == 2 and own["publish_lag"] == 0 and most > 0.6, (own, most)  # else there is nothing to see
+waits, slowest = own["step_s"] - own["compute_s"], own["replay_s"] * 2 * most  # replay_s: the mean over the steps
+assert 0.95 * slowest < waits < 1.05 * slowest, (waits, slowest, own)
+assert plan["host_exchange_nbytes"] > 0.5 * plan["host_nbytes"], plan
+PY
 cat >"$dir/machine.json" <<'MACHINE'
 {"memory": {"available_nbytes": 1099511627776},
  "replay": {"windows": [{"update_interval": 1, "elems_per_s": 1.7857142857e9}, {"update_interval": 4, "elems_per_s": 5.88235294e9}]}}

@@ -41,7 +41,7 @@ printf '\357\273\277[zenflow]\nfull_warm_up_rounds = 5\n  update_interval : auto
 tune 0 '^S = [12], lag [01]: .*; written to zf-tuned.ini' --config own.ini --settings 1:0,2:1 --command "$trainer {config}"
 holds zf-tuned.ini 'steps = 3'
 holds zf-tuned.ini 'full_warm_up_rounds = 5'
-grep -q '^# *[12] *[01]  *300  *[0-9.]*  *[0-9.]* %  *[-0-9.e]*  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
+grep -q '^# *[12] *[01]  *300  *[0-9.]* ([0-9.]* to [0-9.]*)  *[0-9.]* ([0-9. to]*)  *[-0-9.e]* ([-0-9.e to]*)  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
 expect 0 '^update_interval = [12] *; zf-tuned.ini:' "$zf" config zf-tuned.ini
 [ -z "$(find . -name 'zf-tune-*')" ] || { echo "FAIL: files of the runs are left: $(find .)"; failed=1; }
 tune 1 'zf-tuned.ini: is there already: --force' --config own.ini --command "$trainer {config}"
@@ -73,8 +73,8 @@ chooses() { # WANT ARGUMENTS...
 chooses '^S = 1, lag 1: the least lateness'
 holds zf-tuned.ini 'update_interval = 1'
 holds zf-tuned.ini 'publish_lag = 1'
-holds zf-tuned.ini '#   1    0     100       20.000   25.0 %            0  stalls too long'
-holds zf-tuned.ini '#   2    0     100       12.000    1.7 %       -0.003  later, or slower'
+holds zf-tuned.ini '#   1    0     100   20.000 (20.000 to 20.000)     25.0 (25.0 to 25.0)  0 (0 to 0)  stalls too long'
+holds zf-tuned.ini '#   2    0     100   12.000 (12.000 to 12.000)      1.7 (1.7 to 1.7)  -0.003 (-0.003 to -0.003)  later, or slower'
 chooses '^S = 1, lag 0: the least lateness' --max-stall 0.3
 chooses '^S = 2, lag 0: the least lateness' --settings 4:0,2:0
 chooses '^S = 4, lag 0 takes 17 % less time per step' --settings 4:0,2:0
@@ -84,7 +84,7 @@ sed 's/0.2$/-/' figures >some && mv some figures # not measured in one run: by a
 chooses '^S = 1, lag 1: lateness was not measured: the youngest values' --settings 2:0,4:0,2:1,1:1
 tune 0 '"update_interval": 2' --force --json --output of.ini --settings 4:0,2:0 --command 'sh figures.sh $ZF_TUNE_CONFIG figures'
 "$zf" tune --force --json --settings 1:0,2:0 --command 'sh figures.sh {config} figures' 2>progress >tuned.json
-[ "$(grep -c 'setting [12] of 2' progress)" -eq 4 ] || { echo "FAIL: no word of progress: $(cat progress)"; failed=1; }
+[ "$(grep -c 'round [123] of 3, setting [12] of 2' progress)" -eq 12 ] || { echo "FAIL: no word of progress: $(cat progress)"; failed=1; }
 python3 - tuned.json <<'PY' || { echo "FAIL: --json: $(cat tuned.json)"; failed=1; }
 import json, sys
 tuned = json.load(open(sys.argv[1]))
@@ -93,7 +93,34 @@ assert [(row["update_interval"], row["publish_lag"], row["verdict"]) for row in 
     (1, 0, "stalls too long"), (2, 0, "chosen")], tuned
 assert abs(tuned["settings"][0]["stall_share"] - 0.25) < 1e-9 and tuned["chosen"] == tuned["settings"][1], tuned
 assert tuned["chosen"]["lateness"] == -0.003 and tuned["chosen"]["step_s"] == 0.012, tuned
+assert tuned["chosen"]["step_s_least"] == tuned["chosen"]["step_s_most"] == 0.012, tuned
 PY
+
+# ---- what differs by less than the runs of one setting is no difference: each run takes the next line of its setting ----
+cat >varied.sh <<'SH'
+ran=ran.$(basename "$1")
+echo >>"$ran"
+awk -v n="$(wc -l <"$ran")" '{ at = $1 ":" $2; if (++seen[at] == n) print }' varied >figures.now
+exec sh figures.sh "$1" figures.now
+SH
+varies() { # WANT LINES ARGUMENTS...
+    want=$1
+    printf "$2" >varied
+    shift 2
+    rm -f ran.*
+    tune 0 "$want" --force --command 'sh varied.sh {config}' "$@"
+}
+printf '[zenflow]\nupdate_interval = 4\npublish_lag : 0\n' >four.ini
+near='2 0 1.0 0 0.30\n2 0 1.0 0 0.50\n2 0 1.0 0 0.31\n4 0 1.0 0 0.40\n4 0 1.0 0 0.45\n4 0 1.0 0 0.41\n'
+varies '^S = 4, lag 0: it stays: to the best of the others there is no difference' "$near" --settings 2:0,4:0 --config four.ini
+holds zf-tuned.ini '#   2    0     100   10.000 (10.000 to 10.000)      0.0 (0.0 to 0.0)  0.0031 (0.003 to 0.005)  no difference'
+varies '^S = 4, lag 0: the first of the settings: to the best of them there is no difference' "$near" --settings 4:0,2:0
+varies '^S = 2, lag 0: the least lateness' "$near" --settings 4:0,2:0 --rounds 1
+far='2 0 1.0 0 0.30\n2 0 1.0 0 0.39\n2 0 1.0 0 0.31\n4 0 1.0 0 0.40\n4 0 1.0 0 0.45\n4 0 1.0 0 0.41\n'
+varies '^S = 2, lag 0: the least lateness' "$far" --settings 2:0,4:0 --config four.ini
+short='2 0 1.0 0.02 0.3\n2 0 1.0 0.04 0.3\n2 0 1.0 0.02 0.3\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n'
+varies '^S = 4, lag 0: it stays' "$short" --settings 2:0,4:0 --config four.ini # in one run S = 2 stalls too long
+printf '1 0 2.0 0.50 0\n2 0 1.2 0.02 -0.3\n' >figures
 
 # ---- what is no measurement says why ----
 rm zf-tuned.ini
@@ -149,6 +176,7 @@ tune 2 usage
 tune 2 'need a list' --settings 1:2 --command '{config}'
 tune 2 'need a list' --settings 1:0, --command '{config}'
 tune 2 'need a number' --max-stall 0 --command '{config}'
+tune 2 'need a number' --rounds 10 --command '{config}'
 tune 2 usage --command '{config}' --outputs x
 tune 1 'give another --folder' --folder 'a b' --command '{config}'
 tune 0 '--max-stall SHARE' --help

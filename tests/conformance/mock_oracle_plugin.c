@@ -382,7 +382,6 @@ static void fill_report(zf_instance_t *x, const zo_report_t *r, uint64_t number)
     x->report.n_present = r->n_present;
     x->report.grad_norm = is_broken(x, "norm") ? nextafter(r->norm, INFINITY) : r->norm;
     x->report.clip_factor = r->clip_factor;
-    x->report.n_skipped += !r->is_applied;
 }
 
 static void step_now(void *arg) {

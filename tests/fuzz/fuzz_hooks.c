@@ -346,7 +346,7 @@ static void read_out(machine_t *to) {
     uint64_t n = fuzz_seldom(&to->in, 16) ? fuzz_byte(&to->in) : to->params[id < MOST_PARAMS ? id : 0].n_elems;
     zf_export_item_t item = {.struct_size = wrong_size(&to->in, sizeof item), .id = id, .dst = values};
     zf_inspect_out_t out = {.struct_size = sizeof out, .n_elems = n, .w = values};
-    zf_stats_t counts = {.struct_size = sizeof counts};
+    zf_counter_t counter = {.struct_size = sizeof counter};
     zf_step_report_t report = {.struct_size = sizeof report};
     char text[16];
     if (n > MEMORY_NBYTES)
@@ -357,7 +357,7 @@ static void read_out(machine_t *to) {
     else if (which == 1)
         CALL(to, inspect, inspect->read(to->instance, id, &out, &to->err));
     else if (which == 2)
-        CALL(to, stats, stats->read(to->instance, &counts, &to->err));
+        CALL(to, stats, stats->counter(to->instance, fuzz_below(&to->in, 40), &counter, &to->err));
     else if (which == 3)
         CALL(to, poll, to->zf->poll(to->instance, &report, &to->err));
     else

@@ -20,10 +20,6 @@ static void read_tensor(const host_safetensors_t *file, const host_tensor_t *ten
         float *out = malloc(tensor->n_elems * sizeof *out + 1);
         FUZZ_CHECK(host_safetensors_read(file, tensor, 0, (size_t)tensor->n_elems, out, &err) == 0, "%s", err.text);
         free(out);
-    } else if (tensor->n_elems < 4096) {
-        uint64_t *out = malloc(tensor->n_elems * sizeof *out + 1);
-        (void)host_safetensors_read_words(file, tensor, (size_t)tensor->n_elems, out, &err);
-        free(out);
     }
 }
 

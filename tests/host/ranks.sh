@@ -88,7 +88,6 @@ refused() {
 # shellcheck disable=SC2086
 {
     refused 'rank [012] of 3: train: batch 2 on 3 ranks' 3 $model --steps 2 --batch 2
-    refused '--mpi: checkpoints of this program are one process' 1 $model --save "$folder/saved"
     refused '--optimizer plugin is needed' 1 --synthetic "$folder/data" --optimizer adamw
 }
 [ $failed -eq 0 ] && echo "several ranks train as one process does"

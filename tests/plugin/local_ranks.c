@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/local_ranks.c - exchanges between threads (contract in local_ranks.h). A rank copies what it receives
- * once all have posted a call; the call is over when all have copied, since then every buffer is free again. */
+ * once all have posted a call, of a roll call as they come; the call is over when all have copied, since then every
+ * buffer is free again. */
 #include "local_ranks.h"
 
 #include <string.h>
@@ -15,6 +16,10 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     *out_rank = is_alone ? 0 : rank->rank;
     *out_size = is_alone ? 1 : rank->says_size ? rank->says_size : rank->all->size;
     return ZF_OK;
+}
+
+static int is_roll(const zf_collective_t *what) {
+    return what->purpose == ZF_COLLECTIVE_FOR_TRANSPORT && what->nbytes <= sizeof(((struct zt_call *)0)->answers[0]);
 }
 
 static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
@@ -35,6 +40,8 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     call->what[rank->rank] = *what;
     call->is_posted[rank->rank] = 1;
     call->n_posted++;
+    if (is_roll(what))
+        memcpy(call->answers[rank->rank], (const char *)what->recv + rank->rank * what->nbytes, what->nbytes);
     pthread_mutex_unlock(&all->lock);
     *out_request = ++rank->n_started[what->lane] * ZT_LANES + what->lane;
     return rank->fails_to_start ? ZF_ERR_RANKS : ZF_OK;
@@ -44,9 +51,10 @@ static void copy(const zt_rank_t *rank, const struct zt_call *call) {
     const zf_collective_t *own = &call->what[rank->rank];
     for (uint32_t r = 0; r < rank->all->size; r++) {
         const zf_collective_t *from = &call->what[r];
-        const char *part = from->send ? (const char *)from->send + rank->rank * from->nbytes
-                                      : (const char *)from->recv + r * from->nbytes;
-        if (r != rank->rank)
+        const char *part = is_roll(own) ? call->answers[r]
+                           : from->send ? (const char *)from->send + rank->rank * from->nbytes
+                                        : (const char *)from->recv + r * from->nbytes;
+        if (r != rank->rank && call->is_posted[r])
             memcpy((char *)own->recv + r * own->nbytes, part, own->nbytes);
     }
 }
@@ -56,7 +64,7 @@ static int is_held(const zt_ranks_t *all, const zf_collective_t *what) {
            what->step >= all->held_from;
 }
 
-static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
+static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
     struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
@@ -73,10 +81,8 @@ static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf
         call->n_copied += !call->is_copied[rank->rank];
         call->is_copied[rank->rank] = 1;
         st = call->n_copied == all->size ? ZF_OK : ZF_IN_PROGRESS;
-    } else if (out_late_rank) {
-        for (uint32_t r = 0; r < all->size; r++)
-            if (!call->is_posted[r])
-                *out_late_rank = r;
+    } else if (is_roll(&call->what[rank->rank])) {
+        copy(rank, call);
     }
     pthread_mutex_unlock(&all->lock);
     return st;

@@ -11,7 +11,7 @@
 #include "zf/ext/collectives.h"
 
 enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
-enum { ZT_MAX_RANKS = 8, ZT_LANES = 3, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+enum { ZT_MAX_RANKS = 8, ZT_LANES = 4, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
 
@@ -40,6 +40,7 @@ typedef struct zt_ranks {
         zf_collective_t what[ZT_MAX_RANKS];
         uint32_t n_posted, n_copied;
         uint8_t is_posted[ZT_MAX_RANKS], is_copied[ZT_MAX_RANKS];
+        char answers[ZT_MAX_RANKS][64]; /* of a roll call: they outlive the call of whoever gives up */
     } calls[ZT_LANES][ZT_CALLS];
     zt_rank_t ranks[ZT_MAX_RANKS];
 } zt_ranks_t;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "instance/instance.h"
+
 uint64_t zt_hash(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -256,11 +258,15 @@ void zt_rig_sync(zt_rig_t *rig) {
         ZT_OK(rig, rig->cpu->queue_sync(rig->queue, 60000000000u, &rig->err));
 }
 
-zf_stats_t zt_rig_stats(zt_rig_t *rig) {
-    zf_stats_t stats = {.struct_size = sizeof stats};
-    ZT_OK(rig, rig->stats->read(rig->inst, &stats, &rig->err));
-    return stats;
+uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name) {
+    zf_counter_t counter = {.struct_size = sizeof counter};
+    for (uint32_t i = 0; rig->stats->counter(rig->inst, i, &counter, NULL) == ZF_OK; i++)
+        if (strcmp(counter.name, name) == 0)
+            return counter.value;
+    ck_abort_msg("there is no counter \"%s\"", name);
 }
+
+const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig) { return &rig->inst->run->mem.layout; }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 

@@ -94,7 +94,10 @@ void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence);
 
 /* Everything that was enqueued on the host's queue has run. */
 void zt_rig_sync(zt_rig_t *rig);
-zf_stats_t zt_rig_stats(zt_rig_t *rig);
+/* The counter of zf.stats/1 that has this name. */
+uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);
+/* The parts of the memory plan (instance/run.h). */
+const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig);
 /* FLUSH; export and the visible values equal the serial AdamW bit for bit. */
 void zt_rig_check_flushed(zt_rig_t *rig);
 /* export equals the serial AdamW bit for bit; nothing is flushed. */

@@ -101,8 +101,7 @@ unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
     at = out = calloc(1, total);
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
-    report.stall_ns = report.window_closes = report.lost_overlap_nbytes = 0; /* of the instance, not of the run */
-    report.n_missing = 0, report.first_missing = ZF_NO_ID;                   /* counts from the load on */
+    report.n_missing = 0, report.first_missing = ZF_NO_ID; /* counts from the load on */
     at = append(at, &report, sizeof report);
     for (uint32_t i = 0; i < rig->n_params; i++) {
         zt_param_t *param = &rig->params[i];

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "instance/run.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -118,8 +119,8 @@ START_TEST(only_the_moments_asked_for) {
             rig.callback = &given;
             zt_rig_open(&rig, texts[t], 0);
             memset(&given, 0, sizeof given); /* copied */
-            ck_assert_uint_ge(rig.layout.host_state_nbytes, nbytes * rig.layout.n_elems);
-            ck_assert_uint_le(rig.layout.host_state_nbytes, nbytes * rig.layout.n_elems + 8192);
+            ck_assert_uint_ge(zt_rig_parts(&rig)->host_state_nbytes, nbytes * rig.layout.n_elems);
+            ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, nbytes * rig.layout.n_elems + 8192);
             for (int i = 0; i < 9; i++)
                 zt_rig_step(&rig);
             ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));

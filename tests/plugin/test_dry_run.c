@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "instance/run.h"
 #include "local_ranks.h"
 #include "rig.h"
 #include "suite.h"
@@ -46,16 +47,17 @@ static zf_plan_t ask(const zt_rig_t *rig, const char *config, uint32_t flags, ui
 }
 
 static void check_equal(const zf_plan_t *plan, zt_rig_t *rig, const char *config) {
-    zf_stats_t stats = zt_rig_stats(rig);
-    ck_assert_msg(plan->host_nbytes == stats.host_measured_nbytes, "%s: host %llu planned, %llu mapped", config,
-                  (unsigned long long)plan->host_nbytes, (unsigned long long)stats.host_measured_nbytes);
-    ck_assert_msg(plan->device_nbytes + plan->staging_nbytes == stats.device_measured_nbytes,
+    ck_assert_msg(plan->host_nbytes == zt_rig_counter(rig, "host_measured_nbytes"),
+                  "%s: host %llu planned, %llu mapped", config, (unsigned long long)plan->host_nbytes,
+                  (unsigned long long)zt_rig_counter(rig, "host_measured_nbytes"));
+    ck_assert_msg(plan->device_nbytes + plan->staging_nbytes == zt_rig_counter(rig, "device_measured_nbytes"),
                   "%s: device %llu + %llu planned, %llu mapped", config, (unsigned long long)plan->device_nbytes,
-                  (unsigned long long)plan->staging_nbytes, (unsigned long long)stats.device_measured_nbytes);
-    ck_assert_uint_eq(plan->host_state_nbytes, rig->layout.host_state_nbytes);
-    ck_assert_uint_eq(plan->host_slots_nbytes, rig->layout.host_slots_nbytes);
-    ck_assert_uint_eq(plan->host_publish_nbytes, rig->layout.host_publish_nbytes);
-    ck_assert_uint_eq(plan->n_selected_elems, rig->layout.n_selected_elems);
+                  (unsigned long long)plan->staging_nbytes,
+                  (unsigned long long)zt_rig_counter(rig, "device_measured_nbytes"));
+    ck_assert_uint_eq(plan->host_state_nbytes, zt_rig_parts(rig)->host_state_nbytes);
+    ck_assert_uint_eq(plan->host_slots_nbytes, zt_rig_parts(rig)->host_slots_nbytes);
+    ck_assert_uint_eq(plan->host_publish_nbytes, zt_rig_parts(rig)->host_publish_nbytes);
+    ck_assert_uint_eq(plan->n_selected_elems, zt_rig_parts(rig)->n_selected_elems);
     ck_assert_uint_eq(plan->n_elems, rig->layout.n_elems);
 }
 

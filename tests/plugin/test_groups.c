@@ -145,8 +145,8 @@ START_TEST(models_have_windows_of_their_own) {
     run(jobs, &(job_t){.declare = share_with_other_windows, .script = train}, 1);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
-    ck_assert_uint_eq(zt_rig_stats(&jobs[0].rig).update_interval, 2);
-    ck_assert_uint_eq(zt_rig_stats(&jobs[1].rig).update_interval, 3);
+    ck_assert_uint_eq(zt_rig_counter(&jobs[0].rig, "update_interval"), 2);
+    ck_assert_uint_eq(zt_rig_counter(&jobs[1].rig, "update_interval"), 3);
     end(jobs);
 }
 END_TEST

@@ -4,6 +4,7 @@
 #include <check.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,52 @@ START_TEST(keys_without_effect) {
         ck_assert_msg(n_warnings == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, n_warnings, logged);
         if (tries[i].key)
             contains(logged, tries[i].key);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+/* ---- statistics ---------------------------------------------------------------------------------------------------
+ */
+
+static _Atomic int is_read, is_over;
+
+static void *read_statistics(void *unused) {
+    (void)unused;
+    while (!atomic_load(&is_over)) {
+        ck_assert_uint_le(zt_rig_stats(&rig).n_workers, 2);
+        atomic_store(&is_read, 1);
+    }
+    return NULL;
+}
+
+/* Any thread may read them while another one binds: for the thread sanitizer. */
+START_TEST(statistics_beside_bind) {
+    pthread_t thread;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, config, 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, read_statistics, NULL), 0);
+    while (!atomic_load(&is_read))
+        sched_yield();
+    ck_assert_int_eq(rig.zf->bind_params(rig.inst, rig.decls, rig.n_params, sizeof *rig.decls, NULL, NULL, NULL),
+                     ZF_OK);
+    atomic_store(&is_over, 1);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_uint_eq(zt_rig_stats(&rig).n_workers, 2);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A meter that measures a few weights only says so; the automatic choice measures enough, or all. */
+START_TEST(few_samples_are_said) {
+    static const char *const texts[] = {"[log]\nlateness = 16\n", "[log]\nlateness = 1\n", ""};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        listen();
+        zt_rig_open(&rig, texts[i], 0);
+        ck_assert_int_eq(n_warnings, i == 0);
+        if (i == 0)
+            contains(logged, "[log] lateness = 16 measures about");
         zt_rig_end(&rig);
     }
 }
@@ -584,4 +631,4 @@ ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effec
         a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
         a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, another_stream_that_fails,
         params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, a_cancelled_create,
-        cancellation_is_given_back, two_instances_on_one_memory)
+        cancellation_is_given_back, two_instances_on_one_memory, few_samples_are_said, statistics_beside_bind)

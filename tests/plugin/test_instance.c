@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "instance/run.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -113,19 +114,19 @@ START_TEST(forced_blocks) {
     uint32_t n_matrices;
     zt_rig_start(&rig, above, 2);
     zt_rig_open(&rig, config, 0);
-    n_matrices = (uint32_t)rig.layout.n_matrices;
+    n_matrices = (uint32_t)zt_rig_parts(&rig)->n_matrices;
     ck_assert_uint_eq(n_matrices, 3);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         rig.zf->destroy(rig.inst, NULL);
         setenv("ZF_TEST_BLOCK_ELEMS", bad[i], 1);
         zt_rig_open(&rig, config, 0);
-        ck_assert_msg(rig.layout.n_matrices == n_matrices, "\"%s\" is not ignored", bad[i]);
+        ck_assert_msg(zt_rig_parts(&rig)->n_matrices == n_matrices, "\"%s\" is not ignored", bad[i]);
     }
     rig.zf->destroy(rig.inst, NULL);
     setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
     zt_rig_open(&rig, config, 0);
     unsetenv("ZF_TEST_BLOCK_ELEMS");
-    ck_assert_uint_eq(rig.layout.n_matrices, 258);
+    ck_assert_uint_eq(zt_rig_parts(&rig)->n_matrices, 258);
     steps(&rig, 12);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
@@ -223,7 +224,7 @@ START_TEST(arguments_are_checked) {
     ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(rig.err.message, "group 1: lr = -1"));
     rig.groups[1].lr = 1e-3;
-    ck_assert_uint_eq(zt_rig_stats(&rig).steps, 0);
+    ck_assert_uint_eq(zt_rig_counter(&rig, "steps"), 0);
     steps(&rig, 7);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);

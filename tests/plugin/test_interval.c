@@ -38,7 +38,7 @@ static void end(void) {
 static void conclude(const zfi_step_row_t *row) {
     if (row->t > W)
         zfi_interval_take(&run->plan, &run->sel, row);
-    zfi_interval_conclude(&run->engine->config, &run->plan, &run->sel, row);
+    zfi_interval_conclude(&run->clock, &run->plan, &run->sel, row);
 }
 
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
@@ -144,22 +144,20 @@ END_TEST
 
 /* What a checkpoint may say: a window of 3 to 15 steps is open, after the first one of as many. */
 START_TEST(windows_that_can_be_open) {
-    const zfi_config_t *config;
     uint32_t last;
     start();
-    config = &run->engine->config;
     last = run->plan.n_cohorts - 1; /* its first window is as long as all others */
     run->clock.base = 1;
     run->clock.t = 20;
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 5)); /* 16 steps: it has closed */
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 6));
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 21));
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 22)); /* still to come */
+    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 5)); /* 16 steps: it has closed */
+    ck_assert(zfi_interval_can_be_open(&run->clock, last, 6));
+    ck_assert(zfi_interval_can_be_open(&run->clock, last, 21));
+    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 22)); /* still to come */
     run->clock.t = 6;
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 1) &&
-              zfi_interval_can_be_open(config, &run->clock, last, 2));
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 4)); /* after one too short */
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 5));
+    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 1) &&
+              zfi_interval_can_be_open(&run->clock, last, 2));
+    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 4)); /* after one too short */
+    ck_assert(zfi_interval_can_be_open(&run->clock, last, 5));
     end();
 }
 END_TEST

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/node.h"
 #include "instance/memory.h"
+#include "instance/run.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -35,11 +36,10 @@ static uint64_t mapped_nbytes(void) {
 }
 
 static void check_planned_is_measured(void) {
-    zf_stats_t stats = zt_rig_stats(&rig);
-    ck_assert_uint_eq(stats.host_planned_nbytes, stats.host_measured_nbytes);
-    ck_assert_uint_eq(stats.device_planned_nbytes, stats.device_measured_nbytes);
-    ck_assert_uint_eq(stats.host_planned_nbytes, rig.layout.host_nbytes);
-    ck_assert_uint_ge(stats.device_planned_nbytes, rig.layout.device_nbytes);
+    ck_assert_uint_eq(zt_rig_counter(&rig, "host_planned_nbytes"), zt_rig_counter(&rig, "host_measured_nbytes"));
+    ck_assert_uint_eq(zt_rig_counter(&rig, "device_planned_nbytes"), zt_rig_counter(&rig, "device_measured_nbytes"));
+    ck_assert_uint_eq(zt_rig_counter(&rig, "host_planned_nbytes"), rig.layout.host_nbytes);
+    ck_assert_uint_ge(zt_rig_counter(&rig, "device_planned_nbytes"), rig.layout.device_nbytes);
 }
 
 START_TEST(planned_is_measured) {
@@ -51,8 +51,9 @@ START_TEST(planned_is_measured) {
         zt_rig_open(&rig, texts[i], 0);
         check_planned_is_measured();
         ck_assert_uint_eq(rig.layout.n_elems, 300 * 500 + 1000 + 256 * 512);
-        ck_assert_uint_ge(rig.layout.host_state_nbytes, rig.layout.n_elems * 12);
-        ck_assert_uint_le(rig.layout.host_state_nbytes + rig.layout.host_slots_nbytes + rig.layout.host_publish_nbytes,
+        ck_assert_uint_ge(zt_rig_parts(&rig)->host_state_nbytes, rig.layout.n_elems * 12);
+        ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes + zt_rig_parts(&rig)->host_slots_nbytes +
+                              zt_rig_parts(&rig)->host_publish_nbytes,
                           rig.layout.host_nbytes);
         for (int s = 0; s < 6; s++)
             zt_rig_step(&rig);
@@ -69,11 +70,11 @@ START_TEST(rules_of_one_moment_keep_one) {
         rig.rule = rule;
         zt_rig_open(&rig, "", 0);
         if (rule == ZF_RULE_ADAMW)
-            two_moments = rig.layout.host_state_nbytes;
+            two_moments = zt_rig_parts(&rig)->host_state_nbytes;
         else if (rule == ZF_RULE_ADAM)
-            ck_assert_uint_eq(rig.layout.host_state_nbytes, two_moments);
+            ck_assert_uint_eq(zt_rig_parts(&rig)->host_state_nbytes, two_moments);
         else
-            ck_assert_uint_le(rig.layout.host_state_nbytes, two_moments - 4 * rig.layout.n_elems);
+            ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, two_moments - 4 * rig.layout.n_elems);
         for (int s = 0; s < 6; s++)
             zt_rig_step(&rig);
         check_planned_is_measured();
@@ -88,8 +89,8 @@ START_TEST(bf16_moments_take_two_bytes) {
     for (size_t i = 0; i < 2; i++) {
         zt_rig_start(&rig, shapes, N_SHAPES);
         zt_rig_open(&rig, texts[i], 0);
-        ck_assert_uint_ge(rig.layout.host_state_nbytes, rig.layout.n_elems * 8);
-        ck_assert_uint_le(rig.layout.host_state_nbytes, rig.layout.n_elems * 8 + 65536);
+        ck_assert_uint_ge(zt_rig_parts(&rig)->host_state_nbytes, rig.layout.n_elems * 8);
+        ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, rig.layout.n_elems * 8 + 65536);
         for (int s = 0; s < 6; s++)
             zt_rig_step(&rig);
         check_planned_is_measured();
@@ -106,20 +107,19 @@ START_TEST(sums_and_staging_are_counted) {
         ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
         check_planned_is_measured();
     }
-    ck_assert_uint_gt(zt_rig_stats(&rig).device_planned_nbytes, rig.layout.device_nbytes + 8 * rig.layout.n_elems - 1);
+    ck_assert_uint_gt(zt_rig_counter(&rig, "device_planned_nbytes"),
+                      rig.layout.device_nbytes + 8 * rig.layout.n_elems - 1);
     zt_rig_end(&rig);
 }
 END_TEST
 
 START_TEST(the_pool_is_as_large_as_its_peak) {
-    zf_stats_t stats;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n", ZF_CREATE_CAP_FETCH);
     for (int s = 0; s < 30; s++)
         zt_rig_step(&rig);
-    stats = zt_rig_stats(&rig);
-    ck_assert_uint_le(stats.slot_chunks_peak, stats.slot_chunks_total);
-    ck_assert_uint_gt(stats.slot_chunks_peak, stats.slot_chunks_total / 2);
+    ck_assert_uint_le(zt_rig_counter(&rig, "slot_chunks_peak"), zt_rig_counter(&rig, "slot_chunks_total"));
+    ck_assert_uint_gt(zt_rig_counter(&rig, "slot_chunks_peak"), zt_rig_counter(&rig, "slot_chunks_total") / 2);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -148,10 +148,10 @@ END_TEST
 START_TEST(what_is_refused_says_what_would_take_it) {
     static const zt_shape_t large = {.rows = 2048, .cols = 2048};
     uint64_t need, state, slots, publish, device;
-    zf_layout_t layout;
+    zfi_layout_t layout;
     zt_rig_start(&rig, &large, 1);
     zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
-    layout = rig.layout;
+    layout = *zt_rig_parts(&rig);
     rig.zf->destroy(rig.inst, NULL);
     zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
@@ -226,8 +226,8 @@ static double beside(const zt_shape_t *shape, const char *block_elems) {
     for (int s = 0; s < 9; s++)
         zt_rig_step(&rig);
     check_planned_is_measured();
-    nbytes = (double)(rig.layout.host_nbytes - rig.layout.host_state_nbytes - rig.layout.host_slots_nbytes -
-                      rig.layout.host_publish_nbytes);
+    nbytes = (double)(rig.layout.host_nbytes - zt_rig_parts(&rig)->host_state_nbytes -
+                      zt_rig_parts(&rig)->host_slots_nbytes - zt_rig_parts(&rig)->host_publish_nbytes);
     zt_rig_end(&rig);
     return nbytes / (double)rig.layout.n_elems;
 }

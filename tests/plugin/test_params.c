@@ -57,6 +57,30 @@ START_TEST(plain) {
 }
 END_TEST
 
+/* Scales and extents are declared for later versions; a whole may be said. */
+START_TEST(reserved_members) {
+    const int64_t whole[2] = {3, 5}, larger[2] = {6, 5}, begin[2] = {0, 0}, behind[2] = {3, 0};
+    start();
+    decls[1].scale = &tensors[2];
+    refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p1\": scale is set");
+    decls[1].scale = NULL;
+    decls[1].global_shape = larger;
+    refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p1\": axis 0: global_shape [6, 5]");
+    decls[1].global_shape = whole;
+    decls[1].global_offset = behind;
+    refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p1\": axis 0: global_shape [3, 5]");
+    decls[1].global_shape = NULL;
+    refused(ZF_ERR_UNSUPPORTED_FIELD, "the tensor [3, 5] is a part");
+    decls[1].global_shape = whole;
+    decls[1].global_offset = begin;
+    decls[2].grad_dtype = (zf_dtype_t){ZF_DTYPE_CODE_FLOAT8_E5M2, 8, 1};
+    refused(ZF_ERR_DTYPE, "\"p2\": gradient data type float8_e5m2 (code 12");
+    decls[2].grad_dtype = (zf_dtype_t){0, 0, 0};
+    accepted();
+    zfi_params_free(params, N);
+}
+END_TEST
+
 START_TEST(name_rules) {
     start();
     decls[1].name = NULL;
@@ -235,5 +259,5 @@ START_TEST(too_many_rows) {
 }
 END_TEST
 
-ZT_MAIN("params", plain, name_rules, number_rules, ties, ties_of_different_tensors, shared_memory, interleaved_views,
-        matrices_of_a_tensor, nothing_and_scalars, too_many_rows)
+ZT_MAIN("params", reserved_members, plain, name_rules, number_rules, ties, ties_of_different_tensors, shared_memory,
+        interleaved_views, matrices_of_a_tensor, nothing_and_scalars, too_many_rows)

@@ -124,7 +124,7 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
 /* What a killed process leaves beside the checkpoint. */
 static void leave_beside(const char *base, char name[ZFI_BESIDE_NAME]) {
     int fd, parent = open(".", O_RDONLY | O_DIRECTORY);
-    ck_assert_int_eq(zfi_beside_make(parent, base, 0700, name, &fd), 0);
+    ck_assert_int_eq(zfi_beside_make(parent, base, 0700, 0, name, &fd), 0);
     close(fd);
     close(parent);
 }

@@ -54,26 +54,7 @@ ssize_t write(int fd, const void *data, size_t n) {
     return syscall(SYS_write, fd, data, n);
 }
 
-/* What is on the disk: the last files and directories that were synced and have not been changed by a rename. */
-enum { MOST_SYNCED = 64 };
-static ino_t synced[MOST_SYNCED];
-static int n_synced, is_watched; /* is_watched: each of two renames is looked at */
-
-int fsync(int fd) {
-    struct stat info;
-    if (is_watched && n_synced < MOST_SYNCED && fstat(fd, &info) == 0)
-        synced[n_synced++] = info.st_ino;
-    return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd);
-}
-
-static int is_synced(int dir, const char *name) {
-    struct stat info;
-    if (fstatat(dir, name, &info, 0) == 0)
-        for (int i = 0; i < n_synced; i++)
-            if (synced[i] == info.st_ino)
-                return 1;
-    return 0;
-}
+int fsync(int fd) { return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd); }
 
 static void (*after_reads)(void);
 static int reads_left; /* pread() calls before after_reads() runs */
@@ -90,33 +71,7 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
 static void (*_Atomic after_rename)(void); /* once, in whichever thread renames next */
 static int renames_left = -1;              /* renameat() ends the process instead of call number renames_left */
 
-static int n_asides, n_marks; /* of what is watched */
-
-/* A mark is synced before it is named, and with its directory before that one goes aside; the parent is synced before
- * the former checkpoint is marked as replaced. */
-static void watch(int dir, const char *from, const char *to) {
-    char mark[300], first[9] = "";
-    int fd;
-    if (strcmp(to, ZFI_BESIDE_MARK) == 0) {
-        fd = openat(dir, from, O_RDONLY);
-        ck_assert_int_gt(read(fd, first, 8), 0);
-        close(fd);
-        if (n_asides > 0) {
-            ck_assert_str_eq(first, "replaced");
-            ck_assert_msg(is_synced(dir, ".."), "marked as replaced before the new one is on the disk");
-            n_marks++;
-        }
-    } else if (strcmp(from, "ckpt") == 0) {
-        snprintf(mark, sizeof mark, "ckpt/%s", ZFI_BESIDE_MARK);
-        ck_assert_msg(is_synced(dir, mark) && is_synced(dir, "ckpt"), "the mark of what goes aside is not on the disk");
-        n_asides++;
-        n_synced = 0;
-    }
-}
-
 int renameat(int from_dir, const char *from, int to_dir, const char *to) {
-    if (is_watched)
-        watch(from_dir, from, to);
     if (strcmp(to, ZFI_BESIDE_MARK) != 0 && renames_left >= 0 && renames_left-- == 0)
         _exit(0);
     return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
@@ -303,23 +258,6 @@ START_TEST(without_exchange) {
 }
 END_TEST
 
-/* The order in which two renames and their marks come to the disk, whatever the file system does with the rest. */
-START_TEST(two_renames_on_the_disk) {
-    start_at(3);
-    ZT_OK(&rig, save(&rig, 0));
-    armed = RENAME;
-    left = 0;
-    code = EINVAL;
-    is_watched = 1;
-    ZT_OK(&rig, save(&rig, 0));
-    armed = NONE;
-    is_watched = 0;
-    ck_assert_int_eq(n_asides, 1);
-    ck_assert_int_eq(n_marks, 1);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* Killed between two renames: nothing is at the path, and the former checkpoint lies aside. */
 static void kill_between_two_renames(void) {
     int status;
@@ -395,16 +333,6 @@ START_TEST(a_save_after_a_kill) {
     ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
     ck_assert_int_eq(shell("test -e %s/thesis.tex && rm -r %s", path, path), 0);
     check_whole(rig.step);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-/* Killed before the mark is written, or after it is gone: an empty folder is left, which the next save removes. */
-START_TEST(an_empty_folder) {
-    start_at(1);
-    ck_assert_int_eq(shell("mkdir %s.zf-save-0123456789abcdef", path), 0);
-    ZT_OK(&rig, save(&rig, 0));
-    check_nothing_beside("an empty folder of a killed save");
     zt_rig_end(&rig);
 }
 END_TEST
@@ -719,7 +647,6 @@ START_TEST(killed_at_any_moment) {
 }
 END_TEST
 
-ZT_MAIN("state_storage", failing_calls, two_saves_at_once, nothing_is_left, without_exchange, two_renames_on_the_disk,
-        a_load_after_a_kill, a_save_after_a_kill, an_empty_folder, a_user_s_own, modes_stay, a_lock_that_is_never_given,
-        saves_and_loads_at_once, a_save_in_the_middle_of_a_load, loads_without_locks, failing_reads,
-        killed_at_any_moment)
+ZT_MAIN("state_storage", failing_calls, two_saves_at_once, nothing_is_left, without_exchange, a_load_after_a_kill,
+        a_save_after_a_kill, a_user_s_own, modes_stay, a_lock_that_is_never_given, saves_and_loads_at_once,
+        a_save_in_the_middle_of_a_load, loads_without_locks, failing_reads, killed_at_any_moment)

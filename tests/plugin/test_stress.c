@@ -208,10 +208,10 @@ static void *read_counters(void *unused) {
     uint64_t last = 0;
     (void)unused;
     while (!atomic_load(&is_over)) {
-        zf_stats_t stats = {.struct_size = sizeof stats};
-        if (rig.stats->read(rig.inst, &stats, NULL) != ZF_OK || stats.steps < last)
+        uint64_t steps = zt_rig_counter(&rig, "steps");
+        if (steps < last)
             return &is_over;
-        last = stats.steps;
+        last = steps;
     }
     return NULL;
 }

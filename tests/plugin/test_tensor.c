@@ -3,6 +3,7 @@
 #include "base/tensor.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "rig.h"
@@ -163,6 +164,20 @@ START_TEST(data_types) {
 }
 END_TEST
 
+/* Types that later versions may know are refused by their names. */
+START_TEST(reserved_types) {
+    static const char *const names[] = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                        "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu"};
+    for (uint8_t i = 0; i < 8; i++) {
+        char need[48];
+        good(1, 4, 0, 0);
+        tensor.dl.dtype = (zf_dtype_t){(uint8_t)(ZF_DTYPE_CODE_FLOAT8_E3M4 + i), 8, 1};
+        snprintf(need, sizeof need, "data type %s (code %d, 8 bits", names[i], 7 + i);
+        refused(ZF_ERR_DTYPE, need);
+    }
+}
+END_TEST
+
 START_TEST(packing) {
     static const int64_t sizes[4] = {3, 2, 5, 4}, steps[4] = {1, 200, 3, 30};
     float out[3 * 2 * 5 * 4];
@@ -193,5 +208,5 @@ START_TEST(shape_text) {
 }
 END_TEST
 
-ZT_MAIN("tensor", plain, strided, empty, hostile_shapes, hostile_strides, hostile_members, data_types, packing,
-        shape_text)
+ZT_MAIN("tensor", reserved_types, plain, strided, empty, hostile_shapes, hostile_strides, hostile_members, data_types,
+        packing, shape_text)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "instance/run.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -48,19 +49,20 @@ END_TEST
 /* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 START_TEST(nothing_travels) {
-    zf_stats_t stats;
     open_rig("[zenflow]\ndeferred = none\n[host]\nthreads = 4\n");
     for (int s = 0; s < 9; s++)
         zt_rig_step(&rig);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
-    stats = zt_rig_stats(&rig);
-    ck_assert(stats.down_grad_nbytes == 0 && stats.up_publish_nbytes == 0 && stats.up_enter_nbytes == 0);
-    ck_assert_uint_le(stats.down_record_nbytes, 9 * 64); /* scalars alone */
-    ck_assert(stats.window_closes == 0 && stats.reselects == 0 && stats.channels_entered == 0);
-    ck_assert(stats.replay_elems == 0 && stats.n_workers == 0 && stats.slot_chunks_total == 0);
-    ck_assert(stats.steps_applied == 9 && stats.lateness_steps == 0);
-    ck_assert(rig.layout.n_selected_elems == 0 && rig.layout.slots_peak_milli == 0);
-    ck_assert(rig.layout.host_slots_nbytes == 0 && rig.layout.host_publish_nbytes == 0);
+    ck_assert(zt_rig_counter(&rig, "down_grad_nbytes") == 0 && zt_rig_counter(&rig, "up_publish_nbytes") == 0 &&
+              zt_rig_counter(&rig, "up_enter_nbytes") == 0);
+    ck_assert_uint_le(zt_rig_counter(&rig, "down_record_nbytes"), 9 * 64); /* scalars alone */
+    ck_assert(zt_rig_counter(&rig, "window_closes") == 0 && zt_rig_counter(&rig, "reselects") == 0 &&
+              zt_rig_counter(&rig, "channels_entered") == 0);
+    ck_assert(zt_rig_counter(&rig, "replay_elems") == 0 && zt_rig_counter(&rig, "n_workers") == 0 &&
+              zt_rig_counter(&rig, "slot_chunks_total") == 0);
+    ck_assert(zt_rig_counter(&rig, "steps_applied") == 9 && zt_rig_counter(&rig, "lateness_steps") == 0);
+    ck_assert(zt_rig_parts(&rig)->n_selected_elems == 0 && zt_rig_parts(&rig)->slots_peak_milli == 0);
+    ck_assert(zt_rig_parts(&rig)->host_slots_nbytes == 0 && zt_rig_parts(&rig)->host_publish_nbytes == 0);
     zt_rig_end(&rig);
 }
 END_TEST

@@ -129,13 +129,13 @@ static void one_step(model_t *model, uint64_t seed) {
     uint64_t t = run->clock.t + 1;
     take_slots(seed);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        int closes = zfi_window_closes(&run->engine->config, &run->clock, c, t);
+        int closes = zfi_window_closes(&run->clock, c, t);
         ck_assert_int_eq(closes, model_closes(model, c, t));
         if (!closes)
             continue;
         close_and_compare(model, c, t, 0);
-        ck_assert_int_eq(zfi_window_chooses(&run->engine->config, &run->clock, c, t), model_chooses(model, c, t));
-        if (!zfi_window_chooses(&run->engine->config, &run->clock, c, t))
+        ck_assert_int_eq(zfi_window_chooses(&run->clock, c, t), model_chooses(model, c, t));
+        if (!zfi_window_chooses(&run->clock, c, t))
             continue;
         run->clock.last_choice[c] = model->last_choice[c] = t; /* as step.c does */
     }
@@ -211,7 +211,7 @@ START_TEST(first_windows) { /* in numbers: W = 2, S = 3 */
     run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 3\nfull_warm_up_rounds = 2\n");
     for (uint32_t c = 0; c < 3; c++)
         for (uint64_t t = 1; t <= 12; t++)
-            ck_assert_int_eq(zfi_window_closes(&run->engine->config, &run->clock, c, t), closes[c][t - 1]);
+            ck_assert_int_eq(zfi_window_closes(&run->clock, c, t), closes[c][t - 1]);
     zt_bare_destroy(run);
     zt_rig_end(&rig);
 }
@@ -226,12 +226,12 @@ START_TEST(epochs) {
     for (uint64_t t = 2; t <= 8; t++) {
         if (ends[t])
             run->clock.epoch_end = t;
-        ck_assert_int_eq(zfi_window_chooses(&run->engine->config, &run->clock, 0, t), chooses[t]);
+        ck_assert_int_eq(zfi_window_chooses(&run->clock, 0, t), chooses[t]);
         if (chooses[t])
             run->clock.last_choice[0] = t;
     }
     run->clock.epoch_end = 9; /* of a later step's flag, the cohort's first close after it */
-    ck_assert_int_eq(zfi_window_chooses(&run->engine->config, &run->clock, 0, 12), 1);
+    ck_assert_int_eq(zfi_window_chooses(&run->clock, 0, 12), 1);
     zt_bare_destroy(run);
     zt_rig_end(&rig);
 }

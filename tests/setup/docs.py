@@ -6,7 +6,7 @@
   sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
   needs     the libraries that the texts name are the ones that PLUGIN.so needs (readelf)
-  keys      docs/configuration.md is what `ZF page configuration` prints of PLUGIN.so
+  keys      docs/configuration.md and docs/counters.md are what `ZF page NAME` prints of PLUGIN.so
 """
 import re
 import subprocess
@@ -91,9 +91,10 @@ def check_needs(root, plugin):
 
 
 def check_keys(root, plugin, zf):
-    printed = subprocess.run([zf, "--plugin", plugin, "page", "configuration"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    if printed != (root / "docs/configuration.md").read_text(encoding="utf-8"):
-        yield "docs/configuration.md: differs; write it again: zf page configuration > docs/configuration.md"
+    for page in ("configuration", "counters"):
+        printed = subprocess.run([zf, "--plugin", plugin, "page", page], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if printed != (root / f"docs/{page}.md").read_text(encoding="utf-8"):
+            yield f"docs/{page}.md: differs; write it again: zf page {page} > docs/{page}.md"
 
 
 def main():

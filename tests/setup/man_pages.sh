@@ -13,7 +13,7 @@ for slot in $(sed -n '/^struct zf_plugin_t /,/^struct /s/.*(\*\([a-z_]*\)).*/\1/
     n=$((${n:-0} + 1))
 done
 [ "${n:-0}" -ge 13 ] || fail "${n:-0} slots in the golden layout, need 13 or more"
-for page in state_save stats_read config_check; do
+for page in state_save stats_counter config_check; do
     [ -s "$man/man3/zf_$page.3" ] || fail "no page zf_$page"
 done
 long=$(grep -h -A1 '^.SH NAME' "$man"/man3/*.3 | grep '.\{110,\}') && fail "names too long for apropos: $long"

@@ -124,23 +124,22 @@ typedef struct zf_param_decl {
     int32_t channels;          /* ZF_CHANNELS_... */
     uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
     uint32_t reserved0;
+    const zf_tensor_t *scale; /* reserved: scales of a quantised parameter. NULL, or the parameter is refused by name */
+    /* Reserved: the whole of which the tensor is a part (tensor parallel), and where in it the part begins; [dl.ndim]
+     * elements each. NULL = the tensor is the whole, which the two may also say; else the parameter is refused by name,
+     * and is declared as a tensor of its own. */
+    const int64_t *global_shape;
+    const int64_t *global_offset;
 } zf_param_decl_t;
 
-typedef struct zf_layout { /* output struct: the memory plan in bytes, and where gradients may be placed for zero copy
-                            */
+/* The memory plan. Its parts are zf.plan/0's (zf/ext/draft/plan.h). */
+typedef struct zf_layout { /* output struct */
     uint32_t struct_size;
-    uint32_t n_buckets;
-    uint64_t host_nbytes;         /* planned: everything in host memory, of which ... */
-    uint64_t host_state_nbytes;   /* ... w, m, v; with deferred = none they are on the device */
-    uint64_t host_slots_nbytes;   /* ... gradient slots */
-    uint64_t host_publish_nbytes; /* ... what waits to be published */
-    uint64_t device_nbytes; /* planned: everything on the device besides the host's own parameters and gradients */
-    uint64_t n_elems;       /* trainable elements */
-    uint64_t n_matrices;
-    uint64_t n_channels;
-    uint64_t n_selected_elems; /* elements of selected channels after warm-up */
-    uint64_t slots_peak_milli; /* peak slots per parameter x 1000, counted in a model of the schedule */
-    uint64_t slots_mean_milli;
+    uint32_t reserved0;
+    uint64_t host_nbytes;   /* host memory: all of it, with what several ranks exchange there */
+    uint64_t device_nbytes; /* on the device, besides the host's own parameters and gradients: with what several ranks
+                             * exchange, without what zf.plan/0 counts as more of it for some ways to deliver */
+    uint64_t n_elems;       /* trainable elements, of all ranks together */
 } zf_layout_t;
 
 /* ---- parameters that a call names -------------------------------------------------------------------------------- */
@@ -222,7 +221,7 @@ typedef struct zf_step_args {
 #define ZF_SKIP_NONE 0
 #define ZF_SKIP_NONFINITE 1 /* a gradient, the norm (also a host_norm that is negative) or the factor is not finite */
 
-typedef struct zf_step_report { /* output struct */
+typedef struct zf_step_report { /* output struct: of one step; sums over steps are zf.stats/1's */
     uint32_t struct_size;
     int32_t has_report;      /* 0: no step has finished yet, the rest is zero but submitted_step */
     uint64_t submitted_step; /* number of this submission, from 1; DISCARD does not count */
@@ -234,12 +233,8 @@ typedef struct zf_step_report { /* output struct */
     uint32_t n_present;  /* parameters that had a gradient */
     double grad_norm;    /* unscale * sqrt(sum of squares), before clipping */
     double clip_factor;
-    uint64_t n_skipped;           /* since create */
-    uint64_t window_closes;       /* cohort windows closed since create */
-    uint64_t stall_ns;            /* time the device waited for the plugin since create */
-    uint64_t lost_overlap_nbytes; /* gradient bytes that were shipped early and then replaced */
-    uint32_t n_missing;           /* parameters without a gradient in this step that had one in every step before ... */
-    uint32_t first_missing;       /* ... the first of them, or ZF_NO_ID */
+    uint32_t n_missing;     /* parameters without a gradient in this step that had one in every step before ... */
+    uint32_t first_missing; /* ... the first of them, or ZF_NO_ID */
 } zf_step_report_t;
 
 /* ---- quiesce, export --------------------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@
 #ifndef ZF_TYPES_H
 #define ZF_TYPES_H
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "zf/bootstrap.h"
@@ -53,9 +55,17 @@ typedef int32_t zf_status_t;
 #define ZF_DTYPE_CODE_UINT 1
 #define ZF_DTYPE_CODE_FLOAT 2
 #define ZF_DTYPE_CODE_BFLOAT 4
+/* Of 8 bits: reserved. No parameter and no gradient has them in this version; they are refused by name. */
+#define ZF_DTYPE_CODE_FLOAT8_E3M4 7
+#define ZF_DTYPE_CODE_FLOAT8_E4M3 8
+#define ZF_DTYPE_CODE_FLOAT8_E4M3B11FNUZ 9
+#define ZF_DTYPE_CODE_FLOAT8_E4M3FN 10
+#define ZF_DTYPE_CODE_FLOAT8_E4M3FNUZ 11
+#define ZF_DTYPE_CODE_FLOAT8_E5M2 12
+#define ZF_DTYPE_CODE_FLOAT8_E5M2FNUZ 13
+#define ZF_DTYPE_CODE_FLOAT8_E8M0FNU 14
 #define ZF_DEVICE_CPU 1
 #define ZF_DEVICE_CUDA 2
-#define ZF_DEVICE_CUDA_HOST 3
 #define ZF_MAX_NDIM 8
 
 typedef struct zf_dtype { /* = DLDataType, 4 bytes */
@@ -82,8 +92,7 @@ typedef struct zf_tensor {
     uint32_t struct_size;
     uint32_t flags; /* ZF_TENSOR_... */
     zf_dl_tensor_t dl;
-    uint64_t nbytes;     /* bytes from data + byte_offset that may be touched; must cover shape and strides */
-    uint64_t storage_id; /* equal for views of one storage; 0 = unknown */
+    uint64_t nbytes; /* bytes from data + byte_offset that may be touched; must cover shape and strides */
 } zf_tensor_t;
 
 /* Streams: work that the host enqueued before the call is finished, in stream order, before the plugin's. */
@@ -91,8 +100,7 @@ typedef struct zf_tensor {
 #define ZF_STREAM_CPU_QUEUE 2   /* handle is a queue made by zf/ext/cpu.h */
 #define ZF_STREAM_CUDA 3        /* handle is a CUstream */
 #define ZF_STREAM_FLAG_CAPTURING 1u
-#define ZF_STREAM_FLAG_LEGACY_DEFAULT 2u
-#define ZF_STREAM_FLAG_PER_THREAD 4u /* another stream in every thread: refused, as CU_STREAM_PER_THREAD is */
+#define ZF_STREAM_FLAG_PER_THREAD 2u /* another stream in every thread: refused, as CU_STREAM_PER_THREAD is */
 
 typedef struct zf_stream {
     uint32_t struct_size;
@@ -108,8 +116,7 @@ typedef struct zf_stream {
 /* Fences say when something is over. */
 #define ZF_FENCE_NONE 0         /* already over */
 #define ZF_FENCE_STREAM_ORDER 1 /* over for whatever is enqueued on the call's stream after it returned */
-#define ZF_FENCE_CUDA_EVENT 2   /* event is a CUevent */
-#define ZF_FENCE_HOST_COUNTER 3 /* over once an acquire load of *counter is >= value; zf/ext/cpu.h can wait for it */
+#define ZF_FENCE_HOST_COUNTER 2 /* over once an acquire load of *counter is >= value; zf/ext/cpu.h can wait for it */
 
 typedef struct zf_fence { /* output struct */
     uint32_t struct_size;
@@ -117,10 +124,25 @@ typedef struct zf_fence { /* output struct */
     const uint64_t *counter; /* lives as long as the instance; rises only. After a fatal error (poll() tells) waits end
                               * early: gradient memory must then live until destroy() */
     uint64_t value;
-    uint64_t event;
 } zf_fence_t;
 
 #define ZF_NO_ID 0xFFFFFFFFu
+
+/* The data model: LP64, little endian, members at multiples of their sizes. The offsets of every struct are in
+ * abi/layout/, which is installed beside the headers. */
+#if defined(__cplusplus) ? __cplusplus >= 201103L : defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+static_assert(sizeof(void *) == 8 && sizeof(void (*)(void)) == 8, "pointers have 8 bytes");
+static_assert(sizeof(double) == 8 && sizeof(float) == 4, "float and double are IEEE 754's");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are little endian");
+static_assert(sizeof(zf_error_t) == 512 && offsetof(zf_error_t, origin) == 24, "zf_error_t");
+static_assert(sizeof(zf_bootstrap_t) == 64 && offsetof(zf_bootstrap_t, plugin) == 24, "zf_bootstrap_t");
+static_assert(sizeof(zf_dtype_t) == 4 && offsetof(zf_dtype_t, lanes) == 2, "DLDataType");
+static_assert(sizeof(zf_dl_tensor_t) == 48 && offsetof(zf_dl_tensor_t, device_type) == 8, "DLTensor");
+static_assert(offsetof(zf_dl_tensor_t, ndim) == 16 && offsetof(zf_dl_tensor_t, dtype) == 20, "DLTensor");
+static_assert(offsetof(zf_dl_tensor_t, shape) == 24 && offsetof(zf_dl_tensor_t, strides) == 32, "DLTensor");
+static_assert(offsetof(zf_dl_tensor_t, byte_offset) == 40, "DLTensor");
+static_assert(offsetof(zf_tensor_t, dl) == 8 && offsetof(zf_tensor_t, nbytes) == 56, "zf_tensor_t");
+#endif
 
 #ifdef __cplusplus
 }

@@ -37,8 +37,8 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     losses, n_trainable, optimizer = train(parser.parse_args().steps)
     optimizer.flush()
-    nbytes = optimizer.layout["host_state_nbytes"]
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; {n_trainable} trainable elements, {nbytes} bytes of state")
+    nbytes = optimizer.layout["host_nbytes"]
+    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; {n_trainable} trainable elements, {nbytes} bytes of host memory")
 
 
 if __name__ == "__main__":

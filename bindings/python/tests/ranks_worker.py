@@ -3,6 +3,7 @@
 ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
 import copy
 import ctypes
+import gc
 import logging
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -166,6 +168,51 @@ def edited():
         assert difference < 2e-5, (stage, difference, name)
         assert_same_on_all_ranks(ours)
         opt.close()
+
+
+def taken_out():
+    """Its moments are gone when it is put back: refused by name, on every rank. Frozen instead it is AdamW's."""
+    for stage in STAGES:
+        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(9):
+            for model in (ours, theirs):
+                model[2].weight.requires_grad_(not 3 <= step < 6)
+                model[2].weight.grad = None
+            backward(ours, step)
+            opt.step()
+            opt.zero_grad()
+            loss_of(theirs, step).backward()
+            reference.step()
+            reference.zero_grad()
+        difference, name = worst(ours, theirs)
+        assert difference < 2e-5, (stage, difference, name)
+        taken = opt.param_groups[0]["params"].pop(2)
+        backward(ours, 9)
+        opt.step()
+        opt.param_groups[0]["params"].insert(2, taken)
+        backward(ours, 10)
+        raises(zfplugin.errors.StateError, '"2.weight" was taken out of the groups and put back', opt.step)
+        opt.param_groups[0]["params"].pop(2)
+        opt.step()
+        assert_same_on_all_ranks(ours)
+        opt.close()
+
+
+def dropped():
+    """Nobody brings what is on its way to the weights: it is said, also where the model's state_dict() had it."""
+    for gives_final in (False, True):
+        model, opt = make({**DEFERRED, **STAGES[1]})
+        for step in range(9):
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        if gives_final:
+            opt.export()
+        with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
+            del opt
+            gc.collect()
+        assert "which the weights lack" in said.output[0], said.output
 
 
 def changed_after_backward():
@@ -388,6 +435,33 @@ def ends_alone():
     else:
         time.sleep(4)
     ranks.close()
+
+
+def ended_after_a_death():
+    """Rank 2 is killed; rank 0 fails and ends; only then does rank 1 exchange: it finds two closed connections, and names no rank
+    that ended because of the other."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, {"reduced_over": [], "shared_over": []}, 30000)
+    memory = (ctypes.c_ubyte * 24)()
+    store.set(f"pid{rank}", str(os.getpid()))
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not has_ended(int(store.get("pid2" if rank == 0 else "pid0"))):
+        time.sleep(0.01)
+    request = ranks.start(zfplugin.collectives.Call(lane=0, send=0, recv=ctypes.addressof(memory), nbytes=8, number=1, tag=5))
+    while not request.is_over:
+        time.sleep(0.01)
+    print(f"rank {rank} says: {request.problem}", flush=True)
+    os._exit(0)
+
+
+def has_ended(pid):
+    """A zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 def main(cases):

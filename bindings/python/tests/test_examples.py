@@ -112,11 +112,11 @@ class Trainers(TorchTest):
         ours, n_trainable, optimizer = lora.train(24, lambda m: self.synchronous(m, 1e-2))
         theirs, _, _ = lora.train(24, lambda m: adamw(m, 1e-2))
         self.assertLess(max(abs(a - b) for a, b in zip(ours, theirs)), LOSS_BOUND)
-        self.assertLess(optimizer.layout["host_state_nbytes"], 13 * n_trainable, "frozen weights must take no state")
+        self.assertLess(optimizer.layout["n_elems"], 2 * n_trainable, "frozen weights must take no state")
 
 
 class Scripts(TorchTest):
-    """Every file runs from the command line."""
+    """From the command line: the one whose run goes on, and the one that writes a log."""
 
     def run_script(self, name, *arguments):
         import zfplugin
@@ -128,24 +128,8 @@ class Scripts(TorchTest):
         return done.stdout
 
     @needs("transformers")
-    def test_train_loop(self):
-        self.assertIn("step 12", self.run_script("train_loop.py", "--steps", "12"))
-
-    @needs("transformers")
     def test_hf_trainer_resumes(self):
         self.assertIn("resumed at step 6", self.run_script("hf_trainer.py", "--steps", "12"))
-
-    @needs("transformers", "accelerate")
-    def test_accelerate_loop(self):
-        self.assertIn("loss", self.run_script("accelerate_loop.py", "--steps", "6"))
-
-    @needs("transformers", "lightning")
-    def test_lightning_fit(self):
-        self.assertIn("loss", self.run_script("lightning_fit.py", "--steps", "6"))
-
-    @needs("transformers", "peft")
-    def test_lora(self):
-        self.assertIn("bytes of state", self.run_script("lora.py", "--steps", "6"))
 
     @needs("transformers", "tensorboard")
     def test_tensorboard_log(self):

@@ -108,7 +108,8 @@ class Ranks(unittest.TestCase):
     def run_case(self, case):
         import torch.multiprocessing
         with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(work, (case, folder), nprocs=N_RANKS)
+            # forks of this process, which has imported all that they need and computes nothing itself (test_torch_ranks.py)
+            torch.multiprocessing.start_processes(work, (case, folder), nprocs=N_RANKS, start_method="fork")
 
     def test_is_adamw(self):
         self.run_case(as_adamw)

@@ -8,6 +8,7 @@ from unittest import mock
 
 from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
+from zfplugin.torch.binding import FLUSHED_STEPS
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
@@ -201,6 +202,84 @@ class WrittenThroughData(EditTest):
                             p.grad.copy_(kept)
                     o.step()
             self.assert_same(ours, theirs)
+
+
+class EditedByElement(EditTest):
+    """What nobody wrote keeps what open windows, and values that wait to be fetched, have in store for it."""
+
+    EDITS = {
+        "row": lambda p, i: p.data[i % p.shape[0]].fill_(0.25),
+        "no_grad": lambda p, i: p[i % p.shape[0]].copy_(torch.full_like(p[0], 0.5)),
+        "pruned": lambda p, i: p.data.masked_fill_(torch.arange(p.numel()).reshape(p.shape) % 7 == i % 7, 0.0),
+        "moved": lambda p, i: setattr(p, "data", torch.cat([p.data[:1] * 0 + 0.25, p.data[1:]])),
+    }
+
+    def check(self, edit, edited=(7, 12, 30), n_steps=36, **kwargs):
+        for has_model in (False, True):
+            for every in (1, 2):
+                ours, theirs = twins()
+                with self.subTest(has_model=has_model, every=every):
+                    opt = self.zenflow(ours, **HYPER, config=config({**WINDOWS, "zenflow.update_interval": 2 * every}),
+                                       model=ours if has_model else None, **kwargs)
+                    if has_model:
+                        unwatched(opt)
+                    reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+                    for i in range(n_steps):
+                        drawn_step(theirs, reference, i)
+                        drawn_step(ours, opt, i)
+                        if i in edited:
+                            with torch.no_grad():
+                                for model in (theirs, ours):
+                                    edit(model[2].weight, i)
+                    opt.flush()
+                    self.assert_same(ours, theirs)
+
+    def test_before_the_next_step(self):
+        for name, edit in self.EDITS.items():
+            with self.subTest(name):
+                self.check(edit)
+
+    def test_once_seen_by_a_forward(self):
+        """The module's hook leaves it alone; the next step follows it."""
+        def edit(p, i):
+            p.data[i % p.shape[0]].fill_(0.25)
+            for model in list(self.models):
+                loss_of(model, i)
+
+        self.models = []
+        for every in (1, 2):
+            ours, theirs = twins()
+            self.models = [ours, theirs]
+            opt = unwatched(self.zenflow(ours, **HYPER, config=config({**WINDOWS, "zenflow.update_interval": 2 * every}), model=ours))
+            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            for i in range(30):
+                drawn_step(theirs, reference, i)
+                drawn_step(ours, opt, i)
+                if i in (8, 20):
+                    for model in (theirs, ours):
+                        edit(model[2].weight, i)
+            opt.flush()
+            self.assert_same(ours, theirs)
+
+    def test_masters_of_16_bits_keep_what_rounding_hides(self):
+        """Rows that were not written end with the bits of a run without the edit."""
+        ours, theirs = twins(dtype=torch.bfloat16)
+        opt, plain = (self.zenflow(model, **HYPER, config=config(WINDOWS)) for model in (ours, theirs))
+        for i in range(30):
+            drawn_step(ours, opt, i)
+            drawn_step(theirs, plain, i)
+            if i == 9:
+                ours[2].weight.data[3] = 0.25
+                plain.flush()  # windows end alike
+            elif i > 9 + FLUSHED_STEPS or i < 9:
+                continue
+            else:
+                plain.flush()
+        for o in (opt, plain):
+            o.flush()
+        rows = [r for r in range(ours[2].weight.shape[0]) if r != 3]
+        self.assertTrue(torch.equal(ours[2].weight[rows], theirs[2].weight[rows]))
+        self.assertFalse(torch.equal(ours[2].weight[3], theirs[2].weight[3]))
 
 
 class OddGradients(EditTest):

@@ -5,6 +5,7 @@ whatever the program keeps of the weights compared after every step, the weights
 With exact=True all of them are AdamW's. With model= alone, in the synchronous mode, those are that let the model read its weights,
 wherever in its forward, and those that ask for a state_dict().
 """
+import collections
 import copy
 import io
 import logging
@@ -412,6 +413,24 @@ class AsTorch(TorchTest):
             drawn_step(model, opt, i)
 
         self.check(one_step)
+
+    def test_a_state_thrown_away(self):
+        """The ways to let moments begin anew; what would fill a state is refused."""
+        ways = {
+            "assigned": lambda opt: setattr(opt, "state", collections.defaultdict(dict)),
+            "loaded": lambda opt: opt.load_state_dict({**opt.state_dict(), "state": {}}),
+        }
+        for name, throw_away in ways.items():
+            def one_step(model, opt, i, throw_away=throw_away):
+                drawn_step(model, opt, i)
+                if i in (4, 11):
+                    throw_away(opt)
+
+            with self.subTest(name):
+                opt = self.check(one_step)
+                with self.assertRaisesRegex(zfplugin.StateError, "opt.state is a copy"):
+                    opt.state = dict(opt.state)
+                opt.state = opt.state  # as it is
 
     def test_eps_of_0(self):
         self.check(drawn_step, eps=0)

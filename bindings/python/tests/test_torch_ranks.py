@@ -103,7 +103,7 @@ class Ranks(TorchTest):
     def test_two(self):
         import ranks_worker
 
-        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "summed", "clipped", "changed_after_backward",
+        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "summed", "clipped", "changed_after_backward", "taken_out", "dropped",
                   "moved_after_backward", "refused", "saved_together")
 
     @needs("transformers")
@@ -159,6 +159,12 @@ class Ranks(TorchTest):
         self.assertIn("rank 0: rank 1 has not come", outputs[0])
         self.assertIn("rank 1: rank 1 of 3: ", outputs[1])
         self.assertEqual(ranks[2].returncode, -signal.SIGKILL)
+
+    def test_whoever_ends_because_another_died_is_not_named(self):
+        with self.processes("ended_after_a_death", 3) as ranks:
+            outputs = [rank.communicate(timeout=LONGEST)[0] for rank in ranks]
+        self.assertIn("rank 0 says: rank 2: ", outputs[0])
+        self.assertRegex(outputs[1], "rank 1 says: (rank 2|a rank that is not known)")
 
     def test_a_process_that_ends_while_another_is_awaited(self):
         with self.processes("ends_alone", 2) as ranks:

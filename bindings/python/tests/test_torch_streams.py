@@ -378,7 +378,7 @@ class CudaPlace(unittest.TestCase):
     def test_the_stream_of_now(self):
         streams = {0: StubStream(0), 1: StubStream(0x7F00)}
         self.stub(streams)
-        self.assertEqual(devices.Cuda(0).current(), (0, _abi.STREAM_FLAG_LEGACY_DEFAULT))
+        self.assertEqual(devices.Cuda(0).current(), (0, 0))
         self.assertEqual(devices.Cuda(1).current(), (0x7F00, 0))
         stream = _abi.Stream()
         places.tell(stream, devices.Cuda(1).current())

@@ -74,21 +74,26 @@ DTYPE_CODE_INT = 0
 DTYPE_CODE_UINT = 1
 DTYPE_CODE_FLOAT = 2
 DTYPE_CODE_BFLOAT = 4
+DTYPE_CODE_FLOAT8_E3M4 = 7
+DTYPE_CODE_FLOAT8_E4M3 = 8
+DTYPE_CODE_FLOAT8_E4M3B11FNUZ = 9
+DTYPE_CODE_FLOAT8_E4M3FN = 10
+DTYPE_CODE_FLOAT8_E4M3FNUZ = 11
+DTYPE_CODE_FLOAT8_E5M2 = 12
+DTYPE_CODE_FLOAT8_E5M2FNUZ = 13
+DTYPE_CODE_FLOAT8_E8M0FNU = 14
 DEVICE_CPU = 1
 DEVICE_CUDA = 2
-DEVICE_CUDA_HOST = 3
 MAX_NDIM = 8
 TENSOR_SPARSE = 1
 STREAM_HOST_THREAD = 1
 STREAM_CPU_QUEUE = 2
 STREAM_CUDA = 3
 STREAM_FLAG_CAPTURING = 1
-STREAM_FLAG_LEGACY_DEFAULT = 2
-STREAM_FLAG_PER_THREAD = 4
+STREAM_FLAG_PER_THREAD = 2
 FENCE_NONE = 0
 FENCE_STREAM_ORDER = 1
-FENCE_CUDA_EVENT = 2
-FENCE_HOST_COUNTER = 3
+FENCE_HOST_COUNTER = 2
 NO_ID = 4294967295
 
 
@@ -119,7 +124,6 @@ class Tensor(C.Structure):
         ("flags", C.c_uint32),
         ("dl", DlTensor),
         ("nbytes", C.c_uint64),
-        ("storage_id", C.c_uint64),
     ]
 
 
@@ -142,7 +146,6 @@ class Fence(C.Structure):
         ("kind", C.c_int32),
         ("counter", C.c_void_p),
         ("value", C.c_uint64),
-        ("event", C.c_uint64),
     ]
 
 
@@ -272,24 +275,19 @@ class ParamDecl(C.Structure):
         ("channels", C.c_int32),
         ("tied_to", C.c_uint32),
         ("reserved0", C.c_uint32),
+        ("scale", C.c_void_p),
+        ("global_shape", C.c_void_p),
+        ("global_offset", C.c_void_p),
     ]
 
 
 class Layout(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
-        ("n_buckets", C.c_uint32),
+        ("reserved0", C.c_uint32),
         ("host_nbytes", C.c_uint64),
-        ("host_state_nbytes", C.c_uint64),
-        ("host_slots_nbytes", C.c_uint64),
-        ("host_publish_nbytes", C.c_uint64),
         ("device_nbytes", C.c_uint64),
         ("n_elems", C.c_uint64),
-        ("n_matrices", C.c_uint64),
-        ("n_channels", C.c_uint64),
-        ("n_selected_elems", C.c_uint64),
-        ("slots_peak_milli", C.c_uint64),
-        ("slots_mean_milli", C.c_uint64),
     ]
 
 
@@ -343,10 +341,6 @@ class StepReport(C.Structure):
         ("n_present", C.c_uint32),
         ("grad_norm", C.c_double),
         ("clip_factor", C.c_double),
-        ("n_skipped", C.c_uint64),
-        ("window_closes", C.c_uint64),
-        ("stall_ns", C.c_uint64),
-        ("lost_overlap_nbytes", C.c_uint64),
         ("n_missing", C.c_uint32),
         ("first_missing", C.c_uint32),
     ]
@@ -450,7 +444,7 @@ class CollectivesExt(C.Structure):
         ("ctx", C.c_void_p),
         ("group", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("start", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("test", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_void_p)),
+        ("test", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
         ("abort", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
     ]
 
@@ -498,49 +492,18 @@ class CpuExt(C.Structure):
 
 
 EXT_STATS = "zf.stats/1"
+COUNTER_SUM = 1
+COUNTER_LEVEL = 2
 
 
-class Stats(C.Structure):
+class Counter(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
-        ("n_workers", C.c_uint32),
-        ("steps", C.c_uint64),
-        ("steps_applied", C.c_uint64),
-        ("steps_skipped", C.c_uint64),
-        ("window_closes", C.c_uint64),
-        ("reselects", C.c_uint64),
-        ("channels_entered", C.c_uint64),
-        ("channels_left", C.c_uint64),
-        ("down_grad_nbytes", C.c_uint64),
-        ("down_record_nbytes", C.c_uint64),
-        ("up_publish_nbytes", C.c_uint64),
-        ("up_enter_nbytes", C.c_uint64),
-        ("lost_overlap_nbytes", C.c_uint64),
-        ("host_planned_nbytes", C.c_uint64),
-        ("host_measured_nbytes", C.c_uint64),
-        ("device_planned_nbytes", C.c_uint64),
-        ("device_measured_nbytes", C.c_uint64),
-        ("slot_chunks_peak", C.c_uint64),
-        ("slot_chunks_total", C.c_uint64),
-        ("stall_replay_ns", C.c_uint64),
-        ("stall_select_ns", C.c_uint64),
-        ("stall_pool_ns", C.c_uint64),
-        ("host_wait_ns", C.c_uint64),
-        ("replay_ns", C.c_uint64),
-        ("replay_elems", C.c_uint64),
-        ("overwritten_elems", C.c_uint64),
-        ("closes_by_data", C.c_uint64),
-        ("lateness_steps", C.c_uint64),
-        ("lateness_sum", C.c_double),
-        ("lateness", C.c_double),
-        ("update_interval", C.c_uint32),
-        ("publish_lag", C.c_uint32),
-        ("reserved0", C.c_uint64),
-        ("reserved1", C.c_uint64),
-        ("exchanges", C.c_uint64),
-        ("sent_nbytes", C.c_uint64),
-        ("exchange_ns", C.c_uint64),
-        ("stall_ranks_ns", C.c_uint64),
+        ("kind", C.c_uint32),
+        ("name", C.c_char_p),
+        ("unit", C.c_char_p),
+        ("doc", C.c_char_p),
+        ("value", C.c_uint64),
     ]
 
 
@@ -564,29 +527,10 @@ class StepRecord(C.Structure):
         ("skip_reason", C.c_int32),
         ("n_present", C.c_uint32),
         ("has_lateness", C.c_int32),
-        ("update_interval", C.c_uint32),
-        ("publish_lag", C.c_uint32),
         ("grad_norm", C.c_double),
         ("clip_factor", C.c_double),
         ("lateness", C.c_double),
         ("step_ns", C.c_uint64),
-        ("host_wait_ns", C.c_uint64),
-        ("stall_replay_ns", C.c_uint64),
-        ("stall_select_ns", C.c_uint64),
-        ("stall_pool_ns", C.c_uint64),
-        ("stall_ranks_ns", C.c_uint64),
-        ("replay_ns", C.c_uint64),
-        ("exchange_ns", C.c_uint64),
-        ("replay_elems", C.c_uint64),
-        ("window_closes", C.c_uint64),
-        ("reselects", C.c_uint64),
-        ("down_grad_nbytes", C.c_uint64),
-        ("down_record_nbytes", C.c_uint64),
-        ("up_publish_nbytes", C.c_uint64),
-        ("up_enter_nbytes", C.c_uint64),
-        ("lost_overlap_nbytes", C.c_uint64),
-        ("exchanges", C.c_uint64),
-        ("sent_nbytes", C.c_uint64),
     ]
 
 
@@ -594,9 +538,11 @@ class StatsExt(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
         ("reserved0", C.c_uint32),
-        ("read", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("n_counters", C.CFUNCTYPE(C.c_uint32)),
+        ("counter", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
         ("lateness", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_uint32, C.c_void_p, C.c_void_p)),
         ("step_record", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_void_p)),
+        ("step_counter", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_uint32, C.c_void_p, C.c_void_p)),
     ]
 
 
@@ -694,6 +640,7 @@ class DigestExt(C.Structure):
         ("reserved0", C.c_uint32),
         ("digest", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
         ("written", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("adopt", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p)),
     ]
 
 
@@ -733,6 +680,7 @@ class Plan(C.Structure):
         ("slots_mean_milli", C.c_uint64),
         ("least_close_elems", C.c_uint64),
         ("most_close_elems", C.c_uint64),
+        ("host_exchange_nbytes", C.c_uint64),
     ]
 
 
@@ -770,20 +718,20 @@ LAYOUT = {
     "Bootstrap": (64, [("struct_size", 0, 4), ("magic", 4, 4), ("abis", 8, 8), ("n_abis", 16, 4), ("chosen_abi", 20, 4), ("plugin", 24, 8), ("error", 32, 8), ("reserved0", 40, 8), ("reserved1", 48, 8), ("reserved2", 56, 8)]),
     "Dtype": (4, [("code", 0, 1), ("bits", 1, 1), ("lanes", 2, 2)]),
     "DlTensor": (48, [("data", 0, 8), ("device_type", 8, 4), ("device_id", 12, 4), ("ndim", 16, 4), ("dtype", 20, 4), ("shape", 24, 8), ("strides", 32, 8), ("byte_offset", 40, 8)]),
-    "Tensor": (72, [("struct_size", 0, 4), ("flags", 4, 4), ("dl", 8, 48), ("nbytes", 56, 8), ("storage_id", 64, 8)]),
+    "Tensor": (64, [("struct_size", 0, 4), ("flags", 4, 4), ("dl", 8, 48), ("nbytes", 56, 8)]),
     "Stream": (40, [("struct_size", 0, 4), ("kind", 4, 4), ("device_type", 8, 4), ("device_id", 12, 4), ("flags", 16, 4), ("reserved0", 20, 4), ("handle", 24, 8), ("id", 32, 8)]),
-    "Fence": (32, [("struct_size", 0, 4), ("kind", 4, 4), ("counter", 8, 8), ("value", 16, 8), ("event", 24, 8)]),
+    "Fence": (24, [("struct_size", 0, 4), ("kind", 4, 4), ("counter", 8, 8), ("value", 16, 8)]),
     "Host": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("name", 16, 8), ("version", 24, 8), ("get_extension", 32, 8), ("log", 40, 8)]),
     "Description": (56, [("struct_size", 0, 4), ("abi", 4, 4), ("name", 8, 8), ("version", 16, 8), ("build", 24, 8), ("required_extensions", 32, 8), ("optional_extensions", 40, 8), ("provided_extensions", 48, 8)]),
     "RuleUpdate": (96, [("struct_size", 0, 4), ("group", 4, 4), ("n", 8, 8), ("n_elems", 16, 8), ("w", 24, 8), ("m", 32, 8), ("v", 40, 8), ("g", 48, 8), ("lr", 56, 8), ("beta1", 64, 8), ("beta2", 72, 8), ("eps", 80, 8), ("weight_decay", 88, 8)]),
     "RuleCallback": (32, [("struct_size", 0, 4), ("n_moments", 4, 4), ("name", 8, 8), ("ctx", 16, 8), ("update", 24, 8)]),
     "CreateArgs": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4), ("rule", 64, 4), ("reserved0", 68, 4), ("rule_callback", 72, 8)]),
-    "ParamDecl": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4)]),
-    "Layout": (96, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("host_nbytes", 8, 8), ("host_state_nbytes", 16, 8), ("host_slots_nbytes", 24, 8), ("host_publish_nbytes", 32, 8), ("device_nbytes", 40, 8), ("n_elems", 48, 8), ("n_matrices", 56, 8), ("n_channels", 64, 8), ("n_selected_elems", 72, 8), ("slots_peak_milli", 80, 8), ("slots_mean_milli", 88, 8)]),
+    "ParamDecl": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4), ("scale", 56, 8), ("global_shape", 64, 8), ("global_offset", 72, 8)]),
+    "Layout": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("host_nbytes", 8, 8), ("device_nbytes", 16, 8), ("n_elems", 24, 8)]),
     "GradItem": (32, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8), ("first_batch", 24, 4), ("n_batches", 28, 4)]),
     "GroupHyper": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("lr", 8, 8), ("beta1", 16, 8), ("beta2", 24, 8), ("eps", 32, 8), ("weight_decay", 40, 8)]),
     "StepArgs": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8)]),
-    "StepReport": (96, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8), ("n_missing", 88, 4), ("first_missing", 92, 4)]),
+    "StepReport": (64, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_missing", 56, 4), ("first_missing", 60, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
     "ParamItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("first_batch", 16, 4), ("n_batches", 20, 4)]),
     "QuiesceArgs": (32, [("struct_size", 0, 4), ("mode", 4, 4), ("flags", 8, 4), ("deadline_ms", 12, 4), ("items", 16, 8), ("n_items", 24, 4), ("elem_size", 28, 4)]),
@@ -794,19 +742,19 @@ LAYOUT = {
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
     "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
-    "Stats": (296, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8), ("closes_by_data", 208, 8), ("lateness_steps", 216, 8), ("lateness_sum", 224, 8), ("lateness", 232, 8), ("update_interval", 240, 4), ("publish_lag", 244, 4), ("reserved0", 248, 8), ("reserved1", 256, 8), ("exchanges", 264, 8), ("sent_nbytes", 272, 8), ("exchange_ns", 280, 8), ("stall_ranks_ns", 288, 8)]),
+    "Counter": (40, [("struct_size", 0, 4), ("kind", 4, 4), ("name", 8, 8), ("unit", 16, 8), ("doc", 24, 8), ("value", 32, 8)]),
     "Lateness": (40, [("struct_size", 0, 4), ("group", 4, 4), ("step", 8, 8), ("loss", 16, 8), ("sum", 24, 8), ("n_steps", 32, 8)]),
-    "StepRecord": (208, [("struct_size", 0, 4), ("is_finished", 4, 4), ("step", 8, 8), ("applied", 16, 4), ("skip_reason", 20, 4), ("n_present", 24, 4), ("has_lateness", 28, 4), ("update_interval", 32, 4), ("publish_lag", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("lateness", 56, 8), ("step_ns", 64, 8), ("host_wait_ns", 72, 8), ("stall_replay_ns", 80, 8), ("stall_select_ns", 88, 8), ("stall_pool_ns", 96, 8), ("stall_ranks_ns", 104, 8), ("replay_ns", 112, 8), ("exchange_ns", 120, 8), ("replay_elems", 128, 8), ("window_closes", 136, 8), ("reselects", 144, 8), ("down_grad_nbytes", 152, 8), ("down_record_nbytes", 160, 8), ("up_publish_nbytes", 168, 8), ("up_enter_nbytes", 176, 8), ("lost_overlap_nbytes", 184, 8), ("exchanges", 192, 8), ("sent_nbytes", 200, 8)]),
-    "StatsExt": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8), ("lateness", 16, 8), ("step_record", 24, 8)]),
+    "StepRecord": (64, [("struct_size", 0, 4), ("is_finished", 4, 4), ("step", 8, 8), ("applied", 16, 4), ("skip_reason", 20, 4), ("n_present", 24, 4), ("has_lateness", 28, 4), ("grad_norm", 32, 8), ("clip_factor", 40, 8), ("lateness", 48, 8), ("step_ns", 56, 8)]),
+    "StatsExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_counters", 8, 8), ("counter", 16, 8), ("lateness", 24, 8), ("step_record", 32, 8), ("step_counter", 40, 8)]),
     "StateStore": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("begin", 16, 8), ("write", 24, 8), ("end", 32, 8), ("size", 40, 8), ("read", 48, 8)]),
     "StateArgs": (32, [("struct_size", 0, 4), ("flags", 4, 4), ("path", 8, 8), ("store", 16, 8), ("note", 24, 8)]),
     "StateReport": (48, [("struct_size", 0, 4), ("is_exact", 4, 4), ("step", 8, 8), ("nbytes", 16, 8), ("n_params", 24, 4), ("n_missing", 28, 4), ("n_extra", 32, 4), ("note_nbytes", 36, 4), ("drain_ns", 40, 8)]),
     "StateExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("save", 8, 8), ("load", 16, 8), ("note", 24, 8), ("verify", 32, 8), ("weights", 40, 8)]),
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
-    "DigestExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8)]),
+    "DigestExt": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8), ("adopt", 24, 8)]),
     "PlanArgs": (24, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8)]),
-    "Plan": (152, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8), ("least_close_elems", 136, 8), ("most_close_elems", 144, 8)]),
+    "Plan": (160, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8), ("least_close_elems", 136, 8), ("most_close_elems", 144, 8), ("host_exchange_nbytes", 152, 8)]),
     "PlanExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("plan", 8, 8)]),
     "ShardPlace": (24, [("struct_size", 0, 4), ("is_sharded", 4, 4), ("data", 8, 8), ("nbytes", 16, 8)]),
     "ShardsExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("place", 8, 8)]),

@@ -15,7 +15,7 @@ import zlib
 
 from . import _abi, errors
 
-N_LANES = 3  # the plugin's; a lane of a higher number shares with one of these
+N_LANES = 4  # the plugin's; a lane of a higher number shares with one of these
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +66,6 @@ class Collectives:
         """Whether it is over. Raises where it failed. Does not wait."""
         raise NotImplementedError
 
-    def late(self, request):
-        """A rank whose part has not come, or None where that is not known."""
-        return None
-
     def abort(self, request):
         """Gives it up. Whether its memory is touched no more."""
         return False
@@ -103,13 +99,9 @@ class Collectives:
         except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
             return _fail(record, problem)
 
-    def _on_test(self, _ctx, number, out_late, record):
+    def _on_test(self, _ctx, number, record):
         try:
             request = self._requests[number]
-            if out_late:
-                rank = self.late(request)
-                C.c_uint32.from_address(out_late).value = _abi.NO_ID if rank is None else rank
-                return _abi.IN_PROGRESS
             if not self.test(request):
                 return _abi.IN_PROGRESS
             del self._requests[number]

@@ -113,10 +113,6 @@ class Report:
     n_present: int
     grad_norm: float
     clip_factor: float
-    n_skipped: int
-    window_closes: int
-    stall_ns: int
-    lost_overlap_nbytes: int
 
 
 def _skip_reason(number):
@@ -282,7 +278,7 @@ class Instance:
         """Hooks are told the stream of now. What is no hook reads and writes memory at once: what was enqueued is done before."""
         if doing in _HOOKS:
             places.tell(self.stream, self.place.current())
-        elif doing in _RESTING or doing == "written":
+        elif doing in _RESTING or doing in ("written", "adopt"):
             self.place.finish()
 
     # ---- parameters --------------------------------------------------------------------------------------------------
@@ -309,7 +305,7 @@ class Instance:
         _bound.add(self)
         self.params = params
         self._views = views
-        self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[1:]}
+        self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[2:]}
         return list(ids)[:len(params)]
 
     def _view(self, array, what, name):
@@ -423,20 +419,24 @@ class Instance:
 
     # ---- what is going on --------------------------------------------------------------------------------------------
 
+    def _counters(self, read):
+        """{name: value} of zf.stats/1; read(extension) fills one counter: (number, its address)."""
+        ext, out = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), {}
+        for i in range(ext.n_counters() if ext is not None else 0):
+            counter = _abi.Counter(struct_size=C.sizeof(_abi.Counter))
+            read(ext, i, C.byref(counter))
+            out[counter.name.decode()] = counter.value
+        return out
+
     def stats(self):
-        """Counters of zf.stats/1 as a dict; {} where the plugin has none."""
-        ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
-        if ext is None:
-            return {}
-        out = _abi.Stats(struct_size=C.sizeof(_abi.Stats))
-        self.call(ext.read, C.byref(out), doing="stats")
-        return {name: getattr(out, name) for name, _ in _abi.Stats._fields_[1:]}
+        """Counters of zf.stats/1 as a dict (docs/counters.md); {} where the plugin has none."""
+        return self._counters(lambda ext, i, counter: self.call(ext.counter, i, counter, doing="stats"))
 
     def lateness(self, step=0):
         """What lateness cost (zf_lateness_t): [{"step", "loss", "sum", "n_steps"}], one per parameter group; [] where the meter
         is off. step 0: the newest complete one; a step that is not complete or no longer kept has step = 0 and loss = 0."""
         ext, out = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), []
-        for group in range(max((p.group + 1 for p in self.params), default=0) if ext is not None and ext.lateness else 0):
+        for group in range(max((p.group + 1 for p in self.params), default=0) if ext is not None else 0):
             got = _abi.Lateness(struct_size=C.sizeof(_abi.Lateness))
             if self.call(ext.lateness, step, group, C.byref(got), doing="lateness") == _abi.DISABLED:
                 return []
@@ -444,11 +444,12 @@ class Instance:
         return out
 
     def step_record(self, step=0):
-        """Where the time of a step went (zf_step_record_t), as a dict: what the counters grew by from the end of the step before
-        to its own, and once is_finished what its report says. step 0: the newest that is known to be finished. None where
-        the step is not kept (128 are), not submitted, or the plugin tells none. lateness is None until it is known."""
+        """Where the time of a step went, as a dict: zf_step_record_t, whose report is 0 until it is_finished, and what each counter
+        of stats() grew by from the end of the step before to its own (of a level: what it was). step 0: the newest that is
+        known to be finished. None where the step is not kept (128 are), not submitted, or the plugin tells none. lateness is
+        None until it is known."""
         ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
-        if ext is None or not ext.step_record:
+        if ext is None:
             return None
         got = _abi.StepRecord(struct_size=C.sizeof(_abi.StepRecord))
         self.call(ext.step_record, step, C.byref(got), doing="step_record")
@@ -458,7 +459,10 @@ class Instance:
             out[name] = bool(out[name])
         if not out.pop("has_lateness"):
             out["lateness"] = None
-        return out if got.step else None
+        if not got.step:
+            return None
+        return {**self._counters(lambda ext, i, counter: self.call(ext.step_counter, got.step, i, counter,
+                                                                   doing="step_record")), **out}
 
     @property
     def tensor_addresses(self):
@@ -484,6 +488,15 @@ class Instance:
         self.call(ext.written, flags, array, len(ids), out, doing="written")
         found = bytes(out)
         return [i for i, is_written in zip(ids, found) if is_written] if 1 in found else []
+
+    def adopt(self, ids):
+        """Takes over by element what somebody else wrote of these parameters: closes all windows; elements that are not what the
+        plugin put there last are weights that were given, all others have every update. StateError where no copy is kept to
+        tell them by (zf/ext/draft/digest.h)."""
+        ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
+        if ext is None or not ext.adopt:
+            raise errors.StateError("this plugin has no zf.digest/0 that adopts what was written")
+        self.call(ext.adopt, (C.c_uint32 * max(1, len(ids)))(*ids), len(ids), doing="adopt")
 
     def digests(self, arrays):
         """64-bit digests of the contents of tensors, one int each: equal contents have equal ones, and one changed element

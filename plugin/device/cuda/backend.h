@@ -154,6 +154,7 @@ struct zfi_device {
     zfi_stream_t *streams[ZFI_CUDA_STREAMS]; /* NULL: ended */
     zfi_cuda_wait_t waits[ZFI_CUDA_WAITS];   /* [lock] */
     pthread_t monitor;
+    zfi_run_clock_t clock; /* monitor */
     int has_monitor;
     _Atomic int is_ending;
     zfi_timeline_t news; /* rises with every call that enqueues: wakes the monitor */

@@ -90,8 +90,9 @@ static void watch_stream(zfi_stream_t *stream, uint64_t now) {
     stream->idle_since_ns = is_busy ? now : 0;
 }
 
+/* By a clock that stands while the process is stopped: the host's threads stand, too. */
 static void watch(zfi_device_t *device) {
-    uint64_t now = zfi_now_ns();
+    uint64_t now = 1 + zfi_run_ns(&device->clock); /* 0 has a meaning of its own */
     for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++)
         if (device->streams[i])
             watch_stream(device->streams[i], now);
@@ -147,6 +148,7 @@ static void *monitor(void *raw) {
     zfi_device_t *device = raw;
     uint64_t queried_ns = zfi_now_ns();
     prctl(PR_SET_TIMERSLACK, 1000);
+    device->clock = zfi_run_clock();
     while (!atomic_load(&device->is_ending)) {
         uint64_t news = zfi_timeline_now(&device->news);
         int n = poll_lines(device);

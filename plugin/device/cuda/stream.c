@@ -220,10 +220,10 @@ int zfi_cuda_flush(zfi_device_t *device) {
     return total;
 }
 
-/* [lock] Lets others go on. ZF_ERR_TIMEOUT: the stream has taken nothing since begin_ns. */
-static zf_status_t pause_for(zfi_stream_t *stream, uint64_t begin_ns) {
+/* [lock] Lets others go on. ZF_ERR_TIMEOUT: the stream has taken nothing since the clock began. */
+static zf_status_t pause_for(zfi_stream_t *stream, zfi_run_clock_t *clock) {
     zfi_device_t *device = stream->device;
-    if (zfi_now_ns() - begin_ns > device->env.timeout_ns) {
+    if (zfi_run_ns(clock) > device->env.timeout_ns) {
         device->env.is_stuck(device->env.ctx, stream->executed.name,
                              (uint32_t)((stream->park.tail - stream->park.head) / sizeof(item_t)));
         return ZF_ERR_TIMEOUT;
@@ -237,20 +237,21 @@ static zf_status_t pause_for(zfi_stream_t *stream, uint64_t begin_ns) {
 
 /* [lock] Waits until a stream's parked operations leave room. */
 static zf_status_t make_room(zfi_stream_t *stream) {
-    uint64_t begin_ns = zfi_now_ns(), head = stream->park.head;
+    zfi_run_clock_t clock = zfi_run_clock();
+    uint64_t head = stream->park.head;
     zf_status_t st = ZF_OK;
     while (stream->park.head == head && !st)
-        st = pause_for(stream, begin_ns);
+        st = pause_for(stream, &clock);
     return st;
 }
 
 /* [lock] A stream of the host cannot be held back where it cannot wait for a word: the hook waits. */
 static zf_status_t issue_later(zfi_stream_t *stream, item_t *item) {
     zfi_device_t *device = stream->device;
-    uint64_t begin_ns = zfi_now_ns();
+    zfi_run_clock_t clock = zfi_run_clock();
     zf_status_t st = ZF_IN_PROGRESS;
     while (st == ZF_IN_PROGRESS) {
-        if (zfi_now_ns() - begin_ns > device->env.timeout_ns && !zfi_cuda_is_poisoned(device))
+        if (zfi_run_ns(&clock) > device->env.timeout_ns && !zfi_cuda_is_poisoned(device))
             device->env.timed_out(device->env.ctx, item->op.timeline, item->op.value); /* poison ends the wait */
         unlock(device);
         sleep_a_little();
@@ -304,13 +305,13 @@ zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const z
 /* [lock] Operations that are parked come first; then there is room for another one. */
 static zf_status_t issue_parked(zfi_stream_t *stream) {
     zf_status_t st = ZF_OK;
-    uint64_t begin_ns;
+    zfi_run_clock_t clock;
     zfi_cuda_flush(stream->device);
     while (is_parked(stream) && !st && !zfi_cuda_is_poisoned(stream->device))
         st = make_room(stream);
-    begin_ns = zfi_now_ns();
+    clock = zfi_run_clock();
     while (!st && !zfi_cuda_has_room(stream))
-        st = pause_for(stream, begin_ns);
+        st = pause_for(stream, &clock);
     return st;
 }
 
@@ -454,12 +455,12 @@ static void remove_stream(zfi_stream_t *stream) {
 
 void zfi_cuda_stream_destroy(zfi_stream_t *stream) {
     zfi_device_t *device;
-    uint64_t begin_ns = zfi_now_ns();
+    zfi_run_clock_t clock = zfi_run_clock();
     if (!stream)
         return;
     device = stream->device;
     while (zfi_timeline_now(&stream->executed) < atomic_load(&stream->planned) &&
-           !(atomic_load(&device->has_failed) && zfi_now_ns() - begin_ns > device->env.timeout_ns)) /* it hangs */
+           !(atomic_load(&device->has_failed) && zfi_run_ns(&clock) > device->env.timeout_ns)) /* it hangs */
         zfi_timeline_wait(&stream->executed, atomic_load(&stream->planned), 1000000, NULL);
     lock(device);
     remove_stream(stream);

@@ -5,8 +5,10 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "device/cuda/backend.h"
@@ -63,9 +65,9 @@ static zfi_stream_t *host_stream(void) {
     return resolved;
 }
 
-static void open_all(void) {
+static void open_with(uint64_t timeout_ns) {
     zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()),
-                            .timeout_ns = DEADLINE_NS,
+                            .timeout_ns = timeout_ns,
                             .is_poisoned = &is_poisoned,
                             .timed_out = timed_out,
                             .failed = failed,
@@ -77,6 +79,8 @@ static void open_all(void) {
     zfi_timeline_init(&answer, "answer");
     hosts = host_stream();
 }
+
+static void open_all(void) { open_with(DEADLINE_NS); }
 
 static void close_all(void) {
     ops->stream_destroy(own);
@@ -349,6 +353,55 @@ START_TEST(the_stream_of_each_thread_is_refused) {
 }
 END_TEST
 
+/* Whether the monitor has seen that a stream has come to a wait. */
+static int is_waited_for(void) {
+    int n = 0;
+    pthread_mutex_lock(&device->lock);
+    for (uint32_t i = 0; i < ZFI_CUDA_WAITS; i++)
+        n += device->waits[i].stream && device->waits[i].reached_ns;
+    pthread_mutex_unlock(&device->lock);
+    return n;
+}
+
+static uint64_t looked_ns(void) {
+    uint64_t ns;
+    pthread_mutex_lock(&device->lock);
+    ns = device->clock.last_ns;
+    pthread_mutex_unlock(&device->lock);
+    return ns;
+}
+
+/* A child stops this process for longer than the deadline. */
+static void be_stopped(void) {
+    pid_t self = getpid(), child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        kill(self, SIGSTOP);
+        usleep(2500000);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+
+START_TEST(a_stopped_process_has_its_time_left) {
+    uint64_t begin_ns = zfi_now_ns();
+    open_with(2000000000u);
+    enqueue(own, zfi_op_wait(&line, 1, NULL));
+    while (!is_waited_for() && zfi_now_ns() - begin_ns < DEADLINE_NS)
+        usleep(PAUSE_US);
+    ck_assert(is_waited_for());
+    be_stopped();
+    begin_ns = zfi_now_ns();
+    while (looked_ns() < begin_ns && zfi_now_ns() - begin_ns < DEADLINE_NS)
+        usleep(PAUSE_US);
+    zfi_timeline_signal(&line, 1);
+    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(n_timed_out, 0);
+    close_all();
+}
+END_TEST
+
 enum { N_ROUNDS = 30 };
 
 static void *wait_with_hosts(void *unused) {
@@ -444,6 +497,7 @@ int main(void) {
     tcase_add_test(orders, what_is_in_flight_is_bounded);
     tcase_add_test(orders, an_event_that_a_call_waits_for_is_not_recorded_anew);
     tcase_add_test(orders, the_stream_of_each_thread_is_refused);
+    tcase_add_test(orders, a_stopped_process_has_its_time_left);
     tcase_add_test(orders, a_wait_keeps_no_host_function_from_running);
     tcase_add_test(orders, a_capture_of_the_hosts_is_left_alone);
     tcase_add_loop_test(orders, the_kernels_image_is_named, 0, CUDA_VERSION >= 12010 ? 2 : 1);

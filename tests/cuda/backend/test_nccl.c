@@ -19,6 +19,7 @@ enum { N_RANKS = 2, NBYTES = 4000, N_EXCHANGES = 20 };
 static const zfi_device_ops_t *const ops = &zfi_device_cuda;
 static const zfi_comm_ops_t *const nccl = &zfi_comm_nccl;
 static zt_ranks_t ranks;
+enum { GROUP = 5, ANOTHER = 6 /* both of all ranks */ };
 
 /* One rank: a thread of its own. */
 typedef struct side {
@@ -47,7 +48,8 @@ static void open_side(side_t *side) {
                                    .timed_out = ignore_timeout,
                                    .failed = ignore_failure,
                                    .is_stuck = ignore_stuck};
-    zfi_comm_env_t env = {.host = &side->host, .timeout_ns = side->timeout_ns, .is_poisoned = &side->is_poisoned};
+    zfi_comm_env_t env = {
+        .host = &side->host, .timeout_ns = side->timeout_ns, .is_poisoned = &side->is_poisoned, .norm_group = GROUP};
     void *memory = NULL;
     ck_assert_int_eq(ops->open(0, &device_env, &side->device, &side->err), ZF_OK);
     ck_assert_int_eq(ops->stream_create(side->device, "test", &side->stream, &side->err), ZF_OK);
@@ -157,8 +159,6 @@ START_TEST(bytes_come_to_where_they_belong) {
 END_TEST
 
 /* ---- process groups ---------------------------------------------------------------------------------------------- */
-
-enum { GROUP = 5, ANOTHER = 6 /* both of all ranks */ };
 
 static void gather_in(side_t *side, uint32_t group, uint32_t lane, unsigned char byte) {
     unsigned char *recv = side->memory;

@@ -37,13 +37,14 @@ if [ "$full" = --full ]; then
     exit "$failed"
 fi
 
-small="--data $out/data --model $out/encoder --steps 14 --batch 6 --max-tokens 10 --quiet"
+small="--data $out/data --model $out/encoder --steps 10 --batch 6 --max-tokens 10 --quiet"
 rate="--lr 3e-3"
 windows="--optimizer plugin --plugin $plugin --set zenflow.full_warm_up_rounds=3 --set zenflow.update_interval=3 --set zenflow.topk_ratio=0.1"
 
 # shellcheck disable=SC2086 # lists of words
 for dtype in fp32 bf16; do
     for how in adamw plugin; do
+        [ $dtype = fp32 ] || [ $how = plugin ] || continue
         optimizer=
         [ $how = adamw ] || optimizer=$windows
         "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --out "$out/cpu-$dtype-$how.json" || fail "$dtype $how on the processor"
@@ -58,21 +59,6 @@ there "$host" $small $rate $windows --accumulation 2 --parts --device cuda --out
 # shellcheck disable=SC2086
 "$host" $small $rate $windows --accumulation 2 --parts --out "$out/cpu-parts.json" || fail "parts on the processor"
 
-# A run that goes on from a checkpoint there, to the bit; one that goes on elsewhere is another run.
-for how in adamw plugin; do
-    optimizer=
-    [ $how = adamw ] || optimizer=$windows
-    # shellcheck disable=SC2086
-    there "$host" $small $rate $optimizer --device cuda --save "$out/run-$how" --save-every 5 --keep 9 --out "$out/whole-$how.json" ||
-        fail "$how: saving"
-    # shellcheck disable=SC2086
-    there "$host" $small $rate $optimizer --device cuda --resume "$out/run-$how/checkpoint-5" --out "$out/resumed-$how.json" ||
-        fail "$how: resuming"
-    # shellcheck disable=SC2086
-    "$host" $small $rate $optimizer --resume "$out/run-$how/checkpoint-5" 2>"$out/elsewhere.err" && fail "$how: resumed elsewhere"
-    has "$out/elsewhere.err" 'is of another run: products is'
-done
-
 # Rates of nothing, and the plugin's own lateness, move the curve by far more than the bound: what is compared is there.
 # shellcheck disable=SC2086
 "$host" $small --dropout 0.1 --lr 1e-9 --out "$out/untrained.json" || fail "untrained"
@@ -85,15 +71,12 @@ def largest(a, b):
     return max(abs(x - y) for x, y in zip(a, b))
 for one, other, bound in [("cpu-fp32-adamw", "own-fp32-adamw", 2e-6), ("cpu-fp32-plugin", "own-fp32-plugin", 2e-6),
                           ("cpu-fp32-plugin", "cublas-fp32-plugin", 2e-6), ("cpu-parts", "parts", 2e-6),
-                          ("cpu-bf16-adamw", "own-bf16-adamw", 2e-5), ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
+                          ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
     a, b = losses(one), losses(other)
     gap = largest(a, b)
     print(f"{one}, {other}: largest gap {gap:.2g} of {len(a)} steps")
-    if not (len(a) == len(b) == 14 and gap <= bound):
+    if not (len(a) == len(b) == 10 and gap <= bound):
         sys.exit(f"{one}, {other}: gap {gap}, bound {bound}")
-for how in "adamw", "plugin":
-    if losses(f"whole-{how}") != losses(f"resumed-{how}"):
-        sys.exit(f"{how}: other losses after a checkpoint")
 for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adamw", "cpu-fp32-plugin", 1e-4)]:
     moved = largest(losses(one), losses(other))
     print(f"{one}, {other}: {moved:.2g} apart")
@@ -102,7 +85,7 @@ for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adam
 EOF
 
 # shellcheck disable=SC2086
-there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 8 \
+there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 3 \
     --batch 4 --max-tokens 10 --jobs 1 --out "$out/kept" >"$out/glue" 2>"$out/glue.err"
 [ $? -eq 3 ] || fail "glue: exit status is not 3: $(cat "$out/glue.err")"
 has "$out/glue" '^trained on .*products by cuBLAS' 'equal in every digit' 'on the device'

@@ -40,8 +40,10 @@ extern "C" {
        */
 
 #define ZF_COLLECTIVE_FOR_PARAMETERS 10 /* [shard] stage = 3: a bucket of parameters, for param_fetch */
-#define ZF_COLLECTIVE_FOR_TRANSPORT                                                                                    \
-    11 /* what another transport begins with, in create, and who is there when it fails */
+/* What another transport begins with, in create. In a lane of its own: who is there when an exchange does not end. Such
+ * a call may never end either, and the plugin then looks in recv for the parts that have come. A transport that writes
+ * parts there as they come lets an error name the rank that is missing. */
+#define ZF_COLLECTIVE_FOR_TRANSPORT 11
 
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;
@@ -66,10 +68,9 @@ typedef struct zf_collectives_ext {
     /* Starts a collective and returns. *out_request is for test and abort. A start that fails when messages are under
      * way writes it as well (never 0): abort follows. */
     zf_status_t (*start)(void *ctx, const zf_collective_t *collective, uint64_t *out_request, zf_error_t *err);
-    /* Asks whether a collective is over. ZF_OK: it is, the request is gone. ZF_IN_PROGRESS: *out_late_rank, unless
-     * out_late_rank is NULL, is a rank whose part has not come, or ZF_NO_ID where that is not known. Negative: it
+    /* Asks whether a collective is over. ZF_OK: it is, the request is gone. ZF_IN_PROGRESS: not yet. Negative: it
      * failed, abort is what is left. */
-    zf_status_t (*test)(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err);
+    zf_status_t (*test)(void *ctx, uint64_t request, zf_error_t *err);
     /* Gives a request up. ZF_OK: its memory is not touched any more. Else it may be, and the plugin leaves that memory
      * mapped. Nothing is started afterwards. */
     zf_status_t (*abort)(void *ctx, uint64_t request, zf_error_t *err);

@@ -37,7 +37,7 @@ class Binding:
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
-        self._left = {}  # id: (parameter, its moments and count) of those that were taken out of the groups
+        self._left = {}  # id: (parameter, its name, its moments and count) of those that were taken out of the groups
         table = self._make_table(groups)
         instance.bind(table.decls)
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
@@ -46,7 +46,7 @@ class Binding:
         self._adopt(groups, table)
 
     def _make_table(self, groups, trained=()):
-        model, names = self._model(), dict(self.names)
+        model, names = self._model(), {**{number: name for number, (_, name, _) in self._left.items()}, **self.names}
         if model is not None:
             for name, param in model.named_parameters():
                 names.setdefault(id(param), name)
@@ -246,12 +246,45 @@ class Binding:
         values, fresh = None, []
         if is_another_set or moved or changed:
             self.table.show(self.table.ids)
+        if self.table.can_adopt and not replaced:
+            changed = self._adopt_edits(changed, moved)
         if is_another_set or moved:
             changed, values, fresh = self._bind_again(groups, replaced, changed)
         if changed:
             self.resynchronise(changed, values=values)
         if fresh:
             self.instance.params_changed(fresh, reset=True)
+
+    def _adopt_edits(self, changed, moved):
+        """What somebody wrote becomes the masters, element by element; all else has every update. Returns those of changed for which
+        this cannot be."""
+        table, kept = self.table, {}
+        edited = table.edited_by_element(changed, moved)
+        if not edited:
+            return changed
+        self.feed.forget(list(edited))
+        for i, p in edited.items():
+            table.mend_aside(i)
+            if i in moved:
+                kept[i] = table.aliases[i].clone()
+                table.aliases[i].data.copy_(p.clone())  # it may be a view of the same memory
+        self.instance.drain()  # what waits to be fetched comes, but not over these
+        table.find_edited(list(edited), hold=True)
+        self.instance.flush()
+        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in edited}
+        self.instance.export(masters)
+        edits = [i for i in edited if not table.holds(i, masters[i].to(table.aliases[i].device, table.dtypes[i]))]
+        self.instance.adopt(list(edited))
+        for i, was in kept.items():
+            masters = table.aliases[i].clone()
+            table.aliases[i].data.copy_(was)
+            edited[i].copy_(masters)
+        if edits:
+            self._say_changed(edits)
+            self.n_flushed_steps = FLUSHED_STEPS
+        if not moved:
+            table.remember()
+        return [i for i in changed if table.owner(i) not in edited]
 
     def edited_values(self, groups):
         """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
@@ -290,6 +323,7 @@ class Binding:
                     group["params"][:] = [successor.get(id(p), p) for p in params]
                 self.names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
                 table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable} | kept)
+                self._refuse_back(table)
                 edited = table.find_rewritten(before, written)
                 values = [table.aliases[i].clone() for i in edited]
                 self._settle_leaving(before, [i for i, p in before.trainable if id(p) not in table.numbers and i not in replaced])
@@ -313,15 +347,22 @@ class Binding:
         if ids:
             kept = {i: before.aliases[i].clone() for i in before.find_edited(ids)}
             self.instance.flush()
-            if self.feed.is_alone:
-                found = moments.read(self.instance, None)
-                self._left.update({id(before.params[i]): (before.params[i], found.get(before.names[i])) for i in ids})
+            found = moments.read(self.instance, None) if self.feed.is_alone else {}
+            self._left.update({id(before.params[i]): (before.params[i], before.names[i], found.get(before.names[i])) for i in ids})
             for i, values in kept.items():
                 before.aliases[i].copy_(values)
 
+    def _refuse_back(self, table):
+        """Several ranks have their state in files of all of them only: what was taken out has lost its moments."""
+        back = [table.names[i] for i, p in table.trainable if id(p) in self._left] if not self.feed.is_alone else []
+        if back:
+            raise errors.StateError(f"{listed(back)} was taken out of the groups and put back: with several ranks its moments are not kept, and "
+                                    "AdamW would go on with them. Freeze it instead (requires_grad_(False)), which keeps them; or train a "
+                                    "new Parameter in its place, which begins afresh")
+
     def _bring_back(self, table):
         """Parameters that had been taken out of the groups and are bound again go on with their moments, as in torch."""
-        found = {table.names[i]: self._left.pop(id(p))[1] for i, p in table.trainable if id(p) in self._left}
+        found = {table.names[i]: self._left.pop(id(p))[2] for i, p in table.trainable if id(p) in self._left}
         found = {name: entry for name, entry in found.items() if entry is not None}
         if found:
             state.load(self.instance, adamw.blobs_with(self.instance, found, moments.names_of(None), is_all=False))
@@ -343,10 +384,12 @@ class Binding:
         now, every step ends with all updates in place. is_told: by params_changed()."""
         table = self.table
         self.feed.forget(ids)
+        if is_told and table.has_digests:
+            self.instance.flush()  # edits were followed: what else is there keeps what it has in store
+        for i in ids if values is None else ():
+            table.mend_aside(i)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
-        untouched = [table.untouched(i) for i in ids]
         self.instance.flush()
-        values = [value if same is None else torch.where(same, table.aliases[i], value) for i, value, same in zip(ids, values, untouched)]
         edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
         for i, value in edits.items():
             table.aliases[i].copy_(value)

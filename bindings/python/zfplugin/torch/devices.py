@@ -22,9 +22,7 @@ class Cuda:
 
     def current(self):
         handle = torch.cuda.current_stream(self.number).cuda_stream
-        flags = _abi.STREAM_FLAG_LEGACY_DEFAULT if handle == 0 else 0
-        if torch.cuda.is_current_stream_capturing():
-            flags |= _abi.STREAM_FLAG_CAPTURING  # the plugin says that it cannot be
+        flags = _abi.STREAM_FLAG_CAPTURING if torch.cuda.is_current_stream_capturing() else 0  # the plugin says that it cannot be
         return handle, flags
 
     def finish(self):

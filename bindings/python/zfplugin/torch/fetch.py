@@ -57,6 +57,7 @@ class Fetcher:
         instance.before_rest = self.settle
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
+        self.is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in table.ids if i not in hooked]
         self.watch.remove()
@@ -184,10 +185,9 @@ class Fetcher:
         silent.update(i for ids, is_heard in zip(self.ids, self.is_heard) if not is_heard for i in ids)
         n = len(self.modules)
         self.is_heard, self.is_fetched = [False] * n, [False] * n
-        is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
-        if is_late and self._begin_watch():
+        if self.is_late and self._begin_watch():
             silent = set(self.table.ids)
         if silent:
             self.instance.fetch(sorted(silent))
         self.may_wait, self.edited = True, None
-        self.is_new = set(self.table.ids).difference(silent) if is_late else set()
+        self.is_new = set(self.table.ids).difference(silent) if self.is_late else set()

@@ -97,15 +97,15 @@ class State(collections.abc.MutableMapping):
         """Only what stands there already, as loops that move a state to a device put it."""
         old = self._now().get(param, {})
         if set(old) != set(entry) or not all(torch.equal(old[name], entry[name]) for name in old):
-            self._refuse()
+            self.refuse()
 
     def __delitem__(self, param):
-        self._refuse()
+        self.refuse()
 
     def clear(self):
-        self._refuse()
+        self.refuse()
 
-    def _refuse(self):
+    def refuse(self):
         raise errors.StateError("opt.state is a copy of what the plugin holds: it cannot be changed here. params_changed(params, "
                                 "reset=True) lets moments begin anew, load_state_dict() takes a state of AdamW")
 

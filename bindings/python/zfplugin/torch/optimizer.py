@@ -256,8 +256,14 @@ class ZenFlow(torch.optim.Optimizer):
         return self._state
 
     @state.setter
-    def state(self, _):
-        """torch's constructor puts an empty one here."""
+    def state(self, given):
+        """An empty one lets moments begin anew, as in torch, whose constructor puts one here."""
+        if self._binding is None or given is self._state:
+            return
+        if given:
+            self._state.refuse()
+        self._forget_copies()
+        self.params_changed(reset=True)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict):
@@ -267,7 +273,7 @@ class ZenFlow(torch.optim.Optimizer):
         self._forget_copies()
         names = moments.names_of(self._rule) if self._rule in ("adamw", "adam") or self._is_cut() else None
         checkpoint.check(self.param_groups, state_dict, names)
-        packed = state_dict.get(checkpoint.KEY)
+        packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
         if packed is not None or state_dict.get("state"):
             self._refuse_shared("load_state_dict")
         if packed is not None:
@@ -445,8 +451,8 @@ class ZenFlow(torch.optim.Optimizer):
         return self._instance.lateness(step)
 
     def step_record(self, step=0):
-        """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h) with times in step_ns,
-        host_wait_ns, stall_..._ns, replay_ns, exchange_ns, and bytes; None where it is not kept. step 0: the newest finished."""
+        """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h), with its time in step_ns, and of what the
+        counters of stats() grew by; None where it is not kept. step 0: the newest finished."""
         return self._instance.step_record(step)
 
     def metrics(self):
@@ -456,6 +462,8 @@ class ZenFlow(torch.optim.Optimizer):
         out = {} if report is None else {
             "grad_norm": report.grad_norm, "clip_factor": report.clip_factor, "applied": int(report.applied)}
         groups = self.lateness()
+        if groups:
+            out["lateness"] = sum(figures["loss"] for figures in groups)
         if len(groups) > 1:
             out.update({f"lateness/{g}": figures["loss"] for g, figures in enumerate(groups)})
         return {**out, **self.stats()}
@@ -473,7 +481,7 @@ class ZenFlow(torch.optim.Optimizer):
 
     @property
     def layout(self):
-        """Planned memory and counts after binding (zf_layout_t as a dict), else None."""
+        """Planned memory and elements after binding (zf_layout_t as a dict), else None."""
         return self._instance.layout
 
     @property
@@ -563,11 +571,14 @@ class ZenFlow(torch.optim.Optimizer):
 
     def _say_skipped(self):
         report = self.last_report
-        if not report.has_report or report.applied or report.n_skipped & (report.n_skipped - 1):
+        if not report.has_report or report.applied:
+            return
+        n_skipped = self.stats().get("steps_skipped", 0)
+        if n_skipped & (n_skipped - 1):
             return  # 1, 2, 4, 8, ...
         name = self._binding.table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"
         self.log.warning('step %d was skipped: the gradient of "%s" is not finite (%d skipped so far)', report.step,
-                         name, report.n_skipped)
+                         name, n_skipped)
 
 
 def _check_exact(instance):

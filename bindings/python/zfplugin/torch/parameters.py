@@ -210,6 +210,11 @@ class ParameterTable:
             self.has_digests = True
         except errors.StateError:
             self.has_digests = False
+        try:
+            instance.adopt([])
+            self.can_adopt = True
+        except errors.StateError:
+            self.can_adopt = False  # an edit counts for its whole parameter
 
     def settle(self):
         """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
@@ -269,12 +274,24 @@ class ParameterTable:
     def has_aside(self):
         return bool(self._aside)
 
-    def untouched(self, i):
-        """Of a parameter that somebody wrote: which elements still are what was put in their place by put_aside(); None: unknown."""
-        if self.owner(i) not in self._aside:
-            return None
-        shown, _ = self._aside.pop(self.owner(i))
-        return _words_of(self.aliases[i]) == _words_of(shown)
+    def mend_aside(self, i):
+        """Of a parameter that somebody wrote after put_aside(): elements that still are what was put in their place show the plugin's
+        values again."""
+        if self.owner(i) in self._aside:
+            shown, values = self._aside.pop(self.owner(i))
+            alias = self.aliases[i].data
+            alias.copy_(torch.where(_words_of(alias) == _words_of(shown), values, alias))
+
+    def edited_by_element(self, changed, moved):
+        """{id: values} of those, written in place or in other memory, that adopt() can take over: they are in the bound memory's form."""
+        params, edited = self.now(), {}
+        for i in sorted({self.owner(i) for i in (*changed, *moved)} - self._put):
+            p = params[i].detach()
+            if self.is_gone(i) or p.dtype is not self.dtypes[i] or p.device != self.aliases[i].device or p.layout is not torch.strided:
+                continue
+            if i in changed if self.holds(i, p) else i in moved and not self.is_shown(i, p):
+                edited[i] = p
+        return edited
 
     def find_edited(self, ids, hold=False, is_quiet=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until

@@ -7,12 +7,13 @@ torch's register of groups, so that neither the user's collectives nor another l
 its exchanges one after the other: a message to and from every other rank, all begun at once, then waited for; waiting lets
 go of the interpreter's lock.
 
-Messages rather than collectives, since only so the rank can be named that has not come, and because their tags say what
+Messages rather than collectives, since only so the parts of others are there as they come, and because their tags say what
 they are for: ranks that do different things wait for each other until the plugin's deadline, and never take one thing for
 another. The bytes are the same.
 
 The groups' timeout is not less than the plugin's deadline, which the plugin keeps: its error names who is late; then gloo
-closes the connections, which ends the waits of the lanes' threads.
+closes the connections, which ends the waits of the lanes' threads. A rank that closes connections leaves a note in torch's
+store before: so a closed connection names a rank that died, and none that ended because another one did.
 """
 import ctypes as C
 import datetime
@@ -32,14 +33,14 @@ class _Exchange:
     """What one call has come to. Written by the lane's thread, read by the plugin's."""
 
     def __init__(self, call):
-        self.call, self.is_over, self.problem, self.late = call, False, None, None
+        self.call, self.is_over, self.problem = call, False, None
 
 
 class _Lane:
     """One process group, and the thread that uses it."""
 
     def __init__(self, store, rank, size, timeout, number):
-        self.rank, self.size = rank, size
+        self.store, self.rank, self.size = store, rank, size
         self.backend = dist.ProcessGroupGloo(dist.PrefixStore(f"lane{number}", store), rank, size, timeout)
         self.queue = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._work, daemon=True, name=f"zfplugin lane {number}")
@@ -51,10 +52,23 @@ class _Lane:
             if exchange is None:
                 return
             try:
-                self._make(exchange)
+                self._make(exchange.call)
             except BaseException as problem:  # noqa: BLE001 - test() says it
                 exchange.problem = problem
             exchange.is_over = True
+
+    def _leave_note(self):
+        """This rank has not died."""
+        self.store.set(f"ended/{self.rank}", "")
+
+    def _name(self, peer):
+        """Whose connection is closed. This rank ends, too."""
+        try:
+            self._leave_note()
+            has_died = not self.store.check([f"ended/{peer}"])
+        except RuntimeError:  # the store is gone, perhaps with a rank that kept it
+            has_died = False
+        return f"rank {peer}" if has_died else "a rank that is not known has died or ended"
 
     def end(self):
         """After the last exchange. A thread that still waits for another rank when Python ends aborts the process, so it is
@@ -63,25 +77,35 @@ class _Lane:
         if not self.thread.is_alive():
             return
         try:
+            self._leave_note()
             peer = (self.rank + 1) % self.size
             self.backend.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], peer, 0).wait(datetime.timedelta(milliseconds=1))
         except RuntimeError:
             pass
         self.thread.join(10.0)
 
-    def _make(self, exchange):
-        """Begun in the order of distance, so that not all send to the same rank first."""
-        call, n, works = exchange.call, exchange.call.nbytes, []
-        own = call.recv + self.rank * n
+    def _begin(self, call):
+        """(rank, message) in the order of distance, so that not all send to the same rank first."""
+        n, own = call.nbytes, call.recv + self.rank * call.nbytes
         for distance in range(1, self.size if n else 1):
-            peer = exchange.late = (self.rank - distance) % self.size
-            works.append((peer, self.backend.recv([_bytes(call.recv + peer * n, n)], peer, call.tag)))
+            peer = (self.rank - distance) % self.size
+            yield peer, lambda: self.backend.recv([_bytes(call.recv + peer * n, n)], peer, call.tag)
         for distance in range(1, self.size if n else 1):
-            peer = exchange.late = (self.rank + distance) % self.size
-            works.append((peer, self.backend.send([_bytes(call.send + peer * n if call.send else own, n)], peer, call.tag)))
+            peer = (self.rank + distance) % self.size
+            yield peer, lambda: self.backend.send([_bytes(call.send + peer * n if call.send else own, n)], peer, call.tag)
+
+    def _make(self, call):
+        works = []
+        for peer, begin in self._begin(call):
+            works.append((peer, self._try(peer, begin)))
         for peer, work in works:
-            exchange.late = peer
-            work.wait()
+            self._try(peer, work.wait)
+
+    def _try(self, peer, step):
+        try:
+            return step()
+        except RuntimeError as problem:
+            raise errors.RanksError(f"{self._name(peer)}: {problem}") from problem
 
 
 def _bytes(address, nbytes):
@@ -140,11 +164,8 @@ class Ranks(collectives.Collectives):
 
     def test(self, request):
         if request.problem is not None:
-            raise errors.RanksError(f"rank {request.late}: {request.problem}")
+            raise request.problem
         return request.is_over
-
-    def late(self, request):
-        return request.late
 
     def abort(self, request):
         return request.is_over and request.problem is None

@@ -149,9 +149,11 @@ class Tally:
         return self._is_deferring and self._n_since_flush > 0 and self._n_steps > self._n_warm_up
 
     def warn(self, is_settled):
-        """The run ends here. is_settled: with all updates in place."""
-        if self._n_since_final and self.is_pending() and self.is_here():
-            self.log.warning("%d steps were made after the last flush(): what was saved of the weights since lacks updates of deferred "
-                             "channels that were on their way%s. Call flush() at the end of training, or give model=..., whose "
-                             "state_dict() then has them; for a run that goes on from the optimizer's state nothing is lost",
-                             self._n_since_final, "; the weights themselves have them now" if is_settled else ", and so do the weights")
+        """The run ends here. is_settled: with all updates in place; else who took final values has them, but the weights do not."""
+        if not self.is_pending() or not self.is_here() or is_settled and not self._n_since_final:
+            return
+        lacking = "what was saved of the weights since lacks updates of deferred channels that were on their way" if self._n_since_final \
+            else "updates of deferred channels were on their way"
+        self.log.warning("%d steps were made after the last flush(): %s%s. Call flush() at the end of training, or give model=..., whose "
+                         "state_dict() then has them; for a run that goes on from the optimizer's state nothing is lost",
+                         self._n_since_flush, lacking, "; the weights themselves have them now" if is_settled else ", which the weights lack")

@@ -41,6 +41,13 @@ typedef struct zf_digest_ext {
      * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
+    /* [control] Takes over by element what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list
+     * of no ids: of none). Closes all windows, as FLUSH does. Then every element that is not what the plugin put there
+     * last is a weight that the host gave, as with params_changed; every other one has all its updates, master and
+     * moments included. Legal where params_changed is; the host's writes are over. Needs [zenflow] on_overwrite = ask,
+     * parameters in the host's memory, of which a second copy is kept then, and [shard] stage = 0 or one rank; else
+     * ZF_ERR_STATE. */
+    zf_status_t (*adopt)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err);
 } zf_digest_ext_t;
 
 #ifdef __cplusplus

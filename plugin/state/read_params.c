@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/read_params.c - the parameters of an index, with their matrices and tensors (contract in read.h). */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/read.h"
+
+/* ---- tensors ----- */
+
+static zf_status_t read_matrix_numbers(const zfi_reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
+                                       zfi_saved_tensor_t *out) {
+    uint64_t n = json_is_array(list) ? json_array_size(list) : param->n_matrices, x, last = 0;
+    if (list && (!json_is_array(list) || n == 0 || n > param->n_matrices))
+        return zfi_read_bad(reader, param->param.name, "\"matrices\" of a tensor");
+    out->matrices = malloc(n * sizeof *out->matrices);
+    if (!out->matrices)
+        return zfi_read_no_memory(reader);
+    for (uint64_t i = 0; i < n; i++) {
+        x = i;
+        if (list && zfi_read_to_number(reader, json_array_get(list, i), "matrices", param->n_matrices - 1u, &x))
+            return ZF_ERR_CHECKPOINT;
+        if (i && x <= last)
+            return zfi_read_bad(reader, param->param.name, "\"matrices\" of a tensor do not rise");
+        out->matrices[out->n_matrices++] = (uint32_t)(last = x);
+    }
+    return ZF_OK;
+}
+
+/* "w", or "slot.17". */
+static zf_status_t read_tensor(const zfi_reader_t *reader, const char *key, const json_t *from,
+                               zfi_saved_param_t *param) {
+    const zfi_saved_t *saved = reader->out;
+    zfi_saved_tensor_t *out = &param->tensors[param->n_tensors];
+    size_t length = strcspn(key, ".");
+    const zfi_state_array_t *array = zfi_state_array_find(key, length);
+    char *end = NULL, again[32];
+    zf_status_t st;
+    if (!array || !(array->flags & ZFI_ARRAY_PER_STEP) != (key[length] == '\0') ||
+        (saved->is_compact && !(array->flags & ZFI_ARRAY_COMPACT)))
+        return zfi_read_bad(reader, param->param.name, "a tensor of a kind that this version does not know");
+    *out = (zfi_saved_tensor_t){.array = array};
+    if (array->flags & ZFI_ARRAY_PER_STEP) {
+        out->step = strtoull(key + length + 1, &end, 10);
+        snprintf(again, sizeof again, "%" PRIu64, out->step);
+        if (strcmp(again, key + length + 1) != 0 || out->step < saved->first_step ||
+            out->step >= saved->first_step + saved->n_steps)
+            return zfi_read_bad(reader, param->param.name, "a slot of a step that is not open");
+    }
+    param->n_tensors++; /* from here on its memory is freed with the rest */
+    st = read_matrix_numbers(reader, json_object_get(from, "matrices"), param, out);
+    for (uint32_t i = 0; i < out->n_matrices && !st; i++)
+        if (array->length(&saved->shape, &param->matrices[out->matrices[i]]) == 0)
+            st = zfi_read_bad(reader, param->param.name, "a tensor for a matrix that cannot have it");
+    return st ? st : zfi_read_place(reader, from, param->param.name, zfi_saved_tensor_nbytes(saved, param, out), out);
+}
+
+/* ---- parameters ----------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t read_dtype(const zfi_reader_t *reader, const json_t *from, const char *name, zfi_dtype_t *out) {
+    const char *value;
+    zf_status_t st = zfi_read_text(reader, from, name, 8, &value);
+    if (st)
+        return st;
+    for (int i = 0; i < ZFI_N_DTYPES; i++) {
+        zfi_param_t probe = {.dtype = (zfi_dtype_t)i};
+        zfi_state_array_t visible = {.dtype_kind = ZFI_DTYPE_VISIBLE};
+        if (strcmp(value, zfi_state_dtype_name(zfi_state_array_dtype(&visible, &probe))) == 0) {
+            *out = (zfi_dtype_t)i;
+            return ZF_OK;
+        }
+    }
+    return zfi_read_bad(reader, name, "a data type that this version does not know");
+}
+
+static zf_status_t read_shape(const zfi_reader_t *reader, const json_t *from, zfi_param_t *out) {
+    const json_t *list = json_object_get(from, "shape");
+    uint64_t n = 1, x = 0;
+    if (!json_is_array(list) || json_array_size(list) > ZF_MAX_NDIM)
+        return zfi_read_bad(reader, out->name, "need a shape");
+    out->ndim = (int)json_array_size(list);
+    for (int i = 0; i < out->ndim; i++) {
+        if (zfi_read_to_number(reader, json_array_get(list, (size_t)i), "shape", ZFI_LARGEST_SAVED, &x))
+            return ZF_ERR_CHECKPOINT;
+        if (x == 0 || n > ZFI_LARGEST_SAVED / x)
+            return zfi_read_bad(reader, out->name, "a shape without elements, or with too many");
+        out->shape[i] = (int64_t)x;
+        n *= x;
+    }
+    out->n_elems = n;
+    return ZF_OK;
+}
+
+static zf_status_t read_matrix(const zfi_reader_t *reader, const json_t *from, const zfi_param_t *param, uint64_t at,
+                               zfi_matrix_t *out) {
+    uint64_t x[5] = {0};
+    if (!json_is_array(from) || json_array_size(from) != 5)
+        return zfi_read_bad(reader, param->name, "a matrix is five numbers");
+    for (size_t i = 0; i < 5; i++) {
+        uint64_t max = i == 0 ? ZFI_LARGEST_SAVED : i == 3 ? reader->out->n_cohorts - 1u : UINT32_MAX;
+        if (zfi_read_to_number(reader, json_array_get(from, i), "matrices", max, &x[i]))
+            return ZF_ERR_CHECKPOINT;
+    }
+    *out = (zfi_matrix_t){.param_offset = x[0],
+                          .rows = x[1],
+                          .cols = x[2],
+                          .cohort = (uint32_t)x[3],
+                          .k = (uint32_t)x[4],
+                          .channels_are_rows = param->channels_are_rows};
+    if (x[0] != at || !x[1] || !x[2] || x[1] > (param->n_elems - at) / x[2])
+        return zfi_read_bad(reader, param->name, "its matrices do not follow one another");
+    out->n_channels = (uint32_t)(param->channels_are_rows ? x[1] : x[2]);
+    if (out->k > out->n_channels)
+        return zfi_read_bad(reader, param->name, "more selected channels than there are");
+    out->is_choosable = out->k > 0 && out->k < out->n_channels;
+    return ZF_OK;
+}
+
+static zf_status_t read_matrices(const zfi_reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
+    const json_t *list = json_object_get(from, "matrices");
+    uint64_t at = 0;
+    zf_status_t st = ZF_OK;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return zfi_read_bad(reader, out->param.name, "need its matrices");
+    out->matrices = calloc(json_array_size(list), sizeof *out->matrices);
+    if (!out->matrices)
+        return zfi_read_no_memory(reader);
+    for (; out->n_matrices < json_array_size(list) && !st; out->n_matrices++) {
+        zfi_matrix_t *matrix = &out->matrices[out->n_matrices];
+        st = at < out->param.n_elems
+                 ? read_matrix(reader, json_array_get(list, out->n_matrices), &out->param, at, matrix)
+                 : zfi_read_bad(reader, out->param.name, "its matrices hold more than it has");
+        if (!st)
+            at += matrix->rows * matrix->cols;
+    }
+    if (!st && at != out->param.n_elems)
+        st = zfi_read_bad(reader, out->param.name, "its matrices hold less than it has");
+    return st;
+}
+
+static zf_status_t read_tensors(const zfi_reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
+    json_t *list = json_object_get(from, "tensors");
+    const char *key;
+    json_t *value;
+    zf_status_t st = ZF_OK;
+    if (!json_is_object(list))
+        return zfi_read_bad(reader, out->param.name, "need its tensors");
+    out->tensors = calloc(json_object_size(list) + 1, sizeof *out->tensors);
+    if (!out->tensors)
+        return zfi_read_no_memory(reader);
+    json_object_foreach(list, key, value) if (!st) st = read_tensor(reader, key, value, out);
+    for (uint32_t i = 0; i < zfi_n_state_arrays && !st; i++) {
+        const zfi_state_array_t *array = &zfi_state_arrays[i];
+        const zfi_saved_tensor_t *tensor =
+            array->flags & ZFI_ARRAY_COMPACT ? zfi_saved_find(out, array->name, 0) : NULL;
+        if ((array->flags & ZFI_ARRAY_COMPACT) && (!tensor || tensor->n_matrices != out->n_matrices))
+            st = zfi_read_bad(reader, out->param.name, "w, m, v or n is missing");
+    }
+    return st;
+}
+
+static zf_status_t read_id(const zfi_reader_t *reader, const json_t *from, uint32_t *out) {
+    uint64_t id = reader->out->n_params;
+    zf_status_t st = json_object_get(from, "id") ? zfi_read_number(reader, from, "id", ZF_NO_ID - 1, &id) : ZF_OK;
+    *out = (uint32_t)id;
+    return st;
+}
+
+static zf_status_t read_param(const zfi_reader_t *reader, const json_t *from, zfi_saved_param_t *out) {
+    zfi_param_t *param = &out->param;
+    const char *name, *channels;
+    uint64_t flags = 0, group = 0, axes = 0;
+    zf_status_t st = zfi_read_text(reader, from, "name", sizeof param->name - 1, &name);
+    if (st)
+        return st;
+    snprintf(param->name, sizeof param->name, "%s", name);
+    st = read_id(reader, from, &param->id);
+    if (!st)
+        st = read_shape(reader, from, param);
+    if (!st)
+        st = read_dtype(reader, from, "dtype", &param->dtype);
+    if (!st)
+        st = read_dtype(reader, from, "grad_dtype", &param->grad_dtype);
+    if (!st)
+        st = zfi_read_number(reader, from, "flags", UINT32_MAX, &flags);
+    if (!st)
+        st = zfi_read_number(reader, from, "group", reader->out->shape.n_groups - 1, &group);
+    if (!st)
+        st = zfi_read_number(reader, from, "n_batch_axes", (uint64_t)param->ndim, &axes);
+    if (!st)
+        st = zfi_read_text(reader, from, "channels", 8, &channels);
+    if (st)
+        return st;
+    param->flags = (uint32_t)flags;
+    param->group = (uint32_t)group;
+    param->n_batch_axes = (int)axes;
+    param->channels_are_rows = strcmp(channels, "rows") == 0;
+    param->has_state = 1;
+    st = read_matrices(reader, from, out);
+    return st ? st : read_tensors(reader, from, out);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const zfi_saved_param_t *const *)a)->param.name,
+                  (*(const zfi_saved_param_t *const *)b)->param.name);
+}
+
+static zf_status_t check_names(const zfi_reader_t *reader) {
+    const zfi_saved_t *saved = reader->out;
+    const zfi_saved_param_t **sorted = malloc((saved->n_params + 1) * sizeof *sorted);
+    zf_status_t st = ZF_OK;
+    if (!sorted)
+        return zfi_read_no_memory(reader);
+    for (uint32_t i = 0; i < saved->n_params; i++)
+        sorted[i] = &saved->params[i];
+    qsort(sorted, saved->n_params, sizeof *sorted, by_name);
+    for (uint32_t i = 1; i < saved->n_params && !st; i++)
+        if (by_name(&sorted[i - 1], &sorted[i]) == 0)
+            st = zfi_read_bad(reader, sorted[i]->param.name, "two parameters of this name");
+    free(sorted);
+    return st;
+}
+
+zf_status_t zfi_read_params(const zfi_reader_t *reader, const json_t *root) {
+    const json_t *list = json_object_get(root, "params");
+    zfi_saved_t *saved = reader->out;
+    zf_status_t st = ZF_OK;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return zfi_read_bad(reader, "params", "need a list that is not empty");
+    saved->params = calloc(json_array_size(list), sizeof *saved->params);
+    if (!saved->params)
+        return zfi_read_no_memory(reader);
+    saved->shape.n_params = (uint32_t)json_array_size(list);
+    for (; saved->n_params < json_array_size(list) && !st; saved->n_params++)
+        st = read_param(reader, json_array_get(list, saved->n_params), &saved->params[saved->n_params]);
+    return st ? st : check_names(reader);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/at_step.c - closed windows become visible in a step: that one or the next (contract in publisher.h). */
+#include "step/publish.h"
+#include "step/publisher.h"
+
+static void close_now(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_publish_upload(run, close);
+    zfi_publish_now(run, close);
+}
+
+static void close_later(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_publish_upload(run, close);
+    run->clock.due[run->clock.n_due++] = *close;
+}
+
+/* ---- nothing waits to be fetched --------------------------------------------------------------------------------- */
+
+static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
+    (void)run, (void)first, (void)end;
+    return ZF_OK;
+}
+
+static zf_status_t rest(zfi_run_t *run, int is_checked) {
+    (void)run, (void)is_checked;
+    return ZF_OK;
+}
+
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    (void)run, (void)first, (void)end;
+    return ZF_OK;
+}
+
+const zfi_publisher_t zfi_publisher_at_step = {close_now, zfi_publish_share, fetch, rest, drop};
+const zfi_publisher_t zfi_publisher_next_step = {close_later, zfi_publish_share, fetch, rest, drop};

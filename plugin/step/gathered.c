@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/gathered.c - publishing at fetch where each rank keeps a part of the state (contract in publisher.h;
+ * model in ranks/values_at_fetch.h). */
+#include "ranks/values_at_fetch.h"
+#include "step/publish.h"
+#include "step/publisher.h"
+#include "step/unfetched.h"
+
+static void show(zfi_run_t *run, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end; i++)
+        zfi_values_show(run, i);
+}
+
+static void end(zfi_run_t *run, uint64_t t) {
+    zfi_publish_share(run, t); /* of warm-up */
+    zfi_values_send(run, t);
+}
+
+static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
+    return zfi_unfetched_show(run, first, end, 0, show);
+}
+
+static zf_status_t rest(zfi_run_t *run, int is_checked) {
+    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, is_checked, show);
+    zfi_values_end(run);
+    run->clock.n_due = 0;
+    return st;
+}
+
+/* They travel all the same: other ranks issue the same exchanges. */
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end && run->clock.n_due; i++)
+        run->unfetched.is_done[i] = 1;
+    return ZF_OK;
+}
+
+const zfi_publisher_t zfi_publisher_gathered = {zfi_unfetched_keep, end, fetch, rest, drop};

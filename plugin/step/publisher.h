@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/publisher.h - when a closed window's values become visible: one table for each way, chosen at bind. What
+ * closes in warm-up, or by FLUSH, becomes visible at once in all of them.
+ *
+ *   at_step    in the step that closes the window
+ *   next_step  at the end of the step after it (publish_lag = 1)
+ *   at_fetch   matrix by matrix, when the host fetches it (unfetched.h)
+ *   gathered   the same where each rank keeps a part of the state: the values travel meanwhile
+ *              (ranks/values_at_fetch.h) */
+#ifndef ZFI_PUBLISHER_H
+#define ZFI_PUBLISHER_H
+
+#include "instance/run.h"
+
+/* All of it is [hook], and none may be NULL. */
+typedef struct zfi_publisher {
+    /* A window has closed in this step, and its replay is enqueued. */
+    void (*close)(zfi_run_t *run, const zfi_close_t *close);
+    /* All windows of step t that close have closed. */
+    void (*end)(zfi_run_t *run, uint64_t t);
+    /* Values of matrices [first, end) that wait become visible; the others stay. */
+    zf_status_t (*fetch)(zfi_run_t *run, uint32_t first, uint32_t end);
+    /* All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.
+     * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
+    zf_status_t (*rest)(zfi_run_t *run, int is_checked);
+    /* The values of matrices [first, end) that wait are dropped: the host has written others. */
+    zf_status_t (*drop)(zfi_run_t *run, uint32_t first, uint32_t end);
+} zfi_publisher_t;
+
+extern const zfi_publisher_t zfi_publisher_at_step, zfi_publisher_next_step, zfi_publisher_at_fetch,
+    zfi_publisher_gathered;
+
+#endif

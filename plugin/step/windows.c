@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/windows.c - windows close, are replayed and published, and channels are chosen (contract in updater.h;
+ * rules in SCHEDULE.md, "Step t"). */
+#include "ranks/values.h"
+#include "replay/workers.h"
+#include "schedule/window.h"
+#include "step/publish.h"
+#include "step/publisher.h"
+#include "step/selected.h"
+#include "step/updater.h"
+
+/* The workers' part of a close. Where it has no chunk, other ranks keep the state of all its matrices, but what is
+ * selected is here too. */
+static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_workers_push(run, close);
+    if (close->n_chunks || zfi_is_sharded(run->engine))
+        zfi_selected_round_moments(run, close);
+}
+
+static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
+    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_clock_t *clock = &run->clock;
+    zfi_close_t close;
+    zfi_window_close(run, cohort, t, 0, &close);
+    start_replay(run, &close);
+    (close.is_warm_up ? &zfi_publisher_at_step : run->publisher)->close(run, &close);
+    if (zfi_window_chooses(clock, cohort, t)) {
+        row->chooses[cohort] = 1;
+        row->has_choice = 1;
+        clock->last_choice[cohort] = t;
+        clock->waiting_choice = t;
+    }
+}
+
+/* Windows, publications and choices. */
+static void end(zfi_run_t *run, uint64_t t) {
+    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_publish_due(run);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        if (row->closes[c])
+            close_window(run, c, t);
+    run->publisher->end(run, t);
+    row->end_job = run->clock.next_job;
+    if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
+        row->choice_turn = ++run->clock.n_choices & 1;
+}
+
+static void flush(zfi_run_t *run) {
+    zfi_publish_due(run);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+        zfi_close_t close;
+        zfi_window_close(run, c, run->clock.t, 1, &close);
+        start_replay(run, &close);
+        zfi_publisher_at_step.close(run, &close);
+    }
+}
+
+const zfi_updater_t zfi_updater_windows = {1, zfi_selected_run_ahead, end, flush};

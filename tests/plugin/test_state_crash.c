@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_state_crash.c - the machine stops at any moment of a save: a load finds the former checkpoint or
+ * the new one, whole, and after the save the new one. A host that saves instead does not replace what it could not see;
+ * the save after that leaves nothing beside the checkpoint. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crash_disk.h"
+#include "state_rig.h"
+#include "suite.h"
+
+static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
+static zt_rig_t rig, copy;
+static char path[160];
+static uint64_t former, newer; /* steps of what is saved; former 0: nothing was there */
+
+static void report_state(const char *dir, const char *what, const zf_error_t *err) {
+    char command[400];
+    snprintf(command, sizeof command, "cd %s && ls -la . ckpt* >&2; tail -n +1 */zf_state.mark >&2", dir);
+    if (system(command))
+        fprintf(stderr, "(not all of it could be listed)\n");
+    ck_abort_msg("%s: %s", what, err->message);
+}
+
+static int is_there(void) {
+    char index[200];
+    snprintf(index, sizeof index, "%s/zf_state.json", path);
+    return access(index, F_OK) == 0;
+}
+
+static void check_load(const char *dir, int is_over) {
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_status_t st = zt_load(&copy, NULL, path, 0, &report);
+    if (st && former)
+        report_state(dir, "a load finds nothing", &copy.err);
+    if (is_over && (st || report.step != newer))
+        report_state(dir, "the save was over, and what it saved is not there", &copy.err);
+    if (!st && report.step != former && report.step != newer)
+        report_state(dir, "a load finds something else", &copy.err);
+}
+
+static void check_save(const char *dir) {
+    int was_there = is_there();
+    zf_status_t st = zt_save(&copy, NULL, path, 0, NULL);
+    char command[300];
+    if (!st && !was_there && former)
+        report_state(dir, "a save has replaced what its host could not see", &copy.err);
+    if (st && strstr(copy.err.message, "it is back now"))
+        st = zt_save(&copy, NULL, path, 0, NULL);
+    if (st)
+        report_state(dir, "a save fails", &copy.err);
+    snprintf(command, sizeof command, "test \"$(ls -A %s)\" = ckpt && ! test -e %s/zf_state.mark", dir, path);
+    if (system(command))
+        report_state(dir, "a save has left something", &copy.err);
+}
+
+static void look(const char *dir, int is_over) {
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    check_load(dir, is_over);
+    zt_crash_make_again();
+    check_save(dir);
+}
+
+static void stop(int n_before, int lacks_exchange, int least) {
+    char dir[128], made[140];
+    int n;
+    snprintf(dir, sizeof dir, "%s/saved", zt_state_dir());
+    snprintf(made, sizeof made, "%s/made", zt_state_dir());
+    snprintf(path, sizeof path, "mkdir %s", dir);
+    ck_assert_int_eq(system(path), 0);
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    zt_state_open(&rig, config);
+    zt_state_open(&copy, config);
+    zt_state_steps(&rig, 3);
+    if (n_before)
+        ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
+    former = n_before ? rig.step : 0;
+    zt_state_steps(&rig, 1);
+    newer = rig.step;
+    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    zt_crash_begin(dir, lacks_exchange);
+    ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err));
+    zt_crash_end();
+    n = zt_crash_each(made, look);
+    printf("%d states\n", n);
+    ck_assert_int_gt(n, least);
+    zt_rig_end(&copy);
+    zt_rig_end(&rig);
+}
+
+START_TEST(the_first_save) { stop(0, 0, 15); }
+END_TEST
+
+START_TEST(an_exchange_of_names) { stop(1, 0, 30); }
+END_TEST
+
+START_TEST(two_renames) { stop(1, 1, 40); }
+END_TEST
+
+ZT_MAIN("state_crash", the_first_save, an_exchange_of_names, two_renames)
