@@ -19,6 +19,7 @@ include(CMakePackageConfigHelpers)
 set(zf_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/zfplugin)
 
 install(DIRECTORY abi/include/zf DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY abi/layout abi/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/abi COMPONENT dev) # offsets of every struct
 install(TARGETS zf_abi EXPORT zfplugin)
 set_target_properties(zf_abi PROPERTIES EXPORT_NAME abi)
 install(TARGETS zfplugin EXPORT zfplugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)

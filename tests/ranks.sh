@@ -275,7 +275,7 @@ else
     noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
     noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
     noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
-    noticed flush "rank 1 has not come to" 1 # FLUSH is an exchange there
+    noticed flush "every rank waits, rank 1 for the gathering of values" 1 # FLUSH is an exchange there
     noticed stop "rank 1 has not come to" 1
     noticed stop "rank 1 has not come to" 2
     noticed stop "rank 1 has not come to" 3

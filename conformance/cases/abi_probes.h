@@ -12,6 +12,11 @@ void abi_training_probes(abi_report_t *report, const abi_env_t *env);  /* report
 void abi_host_probes(abi_report_t *report, const abi_env_t *env);      /* what hosts got wrong */
 void abi_layer_probes(abi_report_t *report, const abi_env_t *env);     /* some matrices of a stacked parameter */
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
+void abi_books_probes(abi_report_t *report,
+                      const abi_env_t *env); /* what the plugin says against what the host counts */
+void abi_extent_probes(abi_report_t *report, const abi_env_t *env);  /* large models and long runs against AdamW */
+void abi_state_probes(abi_report_t *report, const abi_env_t *env);   /* checkpoints */
+void abi_manners_probes(abi_report_t *report, const abi_env_t *env); /* what is left and what it costs */
 
 /* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
  * the exit status. */

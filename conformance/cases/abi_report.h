@@ -46,6 +46,9 @@
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
     X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
     X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
+    X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
+    X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights, and its damage is found")                     \
+    X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \
     X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                            \
@@ -67,6 +70,10 @@
     X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
     X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
     X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \
+    X(FILES, 7, "files", "no file is left in the working directory and the one for temporary files")                   \
+    X(LEAK, 7, "leak", "an instance that is destroyed leaves no memory")                                               \
+    X(IDLE, 7, "idle", "without work no thread takes processor time")                                                  \
+    X(HOOK_TIME, 7, "hook-time", "hooks of a tiny model return at once")                                               \
     X(LAZY, 7, "lazy", "no GPU or network library is loaded for a CPU instance")
 
 typedef enum {

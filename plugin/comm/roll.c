@@ -32,16 +32,26 @@ zfi_post_t zfi_post_of(const zfi_exchange_t *exchange, uint32_t group) {
     return post;
 }
 
-uint32_t zfi_find_elsewhere(const zfi_post_t *posts, zfi_member_t self, zfi_exchange_t *out_there) {
+static int is_same_line(const zfi_post_t *a, const zfi_post_t *b) { return a->lane == b->lane && a->group == b->group; }
+
+static int is_same(const zfi_post_t *a, const zfi_post_t *b) {
+    return is_same_line(a, b) && a->purpose == b->purpose && a->bucket == b->bucket && a->step == b->step;
+}
+
+/* is_any: also in another lane or group. */
+static uint32_t find_other(const zfi_post_t *posts, zfi_member_t self, int is_any, zfi_exchange_t *out_there) {
     const zfi_post_t *own = &posts[self.rank];
     for (uint32_t r = 0; r < self.n_ranks; r++) {
         const zfi_post_t *post = &posts[r];
         *out_there = (zfi_exchange_t){.purpose = post->purpose, .bucket = post->bucket, .step = post->step};
-        if (post->lane == own->lane && post->group == own->group &&
-            (post->purpose != own->purpose || post->bucket != own->bucket || post->step != own->step))
+        if (!is_same(post, own) && (is_any || is_same_line(post, own)))
             return r;
     }
     return ZF_NO_ID;
+}
+
+uint32_t zfi_find_elsewhere(const zfi_post_t *posts, zfi_member_t self, zfi_exchange_t *out_there) {
+    return find_other(posts, self, 0, out_there);
 }
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
@@ -71,20 +81,32 @@ static zf_status_t report_silent(const zfi_roll_t *roll, const char *name, uint3
                             roll->self_name, others);
 }
 
-zf_status_t zfi_roll_report(const zfi_roll_t *roll, zf_error_t *err) {
-    char name[96], there_name[96], what[256];
-    uint32_t first = ZF_NO_ID, n_silent = count_silent(roll, &first), who;
+/* All have answered. Two exchanges of one lane contradict each other; of two lanes, a rank may stand in both. */
+static void describe(const zfi_roll_t *roll, const char *name, char *out, size_t nbytes) {
+    char there_name[96];
     zfi_exchange_t there;
+    uint32_t who = find_other(roll->answers, roll->self, 0, &there);
+    int is_contrary = who != ZF_NO_ID;
+    if (!is_contrary)
+        who = find_other(roll->answers, roll->self, 1, &there);
+    zfi_exchange_name(&there, there_name, sizeof there_name);
+    if (is_contrary)
+        snprintf(out, nbytes, "rank %" PRIu32 "%s has not come to %s but to %s", who, roll->group_name, name,
+                 there_name);
+    else if (who != ZF_NO_ID)
+        snprintf(out, nbytes, "every rank waits, rank %" PRIu32 "%s for %s: %s has not ended", who, roll->group_name,
+                 there_name, name);
+    else
+        snprintf(out, nbytes, "every rank waits, but %s has not ended", name);
+}
+
+zf_status_t zfi_roll_report(const zfi_roll_t *roll, zf_error_t *err) {
+    char name[96], what[256];
+    uint32_t first = ZF_NO_ID, n_silent = count_silent(roll, &first);
     zfi_exchange_name(roll->exchange, name, sizeof name);
     if (n_silent)
         return report_silent(roll, name, n_silent, first, err);
-    who = zfi_find_elsewhere(roll->answers, roll->self, &there);
-    zfi_exchange_name(&there, there_name, sizeof there_name);
-    if (who == ZF_NO_ID)
-        snprintf(what, sizeof what, "every rank waits, but %s has not ended", name);
-    else
-        snprintf(what, sizeof what, "rank %" PRIu32 "%s has not come to %s but to %s", who, roll->group_name, name,
-                 there_name);
+    describe(roll, name, what, sizeof what);
     return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
                             "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is %s)", what,
                             zfi_roll_after_ns(roll->env) / 1000000, roll->advice, roll->self_name);

@@ -67,7 +67,7 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
     entry->flags = flags;
     entry->source = source;
     entry->grad = is_collected ? zfi_staging(inst->run, param->id) : (void *)(uintptr_t)source;
-    entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(inst->run, param->id) : NULL;
+    entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(&inst->run->mem, param->id) : NULL;
     if (is_collected || is_staged(inst, param, source)) {
         uint64_t this_batch = inst->engine.n_batches + 1;
         if (is_collected && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)

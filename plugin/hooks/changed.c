@@ -150,7 +150,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
 
 zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
-    uint64_t n = zfi_guard_n_foreign(run);
+    uint64_t n = zfi_guard_n_foreign(run->engine);
     uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
@@ -165,7 +165,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_checks(inst->run))
+    if (!zfi_guard_checks(inst->run->engine, &inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
@@ -193,7 +193,7 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
         if (ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
-    if (!zfi_guard_is_on(inst->run))
+    if (!zfi_guard_is_on(&inst->run->dev))
         return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
 }
@@ -262,9 +262,8 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
-    zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
-    each_range(run, asked, zfi_guard_look);
+    each_range(inst->run, asked, zfi_guard_look);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
@@ -273,10 +272,10 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
     if (!st)
         st = zfi_close_windows(inst, err);
     for (uint32_t i = 0; i < asked->n && !st; i++) {
-        uint32_t owner = owner_at(run, asked, i);
-        if (!run->overwritten[owner])
+        uint32_t owner = owner_at(inst->run, asked, i);
+        if (!inst->run->overwritten[owner])
             continue;
-        zfi_guard_forget(run, owner, owner + 1); /* or nothing is written there */
+        zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT), "adopt",
                              "the device did not take the changed parameters", err);
     }

@@ -212,7 +212,7 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run, inst->run->buckets.of_param[param->id]);
+        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param->id]);
     if (!st && zfi_config_defers_nothing(&inst->engine.config)) /* the step before may still read what lies there */
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     if (st)
@@ -302,7 +302,7 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param) {
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run, inst->run->buckets.of_param[param]);
+        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
     if (!st && zfi_config_defers_nothing(&inst->engine.config))
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     return st;
@@ -365,7 +365,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     if (st)
         return ZF_ERR_INTERNAL; /* checked before */
     if (zfi_is_reduced(inst->run))
-        st = zfi_buffers_open(inst->run, inst->run->buckets.of_param[param->id]);
+        st = zfi_buffers_open(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param->id]);
     if (st)
         return st;
     if (item->n_batches)
@@ -422,8 +422,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         if (!st && zfi_is_reduced(inst->run))
             st = zfi_reduce_check(inst, item.param->id, item.flags, err);
         if (!st && zfi_is_reduced(inst->run))
-            n_buffers = zfi_buffers_try(inst->run, inst->n_calls, inst->run->buckets.of_param[item.param->id],
-                                        grad->trial.is_last - was_last);
+            n_buffers = zfi_buffers_try(&inst->run->buckets, &inst->run->reduction, inst->n_calls,
+                                        inst->run->buckets.of_param[item.param->id], grad->trial.is_last - was_last);
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
                          (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||

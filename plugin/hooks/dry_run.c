@@ -100,7 +100,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         zfi_memory_plan(run);
         fill(run, &engine->config, out);
     }
-    zfi_buffers_free(run);
+    zfi_buffers_free(&run->reduction);
     zfi_shards_free(run);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);

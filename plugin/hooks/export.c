@@ -165,7 +165,8 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < work->run->n_params && !st; i++)
         if (work->dst[i])
-            st = zfi_ranks_join_at_rest(work->run, work->dst[i], work->run->params[i].n_elems * sizeof(float));
+            st = zfi_ranks_join_at_rest(work->run->engine, &work->run->reduction, work->dst[i],
+                                        work->run->params[i].n_elems * sizeof(float));
     if (st && zfi_is_poisoned(work->run->engine))
         return zfi_error_copy(err, &work->run->engine->poison.error);
     return st ? zfi_error(err, st, "export_params", "the ranks' masters could not be joined") : ZF_OK;

@@ -15,7 +15,7 @@
 /* Group 0, or that of the experts. */
 zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err) {
     const zfi_group_lists_t *lists = &run->reduction.groups;
-    return zfi_together_open(run->engine, zfi_has_experts(run) ? lists->all[0].index : 0, out, err);
+    return zfi_together_open(run->engine, zfi_has_experts(&run->reduction) ? lists->all[0].index : 0, out, err);
 }
 
 /* Memory for what ranks compare, of the transport's, so that no rank can lack it while the others wait for it: at rest
@@ -89,7 +89,7 @@ static zfi_part_t find_part(const claim_t *all, uint32_t n, uint32_t own) {
 
 static zf_status_t check_experts(const zfi_run_t *run, zf_error_t *err) {
     const zfi_group_lists_t *lists = &run->reduction.groups;
-    if (!zfi_has_experts(run) || lists->n < 2 || lists->all[1].which != 0)
+    if (!zfi_has_experts(&run->reduction) || lists->n < 2 || lists->all[1].which != 0)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state",
                      "\"%s\" has reduce_group = %" PRIu32 ", \"%s\" has %" PRIu32
@@ -109,7 +109,7 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
         return st;
     if (!st)
         st = check_experts(inst->run, err);
-    if (zfi_has_experts(inst->run))
+    if (zfi_has_experts(&inst->run->reduction))
         met = find_first(inst, together, &first, err);
     if (met)
         return met;

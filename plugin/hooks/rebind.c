@@ -98,7 +98,7 @@ static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *fl
     float *const arrays[] = {flushed->w, flushed->m, flushed->v};
     zf_status_t st = ZF_OK;
     for (int i = 0; i < 3 && zfi_is_sharded(run->engine) && !st; i++)
-        st = zfi_ranks_join_at_rest(run, arrays[i], nbytes);
+        st = zfi_ranks_join_at_rest(run->engine, &run->reduction, arrays[i], nbytes);
     return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
 }
 
@@ -106,7 +106,7 @@ static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *fl
 static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *rehearsal, uint32_t number, uint32_t to,
                              zfi_together_t *together, zf_error_t *err) {
     zfi_flushed_t flushed = {0};
-    zf_status_t st = zfi_run_flushed(run, rehearsal, number, &flushed, err);
+    zf_status_t st = zfi_run_flushed(&run->plan, run->params, rehearsal, number, &flushed, err);
     if (zfi_is_sharded(run->engine)) /* all exchange, or none does */
         st = zfi_together_meet(together, st, err);
     if (!st)

@@ -261,7 +261,7 @@ static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
     const uint8_t *is_here = zfi_row(run, run->clock.t + 1)->present;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    zf_status_t st = zfi_buffers_open(run, number);
+    zf_status_t st = zfi_buffers_open(run->engine, &run->reduction, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         st = complete_param(inst, id, is_here[id]);

@@ -28,10 +28,8 @@ static uint64_t largest_matrix(const zfi_plan_t *plan) {
 }
 
 /* Counts of entering channels, where each selected one is counted by itself. */
-static uint32_t *take_entering_counts(const zfi_run_t *run, zfi_arena_t *arena) {
-    return run->engine->config.deferred == ZFI_DEFERRED_MEAN
-               ? zfi_arena_take(arena, run->plan.n_index, sizeof(uint32_t))
-               : NULL;
+static uint32_t *take_entering_counts(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_arena_t *arena) {
+    return engine->config.deferred == ZFI_DEFERRED_MEAN ? zfi_arena_take(arena, plan->n_index, sizeof(uint32_t)) : NULL;
 }
 
 /* Counts of updates on the device. */
@@ -45,18 +43,18 @@ static uint64_t n_masked(const zfi_run_t *run) {
 }
 
 /* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
-static void *take_moment(const zfi_run_t *run, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
-    return which <= zfi_n_moments(run->engine) ? zfi_arena_take(arena, n, nbytes) : NULL;
+static void *take_moment(zfi_engine_t *engine, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
+    return which <= zfi_n_moments(engine) ? zfi_arena_take(arena, n, nbytes) : NULL;
 }
 
 /* Masters and moments: in the host's memory, or where nothing is deferred in the device's. */
-static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, unsigned char **out_m,
-                          unsigned char **out_v) {
-    uint64_t n = run->plan.n_state_elems;
-    size_t nbytes = zfi_moments_nbytes((zfi_moments_t)run->engine->config.moments);
+static void lay_out_state(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_arena_t *arena, float **out_w,
+                          unsigned char **out_m, unsigned char **out_v) {
+    uint64_t n = plan->n_state_elems;
+    size_t nbytes = zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
     *out_w = zfi_arena_take(arena, n, sizeof(float));
-    *out_m = take_moment(run, arena, 1, n, nbytes);
-    *out_v = take_moment(run, arena, 2, n, nbytes);
+    *out_m = take_moment(engine, arena, 1, n, nbytes);
+    *out_v = take_moment(engine, arena, 2, n, nbytes);
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
@@ -90,7 +88,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
-    sel->enter_n = take_entering_counts(run, arena);
+    sel->enter_n = take_entering_counts(run->engine, &run->plan, arena);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
     sel->order = run->dev.exchange ? (uint32_t *)(void *)run->dev.exchange : NULL;
     sel->moves = sel->order ? (uint8_t *)(sel->order + max_channels(plan)) : NULL;
@@ -139,10 +137,10 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
 enum { MOST_SPARSE = 2048 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
-static uint32_t sample_every(const zfi_run_t *run) {
-    const zfi_config_t *config = &run->engine->config;
-    uint64_t every = run->plan.n_elems / ZFI_ENOUGH_SAMPLES;
-    if (!zfi_counts_lateness(run->engine) || (config->update_interval == 1 && config->publish_lag == 0))
+static uint32_t sample_every(zfi_engine_t *engine, const zfi_plan_t *plan) {
+    const zfi_config_t *config = &engine->config;
+    uint64_t every = plan->n_elems / ZFI_ENOUGH_SAMPLES;
+    if (!zfi_counts_lateness(engine) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)
         return config->lateness;
@@ -153,7 +151,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_sampled_t *sampled = &run->sampled;
     uint64_t n = 0, stride;
-    sampled->every = sample_every(run);
+    sampled->every = sample_every(run->engine, &run->plan);
     if (!sampled->every)
         return;
     stride = (uint64_t)sampled->every * ZFI_SAMPLED_BLOCK;
@@ -175,7 +173,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
     if (!zfi_config_defers_nothing(&run->engine->config))
-        lay_out_state(run, arena, &run->hs.w, &run->hs.m, &run->hs.v);
+        lay_out_state(run->engine, &run->plan, arena, &run->hs.w, &run->hs.m, &run->hs.v);
     run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -221,7 +219,7 @@ static void lay_out_whole(zfi_run_t *run, zfi_arena_t *arena) {
     unsigned char *m, *v;
     if (!zfi_config_defers_nothing(&run->engine->config))
         return;
-    lay_out_state(run, arena, &run->dev.head.all_w, &m, &v);
+    lay_out_state(run->engine, &run->plan, arena, &run->dev.head.all_w, &m, &v);
     run->dev.head.all_m = m;
     run->dev.head.all_v = v;
 }
@@ -231,8 +229,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
     head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
-    head->m = take_moment(run, arena, 1, plan->n_sel_elems, sizeof(float));
-    head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
+    head->m = take_moment(run->engine, arena, 1, plan->n_sel_elems, sizeof(float));
+    head->v = take_moment(run->engine, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);
@@ -266,12 +264,12 @@ int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
            !zfi_is_sharded(engine);
 }
 
-static void lay_out_shown(zfi_run_t *run, zfi_arena_t *arena) {
-    for (uint32_t i = 0; i < run->plan.n_matrices && zfi_memory_keeps_shown(run->engine); i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
         void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
-        if (run->dev.matrices)
-            run->dev.matrices[i].shown = shown;
+        if (out)
+            out[i].shown = shown;
     }
 }
 
@@ -297,9 +295,10 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
-    dev->enter_count = take_entering_counts(run, arena);
+    dev->enter_count = take_entering_counts(run->engine, &run->plan, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
-    lay_out_shown(run, arena);
+    if (zfi_memory_keeps_shown(run->engine))
+        lay_out_shown(plan, arena, dev->matrices);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
@@ -311,8 +310,8 @@ static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
 
 /* Bytes that this run may map, of which own_nbytes are promised to it already; *out_source says where the limit comes
  * from. */
-static uint64_t find_room(const zfi_run_t *run, uint64_t own_nbytes, char *out_source, size_t source_nbytes) {
-    const zfi_config_t *config = &run->engine->config;
+static uint64_t find_room(zfi_engine_t *engine, uint64_t own_nbytes, char *out_source, size_t source_nbytes) {
+    const zfi_config_t *config = &engine->config;
     zfi_node_t node = zfi_node_find(config->local_rank, config->local_ranks, getenv);
     zfi_room_t room;
     if (config->memory_limit_mib) {
@@ -329,13 +328,13 @@ static uint64_t find_room(const zfi_run_t *run, uint64_t own_nbytes, char *out_s
 }
 
 /* promised_nbytes: of the arenas that are about to be mapped. */
-static zf_status_t check_room(const zfi_run_t *run, uint64_t host, uint64_t device, uint64_t promised_nbytes,
-                              zf_error_t *err) {
+static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem, uint64_t host, uint64_t device,
+                              uint64_t promised_nbytes, zf_error_t *err) {
     char source[96];
-    uint64_t have = find_room(run, promised_nbytes, source, sizeof source);
+    uint64_t have = find_room(engine, promised_nbytes, source, sizeof source);
     zfi_device_info_t info;
     uint64_t need;
-    run->engine->ops->info(run->engine->device, &info);
+    engine->ops->info(engine->device, &info);
     need = host + (info.is_host_memory ? device : 0);
     if (need <= have)
         return ZF_OK;
@@ -343,20 +342,21 @@ static zf_status_t check_room(const zfi_run_t *run, uint64_t host, uint64_t devi
                      "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): "
                      "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
                      "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
-                     need >> 20, have >> 20, source, run->mem.layout.host_state_nbytes >> 20,
-                     run->mem.layout.host_slots_nbytes >> 20, run->mem.layout.host_publish_nbytes >> 20, device >> 20);
+                     need >> 20, have >> 20, source, mem->layout.host_state_nbytes >> 20,
+                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20, device >> 20);
 }
 
-static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena_t *device) {
-    zfi_layout_t *layout = &run->mem.layout;
+static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi_arena_t *host,
+                        const zfi_arena_t *device) {
+    zfi_layout_t *layout = &mem->layout;
     layout->host_nbytes = zfi_arena_mapped_nbytes(host);
     layout->device_nbytes = zfi_arena_mapped_nbytes(device);
-    layout->n_elems = run->plan.n_elems;
-    layout->n_matrices = run->plan.n_matrices;
-    layout->n_channels = run->plan.n_channels;
-    layout->n_selected_elems = run->plan.n_sel_elems;
-    layout->slots_peak_milli = (uint64_t)(run->plan.slots_peak * 1000 + 0.5);
-    layout->slots_mean_milli = (uint64_t)(run->plan.slots_mean * 1000 + 0.5);
+    layout->n_elems = plan->n_elems;
+    layout->n_matrices = plan->n_matrices;
+    layout->n_channels = plan->n_channels;
+    layout->n_selected_elems = plan->n_sel_elems;
+    layout->slots_peak_milli = (uint64_t)(plan->slots_peak * 1000 + 0.5);
+    layout->slots_mean_milli = (uint64_t)(plan->slots_mean * 1000 + 0.5);
 }
 
 void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
@@ -368,17 +368,17 @@ void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
 }
 
 /* Device memory for what was counted. */
-static zf_status_t map_device(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
+static zf_status_t map_device(zfi_engine_t *engine, zfi_arena_t *arena, const char *what, zf_error_t *err) {
     void *memory;
-    zf_status_t st = run->engine->ops->alloc(run->engine->device, zfi_arena_mapped_nbytes(arena), what, &memory, err);
+    zf_status_t st = engine->ops->alloc(engine->device, zfi_arena_mapped_nbytes(arena), what, &memory, err);
     if (!st)
         zfi_arena_adopt(arena, memory);
     return st;
 }
 
-static void free_device(zfi_run_t *run, zfi_arena_t *arena) {
+static void free_device(zfi_engine_t *engine, zfi_arena_t *arena) {
     if (arena->total_nbytes)
-        run->engine->ops->free(run->engine->device, arena->base, arena->total_nbytes);
+        engine->ops->free(engine->device, arena->base, arena->total_nbytes);
     arena->base = NULL;
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
@@ -387,7 +387,7 @@ static void free_device(zfi_run_t *run, zfi_arena_t *arena) {
 static void count_memory(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device) {
     lay_out_host(run, host, &run->mem.layout);
     lay_out_device(run, device);
-    fill_layout(run, host, device);
+    fill_layout(&run->plan, &run->mem, host, device);
 }
 
 void zfi_memory_plan(zfi_run_t *run) {
@@ -407,17 +407,17 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     count_memory(run, &host, &device);
     zfi_arena_promise(&host);
     zfi_arena_promise(&device);
-    st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
+    st = check_room(run->engine, &run->mem, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
                     host.promised_nbytes + device.promised_nbytes, err);
     if (!st)
         st = zfi_arena_map(&host, "the host's optimizer state", err);
     if (!st)
-        st = map_device(run, &device, "the device's side", err);
+        st = map_device(run->engine, &device, "the device's side", err);
     if (!st)
         st = run->engine->ops->pin(run->engine->device, host.base, host.total_nbytes, &run->mem.is_pageable, err);
     if (st) {
         zfi_arena_free(&host);
-        free_device(run, &device);
+        free_device(run->engine, &device);
         return st;
     }
     run->mem.host_arena = host;
@@ -433,22 +433,22 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
 
 /* What a transport reads and writes. */
 static void free_exchanged(zfi_run_t *run) {
-    free_device(run, &run->mem.staging_arena);
+    free_device(run->engine, &run->mem.staging_arena);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
-        free_device(run, &run->reduction.buffers[i].arena);
+        free_device(run->engine, &run->reduction.buffers[i].arena);
     for (uint32_t i = 0; i < run->shards.n_buffers; i++)
-        free_device(run, &run->shards.buffers[i].arena);
+        free_device(run->engine, &run->shards.buffers[i].arena);
 }
 
 void zfi_memory_free(zfi_run_t *run) {
     if (run->mem.host_arena.total_nbytes)
         run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
     zfi_arena_free(&run->mem.host_arena);
-    free_device(run, &run->mem.device_arena);
+    free_device(run->engine, &run->mem.device_arena);
     if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
         free_exchanged(run);
-    free_device(run, &run->mem.sum_arena);
-    free_device(run, &run->shards.arena);
+    free_device(run->engine, &run->mem.sum_arena);
+    free_device(run->engine, &run->shards.arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
 }
@@ -458,12 +458,13 @@ zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nby
     zf_status_t st;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
-    st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
-                    zfi_arena_mapped_nbytes(arena) +
-                        (run->engine->config.memory_limit_mib ? zfi_memory_device_nbytes(run) : 0),
-                    arena->promised_nbytes, err);
+    st =
+        check_room(run->engine, &run->mem, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(&run->mem) : 0,
+                   zfi_arena_mapped_nbytes(arena) +
+                       (run->engine->config.memory_limit_mib ? zfi_memory_device_nbytes(&run->mem) : 0),
+                   arena->promised_nbytes, err);
     if (!st)
-        st = map_device(run, arena, what, err);
+        st = map_device(run->engine, arena, what, err);
     if (st) {
         zfi_arena_free(arena);
         return st;
@@ -482,8 +483,9 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
         return ZF_OK;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
-    st = check_room(run, zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(run),
-                    has_limit * zfi_memory_device_nbytes(run), arena->promised_nbytes, err);
+    st = check_room(run->engine, &run->mem,
+                    zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(&run->mem),
+                    has_limit * zfi_memory_device_nbytes(&run->mem), arena->promised_nbytes, err);
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)
@@ -509,11 +511,11 @@ static uint64_t per_element_nbytes(const zfi_run_t *run) {
 }
 
 static uint64_t exchanged_nbytes(const zfi_run_t *run) {
-    uint64_t nbytes = zfi_sums_nbytes(run) + run->buckets.arriving_nbytes;
+    uint64_t nbytes = zfi_sums_nbytes(&run->buckets, &run->reduction) + run->buckets.arriving_nbytes;
     if (zfi_is_sharded(run->engine))
         nbytes += run->buckets.values_nbytes;
     if (zfi_has_norm_parts(run->engine))
-        nbytes += zfi_norm_nbytes(run);
+        nbytes += zfi_norm_nbytes(run->engine);
     return nbytes;
 }
 
@@ -529,16 +531,16 @@ static uint64_t mapped(uint64_t nbytes) {
 }
 
 /* Stage 3: this rank's parts of the parameters, and the buckets that are fetched. */
-static uint64_t shards_nbytes(const zfi_run_t *run) {
-    uint64_t n_buffers = run->shards.n_whole < ZFI_LEAST_BUFFERS ? run->shards.n_whole : ZFI_LEAST_BUFFERS;
-    return run->shards.n_whole ? mapped(run->shards.nbytes) + n_buffers * mapped(run->shards.buffer_nbytes) : 0;
+static uint64_t shards_nbytes(const zfi_shards_t *shards) {
+    uint64_t n_buffers = shards->n_whole < ZFI_LEAST_BUFFERS ? shards->n_whole : ZFI_LEAST_BUFFERS;
+    return shards->n_whole ? mapped(shards->nbytes) + n_buffers * mapped(shards->buffer_nbytes) : 0;
 }
 
 uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
     uint64_t n_buffers = run->buckets.n < ZFI_LEAST_BUFFERS ? run->buckets.n : ZFI_LEAST_BUFFERS;
     if (!zfi_shards_gradients(run->engine))
         n_buffers = 0;
-    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes) + shards_nbytes(run);
+    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes) + shards_nbytes(&run->shards);
 }
 
 /* Where all channels are selected they lie in one piece. An edge between two ranks cuts a row: where its selected
@@ -583,7 +585,7 @@ uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
     if (!zfi_exchanges_on_device(run->engine))
         return all_mirrors_nbytes(run);
     if (zfi_is_grouped(run->engine))
-        nbytes = mapped(zfi_norm_nbytes(run));
+        nbytes = mapped(zfi_norm_nbytes(run->engine));
     if (zfi_is_sharded(run->engine))
         nbytes += mapped(run->plan.n_index * sizeof *run->dev.head.index) + mapped(moves_nbytes(run));
     return nbytes;
@@ -602,19 +604,19 @@ zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
     return zfi_memory_map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
 }
 
-uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) {
-    return run->mem.host_arena.total_nbytes + run->mem.extra_host_nbytes;
+uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem) {
+    return mem->host_arena.total_nbytes + mem->extra_host_nbytes;
 }
 
-uint64_t zfi_memory_device_nbytes(const zfi_run_t *run) {
-    return run->mem.device_arena.total_nbytes + run->mem.extra_device_nbytes;
+uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
+    return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
 }
 
 void zfi_memory_report(zfi_run_t *run) {
     zfi_counters_t *count = &run->engine->count;
     atomic_store(&count->host_planned_nbytes, run->mem.layout.host_nbytes + run->mem.extra_host_nbytes);
-    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(run));
+    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(&run->mem));
     atomic_store(&count->device_planned_nbytes, run->mem.layout.device_nbytes + run->mem.extra_device_nbytes);
-    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(run));
+    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(&run->mem));
     atomic_store(&count->slot_pieces, run->plan.n_pieces);
 }

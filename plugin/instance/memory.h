@@ -57,9 +57,9 @@ static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
     return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
 }
 /* Several ranks: bytes of all buckets' sums, as far as this rank keeps them. */
-static inline uint64_t zfi_sums_nbytes(const zfi_run_t *run) {
-    const zfi_opened_t *last = run->reduction.opened ? &run->reduction.opened[run->buckets.n - 1] : NULL;
-    return last ? last->kept_at + last->kept_nbytes : run->buckets.nbytes;
+static inline uint64_t zfi_sums_nbytes(const zfi_buckets_t *buckets, const zfi_reduction_t *reduction) {
+    const zfi_opened_t *last = reduction->opened ? &reduction->opened[buckets->n - 1] : NULL;
+    return last ? last->kept_at + last->kept_nbytes : buckets->nbytes;
 }
 /* Where the sums over ranks of a parameter lie. Where this rank keeps a part of them, so does what is read of them: the
  * address is that of its first element, kept or not. */
@@ -74,7 +74,7 @@ static inline void *zfi_summed(const zfi_run_t *run, uint32_t param) {
 }
 /* Several ranks: where a bucket's parts arrive; the communication thread's. */
 static inline unsigned char *zfi_arriving(const zfi_run_t *run) {
-    return run->mem.staging_arena.base + zfi_sums_nbytes(run);
+    return run->mem.staging_arena.base + zfi_sums_nbytes(&run->buckets, &run->reduction);
 }
 /* Sharded: the flat memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
@@ -85,16 +85,16 @@ static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
     uint64_t values_nbytes = zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0;
     return (void *)(zfi_arriving(run) + run->buckets.arriving_nbytes + values_nbytes);
 }
-static inline uint64_t zfi_norm_nbytes(const zfi_run_t *run) {
-    return zfi_norm_member(run->engine).n_ranks * sizeof(zfi_norm_part_t);
+static inline uint64_t zfi_norm_nbytes(zfi_engine_t *engine) {
+    return zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t);
 }
-static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
-    return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];
+static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
+    return (float *)(void *)mem->sum_arena.base + mem->param_base[param];
 }
 
 /* Bytes mapped now. */
-uint64_t zfi_memory_host_nbytes(const zfi_run_t *run);
-uint64_t zfi_memory_device_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem);
+uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem);
 /* [hook] The figures of this run's memory become the instance's, for zf.stats/1. */
 void zfi_memory_report(zfi_run_t *run);
 

@@ -416,11 +416,11 @@ static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, ui
     return run->slots.tables + (row * run->clock.pace.interval + slot) * run->plan.n_layers;
 }
 /* Parts of records are numbered through, from 0: the first of step t. */
-static inline uint64_t zfi_first_record_part(const zfi_run_t *run, uint64_t t) {
-    return (t - 1) * run->plan.n_record_parts;
+static inline uint64_t zfi_first_record_part(const zfi_plan_t *plan, uint64_t t) {
+    return (t - 1) * plan->n_record_parts;
 }
-static inline double *zfi_record_part(const zfi_run_t *run, uint64_t number) {
-    return run->sel.records + number % ZFI_RECORD_DEPTH * run->plan.record_sums;
+static inline double *zfi_record_part(const zfi_plan_t *plan, const zfi_selection_t *sel, uint64_t number) {
+    return sel->records + number % ZFI_RECORD_DEPTH * plan->record_sums;
 }
 /* The slot of a chunk, which has a piece. */
 static inline unsigned char *zfi_slot(const zfi_run_t *run, uint32_t number, uint32_t table, uint32_t slot) {

@@ -49,12 +49,12 @@ zf_status_t zfi_buffers_new(zfi_run_t *run) {
     return ZF_OK;
 }
 
-void zfi_buffers_free(zfi_run_t *run) {
-    free(run->reduction.buffers);
-    free(run->reduction.opened);
-    run->reduction.buffers = NULL;
-    run->reduction.opened = NULL;
-    run->reduction.n_buffers = 0;
+void zfi_buffers_free(zfi_reduction_t *reduction) {
+    free(reduction->buffers);
+    free(reduction->opened);
+    reduction->buffers = NULL;
+    reduction->opened = NULL;
+    reduction->n_buffers = 0;
 }
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static zf_status_t map_buffer(zfi_run_t *run, zfi_bucket_buffer_t *buffer, zf_er
     if (!st)
         st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of gradients", err);
     if (st)
-        zfi_mirror_free(run, &buffer->mirror);
+        zfi_mirror_free(run->engine, &run->mem, &buffer->mirror);
     else
         buffer->mirror.device = buffer->arena.base;
     return st;
@@ -83,11 +83,11 @@ zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err) {
 }
 
 /* The bucket as the calls before this one have left it. */
-static zfi_opened_t *trial_of(zfi_run_t *run, uint64_t call, uint32_t bucket) {
-    zfi_opened_t *opened = &run->reduction.opened[bucket];
+static zfi_opened_t *trial_of(zfi_reduction_t *reduction, uint64_t call, uint32_t bucket) {
+    zfi_opened_t *opened = &reduction->opened[bucket];
     if (opened->trial_call != call) {
         opened->trial_call = call;
-        opened->trial_n_final = run->reduction.n_final[bucket];
+        opened->trial_n_final = reduction->n_final[bucket];
         opened->trial_is_open = opened->buffer != ZF_NO_ID;
     }
     return opened;
@@ -101,21 +101,21 @@ static void begin_trial(zfi_reduction_t *reduction, uint64_t call) {
     reduction->trial_n_open = reduction->trial_most = reduction->n_open;
 }
 
-uint32_t zfi_buffers_try(zfi_run_t *run, uint64_t call, uint32_t bucket, int final) {
-    zfi_reduction_t *reduction = &run->reduction;
+uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uint64_t call, uint32_t bucket,
+                         int final) {
     zfi_opened_t *opened;
     if (!reduction->opened || bucket == ZF_NO_ID)
         return 0;
     begin_trial(reduction, call);
-    opened = trial_of(run, call, bucket);
+    opened = trial_of(reduction, call, bucket);
     reduction->trial_n_open += !opened->trial_is_open;
     opened->trial_is_open = 1;
     opened->trial_n_final += (uint32_t) final;
     if (reduction->trial_n_open > reduction->trial_most)
         reduction->trial_most = reduction->trial_n_open;
-    while (reduction->trial_next < run->buckets.n) {
-        zfi_opened_t *next = trial_of(run, call, reduction->trial_next);
-        if (!next->trial_is_open || next->trial_n_final < run->buckets.all[reduction->trial_next].n_params)
+    while (reduction->trial_next < buckets->n) {
+        zfi_opened_t *next = trial_of(reduction, call, reduction->trial_next);
+        if (!next->trial_is_open || next->trial_n_final < buckets->all[reduction->trial_next].n_params)
             break;
         reduction->trial_n_open--;
         reduction->trial_next++;
@@ -125,9 +125,7 @@ uint32_t zfi_buffers_try(zfi_run_t *run, uint64_t call, uint32_t bucket, int fin
 
 /* ---- whose ------------------------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_buffers_open(zfi_run_t *run, uint32_t bucket) {
-    zfi_engine_t *engine = run->engine;
-    zfi_reduction_t *reduction = &run->reduction;
+zf_status_t zfi_buffers_open(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket) {
     zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
     zfi_bucket_buffer_t *oldest = NULL;
     if (!opened || opened->buffer != ZF_NO_ID)
@@ -146,15 +144,12 @@ zf_status_t zfi_buffers_open(zfi_run_t *run, uint32_t bucket) {
     return zfi_send(engine);
 }
 
-zf_status_t zfi_buffers_wait(zfi_run_t *run, uint32_t bucket) {
-    const zfi_opened_t *opened = run->reduction.opened ? &run->reduction.opened[bucket] : NULL;
-    return opened
-               ? zfi_wait(run->engine, &run->engine->lines.exchanged, opened->after, &run->engine->count.host_wait_ns)
-               : ZF_OK;
+zf_status_t zfi_buffers_wait(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket) {
+    const zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
+    return opened ? zfi_wait(engine, &engine->lines.exchanged, opened->after, &engine->count.host_wait_ns) : ZF_OK;
 }
 
-void zfi_buffers_close(zfi_run_t *run, uint32_t bucket, uint64_t number) {
-    zfi_reduction_t *reduction = &run->reduction;
+void zfi_buffers_close(zfi_reduction_t *reduction, uint32_t bucket, uint64_t number) {
     zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
     if (!opened)
         return;

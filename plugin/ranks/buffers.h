@@ -22,20 +22,20 @@
 /* [control] Says what is kept of the sums of each bucket: before their memory is mapped. ZF_ERR_MEMORY; free is legal
  * then, and after their memory is unmapped. */
 zf_status_t zfi_buffers_new(zfi_run_t *run);
-void zfi_buffers_free(zfi_run_t *run);
+void zfi_buffers_free(zfi_reduction_t *reduction);
 
 /* Deliveries of the call that is being checked, one after the other: the parameter's bucket needs a buffer, and is
  * handed over once all its parameters are final. final: 1, this one becomes so; -1, it is no more; 0, neither. Returns
  * how many buckets have one at the same time, so far. */
-uint32_t zfi_buffers_try(zfi_run_t *run, uint64_t call, uint32_t bucket, int final);
+uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uint64_t call, uint32_t bucket, int final);
 /* So many, and one more, are mapped; never more than buckets. */
 zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err);
 
 /* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait as well.
  */
-zf_status_t zfi_buffers_open(zfi_run_t *run, uint32_t bucket);
-zf_status_t zfi_buffers_wait(zfi_run_t *run, uint32_t bucket);
+zf_status_t zfi_buffers_open(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket);
+zf_status_t zfi_buffers_wait(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket);
 /* It is free when `exchanged` reaches number. */
-void zfi_buffers_close(zfi_run_t *run, uint32_t bucket, uint64_t number);
+void zfi_buffers_close(zfi_reduction_t *reduction, uint32_t bucket, uint64_t number);
 
 #endif

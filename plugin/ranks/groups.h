@@ -25,8 +25,8 @@ zf_status_t zfi_groups_list(const zfi_engine_t *engine, const zfi_param_t *param
 void zfi_groups_free(zfi_group_lists_t *lists);
 
 /* Whether parameters of this run have a group in place of group 0: experts, which other ranks of it have others of. */
-static inline int zfi_has_experts(const zfi_run_t *run) {
-    return run->reduction.groups.n > 0 && run->reduction.groups.all[0].which == 0;
+static inline int zfi_has_experts(const zfi_reduction_t *reduction) {
+    return reduction->groups.n > 0 && reduction->groups.all[0].which == 0;
 }
 
 /* The most ranks that agree on anything. */

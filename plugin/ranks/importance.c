@@ -41,10 +41,10 @@ zf_status_t zfi_importance_new(zfi_run_t *run) {
     return ZF_OK;
 }
 
-void zfi_importance_free(zfi_run_t *run) {
-    free(run->reduction.first_owner);
-    free(run->reduction.last_owner);
-    free(run->sel.is_counted);
+void zfi_importance_free(zfi_reduction_t *reduction, zfi_selection_t *sel) {
+    free(reduction->first_owner);
+    free(reduction->last_owner);
+    free(sel->is_counted);
 }
 
 /* ---- numbers of matrices, packed by rank ------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static zf_status_t join(packing_t *packing, uint64_t t) {
 zf_status_t zfi_importance_join_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
     uint64_t first = part * run->plan.record_sums, left = run->plan.n_sums - first;
     packing_t packing = {.run = run, .kind = PARTS, .first = first};
-    packing.values = zfi_record_part(run, zfi_first_record_part(run, row->t) + part);
+    packing.values = zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, row->t) + part);
     packing.end = first + (left < run->plan.record_sums ? left : run->plan.record_sums);
     return zfi_is_sharded(run->engine) && row->scalars.applied ? join(&packing, row->t) : ZF_OK;
 }

@@ -22,7 +22,7 @@
 
 /* [control] Says which matrices this rank counts. ZF_ERR_MEMORY. free is legal after a failure. */
 zf_status_t zfi_importance_new(zfi_run_t *run);
-void zfi_importance_free(zfi_run_t *run);
+void zfi_importance_free(zfi_reduction_t *reduction, zfi_selection_t *sel);
 
 /* [own threads: control] Part `part` of a step's record, in host memory, becomes that of all ranks where it is counted
  * here. */

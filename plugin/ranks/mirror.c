@@ -5,12 +5,12 @@
 #include "instance/memory.h"
 
 /* Transports that move the device's memory need none. */
-static int is_wanted(const zfi_run_t *run) {
-    return run->engine->ops->has_own_memory && zfi_has_peers(run->engine) && !zfi_exchanges_on_device(run->engine);
+static int is_wanted(zfi_engine_t *engine) {
+    return engine->ops->has_own_memory && zfi_has_peers(engine) && !zfi_exchanges_on_device(engine);
 }
 
 zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {
-    return is_wanted(run) ? zfi_mirror_map_always(run, mirror, device, nbytes, err) : ZF_OK;
+    return is_wanted(run->engine) ? zfi_mirror_map_always(run, mirror, device, nbytes, err) : ZF_OK;
 }
 
 zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
@@ -21,10 +21,10 @@ zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const vo
     return st;
 }
 
-void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror) {
+void zfi_mirror_free(zfi_engine_t *engine, zfi_run_memory_t *mem, zfi_mirror_t *mirror) {
     if (mirror->arena.total_nbytes)
-        run->engine->ops->unpin(run->engine->device, mirror->arena.base, mirror->arena.total_nbytes);
-    run->mem.extra_host_nbytes -= mirror->arena.total_nbytes;
+        engine->ops->unpin(engine->device, mirror->arena.base, mirror->arena.total_nbytes);
+    mem->extra_host_nbytes -= mirror->arena.total_nbytes;
     zfi_arena_free(&mirror->arena);
     mirror->device = NULL;
 }

@@ -24,7 +24,7 @@ zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *dev
 /* The same, also where the transport moves the device's memory: of what the host looks into. */
 zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
                                   zf_error_t *err);
-void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror);
+void zfi_mirror_free(zfi_engine_t *engine, zfi_run_memory_t *mem, zfi_mirror_t *mirror);
 
 /* [any-thread] Where the host's threads find what lies at a place of the mirrored memory: there itself, without
  * mirrors. */

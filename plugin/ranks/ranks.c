@@ -56,7 +56,7 @@ static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
     zfi_mirror_t *mirror = &run->mem.staging_mirror;
     if (zfi_exchanges_on_device(run->engine) &&
         zfi_is_grouped(run->engine)) /* the norm alone: run_norm() looks into it */
-        return zfi_mirror_map_always(run, mirror, zfi_norm_parts(run), zfi_norm_nbytes(run), err);
+        return zfi_mirror_map_always(run, mirror, zfi_norm_parts(run), zfi_norm_nbytes(run->engine), err);
     return zfi_mirror_map(run, mirror, run->mem.staging_arena.base, run->mem.staging_arena.total_nbytes, err);
 }
 
@@ -96,11 +96,11 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
 }
 
 static void free_mirrors(zfi_run_t *run) {
-    zfi_mirror_free(run, &run->mem.staging_mirror);
-    zfi_mirror_free(run, &run->mem.selected_mirror);
-    zfi_mirror_free(run, &run->mem.moves);
+    zfi_mirror_free(run->engine, &run->mem, &run->mem.staging_mirror);
+    zfi_mirror_free(run->engine, &run->mem, &run->mem.selected_mirror);
+    zfi_mirror_free(run->engine, &run->mem, &run->mem.moves);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
-        zfi_mirror_free(run, &run->reduction.buffers[i].mirror);
+        zfi_mirror_free(run->engine, &run->mem, &run->reduction.buffers[i].mirror);
 }
 
 void zfi_ranks_free(zfi_run_t *run) {
@@ -115,12 +115,12 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->value_up);
     free(reduction->value_at);
     zfi_groups_free(&reduction->groups);
-    zfi_importance_free(run);
+    zfi_importance_free(&run->reduction, &run->sel);
     if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
         free_mirrors(run);
         zfi_arena_free(&reduction->arena);
     }
-    zfi_buffers_free(run);
+    zfi_buffers_free(&run->reduction);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
@@ -372,7 +372,7 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
         zfi_mirror_down(run, &engine->to_device, flat,
                         run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
         args.flat = zfi_mirrored(run, flat);
-        zfi_buffers_close(run, bucket, args.number);
+        zfi_buffers_close(&run->reduction, bucket, args.number);
     }
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
@@ -461,9 +461,9 @@ void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
     run->reduction.value_up[bucket] = number;
 }
 
-zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
-    zfi_engine_t *engine = run->engine;
-    uint32_t *all = run->reduction.entering;
+zf_status_t zfi_ranks_join(zfi_engine_t *engine, zfi_reduction_t *reduction, uint64_t step, uint32_t *words,
+                           uint64_t n_words) {
+    uint32_t *all = reduction->entering;
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_ENTERING,
                            .bucket = ZF_NO_ID,
                            .step = step,
@@ -532,10 +532,9 @@ zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
 }
 
 /* The control thread is idle, so its memory is free. */
-zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t most = run->reduction.most_words * sizeof *run->reduction.entering;
-    unsigned char *all = (unsigned char *)run->reduction.entering, *to = bytes;
+zf_status_t zfi_ranks_join_at_rest(zfi_engine_t *engine, zfi_reduction_t *reduction, void *bytes, uint64_t nbytes) {
+    uint64_t most = reduction->most_words * sizeof *reduction->entering;
+    unsigned char *all = (unsigned char *)reduction->entering, *to = bytes;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, n; done < nbytes && !st; done += n) {
         n = nbytes - done < most ? nbytes - done : most;

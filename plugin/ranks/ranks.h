@@ -56,7 +56,8 @@ void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *who
 
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
  * most run->reduction.most_words. */
-zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);
+zf_status_t zfi_ranks_join(zfi_engine_t *engine, zfi_reduction_t *reduction, uint64_t step, uint32_t *words,
+                           uint64_t n_words);
 
 /* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
  * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
@@ -72,7 +73,7 @@ zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, in
                                         uint64_t nbytes);
 
 /* [hook] zfi_ranks_join while the run rests, of any number of bytes. */
-zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes);
+zf_status_t zfi_ranks_join_at_rest(zfi_engine_t *engine, zfi_reduction_t *reduction, void *bytes, uint64_t nbytes);
 
 /* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
  * count its updates, so each matrix's count becomes the largest of any rank. */

@@ -116,12 +116,12 @@ static void move(unsigned char *grad, uint64_t nbytes, void *arg) {
 }
 
 /* Noted moves, on the stream of gradients. */
-static void send(zfi_run_t *run, moving_t *moving, zfi_dtype_t dtype) {
+static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
     zfi_move_args_t args = {moving->moves, moving->n, dtype};
     zfi_op_t op = zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args);
     if (!moving->n)
         return;
-    (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+    (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1); /* a failure has ended the instance */
     moving->moves += moving->n;
     moving->n = 0;
 }
@@ -152,7 +152,7 @@ static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t, zf
     walk.fn = move;
     moving.packed = all + zfi_rank(engine) * sums.nbytes;
     (void)take_part(&walk, bucket, present, zfi_rank(engine));
-    send(run, &moving, bucket->dtype);
+    send(run->engine, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
@@ -161,41 +161,45 @@ static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t, zf
             (void)take_part(&walk, bucket, present, r);
     }
     if (!st)
-        send(run, &moving, bucket->dtype);
+        send(run->engine, &moving, bucket->dtype);
     return st;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t selected_nbytes(const zfi_run_t *run) {
-    const zfi_data_t *head = &run->dev.head;
-    return (uint64_t)((const unsigned char *)(head->index + run->plan.n_index) - head->grad);
+static uint64_t selected_nbytes(const zfi_plan_t *plan, const zfi_device_state_t *dev) {
+    const zfi_data_t *head = &dev->head;
+    return (uint64_t)((const unsigned char *)(head->index + plan->n_index) - head->grad);
 }
 
-static uint64_t index_nbytes(const zfi_run_t *run) { return run->plan.n_index * sizeof *run->dev.head.index; }
+static uint64_t index_nbytes(const zfi_plan_t *plan, const zfi_device_state_t *dev) {
+    return plan->n_index * sizeof *dev->head.index;
+}
 
 /* The host finds the lengths of what travels by the device's list of selected channels. */
 zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err) {
     uint64_t n_moves = 0;
     zf_status_t st;
     if (!zfi_exchanges_on_device(run->engine))
-        return zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad, selected_nbytes(run), err);
+        return zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad,
+                              selected_nbytes(&run->plan, &run->dev), err);
     for (uint32_t b = 0; b < run->buckets.n; b++)
         n_moves += zfi_memory_n_moves(run, b);
-    st = zfi_memory_map_pinned(run, &run->mem.selected_mirror.arena, index_nbytes(run), "the selected channels", err);
+    st = zfi_memory_map_pinned(run, &run->mem.selected_mirror.arena, index_nbytes(&run->plan, &run->dev),
+                               "the selected channels", err);
     if (st)
         return st;
     run->mem.selected_mirror.device = run->dev.head.index;
-    run->mem.selected_mirror.nbytes = index_nbytes(run);
+    run->mem.selected_mirror.nbytes = index_nbytes(&run->plan, &run->dev);
     return zfi_memory_map_pinned(run, &run->mem.moves.arena, n_moves * sizeof(zfi_move_t),
                                  "where selected channels travel to", err);
 }
 
 void zfi_selected_sums_down(zfi_run_t *run) {
     if (zfi_exchanges_on_device(run->engine))
-        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.index, index_nbytes(run));
+        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.index, index_nbytes(&run->plan, &run->dev));
     else
-        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, selected_nbytes(run));
+        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, selected_nbytes(&run->plan, &run->dev));
 }
 
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t) {

@@ -62,33 +62,34 @@ static uint32_t plan_bucket(zfi_run_t *run, uint32_t number) {
 }
 
 /* Elements that a rank owns of the residents of a bucket. */
-static uint64_t count_resident(const zfi_run_t *run, const zfi_bucket_t *bucket, uint32_t rank) {
+static uint64_t count_resident(const zfi_buckets_t *buckets, const zfi_param_t *params, const zfi_bucket_t *bucket,
+                               uint32_t rank) {
     uint64_t n = 0, first, end;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        const zfi_param_t *param = &params[buckets->params[bucket->first + i]];
         if (param->is_sharded)
             continue;
-        zfi_bucket_owned(&run->buckets, param, rank, &first, &end);
+        zfi_bucket_owned(buckets, param, rank, &first, &end);
         n += end > first ? end - first : 0;
     }
     return n;
 }
 
 /* Published values: each rank sends as many as the one that has most. */
-static void plan_values(zfi_run_t *run) {
+static void plan_values(zfi_buckets_t *buckets, const zfi_param_t *params) {
     uint64_t at = 0;
-    for (uint32_t b = 0; b < run->buckets.n; b++) {
-        zfi_bucket_t *bucket = &run->buckets.all[b];
+    for (uint32_t b = 0; b < buckets->n; b++) {
+        zfi_bucket_t *bucket = &buckets->all[b];
         uint64_t most = 0;
-        for (uint32_t r = 0; r < run->buckets.n_ranks; r++) {
-            uint64_t n = count_resident(run, bucket, r);
+        for (uint32_t r = 0; r < buckets->n_ranks; r++) {
+            uint64_t n = count_resident(buckets, params, bucket, r);
             most = n > most ? n : most;
         }
         most = (most + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN;
         bucket->values_offset_nbytes = at;
-        at += most * run->buckets.n_ranks * zfi_dtype_nbytes(bucket->value_dtype);
+        at += most * buckets->n_ranks * zfi_dtype_nbytes(bucket->value_dtype);
     }
-    run->buckets.values_nbytes = at;
+    buckets->values_nbytes = at;
 }
 
 zf_status_t zfi_shards_plan(zfi_run_t *run) {
@@ -105,7 +106,7 @@ zf_status_t zfi_shards_plan(zfi_run_t *run) {
         return ZF_ERR_MEMORY;
     for (uint32_t b = 0; b < run->buckets.n; b++)
         shards->n_whole += plan_bucket(run, b) != 0;
-    plan_values(run);
+    plan_values(&run->buckets, run->params);
     return ZF_OK;
 }
 
@@ -115,7 +116,7 @@ static zf_status_t map_buffer(zfi_run_t *run, zfi_fetch_buffer_t *buffer, zf_err
     if (!st)
         st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of parameters", err);
     if (st)
-        zfi_mirror_free(run, &buffer->mirror);
+        zfi_mirror_free(run->engine, &run->mem, &buffer->mirror);
     else if (buffer->mirror.arena.base)
         buffer->mirror.device = buffer->arena.base;
     return st;
@@ -148,7 +149,7 @@ zf_status_t zfi_shards_new(zfi_run_t *run, zf_error_t *err) {
 
 void zfi_shards_free(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->shards.n_buffers && !zfi_ranks_holds_memory(run->engine); i++)
-        zfi_mirror_free(run, &run->shards.buffers[i].mirror);
+        zfi_mirror_free(run->engine, &run->mem, &run->shards.buffers[i].mirror);
     free(run->shards.all);
     free(run->shards.buffers);
     free(run->shards.is_held);
@@ -182,13 +183,13 @@ static void move_tiles(zfi_run_t *run, const zfi_param_t *param, unsigned char *
 }
 
 /* As if all of it lay here, row by row. */
-static void show_here(zfi_run_t *run, zfi_param_t *param) {
-    uint32_t number = run->buckets.of_param[param->id];
-    const zfi_shard_t *shard = &run->shards.all[number];
-    uintptr_t first = (uintptr_t)run->shards.arena.base + shard->at; /* may wrap around, and back */
+static void show_here(zfi_buckets_t *buckets, zfi_shards_t *shards, zfi_param_t *param) {
+    uint32_t number = buckets->of_param[param->id];
+    const zfi_shard_t *shard = &shards->all[number];
+    uintptr_t first = (uintptr_t)shards->arena.base + shard->at; /* may wrap around, and back */
     int64_t stride = 1;
     param->visible =
-        (unsigned char *)(first + (run->buckets.offset[param->id] - shard->first) * zfi_dtype_nbytes(param->dtype));
+        (unsigned char *)(first + (buckets->offset[param->id] - shard->first) * zfi_dtype_nbytes(param->dtype));
     for (int i = param->ndim - 1; i >= 0; i--) {
         param->strides[i] = stride;
         stride *= param->shape[i];
@@ -209,7 +210,7 @@ zf_status_t zfi_shards_keep(zfi_run_t *run) {
     st = zfi_device_run(run->engine, NULL, 0);
     for (uint32_t i = 0; i < run->n_params && !st; i++)
         if (run->params[i].is_sharded && run->params[i].has_state)
-            show_here(run, &run->params[i]);
+            show_here(&run->buckets, &run->shards, &run->params[i]);
     if (st)
         return st;
     zfi_plan_place(&run->plan, run->params);
@@ -263,9 +264,9 @@ static uint32_t find_free(const zfi_shards_t *shards, int spares_active) {
 }
 
 /* The next one with sharded parameters from `from` on, in a direction. */
-static uint32_t find_next(const zfi_run_t *run, uint32_t from, int direction) {
-    for (int64_t b = from; b >= 0 && b < run->buckets.n; b += direction)
-        if (run->shards.all[b].n_sharded)
+static uint32_t find_next(const zfi_buckets_t *buckets, const zfi_shards_t *shards, uint32_t from, int direction) {
+    for (int64_t b = from; b >= 0 && b < buckets->n; b += direction)
+        if (shards->all[b].n_sharded)
             return (uint32_t)b;
     return ZF_NO_ID;
 }
@@ -274,7 +275,7 @@ static uint32_t find_next(const zfi_run_t *run, uint32_t from, int direction) {
 static zf_status_t prefetch(zfi_run_t *run) {
     const zfi_shards_t *shards = &run->shards;
     uint32_t from = shards->active == ZF_NO_ID ? run->buckets.n - 1 : shards->active + (uint32_t)shards->direction;
-    uint32_t next = find_next(run, from, shards->direction), to = find_free(shards, 1);
+    uint32_t next = find_next(&run->buckets, &run->shards, from, shards->direction), to = find_free(shards, 1);
     if (next == ZF_NO_ID || to == ZF_NO_ID || shards->all[next].buffer != ZF_NO_ID)
         return ZF_OK;
     return gather(run, next, to);
@@ -306,15 +307,15 @@ static uint32_t listed(const zfi_ids_t *ids, uint32_t i) {
 }
 
 /* The bucket that a parameter, or what it is tied to, lies in; ZF_NO_ID: it is resident. */
-static uint32_t bucket_of(const zfi_run_t *run, uint32_t id) {
-    return run->params[id].is_sharded ? run->buckets.of_param[run->params[id].owner] : ZF_NO_ID;
+static uint32_t bucket_of(const zfi_buckets_t *buckets, const zfi_param_t *params, uint32_t id) {
+    return params[id].is_sharded ? buckets->of_param[params[id].owner] : ZF_NO_ID;
 }
 
 /* A parameter is held, or not any more; the memory that tied ones share, as long as one of them is. Returns its bucket,
  * if it is sharded. */
 static uint32_t hold(zfi_run_t *run, uint32_t id, int is_held) {
     zfi_shards_t *shards = &run->shards;
-    uint32_t bucket = bucket_of(run, id);
+    uint32_t bucket = bucket_of(&run->buckets, run->params, id);
     if (bucket == ZF_NO_ID || shards->is_held[id] == is_held)
         return bucket;
     shards->is_held[id] = (uint8_t)is_held;
@@ -330,7 +331,7 @@ static zf_status_t make_room(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *e
     for (uint32_t b = 0; b < run->buckets.n && ids->n; b++) {
         uint32_t is_wanted = shards->all[b].n_held != 0;
         for (uint32_t i = 0; i < ids->n && !is_wanted; i++)
-            is_wanted = bucket_of(run, listed(ids, i)) == b;
+            is_wanted = bucket_of(&run->buckets, run->params, listed(ids, i)) == b;
         n_held += is_wanted;
     }
     return need_buffers(run, n_held, err);
@@ -372,7 +373,7 @@ void *zfi_shards_address(const zfi_run_t *run, uint32_t id) {
         return param->visible;
     if (!run->shards.n_holders[param->id])
         return NULL;
-    return run->shards.buffers[run->shards.all[bucket_of(run, id)].buffer].arena.base +
+    return run->shards.buffers[run->shards.all[bucket_of(&run->buckets, run->params, id)].buffer].arena.base +
            run->buckets.offset[param->id] * zfi_dtype_nbytes(param->dtype);
 }
 
@@ -385,11 +386,10 @@ uint32_t zfi_shards_held(const zfi_run_t *run) {
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
 
-void zfi_shards_forget(zfi_run_t *run) {
-    zfi_shards_t *shards = &run->shards;
+void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards) {
     for (uint32_t i = 0; i < shards->n_buffers; i++)
         shards->buffers[i].bucket = ZF_NO_ID;
-    for (uint32_t b = 0; b < run->buckets.n && shards->all; b++)
+    for (uint32_t b = 0; b < buckets->n && shards->all; b++)
         shards->all[b].buffer = ZF_NO_ID;
     shards->active = ZF_NO_ID;
     shards->direction = FORWARD;
@@ -399,7 +399,7 @@ void zfi_shards_begin(zfi_run_t *run) {
     zf_status_t st;
     if (!run->shards.all)
         return;
-    zfi_shards_forget(run);
+    zfi_shards_forget(&run->buckets, &run->shards);
     st = prefetch(run);
     if (st)
         zfi_list_fail(&run->engine->to_device, st);

@@ -56,7 +56,7 @@ void *zfi_shards_address(const zfi_run_t *run, uint32_t id);
 uint32_t zfi_shards_held(const zfi_run_t *run);
 
 /* Visible values are about to be others: what is gathered is void. Nothing is held. */
-void zfi_shards_forget(zfi_run_t *run);
+void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards);
 /* They are, with what is collected so far: the first bucket of the next forward pass is gathered. */
 void zfi_shards_begin(zfi_run_t *run);
 

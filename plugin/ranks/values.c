@@ -8,9 +8,9 @@
 #include "ranks/ranks.h"
 #include "ranks/value_pieces.h"
 
-void zfi_values_note(zfi_run_t *run, uint32_t cohort) {
-    if (zfi_is_sharded(run->engine))
-        run->reduction.is_published[cohort] = 1;
+void zfi_values_note(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t cohort) {
+    if (zfi_is_sharded(engine))
+        reduction->is_published[cohort] = 1;
 }
 
 typedef struct moved {
@@ -42,15 +42,14 @@ static void show(zfi_run_t *run, uint32_t number, uint64_t part_nbytes) {
     (void)zfi_value_pieces(run, number, move, &moved);
 }
 
-static int has_any(const zfi_run_t *run) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        if (run->reduction.is_published[c])
+static int has_any(const zfi_plan_t *plan, const zfi_reduction_t *reduction) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        if (reduction->is_published[c])
             return 1;
     return 0;
 }
 
-void zfi_values_free_memory(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
+void zfi_values_free_memory(zfi_engine_t *engine) {
     if (engine->n_taken < engine->n_shared)
         zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.taken, engine->n_shared));
     engine->n_taken = engine->n_shared;
@@ -59,7 +58,7 @@ void zfi_values_free_memory(zfi_run_t *run) {
 int zfi_values_share(zfi_run_t *run, uint64_t step) {
     zfi_engine_t *engine = run->engine;
     uint64_t *numbers = run->reduction.value_number, *nbytes = run->reduction.value_nbytes;
-    if (!zfi_is_sharded(engine) || !has_any(run))
+    if (!zfi_is_sharded(engine) || !has_any(&run->plan, &run->reduction))
         return 0;
     for (uint32_t b = run->buckets.n; b-- > 0;) {
         zf_status_t st;
@@ -78,7 +77,7 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
         zfi_ranks_await_values(run, b);
         show(run, b, nbytes[b]);
     }
-    zfi_values_free_memory(run);
+    zfi_values_free_memory(run->engine);
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);
     return 1;
 }

@@ -12,12 +12,12 @@
 #include "instance/run.h"
 
 /* [hook] Values of a cohort become visible with what is collected so far, on the ranks that own them. */
-void zfi_values_note(zfi_run_t *run, uint32_t cohort);
+void zfi_values_note(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t cohort);
 
 /* [hook] What was noted becomes visible on every rank. 1: visible values are written. */
 int zfi_values_share(zfi_run_t *run, uint64_t step);
 
 /* [hook] All values that were handed over are visible with what is collected so far: their memory is free then. */
-void zfi_values_free_memory(zfi_run_t *run);
+void zfi_values_free_memory(zfi_engine_t *engine);
 
 #endif

@@ -21,8 +21,8 @@ typedef struct copying {
     uint64_t job;      /* that the up stream has waited for */
 } copying_t;
 
-static const zfi_close_t *close_of(const zfi_run_t *run, uint32_t cohort) {
-    const zfi_close_t *close = run->clock.due;
+static const zfi_close_t *close_of(const zfi_clock_t *clock, uint32_t cohort) {
+    const zfi_close_t *close = clock->due;
     while (close->cohort != cohort)
         close++;
     return close;
@@ -31,7 +31,7 @@ static const zfi_close_t *close_of(const zfi_run_t *run, uint32_t cohort) {
 static void copy_segment(zfi_run_t *run, const zfi_segment_t *segment, copying_t *copying) {
     zfi_engine_t *engine = run->engine;
     const zfi_chunk_t *chunk = &run->plan.chunks[segment->chunk];
-    const zfi_close_t *close = close_of(run, chunk->cohort);
+    const zfi_close_t *close = close_of(&run->clock, chunk->cohort);
     uint64_t place = (close->first_job + chunk->place) % run->plan.max_close_chunks;
     uint64_t job = close->first_job + chunk->place + 1;
     size_t elem = zfi_dtype_nbytes(chunk->dtype);
@@ -118,7 +118,7 @@ static void show_matrix(zfi_run_t *run, uint32_t number, uint32_t bucket) {
     uint64_t at = run->reduction.value_at[number];
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
     zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .keeps_selected = 1};
-    args.turn = close_of(run, matrix->cohort)->turn;
+    args.turn = close_of(&run->clock, matrix->cohort)->turn;
     for (uint64_t first = 0; first < n; first = end, at = 0) { /* in every part but the first it comes first */
         uint64_t rank = (from + first) / part, part_end = (rank + 1) * part - from;
         end = part_end < n ? part_end : n;
@@ -146,7 +146,7 @@ void zfi_values_end(zfi_run_t *run) {
     if (!run->clock.n_due)
         return;
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);
-    zfi_values_free_memory(run);
+    zfi_values_free_memory(run->engine);
     if (run->clock.next_job > zfi_timeline_now(&engine->lines.publish_due)) {
         zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, run->clock.next_job));
         zfi_timeline_signal(&engine->lines.publish_due, run->clock.next_job);

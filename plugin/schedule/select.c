@@ -9,18 +9,18 @@
 
 /* ---- records and maps -------------------------------------------------------------------------------------------- */
 
-void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
-    const double *record = zfi_record_part(run, zfi_first_record_part(run, row->t) + part);
-    uint64_t first = part * run->plan.record_sums, end = first + run->plan.record_sums;
+void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row, uint32_t part) {
+    const double *record = zfi_record_part(plan, sel, zfi_first_record_part(plan, row->t) + part);
+    uint64_t first = part * plan->record_sums, end = first + plan->record_sums;
     if (!row->scalars.applied)
         return;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
         uint64_t from = matrix->sum_base > first ? matrix->sum_base : first, to = matrix->sum_base + matrix->n_channels;
-        if (!matrix->is_choosable || !row->present[matrix->param] || !zfi_select_counts(&run->sel, i))
+        if (!matrix->is_choosable || !row->present[matrix->param] || !zfi_select_counts(sel, i))
             continue;
         for (uint64_t c = from; c < (to < end ? to : end); c++)
-            run->sel.importance[c] += row->scalars.s_exact * record[c - first];
+            sel->importance[c] += row->scalars.s_exact * record[c - first];
     }
 }
 

@@ -12,7 +12,7 @@ static inline int zfi_select_counts(const zfi_selection_t *sel, uint32_t matrix)
 }
 
 /* [own threads: control] Part `part` of a step's importance record, which is in host memory, is counted. */
-void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part);
+void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row, uint32_t part);
 
 /* [own threads: control] The host's maps follow a choice, once the windows that closed with it are replayed. */
 void zfi_select_update_maps(zfi_run_t *run);

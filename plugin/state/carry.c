@@ -83,9 +83,9 @@ zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from
 /* ---- of a drained run ----------------------------------------------------------------------------------------------
  */
 
-zf_status_t zfi_run_flushed(zfi_run_t *run, zfi_rehearsal_t *rehearsal, uint32_t number, zfi_flushed_t *out,
-                            zf_error_t *err) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
+                            uint32_t number, zfi_flushed_t *out, zf_error_t *err) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
     uint64_t n = matrix->rows * matrix->cols;
     zf_status_t st = allocate(matrix, out, err);
     if (st)
@@ -101,7 +101,7 @@ zf_status_t zfi_run_flushed(zfi_run_t *run, zfi_rehearsal_t *rehearsal, uint32_t
         return ZF_OK;
     zfi_flushed_free(out);
     return zfi_error(err, st, "state", "the open windows would make a weight of \"%s\" Inf or NaN",
-                     run->params[matrix->param].name);
+                     params[matrix->param].name);
 }
 
 /* ---- of a checkpoint -----------------------------------------------------------------------------------------------

@@ -183,17 +183,17 @@ static int copy_clocks(const zfi_run_t *run, zfi_saved_t *out) {
 }
 
 /* Steps whose slots are open, and the newest one for its report. */
-static void find_steps(const zfi_run_t *run, zfi_saved_t *out) {
-    uint64_t first = run->clock.t;
-    if (out->is_compact || run->clock.t == 0) {
+static void find_steps(const zfi_clock_t *clock, zfi_saved_t *out) {
+    uint64_t first = clock->t;
+    if (out->is_compact || clock->t == 0) {
         out->first_step = 1;
         return;
     }
     for (uint32_t c = 0; c < out->n_cohorts; c++)
-        if (run->clock.window_first[c] < first)
-            first = run->clock.window_first[c];
+        if (clock->window_first[c] < first)
+            first = clock->window_first[c];
     out->first_step = first;
-    out->n_steps = run->clock.t + 1 - first;
+    out->n_steps = clock->t + 1 - first;
 }
 
 zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char *note, zfi_saved_t *out,
@@ -212,7 +212,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
         memcpy(out->rule_name, run->engine->rule_name, sizeof out->rule_name);
         out->rule_moments = run->engine->callback.n_moments;
     }
-    find_steps(run, out);
+    find_steps(&run->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
     is_bad = !out->note || !out->params || copy_clocks(run, out);

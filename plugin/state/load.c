@@ -193,7 +193,7 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
         zfi_flushed_t flushed;
         if (is_saved(loader, matrix->param))
             continue;
-        st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
+        st = zfi_run_flushed(&run->plan, run->params, rehearsal, i, &flushed, err);
         if (st)
             break;
         st = zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);

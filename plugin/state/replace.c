@@ -53,21 +53,21 @@ static zfi_param_t *copy_params(const zfi_run_t *run) {
 }
 
 /* A second run, which the statistics of the first go over to. */
-static zf_status_t make_second(const zfi_run_t *run, zfi_param_t *params, uint32_t n_params, int reads_visible,
+static zf_status_t make_second(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
                                zfi_run_t **out, zf_error_t *err) {
-    zf_status_t st = zfi_run_new(run->engine, params, n_params, reads_visible, "state", out, err);
+    zf_status_t st = zfi_run_new(engine, params, n_params, reads_visible, "state", out, err);
     if (st)
         return st;
-    (*out)->clock.n_applied = run->engine->totals->n_applied;
-    (*out)->clock.n_skipped = run->engine->totals->n_skipped;
+    (*out)->clock.n_applied = engine->totals->n_applied;
+    (*out)->clock.n_skipped = engine->totals->n_skipped;
     return ZF_OK;
 }
 
-static uint64_t largest_gradient(const zfi_run_t *run) {
+static uint64_t largest_gradient(const zfi_plan_t *plan, const zfi_param_t *params) {
     uint64_t most = 1;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        uint64_t n = matrix->rows * matrix->cols * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        uint64_t n = matrix->rows * matrix->cols * zfi_dtype_nbytes(params[matrix->param].grad_dtype);
         if (n > most)
             most = n;
     }
@@ -94,7 +94,7 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
 static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
-    out->grad = malloc(largest_gradient(out->into));
+    out->grad = malloc(largest_gradient(&out->into->plan, out->into->params));
     if (out->overlay && out->grad)
         return ZF_OK;
     zfi_replace_cancel(out);
@@ -112,7 +112,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
     }
     if (!params)
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
-    st = make_second(run, params, n_params, reads_visible, &out->into, err);
+    st = make_second(run->engine, params, n_params, reads_visible, &out->into, err);
     return st ? st : make_scratch(out, err);
 }
 
@@ -264,7 +264,7 @@ static zf_status_t stage_due(zfi_run_t *run) {
 static zf_status_t share_visible(zfi_run_t *run) {
     zf_status_t st;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_values_note(run, c);
+        zfi_values_note(run->engine, &run->reduction, c);
     if (!zfi_values_share(run, 0))
         return ZF_OK;
     st = zfi_send(run->engine);
@@ -281,7 +281,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
-    zfi_shards_forget(run);
+    zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
         st = share_visible(run);
     if (!st)

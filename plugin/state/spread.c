@@ -17,7 +17,7 @@ void zfi_spread_share(const zfi_run_t *run, const zfi_state_array_t *array, uint
     *out_end = n;
     if (run->buckets.n == 0)
         return;
-    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_has_experts(run)) {
+    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_has_experts(&run->reduction)) {
         zfi_bucket_owned(&run->buckets, &run->params[id], rank, &first, &end);
         zfi_overlap(matrix->param_offset, n, first, end, out_first, out_end);
     } else if (rank != 0) {

@@ -130,7 +130,7 @@ zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint
 void zfi_flushed_free(zfi_flushed_t *flushed);
 
 /* [control] The same for a matrix of a drained run. */
-zf_status_t zfi_run_flushed(zfi_run_t *run, zfi_rehearsal_t *rehearsal, uint32_t matrix, zfi_flushed_t *out,
-                            zf_error_t *err);
+zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
+                            uint32_t matrix, zfi_flushed_t *out, zf_error_t *err);
 
 #endif

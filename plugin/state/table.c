@@ -193,9 +193,8 @@ static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
 }
 
 /* The lists of a matrix whose mask is filled: what is selected in rising order, and where what enters will lie. */
-static void list_selected(zfi_run_t *run, uint32_t number, const uint8_t *kinds) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zfi_selection_t *sel = &run->sel;
+static void list_selected(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t number, const uint8_t *kinds) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
     uint32_t pos = 0, n = 0;
     for (uint32_t c = 0; c < matrix->n_channels; c++) {
         if (!kinds[c])
@@ -218,7 +217,7 @@ static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
     memcpy(mask + first, values, n);
     if (first + n < matrix->n_channels)
         return; /* the lists are made when the mask is whole */
-    list_selected(io->run, number, mask);
+    list_selected(&io->run->plan, &io->run->sel, number, mask);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
 }
@@ -320,17 +319,17 @@ static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 }
 
 /* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
-static const zfi_close_t *due_of(const zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        if (run->clock.due[i].cohort == run->plan.matrices[number].cohort &&
-            run->clock.due[i].first_job >= run->clock.skip_publish_below[number])
-            return &run->clock.due[i];
+static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t number) {
+    for (uint32_t i = 0; i < clock->n_due; i++)
+        if (clock->due[i].cohort == plan->matrices[number].cohort &&
+            clock->due[i].first_job >= clock->skip_publish_below[number])
+            return &clock->due[i];
     return NULL;
 }
 
 static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return due_of(io->run, number) != NULL;
+    return due_of(&io->run->plan, &io->run->clock, number) != NULL;
 }
 
 static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
@@ -340,7 +339,7 @@ static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *clos
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(run, number);
+    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
     size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
@@ -355,7 +354,7 @@ static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
     zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(run, number);
+    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
     size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;

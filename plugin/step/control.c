@@ -22,9 +22,9 @@
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-static void copy_up(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {
-    zfi_list_copy(&run->engine->to_enter, ZFI_OP_UP, to, from, nbytes);
-    atomic_fetch_add(&run->engine->count.up_enter_nbytes, nbytes);
+static void copy_up(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes) {
+    zfi_list_copy(&engine->to_enter, ZFI_OP_UP, to, from, nbytes);
+    atomic_fetch_add(&engine->count.up_enter_nbytes, nbytes);
 }
 
 /* Of every matrix, the first n_enter of an array that is indexed by position. */
@@ -32,7 +32,7 @@ static void copy_entering(zfi_run_t *run, uint32_t *to, const uint32_t *from) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         uint64_t base = run->plan.matrices[i].index_base;
         if (run->sel.n_enter[i])
-            copy_up(run, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
+            copy_up(run->engine, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
     }
 }
 
@@ -40,9 +40,10 @@ static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
     const zfi_selection_t *sel = &run->sel;
     uint64_t t = row->t;
-    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0, row->choice_turn};
+    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(&run->dev), sel->last_choice != 0,
+                                  row->choice_turn};
     zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
-    copy_up(run, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
+    copy_up(run->engine, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
     copy_entering(run, run->dev.enter_position, sel->enter_pos);
     copy_entering(run, run->dev.enter_channel, sel->enter_channel);
     zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args));
@@ -58,9 +59,9 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     uint32_t n_arrays = zfi_enter_arrays(engine);
     zfi_enter_block_t *to =
         (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
-    zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(run), to, n_arrays};
-    copy_up(run, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
-    copy_up(run, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
+    zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(&run->dev), to, n_arrays};
+    copy_up(run->engine, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
+    copy_up(run->engine, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
     zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args));
     zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block));
     return zfi_list_send(&engine->to_enter);
@@ -75,10 +76,10 @@ static int is_joined(const zfi_run_t *run, const zfi_enter_block_t *block) {
 }
 
 /* Nothing of what is absent is taken. */
-static void drop_absent(const zfi_run_t *run, zfi_enter_block_t *block) {
+static void drop_absent(const zfi_plan_t *plan, zfi_enter_block_t *block) {
     uint32_t n = 0;
     for (uint64_t i = 0; i < block->n_rects; i++)
-        if (!run->plan.matrices[block->rects[i].matrix].is_absent)
+        if (!plan->matrices[block->rects[i].matrix].is_absent)
             block->rects[n++] = block->rects[i];
     block->n_rects = n;
 }
@@ -99,11 +100,11 @@ static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
         if (n_elems == 0)
             return ZF_OK;
         if (is_joined(run, block))
-            st =
-                zfi_ranks_join(run, t, (uint32_t *)(void *)block->values, (uint64_t)n_elems * zfi_enter_arrays(engine));
+            st = zfi_ranks_join(run->engine, &run->reduction, t, (uint32_t *)(void *)block->values,
+                                (uint64_t)n_elems * zfi_enter_arrays(engine));
         if (st)
             return st;
-        drop_absent(run, block);
+        drop_absent(&run->plan, block);
         st = send_block(run, block, n_elems);
         if (st)
             return st;
@@ -112,11 +113,12 @@ static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
 
 /* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'
  * counts[n_ranks][n], come back. Returns how many there are. */
-static uint64_t move_counts(zfi_run_t *run, uint64_t first, uint64_t n, uint32_t *counts, uint32_t n_ranks) {
+static uint64_t move_counts(const zfi_plan_t *plan, zfi_selection_t *sel, uint64_t first, uint64_t n, uint32_t *counts,
+                            uint32_t n_ranks) {
     uint64_t at = 0;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        uint32_t *entering = run->sel.enter_n + run->plan.matrices[i].index_base;
-        for (uint32_t e = 0; e < run->sel.n_enter[i]; e++, at++) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        uint32_t *entering = sel->enter_n + plan->matrices[i].index_base;
+        for (uint32_t e = 0; e < sel->n_enter[i]; e++, at++) {
             if (at - first >= n) /* before it: wraps around */
                 continue;
             if (!n_ranks)
@@ -131,19 +133,19 @@ static uint64_t move_counts(zfi_run_t *run, uint64_t first, uint64_t n, uint32_t
 
 /* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
 static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
-    uint64_t most = run->reduction.most_words, total = move_counts(run, 0, 0, NULL, 0);
+    uint64_t most = run->reduction.most_words, total = move_counts(&run->plan, &run->sel, 0, 0, NULL, 0);
     uint32_t *all = run->reduction.entering, rank = zfi_rank(run->engine);
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, n; done < total && !st; done += n) {
         zfi_exchange_t what = {
             .purpose = ZF_COLLECTIVE_FOR_ENTERING, .bucket = ZF_NO_ID, .step = t, .lane = ZFI_LANE_ENTERING};
         n = total - done < most ? total - done : most;
-        (void)move_counts(run, done, n, all + rank * n, 0);
+        (void)move_counts(&run->plan, &run->sel, done, n, all + rank * n, 0);
         what.recv = all;
         what.nbytes = n * sizeof *all;
         st = zfi_collective(run->engine, &what);
         if (!st)
-            (void)move_counts(run, done, n, all, zfi_n_ranks(run->engine));
+            (void)move_counts(&run->plan, &run->sel, done, n, all, zfi_n_ranks(run->engine));
     }
     return st;
 }
@@ -151,7 +153,7 @@ static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
 /* Mean mode: the update counts of what enters; then all of the choice is on the device. */
 static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
-    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
+    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(&run->dev)};
     if (run->sel.enter_n) {
         zf_status_t st = zfi_is_sharded(engine) ? join_counts(run, t) : ZF_OK;
         if (st)
@@ -204,7 +206,7 @@ typedef struct control_args {
 
 /* Part of the record of a step, once it is here. */
 static zf_status_t take_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
-    uint64_t number = zfi_first_record_part(run, row->t) + part;
+    uint64_t number = zfi_first_record_part(&run->plan, row->t) + part;
     zf_status_t st = zfi_wait(run->engine, &run->engine->lines.recorded, number + 1, NULL);
     return st ? st : zfi_importance_join_record(run, row, part);
 }
@@ -212,12 +214,12 @@ static zf_status_t take_record(zfi_run_t *run, const zfi_step_row_t *row, uint32
 /* The record of a step is counted, part by part as it arrives. An automatic interval has taken it before. */
 static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_timelines_t *lines = &run->engine->lines;
-    uint64_t number = zfi_first_record_part(run, row->t);
+    uint64_t number = zfi_first_record_part(&run->plan, row->t);
     for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
         zf_status_t st = run->clock.pace.is_auto ? ZF_OK : take_record(run, row, part);
         if (st)
             return st;
-        zfi_select_add_record(run, row, part);
+        zfi_select_add_record(&run->plan, &run->sel, row, part);
         zfi_timeline_signal(&lines->counted, number + 1);
     }
     return ZF_OK;

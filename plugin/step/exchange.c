@@ -52,39 +52,40 @@ static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first
 
 /* Elements [first, first + n) of a tile's matrix, so few that the exchange buffer holds four arrays of them. */
 typedef struct part {
+    zfi_run_t *run;
     uint32_t number;
     uint64_t first, n;
     unsigned char *visible, *shown, *due; /* bits: what is there, what the plugin wrote last, round(w) */
     float *w;
 } part_t;
 
-static zf_status_t read_part(zfi_run_t *run, const part_t *part) {
-    size_t elem = zfi_dtype_nbytes(run->plan.matrices[part->number].place.dtype);
-    const unsigned char *shown = run->dev.matrices[part->number].shown;
-    zf_status_t st = zfi_exchange_get_visible(run, part->number, part->first, part->n, part->visible);
+static zf_status_t read_part(const part_t *part, size_t elem) {
+    const unsigned char *shown = part->run->dev.matrices[part->number].shown;
+    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, part->visible);
     if (!st)
-        st = zfi_device_read(run, part->shown, shown + part->first * elem, part->n * elem);
-    return st ? st : zfi_state_get(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+        st = zfi_device_read(part->run->engine, part->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
-static zf_status_t take_part(zfi_run_t *run, const part_t *part) {
-    zfi_dtype_t dtype = run->plan.matrices[part->number].place.dtype;
+static zf_status_t take_part(const part_t *part) {
+    const zfi_kernels_t *kernels = part->run->engine->kernels;
+    zfi_dtype_t dtype = part->run->plan.matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
-    zf_status_t st = read_part(run, part);
+    zf_status_t st = read_part(part, elem);
     if (st)
         return st;
-    run->engine->kernels->narrow(part->due, dtype, part->w, part->n);
+    kernels->narrow(part->due, dtype, part->w, part->n);
     for (uint64_t i = 0; i < part->n; i++) {
         unsigned char *visible = part->visible + i * elem, *due = part->due + i * elem;
         int is_edited = memcmp(visible, part->shown + i * elem, elem) != 0;
         if (is_edited && memcmp(visible, due, elem) != 0)
-            run->engine->kernels->widen(&part->w[i], visible, dtype, 1);
+            kernels->widen(&part->w[i], visible, dtype, 1);
         else
             memcpy(visible, due, elem);
     }
-    st = zfi_state_put(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
-    return st ? st : write_visible(run, part->number, part->first, part->n, part->visible);
+    st = zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+    return st ? st : write_visible(part->run, part->number, part->first, part->n, part->visible);
 }
 
 static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
@@ -93,14 +94,15 @@ static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0; done < tile->n_elems && !st; done += most) {
         uint64_t left = tile->n_elems - done;
-        part_t part = {.number = tile->matrix,
+        part_t part = {.run = run,
+                       .number = tile->matrix,
                        .first = tile->matrix_offset + done,
                        .n = left < most ? left : most,
                        .visible = (unsigned char *)from,
                        .shown = (unsigned char *)(from + most),
                        .due = (unsigned char *)(from + 2 * most),
                        .w = from + 3 * most};
-        st = take_part(run, &part);
+        st = take_part(&part);
     }
     return st;
 }
@@ -117,8 +119,8 @@ zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t first, uint32_t end
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
 
-static int has_selection(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    return run->sel.last_choice != 0 && matrix->k != 0;
+static int has_selection(const zfi_selection_t *sel, const zfi_matrix_t *matrix) {
+    return sel->last_choice != 0 && matrix->k != 0;
 }
 
 /* Where element i of selected position `pos` lies: in the compact arrays, and in the matrix. */
@@ -129,8 +131,8 @@ static uint64_t element_of(const zfi_matrix_t *matrix, uint32_t channel, uint64_
     return matrix->channels_are_rows ? channel * matrix->cols + i : i * matrix->cols + channel;
 }
 
-static float *compact_array(const zfi_run_t *run, const zfi_matrix_t *matrix, int array) {
-    const zfi_data_t *head = &run->dev.head;
+static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *matrix, int array) {
+    const zfi_data_t *head = &dev->head;
     float *base = array == 0 ? head->w : array == 1 ? head->m : head->v;
     return base ? base + matrix->sel_base : NULL;
 }
@@ -142,9 +144,10 @@ static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t firs
     uint64_t per_channel = zfi_channel_elems(matrix);
     float *compact = run->dev.exchange + run->dev.exchange_elems;
     zf_status_t st;
-    if (!has_selection(run, matrix))
+    if (!has_selection(&run->sel, matrix))
         return ZF_OK;
-    st = zfi_device_read(run->engine, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
+    st = zfi_device_read(run->engine, compact, compact_array(&run->dev, matrix, 0),
+                         matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);
@@ -164,9 +167,10 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
-    return st || matrix->is_absent ? st
-                                   : zfi_device_write(run->engine, compact_array(run, matrix, array), compact, nbytes);
+    st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run->engine, &run->reduction, compact, nbytes) : ZF_OK;
+    return st || matrix->is_absent
+               ? st
+               : zfi_device_write(run->engine, compact_array(&run->dev, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns, zeros elsewhere. */
@@ -188,7 +192,7 @@ static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
     if (!run->dev.head.counts_per_channel)
         return zfi_device_write(run->engine, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
-    if (!has_selection(run, matrix))
+    if (!has_selection(&run->sel, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         counts[pos] = run->hs.n[zfi_count_at(matrix, run->sel.index[matrix->index_base + pos])];
@@ -198,7 +202,7 @@ static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
 static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zf_status_t st = reload_counts(run, number);
-    if (st || !has_selection(run, matrix))
+    if (st || !has_selection(&run->sel, matrix))
         return st;
     for (uint32_t array = 0; array < zfi_enter_arrays(run->engine) && !st; array++) {
         st = get_owned(run, (zfi_array_t)array, number, run->dev.exchange);
@@ -298,7 +302,7 @@ static zf_status_t join_gradient(zfi_run_t *run, const zfi_matrix_t *matrix, uns
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
-    st = zfi_ranks_join_at_rest(run, compact, matrix->k * per_channel * elem);
+    st = zfi_ranks_join_at_rest(run->engine, &run->reduction, compact, matrix->k * per_channel * elem);
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);
@@ -312,7 +316,7 @@ zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, v
                          n_elems_of(matrix) * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
     zf_status_t st =
-        zfi_is_sharded(run->engine) && has_selection(run, matrix) ? join_gradient(run, matrix, grad) : ZF_OK;
+        zfi_is_sharded(run->engine) && has_selection(&run->sel, matrix) ? join_gradient(run, matrix, grad) : ZF_OK;
     if (!st)
         st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
     if (st)

@@ -11,12 +11,11 @@
 
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
-void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
-    zfi_engine_t *engine = run->engine;
+void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t t, uint64_t choice_step) {
     if (t > 2) { /* what the statistics write next was copied down */
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
-        if (run->plan.n_record_parts)
-            zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.recorded, zfi_first_record_part(run, t - 1),
+        if (plan->n_record_parts)
+            zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.recorded, zfi_first_record_part(plan, t - 1),
                                                          &engine->count.stall_pool_ns));
     }
     if (choice_step)

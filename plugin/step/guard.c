@@ -2,18 +2,18 @@
 /* plugin/step/guard.c - checks of what is overwritten (contract in guard.h). */
 #include "step/guard.h"
 
-int zfi_guard_is_on(const zfi_run_t *run) { return run->dev.head.digests != NULL; }
+int zfi_guard_is_on(const zfi_device_state_t *dev) { return dev->head.digests != NULL; }
 
-int zfi_guard_checks(const zfi_run_t *run) {
-    return zfi_guard_is_on(run) && run->engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
+int zfi_guard_checks(zfi_engine_t *engine, const zfi_device_state_t *dev) {
+    return zfi_guard_is_on(dev) && engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
 }
 
 /* Matrices listed_matrices[first, first + n). */
-static void add_check(zfi_run_t *run, uint32_t first, uint32_t n, int seals) {
-    zfi_check_args_t args = {run->dev.data, first, n, seals};
-    if (!n || !zfi_guard_is_on(run))
+static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int seals) {
+    zfi_check_args_t args = {dev->data, first, n, seals};
+    if (!n || !zfi_guard_is_on(dev))
         return;
-    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
 }
 
 /* The first of a cohort's list that is numbered `matrix` or higher. */
@@ -35,21 +35,21 @@ static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t ma
 static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
     const zfi_plan_t *plan = &run->plan;
     uint32_t from = lower_bound(plan, cohort, first), to = lower_bound(plan, cohort, end);
-    add_check(run, from, to - from, seals);
+    add_check(run->engine, &run->dev, from, to - from, seals);
 }
 
 void zfi_guard_check(zfi_run_t *run) {
-    if (zfi_guard_checks(run))
-        add_check(run, 0, run->plan.n_matrices, 0);
+    if (zfi_guard_checks(run->engine, &run->dev))
+        add_check(run->engine, &run->dev, 0, run->plan.n_matrices, 0);
 }
 
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    if (zfi_guard_checks(run))
+    if (zfi_guard_checks(run->engine, &run->dev))
         check_cohort(run, close->cohort, first, end, 0);
 }
 
-uint64_t zfi_guard_n_foreign(const zfi_run_t *run) {
-    return __atomic_load_n(&run->engine->totals->n_params_overwritten, __ATOMIC_ACQUIRE);
+uint64_t zfi_guard_n_foreign(zfi_engine_t *engine) {
+    return __atomic_load_n(&engine->totals->n_params_overwritten, __ATOMIC_ACQUIRE);
 }
 
 uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
@@ -62,7 +62,7 @@ uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
 
 static void check_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
     if (first == 0 && end == run->plan.n_matrices) {
-        add_check(run, 0, run->plan.n_matrices, seals);
+        add_check(run->engine, &run->dev, 0, run->plan.n_matrices, seals);
         return;
     }
     for (uint32_t c = 0; c < run->plan.n_cohorts && first < end; c++)
@@ -93,7 +93,7 @@ void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
 }
 
 void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end) {
-    int looks = zfi_guard_checks(run) || run->overwritten[param];
+    int looks = zfi_guard_checks(run->engine, &run->dev) || run->overwritten[param];
     zfi_guard_forget(run, param, param + 1);
     check_matrices(run, first, end, 1);
     if (!looks)

@@ -20,8 +20,8 @@
 #include "instance/run.h"
 
 /* [any-thread] Whether this run keeps digests: not with on_overwrite = off; and whether it compares them by itself. */
-int zfi_guard_is_on(const zfi_run_t *run);
-int zfi_guard_checks(const zfi_run_t *run);
+int zfi_guard_is_on(const zfi_device_state_t *dev);
+int zfi_guard_checks(zfi_engine_t *engine, const zfi_device_state_t *dev);
 
 /* [hook] The device stream, where the run checks by itself: all visible values; or those of matrices [first, end)
  * that a close is about to write. */
@@ -29,7 +29,7 @@ void zfi_guard_check(zfi_run_t *run);
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end);
 
 /* [hook] Parameters known to be foreign; the first of id >= `from`, run->n_params where there is none. */
-uint64_t zfi_guard_n_foreign(const zfi_run_t *run);
+uint64_t zfi_guard_n_foreign(zfi_engine_t *engine);
 uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from);
 
 /* [control] The device stream: whether parameters [first, end) show what the plugin wrote, whatever was found before;

@@ -27,7 +27,7 @@
 static void begin(zfi_run_t *run) {
     zfi_clock_t *clock = &run->clock;
     if (!clock->has_begun)
-        zfi_gradients_begin(run, clock->t + 1, clock->waiting_choice);
+        zfi_gradients_begin(run->engine, &run->plan, clock->t + 1, clock->waiting_choice);
     clock->has_begun = 1;
 }
 
@@ -74,9 +74,9 @@ void zfi_program_forget_writes(zfi_run_t *run) {
 static void show_entered(zfi_run_t *run) {
     if (!run->clock.waiting_choice)
         return;
-    zfi_selected_show_entered(run, run->clock.waiting_choice);
+    zfi_selected_show_entered(run->engine, &run->dev, run->clock.waiting_choice);
     run->clock.waiting_choice = 0;
-    zfi_publish_note(run, &run->writes.entered);
+    zfi_publish_note(run->engine, &run->writes, &run->writes.entered);
 }
 
 /* Their gradient comes from the ranks that own it. */
@@ -92,7 +92,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
         if (i)
             (void)zfi_send(run->engine);
         run->updater->update(run, t, first, run->plan.launch_ends[i]);
-        zfi_publish_note(run, &run->writes.run_ahead[i]);
+        zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
     }
 }
@@ -168,7 +168,7 @@ zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     for (uint32_t i = 0; i < N_ENDS && !st; i++)
         st = zfi_wait(engine, end_at(run, i).line, end_at(run, i).value, waited_ns);
     if (!st)
-        st = zfi_update_all_check(run);
+        st = zfi_update_all_check(run->engine, run->params);
     return st ? st : zfi_state_take_counts(run);
 }
 

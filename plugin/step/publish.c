@@ -13,8 +13,8 @@ typedef struct bucket {
 } bucket_t;
 
 /* The bucket that begins with chunk `at` of a close. */
-static bucket_t bucket_at(const zfi_run_t *run, const zfi_close_t *close, uint32_t at) {
-    uint32_t left = close->n_chunks - at, n = left < run->plan.bucket_chunks ? left : run->plan.bucket_chunks;
+static bucket_t bucket_at(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at) {
+    uint32_t left = close->n_chunks - at, n = left < plan->bucket_chunks ? left : plan->bucket_chunks;
     return (bucket_t){close->first_job + at, close->first_job + at + n, at, n};
 }
 
@@ -45,7 +45,7 @@ static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket
 
 void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(run, close, at);
+        bucket_t bucket = bucket_at(&run->plan, close, at);
         upload_bucket(run, close, &bucket);
         at += bucket.n;
     }
@@ -56,7 +56,7 @@ uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
     for (uint32_t i = 0; i < run->clock.n_due; i++) {
         const zfi_close_t *close = &run->clock.due[i];
         for (uint32_t at = 0; at < close->n_chunks;) {
-            bucket_t bucket = bucket_at(run, close, at);
+            bucket_t bucket = bucket_at(&run->plan, close, at);
             if (bucket.end > room)
                 return bucket.first;
             at += bucket.n;
@@ -87,7 +87,7 @@ static void merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_
 
 void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(run, close, at);
+        bucket_t bucket = bucket_at(&run->plan, close, at);
         merge_bucket(run, close, &bucket);
         at += bucket.n;
     }
@@ -96,15 +96,15 @@ void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
 /* ---- visible -------------------------------------------------------------------------------------------------------
  */
 
-void zfi_publish_note(zfi_run_t *run, uint64_t *out_mark) {
-    zfi_list_mark(&run->engine->to_device, out_mark);
-    zfi_list_mark(&run->engine->to_device, &run->writes.any);
+void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark) {
+    zfi_list_mark(&engine->to_device, out_mark);
+    zfi_list_mark(&engine->to_device, &writes->any);
 }
 
 void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_values_note(run, close->cohort);
+    zfi_values_note(run->engine, &run->reduction, close->cohort);
     zfi_publish_merge(run, close);
-    zfi_publish_note(run, &run->writes.publish[close->cohort]);
+    zfi_publish_note(run->engine, &run->writes, &run->writes.publish[close->cohort]);
     zfi_timeline_signal(&run->engine->lines.publish_due, close->first_job + close->n_chunks);
 }
 
@@ -118,7 +118,7 @@ void zfi_publish_share(zfi_run_t *run, uint64_t step) {
     if (!zfi_values_share(run, step))
         return;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_publish_note(run, &run->writes.publish[c]);
+        zfi_publish_note(run->engine, &run->writes, &run->writes.publish[c]);
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close);
 /* [hook] The device stream: they become visible; signals merged. */
 void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close);
 /* [hook] What was collected last writes visible values: its mark. */
-void zfi_publish_note(zfi_run_t *run, uint64_t *out_mark);
+void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark);
 /* [hook] A close, or all that are due, become visible once the lists are sent: tells the up stream, which may be
  * waiting for room, as well. */
 void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close);

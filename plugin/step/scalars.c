@@ -45,13 +45,13 @@ void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
 static void send_record(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     const zfi_plan_t *plan = &run->plan;
-    uint64_t number = zfi_first_record_part(run, t);
+    uint64_t number = zfi_first_record_part(&run->plan, t);
     for (uint64_t at = 0; at < plan->n_sums; at += plan->record_sums, number++) {
         uint64_t left = plan->n_sums - at, n = left < plan->record_sums ? left : plan->record_sums;
         if (number >= ZFI_RECORD_DEPTH)
             zfi_list_add(&engine->to_down, zfi_op_wait(&engine->lines.counted, number + 1 - ZFI_RECORD_DEPTH, NULL));
-        zfi_list_copy(&engine->to_down, ZFI_OP_DOWN, zfi_record_part(run, number), run->dev.head.sums[t & 1] + at,
-                      n * sizeof(double));
+        zfi_list_copy(&engine->to_down, ZFI_OP_DOWN, zfi_record_part(&run->plan, &run->sel, number),
+                      run->dev.head.sums[t & 1] + at, n * sizeof(double));
         zfi_list_add(&engine->to_down, zfi_op_signal(&engine->lines.recorded, number + 1));
     }
     atomic_fetch_add(&engine->count.down_record_nbytes, plan->n_sums * sizeof(double) + sizeof(zfi_step_scalars_t));

@@ -12,10 +12,9 @@ void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_RUN_AHEAD, &args, sizeof args));
 }
 
-void zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step) {
-    zfi_engine_t *engine = run->engine;
+void zfi_selected_show_entered(zfi_engine_t *engine, zfi_device_state_t *dev, uint64_t choice_step) {
     zfi_list_t *device = &engine->to_device;
-    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
+    zfi_enter_maps_args_t args = {.data = dev->data, .entering = zfi_device_entering(dev)};
     zfi_list_add(device, zfi_op_wait(&engine->lines.entered, choice_step, &engine->count.stall_select_ns));
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_SHOW_ENTERED, &args, sizeof args));
     zfi_list_add(device, zfi_op_signal(&engine->lines.shown, choice_step + 1));

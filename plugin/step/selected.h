@@ -9,14 +9,14 @@
 void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
 
 /* [hook] Channels chosen at choice_step become visible; signals shown = choice_step + 1. */
-void zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step);
+void zfi_selected_show_entered(zfi_engine_t *engine, zfi_device_state_t *dev, uint64_t choice_step);
 
 /* [hook] Moments of the selected channels of a closing cohort are rounded as its replay rounds the host's. */
 void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close);
 
 /* The lists of entering channels in device memory. */
-static inline zfi_entering_t zfi_device_entering(const zfi_run_t *run) {
-    return (zfi_entering_t){run->dev.enter_n, run->dev.enter_position, run->dev.enter_channel, run->dev.enter_count};
+static inline zfi_entering_t zfi_device_entering(const zfi_device_state_t *dev) {
+    return (zfi_entering_t){dev->enter_n, dev->enter_position, dev->enter_channel, dev->enter_count};
 }
 
 #endif

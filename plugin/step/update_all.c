@@ -42,7 +42,7 @@ static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
 /* New values of everything, on every rank. */
 static void share_all(zfi_run_t *run, uint64_t step) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_values_note(run, c);
+        zfi_values_note(run->engine, &run->reduction, c);
     zfi_publish_share(run, step);
 }
 
@@ -51,7 +51,7 @@ static void flush(zfi_run_t *run) {
     zfi_update_all_args_t args = {
         .data = run->dev.data, .end = run->plan.n_matrices, .end_segment = run->plan.n_segments, .only_shows = 1};
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
-    zfi_publish_note(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
+    zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[run->plan.n_launches - 1]);
     share_all(run, run->clock.t);
 }
 
@@ -64,15 +64,15 @@ static void end(zfi_run_t *run, uint64_t t) {
 
 const zfi_updater_t zfi_updater_whole = {0, update, end, flush};
 
-zf_status_t zfi_update_all_check(zfi_run_t *run) {
+zf_status_t zfi_update_all_check(zfi_engine_t *engine, const zfi_param_t *params) {
     zf_error_t error = {.struct_size = sizeof error};
-    uint64_t found = __atomic_load_n(&run->engine->totals->nonfinite_param, __ATOMIC_ACQUIRE);
+    uint64_t found = __atomic_load_n(&engine->totals->nonfinite_param, __ATOMIC_ACQUIRE);
     if (found == 0)
         return ZF_OK;
     zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "update",
                      "a weight of \"%s\" became Inf or NaN: lower the learning rate or check the gradients",
-                     run->params[found - 1].name);
+                     params[found - 1].name);
     (void)zfi_error_about(&error, ZF_ERR_NONFINITE, (uint32_t)found - 1);
-    zfi_poison(run->engine, &error);
+    zfi_poison(engine, &error);
     return ZF_ERR_POISONED;
 }

@@ -6,6 +6,6 @@
 #include "instance/run.h"
 
 /* [hook] ZF_ERR_POISONED, and the instance ends, where an update left a weight Inf or NaN. */
-zf_status_t zfi_update_all_check(zfi_run_t *run);
+zf_status_t zfi_update_all_check(zfi_engine_t *engine, const zfi_param_t *params);
 
 #endif

@@ -165,7 +165,7 @@ static _Atomic int is_read, is_over;
 static void *read_statistics(void *unused) {
     (void)unused;
     while (!atomic_load(&is_over)) {
-        ck_assert_uint_le(zt_rig_stats(&rig).n_workers, 2);
+        ck_assert_uint_le(zt_rig_counter(&rig, "n_workers"), 2);
         atomic_store(&is_read, 1);
     }
     return NULL;
@@ -183,7 +183,7 @@ START_TEST(statistics_beside_bind) {
                      ZF_OK);
     atomic_store(&is_over, 1);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    ck_assert_uint_eq(zt_rig_stats(&rig).n_workers, 2);
+    ck_assert_uint_eq(zt_rig_counter(&rig, "n_workers"), 2);
     zt_rig_end(&rig);
 }
 END_TEST

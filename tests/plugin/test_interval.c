@@ -44,7 +44,7 @@ static void conclude(const zfi_step_row_t *row) {
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
 static void take(uint64_t t, double selected0, double deferred0, double selected1, double deferred1) {
     zfi_step_row_t *row = zfi_row(run, t);
-    double *record = zfi_record_part(run, zfi_first_record_part(run, t));
+    double *record = zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, t));
     row->t = t;
     row->scalars.applied = 1;
     row->scalars.s_exact = 2.0;
@@ -154,8 +154,7 @@ START_TEST(windows_that_can_be_open) {
     ck_assert(zfi_interval_can_be_open(&run->clock, last, 21));
     ck_assert(!zfi_interval_can_be_open(&run->clock, last, 22)); /* still to come */
     run->clock.t = 6;
-    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 1) &&
-              zfi_interval_can_be_open(&run->clock, last, 2));
+    ck_assert(!zfi_interval_can_be_open(&run->clock, last, 1) && zfi_interval_can_be_open(&run->clock, last, 2));
     ck_assert(!zfi_interval_can_be_open(&run->clock, last, 4)); /* after one too short */
     ck_assert(zfi_interval_can_be_open(&run->clock, last, 5));
     end();

@@ -88,7 +88,9 @@ static void both_wait(uint32_t lane_of_1, const char *text) {
 START_TEST(ranks_that_do_different_things) {
     both_wait(ZFI_LANE_GRADIENTS,
               "rank 0 has not come to the norm, step 7 but to the gathering of gradients, bucket 3");
-    both_wait(ZFI_LANE_VALUES, "every rank waits, but the norm, step 7 has not ended");
+    both_wait(
+        ZFI_LANE_VALUES,
+        "every rank waits, rank 0 for the gathering of gradients, bucket 3, step 7: the norm, step 7 has not ended");
 }
 END_TEST
 

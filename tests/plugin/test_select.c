@@ -69,7 +69,7 @@ static void model_record(uint64_t t, int applied, double s) {
         const zfi_matrix_t *m = &run->plan.matrices[i];
         for (uint64_t c = m->sum_base; m->is_choosable && c < m->sum_base + m->n_channels; c++)
             if (zfi_row(run, t)->present[m->param])
-                importance[c] += s * zfi_record_part(run, zfi_first_record_part(run, t))[c];
+                importance[c] += s * zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, t))[c];
     }
 }
 
@@ -98,7 +98,8 @@ static void fill_row(zfi_step_row_t *row, uint64_t t) {
     for (uint32_t p = 0; p < N_SHAPES; p++)
         row->present[p] = zt_hash(t * 8 + p) % 5 != 0;
     for (uint64_t i = 0; i < run->plan.n_sums; i++) /* few values: many ties */
-        zfi_record_part(run, zfi_first_record_part(run, t))[i] = (double)(zt_hash(t * 100000 + i) % 4);
+        zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, t))[i] =
+            (double)(zt_hash(t * 100000 + i) % 4);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         row->chooses[c] = t == 1 || zt_hash(t * 3 + c) % 2 == 0;
     row->has_choice = 0;

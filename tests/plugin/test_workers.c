@@ -360,12 +360,12 @@ static void device_waits_for(zfi_timeline_t *line, uint64_t value) {
 START_TEST(statistics_wait_for_the_record_before) { /* they write what went down two steps before */
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.recorded, 2);
-    zfi_gradients_begin(run, 4, 0);
+    zfi_gradients_begin(run->engine, &run->plan, 4, 0);
     device_waits_for(&run->engine->lines.down, 2);
     end_copies();
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.down, 2);
-    zfi_gradients_begin(run, 4, 0);
+    zfi_gradients_begin(run->engine, &run->plan, 4, 0);
     device_waits_for(&run->engine->lines.recorded, 2);
     end_copies();
 }
@@ -375,7 +375,7 @@ START_TEST(gradients_are_gathered_by_the_maps_chosen_last) {
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.down, 3);
     zfi_timeline_signal(&run->engine->lines.recorded, 3);
-    zfi_gradients_begin(run, 4, 3);
+    zfi_gradients_begin(run->engine, &run->plan, 4, 3);
     device_waits_for(&run->engine->lines.maps, 3);
     end_copies();
 }
@@ -422,7 +422,7 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
     zfi_row(run, 1)->scalars.s_exact = 2.0;
     for (uint32_t part = 0; part < 6; part++) {
         reaches(&run->engine->lines.recorded, part + 1);
-        zfi_select_add_record(run, zfi_row(run, 1), part);
+        zfi_select_add_record(&run->plan, &run->sel, zfi_row(run, 1), part);
         zfi_timeline_signal(&run->engine->lines.counted, part + 1);
     }
     for (uint64_t i = 0; i < n_sums; i++)

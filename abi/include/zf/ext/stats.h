@@ -31,10 +31,11 @@ typedef struct zf_counter { /* output struct; strings live as long as the librar
  * the weights that the update rule without lateness would have shown, the sum of g * (visible - w) over the channels
  * that were deferred is loss(visible) - loss(w) to first order. It is an estimate from a sample ([log] lateness). Where
  * the loss curves it says too much, and where the difference is small, as with predict = auto, its sign may be another.
- * It is of single steps: how far a run is from one without lateness, which compounds, it does not tell. Steps of warm-up cost nothing; so does a step that is skipped, and for up to two
- * windows what params_changed, a load or bind_params has changed. Needs deferred = replay and a built-in rule. On
- * several ranks from [shard] stage = 1 on it is the sum over all ranks' parts of the state, the same bits on each: a
- * step is complete once a later step, or DISCARD, has told the others of it. */
+ * It is of single steps: how far a run is from one without lateness, which compounds, it does not tell. Steps of
+ * warm-up cost nothing; so does a step that is skipped, and for up to two windows what params_changed, a load or
+ * bind_params has changed. Needs deferred = replay and a built-in rule. On several ranks from [shard] stage = 1 on it
+ * is the sum over all ranks' parts of the state, the same bits on each: a step is complete once a later step, or
+ * DISCARD, has told the others of it. */
 typedef struct zf_lateness { /* output struct */
     uint32_t struct_size;
     uint32_t group;   /* of parameters; ZF_NO_ID: all together */
