@@ -32,16 +32,18 @@ double abi_data_nbytes(void) {
     return 1024.0 * kib;
 }
 
-int abi_read_books(abi_rig_t *rig, zf_stats_t *out) {
+uint64_t abi_counter(abi_rig_t *rig, const char *name) {
     const zf_stats_ext_t *ext = rig->table->get_extension(ZF_EXT_STATS);
     zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st;
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    abi_host_enter(&rig->host);
-    st = ext->read(rig->instance, out, &err);
-    abi_host_leave(&rig->host);
-    return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "reading the counters returned %d: %s", st, err.message);
+    zf_counter_t c = {.struct_size = sizeof c};
+    zf_status_t st = ZF_OK;
+    uint32_t i = 0, n = ext->n_counters();
+    while (i < n && (st = ext->counter(rig->instance, i, &c, &err)) == ZF_OK && strcmp(c.name, name) != 0)
+        i++;
+    return abi_check(rig->probe, ABI_RULE_BOOKS, st == ZF_OK && i < n, "counter %s: status %d, number %u of %u", name,
+                     st, i, n)
+               ? c.value
+               : 0;
 }
 
 static int is_count(abi_rig_t *rig, const char *what, uint64_t have, uint64_t want) {
@@ -81,21 +83,14 @@ static zf_status_t step(abi_rig_t *rig, uint32_t s, zf_step_report_t *report, zf
 }
 
 static void check_counters(abi_rig_t *rig, const zf_step_report_t *r) {
-    zf_stats_t s;
-    if (!abi_read_books(rig, &s))
-        return;
-    is_count(rig, "n_skipped of the report", r->n_skipped, N_SKIPPED);
+    static const char *const busy[] = {"window_closes", "reselects", "replay_elems", "replay_ns"};
     is_count(rig, "submitted_step of the report", r->submitted_step, N_STEPS);
-    is_count(rig, "steps", s.steps, N_STEPS);
-    is_count(rig, "steps_applied", s.steps_applied, N_STEPS - N_SKIPPED);
-    is_count(rig, "steps_skipped", s.steps_skipped, N_SKIPPED);
-    is_count(rig, "window_closes of the report, of the counters", r->window_closes, s.window_closes);
-    is_count(rig, "update_interval", s.update_interval, 2);
-    abi_check(rig->probe, ABI_RULE_BOOKS, s.window_closes > 0 && s.reselects > 0 && s.replay_elems > 0 && s.n_workers,
-              "after %d steps: window_closes %llu, reselects %llu, replay_elems %llu, n_workers %u", N_STEPS,
-              (unsigned long long)s.window_closes, (unsigned long long)s.reselects, (unsigned long long)s.replay_elems,
-              s.n_workers);
-    abi_check(rig->probe, ABI_RULE_BOOKS, s.replay_ns > 0, "replays took no time");
+    is_count(rig, "steps", abi_counter(rig, "steps"), N_STEPS);
+    is_count(rig, "steps_applied", abi_counter(rig, "steps_applied"), N_STEPS - N_SKIPPED);
+    is_count(rig, "steps_skipped", abi_counter(rig, "steps_skipped"), N_SKIPPED);
+    for (size_t i = 0; i < sizeof busy / sizeof busy[0]; i++)
+        abi_check(rig->probe, ABI_RULE_BOOKS, abi_counter(rig, busy[i]) > 0, "after %d steps %s is 0", N_STEPS,
+                  busy[i]);
 }
 
 static void probe_run(abi_probe_t *p) {
@@ -119,42 +114,58 @@ static void probe_run(abi_probe_t *p) {
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
+static void read_bytes(abi_rig_t *rig, uint64_t out[3]) {
+    out[0] = abi_counter(rig, "down_grad_nbytes");
+    out[1] = abi_counter(rig, "up_publish_nbytes");
+    out[2] = abi_counter(rig, "replay_elems");
+}
+
 static void probe_bytes(abi_probe_t *p) {
     static abi_rig_t rig;
-    zf_stats_t before, after;
+    uint64_t before[3], after[3];
     if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig))
         return;
     rig.create.config_text = bare_config;
     rig.create.config_text_nbytes = strlen(bare_config);
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
         rig.decls[i].flags = ZF_PARAM_NEVER_SELECTED;
-    if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, 4, ABI_RULE_VALID) || !abi_rig_rest(&rig) ||
-        !abi_read_books(&rig, &before) || !abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID) || !abi_rig_rest(&rig) ||
-        !abi_read_books(&rig, &after))
+    if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, 4, ABI_RULE_VALID) || !abi_rig_rest(&rig))
         return;
-    is_count(&rig, "down_grad_nbytes", after.down_grad_nbytes - before.down_grad_nbytes, N_STEPS * GRAD_NBYTES);
-    is_count(&rig, "up_publish_nbytes", after.up_publish_nbytes - before.up_publish_nbytes, N_STEPS * GRAD_NBYTES);
-    is_count(&rig, "replay_elems", after.replay_elems - before.replay_elems, N_STEPS * N_ELEMS);
+    read_bytes(&rig, before);
+    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID) || !abi_rig_rest(&rig))
+        return;
+    read_bytes(&rig, after);
+    is_count(&rig, "down_grad_nbytes", after[0] - before[0], N_STEPS * GRAD_NBYTES);
+    is_count(&rig, "up_publish_nbytes", after[1] - before[1], N_STEPS * GRAD_NBYTES);
+    is_count(&rig, "replay_elems", after[2] - before[2], N_STEPS * N_ELEMS);
     abi_rig_end(&rig);
 }
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
-static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
-    zf_stats_t s;
-    is_count(rig, "n_elems of the layout", l->n_elems, N_ELEMS);
-    is_count(rig, "n_matrices of the layout", l->n_matrices, 3);
-    is_count(rig, "n_channels of the layout", l->n_channels, 5 + 8 + 1);
-    abi_check(rig->probe, ABI_RULE_BOOKS,
-              l->host_nbytes >= l->host_state_nbytes + l->host_slots_nbytes + l->host_publish_nbytes &&
-                  l->host_state_nbytes >= 12u * N_ELEMS,
-              "layout: of %llu bytes of the host %llu are state, %llu slots, %llu publish",
-              (unsigned long long)l->host_nbytes, (unsigned long long)l->host_state_nbytes,
-              (unsigned long long)l->host_slots_nbytes, (unsigned long long)l->host_publish_nbytes);
-    if (!abi_read_books(rig, &s))
+/* zf.plan/0 of the same declarations, and the counters, say the same. */
+static void check_plan(abi_rig_t *rig, const zf_layout_t *l) {
+    const zf_plan_ext_t *ext = rig->table->get_extension(ZF_EXT_PLAN);
+    zf_plan_args_t args = {.struct_size = sizeof args, .create = &rig->create};
+    zf_plan_t plan = {.struct_size = sizeof plan};
+    zf_status_t st =
+        ext ? ext->plan(&args, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], &plan, NULL) : ZF_DISABLED;
+    if (st != ZF_OK)
         return;
-    is_count(rig, "host_planned_nbytes, of the layout", s.host_planned_nbytes, l->host_nbytes);
-    is_count(rig, "device_planned_nbytes, of the layout", s.device_planned_nbytes, l->device_nbytes);
+    is_count(rig, "host_nbytes of the layout, of the plan", l->host_nbytes, plan.host_nbytes);
+    is_count(rig, "device_nbytes of the layout, of the plan", l->device_nbytes, plan.device_nbytes);
+    is_count(rig, "n_matrices of the plan", plan.n_matrices, 3);
+    is_count(rig, "n_channels of the plan", plan.n_channels, 5 + 8 + 1);
+    is_count(rig, "n_elems of the plan", plan.n_elems, N_ELEMS);
+}
+
+static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
+    is_count(rig, "n_elems of the layout", l->n_elems, N_ELEMS);
+    abi_check(rig->probe, ABI_RULE_BOOKS, l->host_nbytes >= 12u * N_ELEMS,
+              "layout: %llu bytes of the host hold no state", (unsigned long long)l->host_nbytes);
+    is_count(rig, "host_planned_nbytes, of the layout", abi_counter(rig, "host_planned_nbytes"), l->host_nbytes);
+    is_count(rig, "device_planned_nbytes, of the layout", abi_counter(rig, "device_planned_nbytes"), l->device_nbytes);
+    check_plan(rig, l);
 }
 
 static void probe_layout(abi_probe_t *p) {

@@ -8,8 +8,8 @@
 /* The plugin has zf.stats/1. */
 int abi_has_books(const abi_rig_t *rig);
 
-/* Every counter that the host can count itself. 0 = the call failed (reported). */
-int abi_read_books(abi_rig_t *rig, zf_stats_t *out);
+/* The value of a counter by its name; 0 and a finding where there is none of that name. */
+uint64_t abi_counter(abi_rig_t *rig, const char *name);
 
 /* Writable memory of this process, in bytes. */
 double abi_data_nbytes(void);

@@ -144,11 +144,13 @@ static void compare(abi_probe_t *p, extent_t *e) {
 }
 
 static void compare_lateness(abi_rig_t *rig, const extent_t *e) {
-    zf_stats_t s;
-    if (abi_read_books(rig, &s))
-        abi_check(rig->probe, ABI_RULE_BOOKS, fabs(s.lateness_sum - e->lateness) <= 1e-3 * fabs(e->lateness),
-                  "%s: lateness_sum is %g over %llu steps, the host found %g over %u", e->what, s.lateness_sum,
-                  (unsigned long long)s.lateness_steps, e->lateness, e->n_steps);
+    const zf_stats_ext_t *ext = rig->table->get_extension(ZF_EXT_STATS);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_lateness_t l = {.struct_size = sizeof l};
+    zf_status_t st = ext->lateness(rig->instance, 0, ZF_NO_ID, &l, &err);
+    abi_check(rig->probe, ABI_RULE_BOOKS, st == ZF_OK && fabs(l.sum - e->lateness) <= 1e-3 * fabs(e->lateness),
+              "%s: lateness is %g over %llu steps (status %d), the host found %g over %u", e->what, l.sum,
+              (unsigned long long)l.n_steps, st, e->lateness, e->n_steps);
 }
 
 static void run(abi_probe_t *p, extent_t *e) {

@@ -158,15 +158,15 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
     return st;
 }
 
-static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                  zf_error_t *err) {
+static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err) {
     if (IS(changed_ignored))
         return ZF_OK;
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
         flags &= ~ZF_CHANGED_RESET;
-    return real->params_changed(instance, ids, n, flags, err);
+    return real->params_changed(instance, items, n, elem_size, flags, err);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -272,10 +272,6 @@ static void spoil_step(zf_step_args_t *a) {
 }
 
 static void spoil_report(zf_step_report_t *r) {
-    if (IS(skipped_zero))
-        r->n_skipped = 0;
-    if (IS(closes_zero))
-        r->window_closes = 0;
     if (IS(norm_wrong))
         r->grad_norm *= 0.5;
     if (IS(missing_unsaid)) {
@@ -318,22 +314,23 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
 
 /* ---- fetch, quiesce, export -------------------------------------------------------------------------------------- */
 
-static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err) {
+static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
     if (IS(fetch_nothing)) {
         if (out_ready)
             out_ready->kind = ZF_FENCE_NONE;
         return ZF_OK;
     }
-    return real->param_fetch(instance, ids, n, stream, out_ready, err);
+    return real->param_fetch(instance, items, n, elem_size, stream, out_ready, err);
 }
 
-static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
-    if (IS(flush_drains) && mode == ZF_QUIESCE_FLUSH)
-        mode = ZF_QUIESCE_DRAIN;
-    else if (IS(drain_flushes) && mode == ZF_QUIESCE_DRAIN)
-        mode = ZF_QUIESCE_FLUSH;
-    return real->quiesce(instance, mode, err);
+static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
+    zf_quiesce_args_t other = {.struct_size = sizeof other};
+    if (args && IS(flush_drains) && args->mode == ZF_QUIESCE_FLUSH)
+        other.mode = ZF_QUIESCE_DRAIN;
+    else if (args && IS(drain_flushes) && args->mode == ZF_QUIESCE_DRAIN)
+        other.mode = ZF_QUIESCE_FLUSH;
+    return real->quiesce(instance, other.mode ? &other : args, err);
 }
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
@@ -409,21 +406,26 @@ static zf_status_t weights(const zf_state_args_t *args, const char *param, float
 static const zf_stats_ext_t *real_stats;
 static const zf_config_ext_t *real_config;
 
-static zf_status_t read_stats(zf_instance_t *instance, zf_stats_t *out, zf_error_t *err) {
-    zf_status_t st = real_stats->read(instance, out, err);
-    if (st < 0 || out->struct_size != sizeof *out)
-        return st;
-    if (IS(down_halved))
-        out->down_grad_nbytes /= 2;
-    if (IS(publish_halved))
-        out->up_publish_nbytes /= 2;
-    if (IS(reselects_zero))
-        out->reselects = 0;
-    if (IS(steps_double))
-        out->steps *= 2;
-    if (IS(lateness_doubled)) {
-        out->lateness *= 2;
-        out->lateness_sum *= 2;
+static zf_status_t counter(zf_instance_t *instance, uint32_t i, zf_counter_t *out, zf_error_t *err) {
+    static const struct {
+        int habit;
+        const char *name;
+        uint64_t times, by;
+    } wrong[] = {{WRONG_down_halved, "down_grad_nbytes", 1, 2}, {WRONG_publish_halved, "up_publish_nbytes", 1, 2},
+                 {WRONG_reselects_zero, "reselects", 0, 1},     {WRONG_steps_double, "steps", 2, 1},
+                 {WRONG_skipped_zero, "steps_skipped", 0, 1},   {WRONG_closes_zero, "window_closes", 0, 1}};
+    zf_status_t st = real_stats->counter(instance, i, out, err);
+    for (size_t k = 0; st == ZF_OK && out->struct_size == sizeof *out && k < sizeof wrong / sizeof wrong[0]; k++)
+        if (habit == wrong[k].habit && strcmp(out->name, wrong[k].name) == 0)
+            out->value = out->value * wrong[k].times / wrong[k].by;
+    return st;
+}
+
+static zf_status_t lateness(zf_instance_t *instance, uint64_t at, uint32_t group, zf_lateness_t *out, zf_error_t *err) {
+    zf_status_t st = real_stats->lateness(instance, at, group, out, err);
+    if (IS(lateness_doubled) && st == ZF_OK) {
+        out->loss *= 2;
+        out->sum *= 2;
     }
     return st;
 }
@@ -466,7 +468,7 @@ static void wrap(const zf_plugin_t *plugin) {
     state.save = save, state.load = load, state.verify = verify, state.weights = weights;
     real_stats = real->get_extension(ZF_EXT_STATS);
     stats = *real_stats;
-    stats.read = read_stats;
+    stats.counter = counter, stats.lateness = lateness;
     real_config = real->get_extension(ZF_EXT_CONFIG);
     config = *real_config;
     config.value = show_value;

@@ -276,8 +276,8 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
         if (!inst->run->overwritten[owner])
             continue;
         zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
-        st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT), "adopt",
-                             "the device did not take the changed parameters", err);
+        st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),
+                             "adopt", "the device did not take the changed parameters", err);
     }
     return st;
 }
