@@ -130,16 +130,16 @@ static zf_status_t poll(zf_instance_t *x, zf_step_report_t *out, zf_error_t *err
     return put(out, &x->report, sizeof x->report), ZF_OK;
 }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_2, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
+    return put(out, &(zf_description_t){0, ZF_ABI_0_3, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
 }
 static const void *get_extension(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_2, describe,      create, destroy,
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_3, describe,      create, destroy,
                                       bind_params,  changed,    grads_ready,   step,   fetch,
                                       release,      quiesce,    export_params, poll,   get_extension};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_2)
-            return boot->chosen_abi = ZF_ABI_0_2, boot->plugin = &table, ZF_OK;
-    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.2");
+        if (boot->abis[i] == ZF_ABI_0_3)
+            return boot->chosen_abi = ZF_ABI_0_3, boot->plugin = &table, ZF_OK;
+    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.3");
 }

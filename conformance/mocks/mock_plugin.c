@@ -74,7 +74,7 @@ static void put(void *memory, int is_bf16, uint32_t i, float x) {
 /* ---- describe, create, destroy ----------------------------------------------------------------------------------- */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    zf_description_t d = {.abi = ZF_ABI_0_2,
+    zf_description_t d = {.abi = ZF_ABI_0_3,
                           .name = "mock",
                           .version = "1",
                           .build = "",
@@ -634,7 +634,7 @@ static int32_t appended(void) { return ZF_APPENDED; }
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
-    .abi = ZF_ABI_0_2,
+    .abi = ZF_ABI_0_3,
     .describe = describe,
     .create = create,
     .destroy = destroy,
@@ -655,7 +655,7 @@ static const zf_plugin_t table = {
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_2;
+    uint32_t mine = ZF_ABI_0_3;
     if (BREAKS(any_abi) || theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)

@@ -560,7 +560,7 @@ static const void *get_extension(const char *id) {
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
-    out->abi = ZF_ABI_0_2;
+    out->abi = ZF_ABI_0_3;
     out->name = "oracle";
     out->version = "0";
     out->build = "";
@@ -570,7 +570,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 }
 
 static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
-                                   .abi = ZF_ABI_0_2,
+                                   .abi = ZF_ABI_0_3,
                                    .describe = describe,
                                    .create = create,
                                    .destroy = destroy,
@@ -586,7 +586,7 @@ static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
                                    .get_extension = get_extension};
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    bootstrap->chosen_abi = ZF_ABI_0_2;
+    bootstrap->chosen_abi = ZF_ABI_0_3;
     bootstrap->plugin = &plugin;
     return ZF_OK;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.2.txt: change that, not this.
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.3.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
 compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.
@@ -43,7 +43,7 @@ class Bootstrap(C.Structure):
     ]
 
 
-ABI_0_2 = 2
+ABI_0_3 = 3
 OK = 0
 IN_PROGRESS = 1
 DISABLED = 2
