@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exact_layers.h"
 #include "exact_run.h"
 #include "exact_state.h"
 #include "shard.h"

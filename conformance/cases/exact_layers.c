@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_layers.c - see exact_layers.h. */
-#include "exact_layers.h"
+/* exact_layers.c - a host that goes layer by layer (exact_run.h). */
+#include "exact_run.h"
 
 #include <stdlib.h>
 #include <string.h>
