@@ -267,9 +267,27 @@ void zo_discard(zo_t *o, int is_epoch_end) {
 
 /* ---- "Publishing at fetch" --------------------------------------------------------------------------------------- */
 
-void zo_fetch(zo_t *o, uint32_t id) {
+uint64_t zo_n_batch(const zo_decl_t *decl) {
+    uint64_t n = 1;
+
+    for (uint32_t i = 0; i < decl->n_batch_axes; i++)
+        n *= (uint64_t)decl->shape[i];
+    return n;
+}
+
+static int is_within(const zo_t *o, const zo_matrix_t *x, const zo_range_t *range) {
+    const zo_param_t *p = &o->params[x->param];
+    uint64_t batch;
+
+    if (x->param != range->id || range->n_batches == 0)
+        return x->param == range->id;
+    batch = x->first / (p->n_elems / zo_n_batch(&p->decl));
+    return batch >= range->first_batch && batch - range->first_batch < range->n_batches;
+}
+
+void zo_fetch(zo_t *o, const zo_range_t *range) {
     for (uint32_t i = 0; i < o->n_matrices; i++)
-        if (o->matrices[i].param == id)
+        if (is_within(o, &o->matrices[i], range))
             fetch(o, &o->matrices[i]);
 }
 
@@ -287,36 +305,37 @@ void zo_rest(zo_t *o) {
 
 /* ---- "Between steps" --------------------------------------------------------------------------------------------- */
 
-void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) {
-    zo_param_t *p = &o->params[id];
+/* w := visible of a matrix, and its moments anew. */
+static void take_over(zo_t *o, zo_matrix_t *x, int is_reset) {
+    zo_param_t *p = &o->params[x->param];
+    uint64_t n = x->rows * x->cols;
+
+    for (uint64_t i = x->first; i < x->first + n; i++)
+        p->w[i] = zo_widen(p->visible, p->decl.dtype, i);
+    if (is_reset) {
+        memset(p->m + x->first, 0, n * sizeof(float));
+        memset(p->v + x->first, 0, n * sizeof(float));
+        memset(x->n, 0, x->channels * sizeof *x->n);
+    }
+    zo_drop_slots(x);
+    x->is_publish_due = x->is_unfetched = 0;
+    for (uint64_t c = 0; c < x->channels; c++)
+        if (x->is_selected[c])
+            copy_to_device(o, x, c);
+}
+
+void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset) {
+    zo_param_t *p = &o->params[range->id];
 
     for (uint32_t i = 0; i < o->n_matrices; i++)
-        if (o->matrices[i].param != id)
+        if (!is_within(o, &o->matrices[i], range))
             fetch(o, &o->matrices[i]);
-    zo_overwrite(o, id, visible);
+    zo_overwrite(o, range->id, visible);
     zo_accept_bits(p);
     p->is_behind = 0;
-    if (!p->is_trainable)
-        return;
-    for (uint64_t i = 0; i < p->n_elems; i++)
-        p->w[i] = zo_widen(visible, p->decl.dtype, i);
-    if (is_reset) {
-        memset(p->m, 0, p->n_elems * sizeof(float));
-        memset(p->v, 0, p->n_elems * sizeof(float));
-    }
-    for (uint32_t i = 0; i < o->n_matrices; i++) {
-        zo_matrix_t *x = &o->matrices[i];
-
-        if (x->param != id)
-            continue;
-        zo_drop_slots(x);
-        x->is_publish_due = x->is_unfetched = 0;
-        if (is_reset)
-            memset(x->n, 0, x->channels * sizeof *x->n);
-        for (uint64_t c = 0; c < x->channels; c++)
-            if (x->is_selected[c])
-                copy_to_device(o, x, c);
-    }
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (is_within(o, &o->matrices[i], range))
+            take_over(o, &o->matrices[i], is_reset);
 }
 
 void zo_write_back(zo_t *o, uint32_t id, const void *visible) {

@@ -96,6 +96,11 @@ typedef struct zo_state {
     double *importance;
 } zo_state_t;
 
+/* Of a parameter with batch axes the matrices [first_batch, first_batch + n_batches); 0, 0: the whole of it. */
+typedef struct zo_range {
+    uint32_t id, first_batch, n_batches;
+} zo_range_t;
+
 typedef struct zo zo_t;
 
 zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
@@ -105,8 +110,10 @@ void zo_destroy(zo_t *o);
 void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace);
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
 void zo_discard(zo_t *o, int is_epoch_end);
-/* The host wrote visible ([elements] of dtype) itself. */
-void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
+/* Number of matrices along the batch axes. */
+uint64_t zo_n_batch(const zo_decl_t *decl);
+/* The host wrote visible ([elements] of dtype, the whole parameter) itself, in this range. */
+void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset);
 /* on_overwrite = ask. The host wrote visible itself and says nothing: masters stay, and what this page shows comes over
  * it. zo_is_written: since bind_params, params_changed or zo_accept it has, and has not written the bits back right
  * away. zo_hold: nothing of the parameter becomes visible, and its selected channels are not updated. */
@@ -120,7 +127,7 @@ void zo_accept(zo_t *o, uint32_t id);
 /* What the host wrote of n parameters is taken over by element, in a flush. */
 void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 /* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
-void zo_fetch(zo_t *o, uint32_t id);
+void zo_fetch(zo_t *o, const zo_range_t *range);
 void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */

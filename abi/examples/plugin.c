@@ -45,7 +45,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
     return *out ? ZF_OK : fail(err, ZF_ERR_MEMORY, "no memory");
 }
 
-static void destroy(zf_instance_t *x) {
+static void destroy(zf_instance_t *x, const zf_destroy_args_t *args) {
     for (uint32_t i = 0; x && i < x->n; i++)
         free(x->params[i].m);
     free(x);
@@ -107,18 +107,19 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
 }
 
 /* What is updated at once has nothing to wait for. */
-static zf_status_t fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                         zf_fence_t *out_ready, zf_error_t *err) {
+static zf_status_t fetch(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                         const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
     return grads_ready(x, NULL, 0, 0, stream, out_ready, err);
 }
-static zf_status_t release(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                           zf_error_t *err) {
+static zf_status_t release(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                           const zf_stream_t *stream, zf_error_t *err) {
     return ZF_OK;
 }
-static zf_status_t changed(zf_instance_t *x, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
+static zf_status_t changed(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                           uint32_t flags, zf_error_t *err) {
     return ZF_OK;
 }
-static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err) { return ZF_OK; }
+static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_error_t *err) { return ZF_OK; }
 static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
     for (uint32_t i = 0; i < n; i++)
@@ -129,16 +130,16 @@ static zf_status_t poll(zf_instance_t *x, zf_step_report_t *out, zf_error_t *err
     return put(out, &x->report, sizeof x->report), ZF_OK;
 }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_2, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
+    return put(out, &(zf_description_t){0, ZF_ABI_0_3, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
 }
 static const void *get_extension(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_2, describe,      create, destroy,
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_3, describe,      create, destroy,
                                       bind_params,  changed,    grads_ready,   step,   fetch,
                                       release,      quiesce,    export_params, poll,   get_extension};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_2)
-            return boot->chosen_abi = ZF_ABI_0_2, boot->plugin = &table, ZF_OK;
-    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.2");
+        if (boot->abis[i] == ZF_ABI_0_3)
+            return boot->chosen_abi = ZF_ABI_0_3, boot->plugin = &table, ZF_OK;
+    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.3");
 }

@@ -40,7 +40,7 @@ struct zf_loader {
     char *file;
 };
 
-static const uint32_t served_abis[] = {ZF_ABI_0_2}; /* one per major, newest first */
+static const uint32_t served_abis[] = {ZF_ABI_0_3}; /* one per major, newest first */
 #define N_SERVED_ABIS ((uint32_t)(sizeof served_abis / sizeof served_abis[0]))
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
@@ -58,6 +58,7 @@ __attribute__((format(printf, 4, 5))) static zf_status_t fail(zf_error_t *err, z
     err->status = status;
     err->scope = ZF_SCOPE_CALL;
     err->retryable = 0;
+    err->param = err->rank = ZF_NO_ID;
     err->native_code = native_code;
     return status;
 }
@@ -334,7 +335,7 @@ typedef struct slot {
 
 typedef void (*any_function_fn)(void);
 
-/* Every slot of ABI 0.1. Slots of later minors are optional for a host that serves 0.1 and are not listed. */
+/* Every slot of ABI 0.3. Slots of later minors are optional for a host that serves 0.3 and are not listed. */
 #define SLOT(member)                                                                                                   \
     { #member, offsetof(zf_plugin_t, member) }
 static const slot_t required_slots[] = {
@@ -360,11 +361,11 @@ static zf_status_t check_table(const zf_plugin_t *plugin, const char *file, zf_e
             continue;
         if (slot->offset + sizeof(any_function_fn) > plugin->struct_size)
             return fail(err, ZF_ERR_ABI, 0,
-                        "%s: its table has %u bytes and ends before %s, ABI 0.1 needs %zu; the plugin is faulty or "
+                        "%s: its table has %u bytes and ends before %s, ABI 0.3 needs %zu; the plugin is faulty or "
                         "older than it says",
                         show(file, &shown), plugin->struct_size, slot->name, sizeof(zf_plugin_t));
         return fail(err, ZF_ERR_ABI, 0,
-                    "%s: its table has no function %s (NULL), which ABI 0.1 requires; the plugin is faulty",
+                    "%s: its table has no function %s (NULL), which ABI 0.3 requires; the plugin is faulty",
                     show(file, &shown), slot->name);
     }
     return ZF_OK;

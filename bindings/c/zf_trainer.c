@@ -5,6 +5,7 @@
 
 #include "zf_trainer.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,9 @@ struct zf_trainer {
     zf_fence_t *fences;               /* [n_fences] of this step's deliveries that have not been waited for */
     uint32_t *ids;                    /* [n_arrays] of the plugin */
     uint32_t n_fences, n_most_fences; /* room is kept for one more: what step() delivers */
+    pthread_mutex_t lock;             /* guards error, items, fences and is_ready while several threads are inside */
+    uint64_t n_steps, n_waits;
+    uint64_t n_skipped, last_skipped; /* steps that were seen to be skipped; the newest of them */
     zf_step_report_t report;
     zf_layout_t layout;
 };
@@ -68,11 +72,20 @@ __attribute__((format(printf, 3, 4))) static zf_status_t fail(zf_trainer_t *t, z
     return status;
 }
 
-/* What the plugin or the loader returned, with the message in t->error. What another call puts right does not stay. */
+/* What the plugin or the loader returned, with the message in t->error. What may succeed later does not stay. */
 static zf_status_t take(zf_trainer_t *t, zf_status_t status) {
-    if (status < 0 && t->status == ZF_OK && status != ZF_ERR_OVERWRITTEN && status != ZF_ERR_BUSY)
+    if (status < 0 && t->status == ZF_OK && !t->error.retryable)
         t->status = status;
     return status;
+}
+
+__attribute__((format(printf, 2, 3))) static void warn(const zf_trainer_t *t, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    t->host.log(t->host.ctx, ZF_LOG_WARN, "trainer", __FILE__, __LINE__, text, strlen(text));
 }
 
 /* 0 if the call may go on; the stage is that before or after bind(). */
@@ -110,6 +123,7 @@ zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, u
     t->report.struct_size = sizeof t->report;
     t->layout.struct_size = sizeof t->layout;
     t->flags = flags;
+    pthread_mutex_init(&t->lock, NULL);
     set_group(&t->groups[0], 0.9, 0.999, 1e-8, 0.0);
     zf_stream_host_thread(&t->stream);
     zf_host_stderr("zf_trainer", "1", ZF_LOG_WARN, &t->host);
@@ -291,50 +305,70 @@ static void describe_item(const zf_trainer_t *t, uint32_t array, zf_grad_item_t 
     out->tensor = &t->grads[array];
 }
 
-static zf_status_t check_array(zf_trainer_t *trainer, int32_t array) {
-    zf_status_t st = check(trainer, 1, "ready");
+static zf_status_t check_array(zf_trainer_t *trainer, int32_t array, const char *function) {
+    zf_status_t st = check(trainer, 1, function);
     if (st < 0)
         return st;
     if (array < 0 || (uint32_t)array >= trainer->n_arrays)
-        return fail(trainer, ZF_ERR_PARAM, "zf_trainer_ready: array %d, there are 0..%u", (int)array,
+        return fail(trainer, ZF_ERR_PARAM, "zf_trainer_%s: array %d, there are 0..%u", function, (int)array,
                     trainer->n_arrays - 1);
     return ZF_OK;
 }
 
-zf_status_t zf_trainer_ready(zf_trainer_t *trainer, int32_t array) {
-    zf_status_t st = check_array(trainer, array);
+/* [lock held] */
+static zf_status_t ready(zf_trainer_t *t, int32_t array) {
+    zf_status_t st = check_array(t, array, "ready");
     if (st < 0)
         return st;
-    array_t *a = &trainer->arrays[array];
+    array_t *a = &t->arrays[array];
     if (a->is_ready)
-        return fail(trainer, ZF_ERR_STATE,
+        return fail(t, ZF_ERR_STATE,
                     "zf_trainer_ready: the gradient of \"%.80s\" was announced twice in one step; announce it in the "
                     "last micro-batch",
                     a->name);
-    describe_item(trainer, (uint32_t)array, &trainer->items[0]);
-    if (trainer->n_fences == trainer->n_most_fences)
-        st = wait_for_gradients(trainer);
+    describe_item(t, (uint32_t)array, &t->items[0]);
+    if (t->n_fences == t->n_most_fences)
+        st = wait_for_gradients(t);
     if (st >= 0)
-        st = deliver(trainer, 1);
+        st = deliver(t, 1);
     a->is_ready = st >= 0;
     return st;
 }
 
-zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n) {
-    zf_status_t st = check_array(trainer, array);
+zf_status_t zf_trainer_ready(zf_trainer_t *trainer, int32_t array) {
+    if (trainer == NULL)
+        return ZF_ERR_MEMORY;
+    pthread_mutex_lock(&trainer->lock);
+    zf_status_t st = ready(trainer, array);
+    pthread_mutex_unlock(&trainer->lock);
+    return st;
+}
+
+/* [lock held] */
+static zf_status_t ready_range(zf_trainer_t *t, int32_t array, int32_t first, int32_t n) {
+    zf_status_t st = check_array(t, array, "ready_range");
     if (st < 0)
         return st;
     if (first < 0 || n < 1)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_ready_range: matrices %d.. of \"%.80s\", %d of them",
-                    (int)first, trainer->arrays[array].name, (int)n);
-    describe_item(trainer, (uint32_t)array, &trainer->items[0]);
-    trainer->items[0].first_batch = (uint32_t)first;
-    trainer->items[0].n_batches = (uint32_t)n;
-    if (trainer->n_fences == trainer->n_most_fences) /* the next ones come no earlier than this one */
-        st = wait_for_gradients(trainer);
+        return fail(t, ZF_ERR_ARGUMENT, "zf_trainer_ready_range: matrices %d.. of \"%.80s\", %d of them", (int)first,
+                    t->arrays[array].name, (int)n);
+    describe_item(t, (uint32_t)array, &t->items[0]);
+    t->items[0].first_batch = (uint32_t)first;
+    t->items[0].n_batches = (uint32_t)n;
+    if (t->n_fences == t->n_most_fences) /* the next ones come no earlier than this one */
+        st = wait_for_gradients(t);
     if (st >= 0)
-        st = deliver(trainer, 1);
-    trainer->arrays[array].is_ready = 1;
+        st = deliver(t, 1);
+    t->arrays[array].is_ready = 1;
+    return st;
+}
+
+zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n) {
+    if (trainer == NULL)
+        return ZF_ERR_MEMORY;
+    pthread_mutex_lock(&trainer->lock);
+    zf_status_t st = ready_range(trainer, array, first, n);
+    pthread_mutex_unlock(&trainer->lock);
     return st;
 }
 
@@ -348,10 +382,33 @@ static zf_status_t deliver_the_rest(zf_trainer_t *t) {
     return n > 0 ? deliver(t, n) : ZF_OK;
 }
 
+/* Of a step that was skipped the first time, the second, the fourth ... */
+static void warn_of_skip(zf_trainer_t *t) {
+    const zf_step_report_t *r = &t->report;
+    if (!r->has_report || r->applied || r->step == t->last_skipped)
+        return;
+    t->last_skipped = r->step;
+    t->n_skipped++;
+    if (t->n_skipped & (t->n_skipped - 1))
+        return;
+    warn(t, "step %llu was skipped: %s%.80s%s not finite, so its gradients update nothing (%llu such steps so far)",
+         (unsigned long long)r->step, r->nonfinite_param < t->n_arrays ? "the gradient of \"" : "the gradients' norm",
+         r->nonfinite_param < t->n_arrays ? t->arrays[r->nonfinite_param].name : "",
+         r->nonfinite_param < t->n_arrays ? "\" is" : " is", (unsigned long long)t->n_skipped);
+}
+
+/* Whoever asked for overlap and reads weights without waiting may read them half written. */
+static void warn_of_waits(zf_trainer_t *t) {
+    if (t->flags & ZF_TRAINER_OVERLAP && ++t->n_steps == 3 && t->n_waits == 0)
+        warn(t, "ZF_TRAINER_OVERLAP was asked for, but neither zf_trainer_wait() nor zf_trainer_wait_for() has been "
+                "called in two steps: weights are read while they are being written");
+}
+
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     zf_status_t st = check(trainer, 1, "step"), submitted;
     if (st < 0)
         return st;
+    warn_of_waits(trainer);
     st = deliver_the_rest(trainer);
     if (st < 0)
         return st;
@@ -368,6 +425,8 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     submitted = take(trainer, trainer->zf->step(trainer->instance, &args, &trainer->report, &trainer->error));
     for (uint32_t i = 0; i < trainer->n_arrays && submitted == ZF_ERR_OVERWRITTEN; ++i)
         trainer->arrays[i].is_ready = 1; /* the plugin has them still */
+    if (submitted >= 0)
+        warn_of_skip(trainer);
     st = submitted < 0 ? submitted : wait_for_gradients(trainer);
     return st < 0 ? st : submitted;
 }
@@ -392,26 +451,72 @@ zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
     return st < 0 ? st : wait_for_gradients(trainer);
 }
 
+/* items NULL: all arrays. The plugin is called under the lock, the values are waited for outside it. */
+static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zf_fence_t there = {.struct_size = sizeof there};
+    zf_status_t st;
+    pthread_mutex_lock(&t->lock);
+    t->n_waits++;
+    st = take(t, t->zf->param_fetch(t->instance, item, item != NULL, sizeof *item, &t->stream, &there, &t->error));
+    pthread_mutex_unlock(&t->lock);
+    if (st < 0)
+        return st;
+    st = zf_loader_fence_wait(t->loader, &there, FENCE_TIMEOUT_NS, &error);
+    if (st >= 0)
+        return st;
+    pthread_mutex_lock(&t->lock);
+    t->error = error;
+    take(t, st);
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer) {
-    zf_fence_t there;
     zf_status_t st = check(trainer, 1, "wait");
+    return st < 0 || !(trainer->flags & ZF_TRAINER_OVERLAP) ? st : fetch(trainer, NULL);
+}
+
+zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n) {
+    zf_param_item_t item = {.struct_size = sizeof item};
+    if (trainer == NULL)
+        return ZF_ERR_MEMORY;
+    pthread_mutex_lock(&trainer->lock);
+    zf_status_t st = check_array(trainer, array, "wait_for");
+    if (st >= 0 && (first < 0 || n < 0))
+        st = fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_wait_for: matrices %d.. of \"%.80s\", %d of them", (int)first,
+                  trainer->arrays[array].name, (int)n);
+    pthread_mutex_unlock(&trainer->lock);
     if (st < 0 || !(trainer->flags & ZF_TRAINER_OVERLAP))
         return st;
-    memset(&there, 0, sizeof there);
-    there.struct_size = sizeof there;
-    st = take(trainer, trainer->zf->param_fetch(trainer->instance, NULL, 0, &trainer->stream, &there, &trainer->error));
-    return st < 0 ? st
-                  : take(trainer, zf_loader_fence_wait(trainer->loader, &there, FENCE_TIMEOUT_NS, &trainer->error));
+    item.id = trainer->ids[array];
+    item.first_batch = (uint32_t)first;
+    item.n_batches = (uint32_t)n;
+    return fetch(trainer, &item);
+}
+
+static zf_status_t changed(zf_trainer_t *t, const zf_param_item_t *item) {
+    return take(t, t->zf->params_changed(t->instance, item, item != NULL, sizeof *item, 0, &t->error));
 }
 
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer) {
     zf_status_t st = check(trainer, 1, "params_changed");
-    return st < 0 ? st : take(trainer, trainer->zf->params_changed(trainer->instance, NULL, 0, 0, &trainer->error));
+    return st < 0 ? st : changed(trainer, NULL);
+}
+
+zf_status_t zf_trainer_array_changed(zf_trainer_t *trainer, int32_t array) {
+    zf_param_item_t item = {.struct_size = sizeof item};
+    zf_status_t st = check_array(trainer, array, "array_changed");
+    if (st < 0)
+        return st;
+    item.id = trainer->ids[array];
+    return changed(trainer, &item);
 }
 
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer) {
+    const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_status_t st = check(trainer, 1, "flush");
-    return st < 0 ? st : take(trainer, trainer->zf->quiesce(trainer->instance, ZF_QUIESCE_FLUSH, &trainer->error));
+    return st < 0 ? st : take(trainer, trainer->zf->quiesce(trainer->instance, &flush, &trainer->error));
 }
 
 /* ---- the state --------------------------------------------------------------------------------------------------- */
@@ -464,7 +569,8 @@ void zf_trainer_free(zf_trainer_t *trainer) {
     if (trainer == NULL)
         return;
     if (trainer->instance != NULL)
-        trainer->zf->destroy(trainer->instance);
+        trainer->zf->destroy(trainer->instance, NULL);
+    pthread_mutex_destroy(&trainer->lock);
     zf_loader_close(trainer->loader);
     for (uint32_t i = 0; i < trainer->n_arrays; ++i)
         free(trainer->arrays[i].name);

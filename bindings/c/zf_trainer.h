@@ -19,7 +19,8 @@
  *     zf_trainer_free(opt);
  *
  * Overlapped (ZF_TRAINER_OVERLAP): zf_trainer_ready() hands a gradient over while backward goes on, and weights arrive
- * while the trainer does something else; zf_trainer_wait() before the next forward.
+ * while the trainer does something else; zf_trainer_wait() before the next forward, or zf_trainer_wait_for() before
+ * each of its layers.
  *
  * Matrices and vectors. Of the axes that follow the n_batch_axes leading ones, two or more make a matrix: [out, in], or
  * [out, everything after it]. Of a matrix `topk_ratio` of the columns are up to date at every step, the rest once per
@@ -27,14 +28,17 @@
  * out] with n_batch_axes = 1. Without n_batch_axes [L, out] would be taken for one matrix.
  *
  * Errors. Functions return 0 or a negative status of zf/types.h or zf_loader.h. The first error stays, but for those of
- * save() and load(): every later call does nothing and returns it, so a trainer may ignore what add() and ready()
- * return and look at bind() and step(). The weights are then those of the last step that went well. A step whose
- * gradients are not all finite is no error: nothing is updated, and zf_trainer_report() says so.
+ * save() and load() and those after which the same call can succeed (retryable in zf/plugin.h): every later call does
+ * nothing and returns it, so a trainer may ignore what add() and ready() return and look at bind() and step(). The
+ * weights are then those of the last step that went well. A step whose gradients are not all finite is no error: they
+ * update nothing, zf_trainer_report() says so, and so does a warning on stderr, of the first such step, the second, the
+ * fourth, the eighth ...
  *
  * Ownership. What add() names must live until zf_trainer_free(). Names, shapes and paths are copied.
- * Threads. One thread at a time calls the functions of one zf_trainer_t; it need not be the same one. The plugin's own
- * threads read gradients and write weights only as said at ready() and wait().
- * Memory. bindings/c/README.md has the formula, `zf_memory` prints it. No call after the first step() allocates.
+ * Threads. ready(), ready_range() and wait_for() may be called by several threads at once. Any other function is called
+ * while no thread is in one of this zf_trainer_t. The plugin's own threads read gradients and write weights only as
+ * said at ready() and wait(). Memory. bindings/c/README.md has the formula, `zf_memory` prints it. No call after the
+ * first step() allocates.
  */
 #ifndef ZF_TRAINER_H
 #define ZF_TRAINER_H
@@ -92,13 +96,21 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
  */
 zf_status_t zf_trainer_discard(zf_trainer_t *trainer);
 
-/* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. */
+/* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. A trainer that
+ * asked for OVERLAP and has never waited when its third step comes is warned. */
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer);
+
+/* The same of the matrices [first, first + n) of one array, the others of which go on arriving; 0, 0: of the whole
+ * array. For a trainer whose forward begins one layer after the other. */
+zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n);
 
 /* The trainer wrote weights itself, all of them or some: they count from now on. Call flush() before it writes, so that
  * no update is lost. A step before this call returns ZF_ERR_OVERWRITTEN and keeps its gradients: step() again after it,
  * or discard(). */
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
+
+/* The same of one array: updates of the others that are under way go on. */
+zf_status_t zf_trainer_array_changed(zf_trainer_t *trainer, int32_t array);
 
 /* Every update that is still under way arrives: the weights are those to evaluate, write or keep. Training may go on.
  */
@@ -110,8 +122,8 @@ zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
 zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory);
 zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory);
 
-/* The first error, or that of a save() or load() that has just failed, as one line of text for the user; "" if there
- * was none. Valid until free(). */
+/* The first error, or the newest that does not stay, as one line of text for the user; "" if there was none. Valid
+ * until free(). */
 const char *zf_trainer_error(const zf_trainer_t *trainer);
 
 /* The newest finished step as of the last step(): applied or not, gradient norm, counters. Never NULL. */
@@ -124,7 +136,8 @@ const zf_layout_t *zf_trainer_layout(const zf_trainer_t *trainer);
 const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer);
 zf_instance_t *zf_trainer_instance(const zf_trainer_t *trainer);
 
-/* Ends what is under way and frees everything; weights keep what they have (flush() first). */
+/* Ends what is under way and frees everything. Weights keep what they have: flush() first, or a warning says how many
+ * updates are lost. */
 void zf_trainer_free(zf_trainer_t *trainer);
 
 #ifdef __cplusplus

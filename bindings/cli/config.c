@@ -138,7 +138,7 @@ static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, 
         printf("\n");
     }
     status = print_values(inst, &origins, path, args.overrides);
-    zf_loader_plugin(cli->loader)->destroy(inst);
+    zf_loader_plugin(cli->loader)->destroy(inst, NULL);
     return status;
 }
 

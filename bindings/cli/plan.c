@@ -178,7 +178,7 @@ static int read_config(plan_t *plan) {
         return zf_cli_fail(&err);
     read_key(plan, inst, "zenflow", "deferred", deferred);
     read_key(plan, inst, "shard", "stage", stage);
-    zf_loader_plugin(plan->cli->loader)->destroy(inst);
+    zf_loader_plugin(plan->cli->loader)->destroy(inst, NULL);
     plan->has_windows = strcmp(deferred, "replay") == 0;
     plan->stage = (uint32_t)strtoul(stage, NULL, 10);
     return 0;

@@ -52,11 +52,12 @@ static int train(run_t *run, uint32_t n_steps, zf_error_t *err) {
                            .n_groups = 1,
                            .elem_size = sizeof hyper,
                            .stream = &run->stream};
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     for (uint32_t i = 0; i < n_steps; i++)
         if (run->zf->grads_ready(run->inst, &item, 1, sizeof item, &run->stream, NULL, err) < 0 ||
             run->zf->step(run->inst, &step, NULL, err) < 0)
             return 0;
-    return run->zf->quiesce(run->inst, ZF_QUIESCE_DRAIN, err) >= 0;
+    return run->zf->quiesce(run->inst, &drain, err) >= 0;
 }
 
 static double now_ns(void) {
@@ -127,7 +128,7 @@ static int open_and_measure(run_t *run, uint32_t interval, const char *keys, mea
         return 0;
     if (run->zf->bind_params(run->inst, &decl, 1, sizeof decl, &run->id, NULL, err) >= 0)
         is_done = take(run, interval, err);
-    run->zf->destroy(run->inst);
+    run->zf->destroy(run->inst, NULL);
     return is_done;
 }
 

@@ -64,9 +64,10 @@ int main(int argc, char **argv) {
         if (i % 100 == 0)
             printf("step %3d  loss %.6f\n", i, loss);
     }
-    check(zf->quiesce(opt, ZF_QUIESCE_FLUSH, &err)); /* the last updates arrive: w is final */
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
+    check(zf->quiesce(opt, &flush, &err)); /* the last updates arrive: w is final */
     printf("at the end loss %.6f\n", forward_and_backward());
-    zf->destroy(opt);
+    zf->destroy(opt, NULL);
     zf_loader_close(loader);
     return 0;
 }

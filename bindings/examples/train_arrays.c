@@ -97,7 +97,7 @@ static int start(session_t *s, const model_t *model, const char *config_path, co
 static int fetch(session_t *s) {
     zf_fence_t ready = {0};
     ready.struct_size = sizeof ready;
-    if (has_failed(s->zf->param_fetch(s->instance, NULL, 0, &s->stream, &ready, &s->err), s))
+    if (has_failed(s->zf->param_fetch(s->instance, NULL, 0, 0, &s->stream, &ready, &s->err), s))
         return 1;
     return has_failed(zf_loader_fence_wait(s->loader, &ready, FENCE_TIMEOUT_NS, &s->err), s);
 }
@@ -148,6 +148,7 @@ static void print_stats(session_t *s) {
 static int train(model_t *model, session_t *s, adamw_t *plain, double *out_loss) {
     uint64_t data = 1, test = 2;
     size_t nbytes = model->offset[N_TENSORS] * sizeof(float);
+    const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_group_hyper_t groups[N_GROUPS];
     zf_step_report_t report;
     if (plain != NULL)
@@ -168,7 +169,7 @@ static int train(model_t *model, session_t *s, adamw_t *plain, double *out_loss)
                    report.grad_norm);
     }
     /* (6) The end: every update that is still on its way arrives, and the parameters are the final ones. */
-    if (s != NULL && has_failed(s->zf->quiesce(s->instance, ZF_QUIESCE_FLUSH, &s->err), s))
+    if (s != NULL && has_failed(s->zf->quiesce(s->instance, &flush, &s->err), s))
         return 1;
     *out_loss = run_samples(model, &test, N_TEST, 0);
     return 0;
@@ -211,7 +212,7 @@ int main(int argc, char **argv) {
     }
     /* (7) The instance before the loader, both before the memory that it was bound to. */
     if (session.instance != NULL)
-        session.zf->destroy(session.instance);
+        session.zf->destroy(session.instance, NULL);
     zf_loader_close(session.loader);
     free(model.params), free(model.grads), free(plain.w), free(plain.m), free(plain.v);
     return status;

@@ -44,11 +44,12 @@ static void fetch(fetcher_t *host, uint32_t layer) {
     const uint64_t start = samples_now_ns();
     zf_fence_t ready = {.struct_size = sizeof ready};
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t ids[FETCHER_PER_LAYER];
+    zf_param_item_t items[FETCHER_PER_LAYER];
 
     for (uint32_t i = 0; i < FETCHER_PER_LAYER; i++)
-        ids[i] = layer * FETCHER_PER_LAYER + i;
-    rig_check(rig->zf->param_fetch(rig->instance, ids, FETCHER_PER_LAYER, &rig->stream, &ready, &err), &err);
+        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = layer * FETCHER_PER_LAYER + i};
+    rig_check(rig->zf->param_fetch(rig->instance, items, FETCHER_PER_LAYER, sizeof *items, &rig->stream, &ready, &err),
+              &err);
     wait_for(rig, &ready);
     host->waited_ns += samples_now_ns() - start;
 }

@@ -90,14 +90,16 @@ static void leave_hook(stall_t *stall, const mark_t *begin) {
 static void fetch(stall_t *stall, uint32_t layer) {
     zf_fence_t ready = {.struct_size = sizeof ready};
     mark_t begin;
-    uint32_t ids[PER_LAYER];
+    zf_param_item_t items[PER_LAYER];
     zf_error_t err;
 
     err.struct_size = sizeof err;
     for (uint32_t i = 0; i < PER_LAYER; i++)
-        ids[i] = layer * PER_LAYER + i;
+        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = layer * PER_LAYER + i};
     enter_hook(&begin);
-    rig_check(stall->rig.zf->param_fetch(stall->rig.instance, ids, PER_LAYER, &stall->rig.stream, &ready, &err), &err);
+    rig_check(stall->rig.zf->param_fetch(stall->rig.instance, items, PER_LAYER, sizeof *items, &stall->rig.stream,
+                                         &ready, &err),
+              &err);
     leave_hook(stall, &begin);
     if (stall->host == HOST_ASYNC)
         wait_for(stall, &ready);

@@ -32,7 +32,7 @@ static uint64_t fetch_ns(rig_t *rig) {
 
     err.struct_size = sizeof err;
     begin = samples_now_ns();
-    rig_check(rig->zf->param_fetch(rig->instance, NULL, 0, &rig->stream, &ready, &err), &err);
+    rig_check(rig->zf->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, &ready, &err), &err);
     return samples_now_ns() - begin;
 }
 

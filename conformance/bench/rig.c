@@ -155,7 +155,7 @@ void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
 }
 
 void rig_close(rig_t *rig) {
-    rig->zf->destroy(rig->instance);
+    rig->zf->destroy(rig->instance, NULL);
     rig->cpu->queue_destroy(rig->queue);
     free(rig->param_tensors);
     free(rig->grad_tensors);
@@ -200,9 +200,10 @@ void rig_step(rig_t *rig, uint32_t flags) {
 }
 
 void rig_drain(rig_t *rig) {
+    zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     zf_error_t err = {.struct_size = sizeof err};
 
-    rig_check(rig->zf->quiesce(rig->instance, ZF_QUIESCE_DRAIN, &err), &err);
+    rig_check(rig->zf->quiesce(rig->instance, &drain, &err), &err);
 }
 
 uint64_t rig_counter(const rig_t *rig, const char *name) {

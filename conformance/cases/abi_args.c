@@ -39,6 +39,9 @@ static void copy_descriptions(abi_args_t *a) {
     a->stream = rig->stream;
     a->step.stream = &a->stream;
     a->fence = (zf_fence_t){.struct_size = sizeof a->fence, .kind = ZF_FENCE_NONE};
+    a->named[0] = (zf_param_item_t){.struct_size = sizeof a->named[0], .id = rig->ids[0]};
+    a->quiesce = (zf_quiesce_args_t){.struct_size = sizeof a->quiesce, .mode = ZF_QUIESCE_DRAIN};
+    a->destroy = (zf_destroy_args_t){.struct_size = sizeof a->destroy, .flags = ZF_DESTROY_FLUSH};
     for (int i = 0; i < ABI_RIG_PARAMS; i++) {
         a->tensors[i] = rig->tensors[i];
         a->decls[i] = rig->decls[i];
@@ -63,9 +66,11 @@ static void *input_of_type(abi_args_t *a, const char *type) {
     const struct {
         const char *type;
         void *value;
-    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},   {"zf_stream_t", &a->stream},
-                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},   {"zf_export_item_t", a->exports},
-                  {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state}, {"zf_plan_args_t", &a->plan}};
+    } inputs[] = {
+        {"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},       {"zf_stream_t", &a->stream},
+        {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},       {"zf_export_item_t", a->exports},
+        {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state},     {"zf_plan_args_t", &a->plan},
+        {"zf_param_item_t", a->named},    {"zf_quiesce_args_t", &a->quiesce}, {"zf_destroy_args_t", &a->destroy}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (strcmp(inputs[i].type, type) == 0)
             return inputs[i].value;
@@ -78,6 +83,8 @@ static uint32_t count_of(const abi_args_t *a) {
         return 1;
     if (array < 0)
         return ABI_RIG_TRAINED; /* tensors */
+    if (strcmp(a->slot.args[array].type, "zf_param_item_t") == 0)
+        return 1;
     return strcmp(a->slot.args[array].type, "zf_param_decl_t") == 0 ? ABI_RIG_PARAMS : ABI_RIG_TRAINED;
 }
 
@@ -132,8 +139,6 @@ static void fill_arg(abi_args_t *a, int i) {
         a->v[i].u32 = count_of(a);
     else if (strcmp(name, "elem") == 0)
         a->v[i].u32 = (uint32_t)abi_struct_size(a->slot.args[array].type);
-    else if (strcmp(name, "mode") == 0)
-        a->v[i].i32 = ZF_QUIESCE_DRAIN;
     else if (strcmp(name, "id") == 0)
         a->v[i].u32 = a->ids[0];
     else if (strcmp(name, "u64") == 0)
@@ -228,11 +233,13 @@ zf_status_t abi_args_call(abi_args_t *a) {
     int handle = abi_args_find(a, "handle");
     abi_host_enter(&a->rig->host);
     st = abi_slot_call(a->table, &a->slot, a->v, NULL);
+    if (strcmp(a->slot.entry->name, "destroy") == 0 && a->v[0].p)
+        a->rig->instance = NULL;
     if (st >= 0 && handle >= 0 && a->v[handle].p) {
         void *created;
         memcpy(&created, a->v[handle].p, sizeof created);
         if (strcmp(a->slot.entry->name, "create") == 0)
-            a->rig->table->destroy(created);
+            a->rig->table->destroy(created, NULL);
         else
             ((const zf_cpu_ext_t *)a->table)->queue_destroy(created);
     }
@@ -250,6 +257,37 @@ static int is_text(const char *s, size_t nbytes) {
     return 1;
 }
 
+/* The one parameter that a message names, by its number; ZF_NO_ID: none, or several. */
+static uint32_t named_param(const abi_args_t *a, const char *message) {
+    uint32_t found = ZF_NO_ID;
+    for (uint32_t i = 0; i < ABI_RIG_PARAMS; i++) {
+        char quoted[300];
+        snprintf(quoted, sizeof quoted, "\"%s\"", a->rig->decls[i].name);
+        if (!strstr(message, quoted))
+            continue;
+        if (found != ZF_NO_ID)
+            return ZF_NO_ID;
+        found = i;
+    }
+    return found;
+}
+
+/* Ids are numbers of declarations. What is said of a file's or of a configuration's names has none. */
+static void check_blame(abi_args_t *a, const char *message, const char *what) {
+    uint32_t named = named_param(a, message);
+    int is_hook = strcmp(a->slot.entry->owner, "zf_plugin_t") == 0;
+    abi_check(a->rig->probe, ABI_RULE_STATUS, a->err.rank == ZF_NO_ID, "%s, %s: the record has rank %u of one rank",
+              a->slot.entry->name, what, a->err.rank);
+    abi_check(a->rig->probe, ABI_RULE_STATUS,
+              a->err.param == ZF_NO_ID || a->err.param < ABI_RIG_PARAMS || a->err.param == a->named[0].id,
+              "%s, %s: the record has parameter %u", a->slot.entry->name, what, a->err.param);
+    if (is_hook && named != ZF_NO_ID)
+        abi_check(a->rig->probe, ABI_RULE_STATUS,
+                  a->err.param < ABI_RIG_PARAMS && strcmp(a->decls[a->err.param].name, a->rig->decls[named].name) == 0,
+                  "%s, %s: the message names \"%s\", number %u, the record has parameter %u", a->slot.entry->name, what,
+                  a->rig->decls[named].name, named, a->err.param);
+}
+
 static void check_record(abi_args_t *a, zf_status_t st, const char *needle, const char *what) {
     abi_probe_t *p = a->rig->probe;
     int has_text = is_text(a->err.message, sizeof a->err.message);
@@ -263,6 +301,7 @@ static void check_record(abi_args_t *a, zf_status_t st, const char *needle, cons
               a->err.origin);
     abi_check(p, ABI_RULE_MESSAGE, has_text && strlen(message) >= 10 && strchr(message, ' '),
               "%s, %s: message \"%.100s\" says nothing", slot, what, message);
+    check_blame(a, message, what);
     if (has_text && strlen(message) >= 10 && needle)
         abi_check(p, ABI_RULE_MESSAGE, strstr(message, needle) != NULL, "%s, %s: \"%s\" is not in \"%.250s\"", slot,
                   what, needle, message);

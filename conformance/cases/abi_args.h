@@ -27,6 +27,9 @@ typedef struct abi_args {
     zf_tensor_t grad_tensors[ABI_RIG_TRAINED];
     const zf_tensor_t *tensor_list[ABI_RIG_TRAINED];
     zf_export_item_t exports[ABI_RIG_TRAINED];
+    zf_param_item_t named[1]; /* "a.weight" */
+    zf_quiesce_args_t quiesce;
+    zf_destroy_args_t destroy;
     zf_fence_t fence;
     zf_state_args_t state;
     zf_plan_args_t plan; /* of `create` */

@@ -110,6 +110,7 @@ static void run_one_memory(abi_probe_t *p) {
  * unannounced. */
 static void run_all_changed(abi_probe_t *p) {
     static abi_rig_t rig;
+    static const zf_param_item_t none = {.struct_size = sizeof none};
     float out[30];
     zf_export_item_t item = {.struct_size = sizeof item, .dst = out, .dst_nbytes = sizeof out};
     zf_status_t st;
@@ -121,7 +122,7 @@ static void run_all_changed(abi_probe_t *p) {
     for (int all = 0; all < 2; all++) {
         abi_try(p, "params_changed with n = 0");
         abi_host_enter(&rig.host);
-        st = rig.table->params_changed(rig.instance, all ? NULL : rig.ids, 0, 0, NULL);
+        st = rig.table->params_changed(rig.instance, all ? NULL : &none, 0, sizeof none, 0, NULL);
         if (st >= 0)
             st = rig.table->export_params(rig.instance, &item, 1, sizeof item, NULL);
         abi_host_leave(&rig.host);

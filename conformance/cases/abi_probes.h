@@ -11,6 +11,7 @@ void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.
 void abi_training_probes(abi_report_t *report, const abi_env_t *env);  /* reports, poll, NaN gradients, allocations */
 void abi_counter_probes(abi_report_t *report, const abi_env_t *env);   /* the table of zf.stats/1 */
 void abi_host_probes(abi_report_t *report, const abi_env_t *env);      /* what hosts got wrong */
+void abi_layer_probes(abi_report_t *report, const abi_env_t *env);     /* some matrices of a stacked parameter */
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
 void abi_books_probes(abi_report_t *report,
                       const abi_env_t *env); /* what the plugin says against what the host counts */

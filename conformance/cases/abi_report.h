@@ -38,7 +38,10 @@
     X(FLAGS, 5, "flags", "unknown or contradicting flags are refused")                                                 \
     X(CONFIG, 5, "config", "wrong configuration is refused with place, key and range")                                 \
     X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
+    X(RANGES, 5, "ranges", "matrices that a parameter does not have are refused")                                      \
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
+    X(LAYERS, 5, "layers", "a fetch of some matrices shows what a fetch of all shows")                                 \
+    X(DESTROY, 5, "destroy", "destroy with FLUSH leaves what quiesce(FLUSH) shows")                                    \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
     X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
     X(COUNTERS, 5, "counters", "counters have names and units of their own; sums do not fall, steps add up to them")   \
@@ -47,7 +50,7 @@
     X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights, and its damage is found")                     \
     X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
-    X(STATUS, 5, "status", "the error record's status, scope and origin are in order")                                 \
+    X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \
     X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                            \
     X(OUTPUTS, 5, "outputs", "outputs are untouched when a call fails")                                                \
     X(UNCHANGED, 5, "unchanged", "a refused call leaves every bit of the training state")                              \

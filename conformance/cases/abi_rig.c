@@ -16,15 +16,15 @@ const char abi_rig_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_2};
+    uint32_t abis[] = {ZF_ABI_0_3};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_2, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_2);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_3, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_3);
     return boot.plugin;
 }
 
@@ -262,9 +262,10 @@ static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
 }
 
 static zf_status_t quiesce(abi_rig_t *rig, int32_t mode, zf_error_t *err) {
+    const zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_status_t st;
     abi_host_enter(&rig->host);
-    st = rig->table->quiesce(rig->instance, mode, err);
+    st = rig->table->quiesce(rig->instance, &args, err);
     abi_host_leave(&rig->host);
     return st;
 }
@@ -301,7 +302,7 @@ void abi_rig_end(abi_rig_t *rig) {
         return;
     abi_try(rig->probe, "destroy");
     abi_host_enter(&rig->host);
-    rig->table->destroy(rig->instance);
+    rig->table->destroy(rig->instance, NULL);
     abi_host_leave(&rig->host);
     rig->instance = NULL;
 }

@@ -94,7 +94,7 @@ typedef struct site { /* a place where a call points to an input struct */
 /* All such places of a filled call: arguments, and structs that these point to. */
 static int find_sites(abi_args_t *a, site_t *out) {
     int n = 0;
-    for (int i = 0; i < a->slot.n_args; i++)
+    for (int i = 0; i < a->slot.n_args && !is_destroy(); i++) /* which never fails */
         if (strcmp(a->slot.args[i].name, "in") == 0)
             out[n++] = (site_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p};
     if (strcmp(current->name, "create") == 0)

@@ -290,13 +290,13 @@ static void count_a_step(abi_rig_t *rig) {
     rig->n_steps++;
     end_hook(rig, st, "step");
     begin_hook(rig);
-    st = rig->table->param_fetch(rig->instance, NULL, 0, &rig->stream, &fence, NULL);
+    st = rig->table->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, &fence, NULL);
     end_hook(rig, st, "param_fetch");
     begin_hook(rig);
     st = rig->table->poll(rig->instance, &report, NULL);
     end_hook(rig, st, "poll");
     begin_hook(rig);
-    st = rig->table->param_release(rig->instance, NULL, 0, &rig->stream, NULL);
+    st = rig->table->param_release(rig->instance, NULL, 0, 0, &rig->stream, NULL);
     end_hook(rig, st, "param_release");
 }
 

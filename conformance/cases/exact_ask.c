@@ -110,8 +110,8 @@ static void announce(zx_run_t *run, uint32_t i) {
     if (run->c->mode % 2 && !zx_host_can_look_unfetched(&run->host))
         zx_run_fetch(run, &i, 1);
     values = sound_values(run, i);
-    zx_host_overwrite(&run->host, i, values, 0);
-    zo_params_changed(run->oracle, i, values, 0);
+    zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, 0);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
     free(values);
 }
 

@@ -62,17 +62,27 @@ static void pause_now(zx_run_t *run) {
     zx_count_drawn(run->result, ZX_PAUSED, 1);
 }
 
-void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) {
+/* keeps: percent of the matrices of a stacked parameter that are fetched, where it is fetched by ranges of them. */
+static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t keeps) {
+    zf_param_item_t items[ZX_MOST_ITEMS];
+    uint32_t n_items = 0;
+
     pause_now(run);
     for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
-        const zx_param_t *p = &run->c->params[n ? params[i] : i];
-        uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : n ? params[i] : i;
+        uint32_t param = n ? params[i] : i, first = n_items;
+        const zx_param_t *p = &run->c->params[param];
+        uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
 
         zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id));
-        zo_fetch(run->oracle, id);
+        n_items += zx_run_draw_layers(run, param, n ? keeps : 0, items + n_items);
+        for (uint32_t k = first; k < n_items; k++)
+            zo_fetch(run->oracle, &(zo_range_t){id, items[k].first_batch, items[k].n_batches});
     }
-    zx_host_fetch(&run->host, params, n);
+    if (n_items)
+        zx_host_fetch(&run->host, items, n ? n_items : 0);
 }
+
+void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) { fetch(run, params, n, 100); }
 
 /* Each of several ranks fetches what it likes, in an order of its own; where parameters live as shards, in the same
  * one.
@@ -97,7 +107,7 @@ void zx_run_fetch_some(zx_run_t *run) {
         params[i - 1] = kept;
     }
     if (run->c->mode % 2 && n > 0)
-        zx_run_fetch(run, params, zx_chance(r, 10) ? 0 : n);
+        fetch(run, params, zx_chance(r, 10) ? 0 : n, zx_host_can_look_unfetched(&run->host) ? 50 : 100);
 }
 
 /* With FETCH: of what is looked at, all is fetched before, or only some of it where that may be read. */

@@ -163,7 +163,7 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
         st = h->zf->bind_params(other, &decl, 1, sizeof decl, &id, NULL, err);
     if (st >= 0)
         st = extension(run)->save(other, args, NULL, err);
-    h->zf->destroy(other);
+    h->zf->destroy(other, NULL);
     free(values);
     return st;
 }

@@ -54,10 +54,10 @@ static void look(zx_run_t *run, uint32_t i, const void *values) {
 
 static void announce(zx_run_t *run, uint32_t i) {
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t id = run->c->params[i].id;
+    zf_param_item_t item = {.struct_size = sizeof item, .id = run->c->params[i].id};
 
-    zx_is_call_bad(&run->host, "params_changed", run->host.zf->params_changed(run->host.instance, &id, 1, 0, &err),
-                   &err);
+    zx_is_call_bad(&run->host, "params_changed",
+                   run->host.zf->params_changed(run->host.instance, &item, 1, sizeof item, 0, &err), &err);
 }
 
 static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_error_t *err) {
@@ -78,6 +78,7 @@ static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_erro
 int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     zx_case_t *c = run->c;
     zx_host_t *h = &run->host;
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t way = zx_below(&c->rng, 3);
     void *values;
@@ -93,10 +94,10 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
         return 0;
     zo_rest(run->oracle);
     expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
-                   way ? h->zf->quiesce(h->instance, ZF_QUIESCE_FLUSH, &err) : refused_step(run, groups, &err), &err);
+                   way ? h->zf->quiesce(h->instance, &flush, &err) : refused_step(run, groups, &err), &err);
     look(run, i, values);
     announce(run, i);
-    zo_params_changed(run->oracle, i, values, 0);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
     free(values);
     return 1;
 }
@@ -114,7 +115,7 @@ void zx_run_edited(zx_run_t *run) {
     look(run, i, run->edited);
     expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
     announce(run, i);
-    zo_params_changed(run->oracle, i, run->edited, 0);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, run->edited, 0);
     free(run->edited);
     run->edited = NULL;
 }

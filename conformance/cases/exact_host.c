@@ -189,7 +189,7 @@ void zx_host_bind_again(zx_host_t *h, int is_other) {
 }
 
 void zx_host_close(zx_host_t *h) {
-    h->zf->destroy(h->instance);
+    h->zf->destroy(h->instance, NULL);
     h->instance = NULL;
     zx_host_settle(h, 1);
     zx_host_sync(h);
@@ -300,18 +300,20 @@ static void look_now(void *arg) {
     free(look);
 }
 
-void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
+zf_param_item_t zx_host_item(const zx_host_t *h, uint32_t param) {
+    return (zf_param_item_t){.struct_size = sizeof(zf_param_item_t), .id = h->c->params[param].id};
+}
+
+void zx_host_fetch(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
-    uint32_t ids[ZX_MAX_PARAMS];
 
     if (h->shards) {
-        zs_fetch_some(h, params, n);
+        zs_fetch_some(h, items, n);
         return;
     }
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = h->c->params[params[i]].id;
-    if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, n ? ids : NULL, n, &h->stream, &fence, &err),
+    if (zx_is_call_bad(h, "param_fetch",
+                       h->zf->param_fetch(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &fence, &err),
                        &err))
         return;
     if (!h->is_async)
@@ -320,7 +322,8 @@ void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
 
 void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t ids[ZX_MAX_PARAMS], n = 0;
+    zf_param_item_t items[ZX_MAX_PARAMS];
+    uint32_t n = 0;
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int is_released = zx_chance(&h->c->rng, 30);
     zx_look_t *look = zx_alloc(sizeof *look);
@@ -329,7 +332,7 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     for (uint32_t i = 0; i < h->c->n_params; i++)
         if (expected[i]) {
             look->images[i] = zx_array_image(h->c->params[i].array, expected[i]);
-            ids[n++] = h->c->params[i].id;
+            items[n++] = zx_host_item(h, i);
             is_looked_at[i] = 1;
         }
     if (h->shards)
@@ -339,7 +342,8 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
             zx_device_pull(h->c->params[i].array);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)
-        zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, ids, n, &h->stream, &err), &err);
+        zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, items, n, sizeof *items, &h->stream, &err),
+                       &err);
 }
 
 /* ---- control calls ----------------------------------------------------------------------------------------------- */
@@ -361,10 +365,12 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
     zx_device_sync();
 }
 
-void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
+void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset) {
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t id = h->c->params[param].id;
+    zf_param_item_t item = zx_host_item(h, param);
 
+    item.first_batch = range->first_batch;
+    item.n_batches = range->n_batches;
     zx_host_sync(h);
     if (h->shards && h->is_sharded[param]) {
         zs_fetch_overwrite(h, param, values, is_reset);
@@ -372,7 +378,8 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_
     }
     zx_host_write(h, h->c->params[param].array, values);
     zx_is_call_bad(h, "params_changed",
-                   h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err);
+                   h->zf->params_changed(h->instance, &item, 1, sizeof item, is_reset ? ZF_CHANGED_RESET : 0, &err),
+                   &err);
 }
 
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
@@ -395,10 +402,11 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
 }
 
 void zx_host_quiesce(zx_host_t *h, int32_t mode) {
+    zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_error_t err = {.struct_size = sizeof err};
 
     zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
-                   h->zf->quiesce(h->instance, mode, &err), &err);
+                   h->zf->quiesce(h->instance, &args, &err), &err);
     h->is_quiet = 1;
 }
 

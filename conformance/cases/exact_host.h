@@ -74,15 +74,17 @@ void zx_host_sync(zx_host_t *h);
 /* Scribbles over late buffers: those with a done fence after it; those without where a step's own report has come since
  * (is_reported), or the instance is gone. */
 void zx_host_settle(zx_host_t *h, int is_reported);
-/* Fetches n parameters (0: all). On a host's thread it waits for them. */
-void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n);
+/* A parameter of the case, as calls name it. */
+zf_param_item_t zx_host_item(const zx_host_t *h, uint32_t param);
+/* Fetches n items (0: all). On a host's thread it waits for them. */
+void zx_host_fetch(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* With FETCH: whether what was not fetched may be read all the same. */
 int zx_host_can_look_unfetched(const zx_host_t *h);
 /* Writes an array while nothing uses it. */
 void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
-/* Waits until its looks are over, then overwrites a parameter's visible values. With FETCH: fetched, or all is quiet.
- */
-void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
+/* Waits until its looks are over, then overwrites a parameter's visible values, and says so of a range of them. With
+ * FETCH: fetched, or all is quiet. */
+void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset);
 /* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none, or none for this device: refused.
  */
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);

@@ -14,7 +14,8 @@ enum { ZX_N_LAWS = 6 };
  * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded
  * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
  * ask: questions, parameters of which the answer was that the host had written them, parameters that were adopted by
- * element. Instances of a host that flushes denormals. */
+ * element. Instances of a host that flushes denormals. Ranges of the matrices of a stacked parameter that were fetched,
+ * or changed. */
 enum {
     ZX_FETCHED,
     ZX_MISSED,
@@ -30,6 +31,7 @@ enum {
     ZX_WRITTEN,
     ZX_ADOPTED,
     ZX_FLUSHING,
+    ZX_LAYERS,
     ZX_N_DRAWN
 };
 

@@ -26,8 +26,8 @@ static void change_param(zx_run_t *run) {
     values = zx_case_values(c, &c->params[i]);
     if (c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50)))
         zx_run_fetch(run, &i, 1);
-    zx_host_overwrite(&run->host, i, values, is_reset);
-    zo_params_changed(run->oracle, i, values, is_reset);
+    zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, is_reset);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
     free(values);
 }
 
@@ -53,6 +53,7 @@ void zx_run_between(zx_run_t *run) {
         change_param(run);
     if (zx_chance(&c->rng, c->p_flush)) {
         flush(run);
+        zx_run_change_layers(run);
         if (zx_chance(&c->rng, 50))
             zx_run_look(run, 1);
     }
@@ -211,6 +212,8 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
     run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
     run->exports = zx_rng(c->seed + 0x6578706f7274, (uint64_t)c->law, c->index);
+    run->layers = zx_rng(c->seed + 0x6c6179657273, (uint64_t)c->law, c->index);
+    run->ranges = zx_rng(c->seed + 0x72616e676573, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);
     run->changes = zx_rng(c->seed + 0x6368616e6765, (uint64_t)c->law, c->index);
     for (uint32_t i = 0; i < c->n_params; i++)

@@ -33,6 +33,8 @@ typedef struct zx_run {
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
     zx_rng_t exports;   /* exact_compare.c */
+    zx_rng_t layers;    /* exact_layers.c */
+    zx_rng_t ranges;    /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;
@@ -69,5 +71,15 @@ void zx_run_ask_point(zx_run_t *run);
 void zx_run_announce_all(zx_run_t *run);
 /* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
 void zx_run_between(zx_run_t *run);
+
+/* exact_layers.c: calls that name some matrices of a stacked parameter ([L, out, in]). */
+enum { ZX_MOST_RANGES = 4, ZX_MOST_ITEMS = ZX_MAX_PARAMS * ZX_MOST_RANGES };
+
+/* The items by which a parameter is fetched: the whole, or, in some cases, ranges of its matrices in any order, of
+ * which `keeps` percent are there; 0: always the whole. Returns how many, at most ZX_MOST_RANGES. */
+uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_param_item_t *out);
+
+/* No window is open: in some cases the host writes some matrices of a parameter and says so, on both sides. */
+void zx_run_change_layers(zx_run_t *run);
 
 #endif

@@ -37,11 +37,11 @@ static zf_status_t dry_create(const zf_create_args_t *args, zf_instance_t **out,
     return ZF_OK;
 }
 
-static void dry_destroy(zf_instance_t *instance) { (void)instance; }
+static void dry_destroy(zf_instance_t *instance, const zf_destroy_args_t *args) { (void)instance, (void)args; }
 
-static zf_status_t dry_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                               zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)flags, (void)err;
+static zf_status_t dry_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               uint32_t flags, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)flags, (void)err;
     return ZF_OK;
 }
 
@@ -57,20 +57,20 @@ static zf_status_t dry_step(zf_instance_t *instance, const zf_step_args_t *args,
     return ZF_OK;
 }
 
-static zf_status_t dry_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                             zf_fence_t *out_ready, zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)stream, (void)out_ready, (void)err;
+static zf_status_t dry_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                             const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_ready, (void)err;
     return ZF_OK;
 }
 
-static zf_status_t dry_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)stream, (void)err;
+static zf_status_t dry_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)err;
     return ZF_OK;
 }
 
-static zf_status_t dry_quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
-    (void)instance, (void)mode, (void)err;
+static zf_status_t dry_quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
+    (void)instance, (void)args, (void)err;
     return ZF_OK;
 }
 

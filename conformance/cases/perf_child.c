@@ -201,7 +201,7 @@ static int fetch(rig_t *r) {
     for (size_t i = 0; i < r->model.n; i++)
         if (zf_loader_fence_wait(r->loader, &r->done[i], timeout_ns, &r->error) < 0)
             return fail(r, "waiting for a gradient's fence");
-    if (r->zf->param_fetch(r->instance, NULL, 0, &r->stream, &ready, &r->error) < 0 ||
+    if (r->zf->param_fetch(r->instance, NULL, 0, 0, &r->stream, &ready, &r->error) < 0 ||
         zf_loader_fence_wait(r->loader, &ready, timeout_ns, &r->error) < 0)
         return fail(r, "param_fetch");
     return 0;
@@ -251,10 +251,12 @@ static zf_status_t read_counters(rig_t *r, counters_t *out) {
 }
 
 static int take_sample(rig_t *r, sample_t *out) {
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+
     memset(out, 0, sizeof *out);
     out->seconds = now_seconds();
     count_allocations(out->started_allocations);
-    if (r->zf->quiesce(r->instance, ZF_QUIESCE_DRAIN, &r->error) < 0 || read_counters(r, &out->stats) < 0)
+    if (r->zf->quiesce(r->instance, &drain, &r->error) < 0 || read_counters(r, &out->stats) < 0)
         return fail(r, "reading the counters");
     out->rss_nbytes = read_status("RssAnon:");
     out->mapped_nbytes = read_status("VmSize:");
@@ -358,7 +360,7 @@ int zp_perf_child(const zp_setting_t *s) {
             st = s->wants_timeline ? take_timeline(&r, s) : measure(&r, s);
     }
     if (r.instance != NULL)
-        r.zf->destroy(r.instance);
+        r.zf->destroy(r.instance, NULL);
     zf_loader_close(r.loader);
     free(r.ids);
     free(r.done);

@@ -86,7 +86,7 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t rank, ui
 }
 
 static void close_host(host_t *host) {
-    host->zf->destroy(host->instance);
+    host->zf->destroy(host->instance, NULL);
     zp_model_free(&host->model);
     free(host->params);
     free(host->grads);
@@ -101,6 +101,7 @@ static uint64_t step(host_t *host, uint32_t number) {
                                  .n_groups = 1,
                                  .elem_size = sizeof hyper,
                                  .stream = &host->stream};
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     uint64_t before, after;
     zf_error_t err = {.struct_size = sizeof err};
 
@@ -114,7 +115,7 @@ static uint64_t step(host_t *host, uint32_t number) {
               &err);
     }
     check(host->zf->step(host->instance, &args, NULL, &err), "step", &err);
-    check(host->zf->quiesce(host->instance, ZF_QUIESCE_DRAIN, &err), "quiesce", &err);
+    check(host->zf->quiesce(host->instance, &drain, &err), "quiesce", &err);
     check(zf_counter_value(host->zf, host->instance, "replay_elems", &after, &err), "zf_counter_value", &err);
     return after - before;
 }

@@ -14,15 +14,13 @@ static const uint64_t wait_ns = 60u * 1000000000ull;
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static int fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
+/* n = 0: all. */
+static int fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
-    uint32_t ids[ZX_MAX_PARAMS];
+    zf_status_t st = h->zf->param_fetch(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &fence, &err);
 
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = h->c->params[params[i]].id;
-    if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, n ? ids : NULL, n, &h->stream, &fence, &err),
-                       &err))
+    if (zx_is_call_bad(h, "param_fetch", st, &err))
         return -1;
     if (h->is_async)
         return 0;
@@ -30,17 +28,25 @@ static int fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
                                                                                                                 : 0;
 }
 
-static int release(zx_host_t *h, const uint32_t *params, uint32_t n) {
+static int release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t ids[ZX_MAX_PARAMS];
+    zf_status_t st = h->zf->param_release(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &err);
+
+    return zx_is_call_bad(h, "param_release", st, &err) ? -1 : 0;
+}
+
+static int call_of(zx_host_t *h, const uint32_t *params, uint32_t n,
+                   int (*call)(zx_host_t *h, const zf_param_item_t *items, uint32_t n)) {
+    zf_param_item_t items[ZX_MAX_PARAMS];
 
     for (uint32_t i = 0; i < n; i++)
-        ids[i] = h->c->params[params[i]].id;
-    return zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, n ? ids : NULL, n, &h->stream, &err),
-                          &err)
-               ? -1
-               : 0;
+        items[i] = zx_host_item(h, params[i]);
+    return call(h, items, n);
 }
+
+static int fetch(zx_host_t *h, const uint32_t *params, uint32_t n) { return call_of(h, params, n, fetch_items); }
+
+static int release(zx_host_t *h, const uint32_t *params, uint32_t n) { return call_of(h, params, n, release_items); }
 
 static int place(zx_host_t *h, uint32_t param, zf_shard_place_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
@@ -207,16 +213,16 @@ void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
 }
 
 /* What a host fetches and does not look at. */
-void zs_fetch_some(zx_host_t *h, const uint32_t *params, uint32_t n) {
-    if (!fetch(h, params, n))
-        release(h, params, n);
+void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
+    if (!fetch_items(h, items, n))
+        release_items(h, items, n);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
     zf_error_t err = {.struct_size = sizeof err};
-    uint32_t id = h->c->params[param].id;
+    zf_param_item_t item = zx_host_item(h, param);
     zf_shard_place_t found;
 
     if (fetch(h, &param, 1) || place(h, param, &found))
@@ -229,7 +235,8 @@ void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is
     if (h->is_on_gpu)
         zx_device_sync();
     if (zx_is_call_bad(h, "params_changed",
-                       h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err))
+                       h->zf->params_changed(h->instance, &item, 1, sizeof item, is_reset ? ZF_CHANGED_RESET : 0, &err),
+                       &err))
         return;
     release(h, &param, 1);
 }

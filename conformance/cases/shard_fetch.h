@@ -14,8 +14,8 @@
 void zs_fetch_bound(zx_host_t *h);
 /* The parameters that are looked at are in the host's memory, in stream order. */
 void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at);
-/* Fetches and releases n parameters (0: all). */
-void zs_fetch_some(zx_host_t *h, const uint32_t *params, uint32_t n);
+/* Fetches and releases n items (0: all). */
+void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* Writes a parameter and says so. */
 void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
 

@@ -109,7 +109,7 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks,
 }
 
 static void close_host(host_t *host) {
-    host->zf->destroy(host->instance);
+    host->zf->destroy(host->instance, NULL);
     free(host->memory);
 }
 
@@ -124,8 +124,9 @@ static void fetch(host_t *host, uint32_t layer, uint32_t n) {
     const uint64_t began = zs_now_ns();
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t ready = {.struct_size = sizeof ready};
+    zf_param_item_t item = {.struct_size = sizeof item, .id = layer};
 
-    check(host->zf->param_fetch(host->instance, n ? &layer : NULL, n, &host->stream, &ready, &err), &err);
+    check(host->zf->param_fetch(host->instance, n ? &item : NULL, n, sizeof item, &host->stream, &ready, &err), &err);
     wait_for(host, &ready);
     host->in_ns[IN_FETCH] += zs_now_ns() - began;
 }

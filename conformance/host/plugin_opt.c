@@ -66,8 +66,18 @@ static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const cha
     return 0;
 }
 
+static zf_param_item_t name_param(const plugin_optimizer_t *self, size_t param) {
+    zf_param_item_t item;
+
+    memset(&item, 0, sizeof item);
+    item.struct_size = sizeof item;
+    item.id = self->ids[param];
+    return item;
+}
+
 /* A parameter that lives as a shard is whole until it is released: the model reads a copy of it. */
 static int copy_shard(plugin_optimizer_t *self, size_t param, glue_error_t *err) {
+    zf_param_item_t item = name_param(self, param);
     zf_error_t error = empty_error();
     zf_shard_place_t place;
 
@@ -77,7 +87,7 @@ static int copy_shard(plugin_optimizer_t *self, size_t param, glue_error_t *err)
         return fail_with(err, "place", &error);
     if (place.is_sharded)
         memcpy(self->base.params->list[param].value, place.data, place.nbytes);
-    if (self->zf->param_release(self->instance, &self->ids[param], 1, &self->stream, &error) < 0)
+    if (self->zf->param_release(self->instance, &item, 1, sizeof item, &self->stream, &error) < 0)
         return fail_with(err, "param_release", &error);
     return 0;
 }
@@ -85,6 +95,7 @@ static int copy_shard(plugin_optimizer_t *self, size_t param, glue_error_t *err)
 /* Before a parameter is read: wait until its current value is in place. */
 static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    zf_param_item_t item = name_param(self, param);
     zf_error_t error = empty_error();
     zf_fence_t ready;
 
@@ -92,7 +103,7 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
         return -1;
     memset(&ready, 0, sizeof ready);
     ready.struct_size = sizeof ready;
-    if (self->zf->param_fetch(self->instance, &self->ids[param], 1, &self->stream, &ready, &error) < 0)
+    if (self->zf->param_fetch(self->instance, &item, 1, sizeof item, &self->stream, &ready, &error) < 0)
         return fail_with(err, "param_fetch", &error);
     self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
     if (wait_for(self, &ready, base->params->list[param].name, err) != 0)
@@ -162,9 +173,10 @@ static int plugin_step(host_optimizer_t *base, const host_step_args_t *args, glu
 /* End of training: every open window is applied and the final weights are visible. */
 static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_error_t error = empty_error();
 
-    if (self->zf->quiesce(self->instance, ZF_QUIESCE_FLUSH, &error) < 0)
+    if (self->zf->quiesce(self->instance, &flush, &error) < 0)
         return fail_with(err, "quiesce", &error);
     for (size_t i = 0; i < base->params->n && self->shards != NULL; i++)
         if (plugin_before_forward(base, i, err) != 0)
@@ -219,7 +231,7 @@ static void plugin_destroy(host_optimizer_t *base) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
 
     if (self->zf != NULL)
-        self->zf->destroy(self->instance);
+        self->zf->destroy(self->instance, NULL);
     zf_loader_close(self->loader);
     free(self->ids);
     free(self->read);

@@ -49,6 +49,7 @@ typedef struct mock_param {
     float w[MOCK_MAX_ELEMS], m[MOCK_MAX_ELEMS], grad[MOCK_MAX_ELEMS];
     uint32_t n;
     int has_grad;
+    uint64_t n_batch;
     int habit; /* 1: had a gradient in every step so far, 2: not in all */
 } mock_param_t;
 
@@ -80,6 +81,9 @@ struct zf_instance {
 
 zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* A failure names this parameter. Returns st. */
+zf_status_t mock_blame(zf_error_t *err, zf_status_t st, uint32_t param);
 
 /* Size rules. */
 zf_status_t mock_read(void *out, const void *given, uint32_t size, const char *name, zf_error_t *err);

@@ -18,6 +18,7 @@ zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, .
     err->status = BREAKS(wrong_status) ? -99 : status;
     err->scope = ZF_SCOPE_CALL;
     err->retryable = 0;
+    err->param = err->rank = ZF_NO_ID;
     err->native_code = 0;
     memset(err->origin, 0, sizeof err->origin);
     memset(err->message, 0, sizeof err->message);
@@ -27,6 +28,12 @@ zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, .
         vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
     return status;
+}
+
+zf_status_t mock_blame(zf_error_t *err, zf_status_t st, uint32_t param) {
+    if (st < 0 && err && !BREAKS(blames_nobody))
+        err->param = param;
+    return st;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */

@@ -21,13 +21,35 @@ static zf_status_t need(const zf_instance_t *instance, zf_error_t *err) {
                : mock_fail(err, ZF_ERR_STATE, "the instance has no parameters: state created, need bound");
 }
 
-static zf_status_t check_ids(const zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err) {
-    if (n && !ids)
-        return mock_fail(err, ZF_ERR_ARGUMENT, "ids is NULL, n is %u", n);
-    for (uint32_t i = 0; i < n && !BREAKS(ids_ignored); i++)
-        if (ids[i] >= instance->n_params)
-            return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", ids[i], instance->n_params);
+/* Of the parameters that a call names. */
+static zf_status_t check_param(const zf_instance_t *instance, const zf_param_item_t *item, zf_error_t *err) {
+    const mock_param_t *p = &instance->params[item->id < instance->n_params ? item->id : 0];
+    if (item->id >= instance->n_params && !BREAKS(ids_ignored))
+        return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item->id, instance->n_params);
+    if ((item->flags || item->reserved0) && !BREAKS(flags_ignored))
+        return mock_blame(err,
+                          mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "\"%s\": flags are %#x, reserved0 is %u", p->name,
+                                    item->flags, item->reserved0),
+                          item->id);
+    if (((uint64_t)item->first_batch + item->n_batches > p->n_batch || (item->first_batch && !item->n_batches)) &&
+        !BREAKS(ranges_ignored))
+        return mock_blame(err,
+                          mock_fail(err, ZF_ERR_SHAPE, "\"%s\": matrices %u, %u of %u", p->name, item->first_batch,
+                                    item->n_batches, (unsigned)p->n_batch),
+                          item->id);
     return ZF_OK;
+}
+
+static zf_status_t check_params(const zf_instance_t *instance, const zf_param_item_t *items, uint32_t n,
+                                uint32_t *elem_size, zf_error_t *err) {
+    zf_status_t st = n ? mock_check_array(items, n, elem_size, sizeof *items, "items", err) : ZF_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zf_param_item_t item;
+        st = mock_read_item(&item, items, i, *elem_size, sizeof item, "zf_param_item_t", err);
+        if (!st)
+            st = check_param(instance, &item, err);
+    }
+    return st;
 }
 
 static float get(const void *memory, int is_bf16, uint32_t i) {
@@ -53,7 +75,7 @@ static void put(void *memory, int is_bf16, uint32_t i, float x) {
 /* ---- describe, create, destroy ----------------------------------------------------------------------------------- */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    zf_description_t d = {.abi = ZF_ABI_0_2,
+    zf_description_t d = {.abi = ZF_ABI_0_3,
                           .name = "mock",
                           .version = "1",
                           .build = "",
@@ -124,10 +146,12 @@ static void forget(zf_instance_t *instance) {
         }
 }
 
-static void destroy(zf_instance_t *instance) {
+static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) {
     if (!instance)
         return;
-    wait_idle(instance);
+    wait_idle(instance); /* nothing is deferred */
+    if (BREAKS(destroy_drops) && args && args->flags & ZF_DESTROY_FLUSH)
+        put(instance->params[0].visible, instance->params[0].is_bf16, 0, 0.5f);
     forget(instance);
     pthread_cond_destroy(&instance->changed);
     pthread_mutex_destroy(&instance->lock);
@@ -192,6 +216,9 @@ static zf_status_t read_param(zf_instance_t *draft, const zf_param_decl_t *d, ui
     p->flags = d->flags;
     p->ndim = t.dl.ndim;
     p->n_elems = 1;
+    p->n_batch = 1;
+    for (int a = 0; a < d->n_batch_axes; a++)
+        p->n_batch *= (uint64_t)t.dl.shape[a];
     for (int a = 0; a < t.dl.ndim; a++)
         p->shape[a] = t.dl.shape[a], p->n_elems *= (uint32_t)t.dl.shape[a];
     p->is_bf16 = t.dl.dtype.bits == 16;
@@ -231,7 +258,7 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
         zf_param_decl_t decl;
         st = mock_read_item(&decl, decls, i, elem_size, sizeof decl, "zf_param_decl_t", err);
         if (!st)
-            st = read_param(draft, &decl, i, err);
+            st = mock_blame(err, read_param(draft, &decl, i, err), i);
     }
     draft->n_params = n;
     if (!st)
@@ -254,18 +281,21 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                  zf_error_t *err) {
+static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err) {
     zf_status_t st = need(instance, err);
     if (!st)
-        st = check_ids(instance, ids, n, err);
+        st = check_params(instance, items, n, &elem_size, err);
     if (!st && (flags & ~ZF_CHANGED_RESET) && !BREAKS(flags_ignored))
         st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", flags);
     if (st)
         return st;
     wait_idle(instance);
-    for (uint32_t i = 0; i < (ids || BREAKS(all_changed_ignored) ? n : instance->n_params); i++) {
-        mock_param_t *p = &instance->params[ids ? (ids[i] < instance->n_params ? ids[i] : 0) : i];
+    for (uint32_t i = 0; i < (items || BREAKS(all_changed_ignored) ? n : instance->n_params); i++) {
+        uint32_t id = i;
+        if (items)
+            memcpy(&id, (const char *)items + (size_t)i * elem_size + offsetof(zf_param_item_t, id), sizeof id);
+        mock_param_t *p = &instance->params[id < instance->n_params ? id : 0];
         for (uint32_t e = 0; e < p->n_elems; e++)
             p->w[e] = get(p->visible, p->is_bf16, e);
     }
@@ -291,7 +321,7 @@ static zf_status_t check_item(zf_instance_t *instance, const zf_grad_item_t *ite
         return mock_fail(err, ZF_ERR_DTYPE, "gradient of \"%s\" has %d bits", p->name, t->dl.dtype.bits);
     if (t->dl.ndim != p->ndim || memcmp(t->dl.shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0)
         return mock_fail(err, ZF_ERR_SHAPE, "gradient of \"%s\" has another shape", p->name);
-    if ((uint64_t)item->first_batch + item->n_batches > 1 && !BREAKS(range_ignored))
+    if ((uint64_t)item->first_batch + item->n_batches > 1 && !BREAKS(ranges_ignored))
         return mock_fail(err, ZF_ERR_SHAPE, "gradient of \"%s\": a range of matrices, but it has one", p->name);
     if (t->dl.data == p->visible && !BREAKS(own_gradient))
         return mock_fail(err, ZF_ERR_PARAM, "gradient of \"%s\" is the parameter itself", p->name);
@@ -329,7 +359,8 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
         zf_grad_item_t item;
         st = mock_read_item(&item, items, i, elem_size, sizeof item, "zf_grad_item_t", err);
         if (!st)
-            st = check_item(instance, &item, &tensors[i], err);
+            st = mock_blame(err, check_item(instance, &item, &tensors[i], err),
+                            item.id < instance->n_params ? item.id : ZF_NO_ID);
         if (!st)
             ids[i] = item.id < instance->n_params ? item.id : 0;
         if (BREAKS(partly_delivered) && st && i > 0)
@@ -461,13 +492,13 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     return !(args.flags & ZF_STEP_WAIT) ? ZF_SUBMITTED : report.applied ? ZF_OK : ZF_SKIPPED;
 }
 
-static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out, zf_error_t *err) {
+static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out, zf_error_t *err) {
     zf_fence_t fence = {.kind = ZF_FENCE_NONE};
     zf_stream_t stream_copy;
     zf_status_t st = need(instance, err);
     if (!st)
-        st = check_ids(instance, ids, n, err);
+        st = check_params(instance, items, n, &elem_size, err);
     if (!st)
         st = mock_check_stream(stream, &stream_copy, err);
     if (!st)
@@ -476,22 +507,32 @@ static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uin
         fence.kind = ZF_FENCE_STREAM_ORDER;
     else if (!st)
         wait_idle(instance);
+    if (!st && BREAKS(layer_differs) && n && items->n_batches)
+        put(instance->params[items->id].visible, instance->params[items->id].is_bf16, 0, 0.5f);
     if (!st)
         mock_write(out, &fence, sizeof fence);
     return st;
 }
 
-static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                 zf_error_t *err) {
+static zf_status_t param_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err) {
     zf_stream_t stream_copy;
     zf_status_t st = need(instance, err);
     if (!st)
-        st = check_ids(instance, ids, n, err);
+        st = check_params(instance, items, n, &elem_size, err);
     return st ? st : mock_check_stream(stream, &stream_copy, err);
 }
 
-static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
+static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *given, zf_error_t *err) {
+    zf_quiesce_args_t args;
     zf_status_t st = BREAKS(null_taken) && !instance ? ZF_OK : need(instance, err);
+    int32_t mode;
+    if (!st)
+        st = READ(args, given);
+    mode = st ? 0 : args.mode;
+    if (!st && (args.flags || args.items || args.n_items || args.elem_size) && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce: flags are %#x, of %u parameters", args.flags,
+                       args.n_items);
     if (!st && mode != ZF_QUIESCE_DRAIN && mode != ZF_QUIESCE_FLUSH && !BREAKS(flags_ignored))
         st = mock_fail(err, ZF_ERR_ARGUMENT, "quiesce: mode is %d, not 1 or 2", mode);
     if (!st && BREAKS(quiesce_refused) && mode == ZF_QUIESCE_DRAIN && instance)
@@ -521,7 +562,10 @@ static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t
                 return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item.id, instance->n_params);
             p = &instance->params[item.id];
             if (!item.dst || item.dst_nbytes != 4u * p->n_elems)
-                return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": dst is NULL or not of %u bytes", p->name, 4 * p->n_elems);
+                return mock_blame(
+                    err,
+                    mock_fail(err, ZF_ERR_SHAPE, "\"%s\": dst is NULL or not of %u bytes", p->name, 4 * p->n_elems),
+                    item.id);
             if (pass == 1)
                 memcpy(item.dst, p->w, item.dst_nbytes);
         }
@@ -547,7 +591,7 @@ static zf_status_t inspect_read(zf_instance_t *instance, uint32_t id, zf_inspect
     zf_status_t st = need(instance, err);
     const mock_param_t *p;
     if (!st)
-        st = check_ids(instance, &id, 1, err);
+        st = check_param(instance, &(zf_param_item_t){.id = id}, err);
     if (!st && !out)
         st = mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
     if (!st)
@@ -593,7 +637,7 @@ static int32_t appended(void) { return ZF_APPENDED; }
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
-    .abi = ZF_ABI_0_2,
+    .abi = ZF_ABI_0_3,
     .describe = describe,
     .create = create,
     .destroy = destroy,
@@ -614,7 +658,7 @@ static const zf_plugin_t table = {
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_2;
+    uint32_t mine = ZF_ABI_0_3;
     if (BREAKS(any_abi) || theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)

@@ -158,15 +158,15 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
     return st;
 }
 
-static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                  zf_error_t *err) {
+static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err) {
     if (IS(changed_ignored))
         return ZF_OK;
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
         flags &= ~ZF_CHANGED_RESET;
-    return real->params_changed(instance, ids, n, flags, err);
+    return real->params_changed(instance, items, n, elem_size, flags, err);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -314,22 +314,23 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
 
 /* ---- fetch, quiesce, export -------------------------------------------------------------------------------------- */
 
-static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err) {
+static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
     if (IS(fetch_nothing)) {
         if (out_ready)
             out_ready->kind = ZF_FENCE_NONE;
         return ZF_OK;
     }
-    return real->param_fetch(instance, ids, n, stream, out_ready, err);
+    return real->param_fetch(instance, items, n, elem_size, stream, out_ready, err);
 }
 
-static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
-    if (IS(flush_drains) && mode == ZF_QUIESCE_FLUSH)
-        mode = ZF_QUIESCE_DRAIN;
-    else if (IS(drain_flushes) && mode == ZF_QUIESCE_DRAIN)
-        mode = ZF_QUIESCE_FLUSH;
-    return real->quiesce(instance, mode, err);
+static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
+    zf_quiesce_args_t other = {.struct_size = sizeof other};
+    if (args && IS(flush_drains) && args->mode == ZF_QUIESCE_FLUSH)
+        other.mode = ZF_QUIESCE_DRAIN;
+    else if (args && IS(drain_flushes) && args->mode == ZF_QUIESCE_DRAIN)
+        other.mode = ZF_QUIESCE_FLUSH;
+    return real->quiesce(instance, other.mode ? &other : args, err);
 }
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,

@@ -127,14 +127,14 @@ static zf_status_t look(const zfi_comm_t *comm, const group_t *group, ticket_t *
 static zf_status_t judge(const group_t *group, const ticket_t *tickets, zf_error_t *err) {
     for (uint32_t r = 0; r < group->size; r++) {
         if (!tickets[r].can)
-            return zfi_error(err, ZF_ERR_RANKS, "create",
-                             "[shard] transport = nccl: rank %" PRIu32 " of %" PRIu32
-                             " cannot use it: %.*s. Set transport = host on every rank to do without NCCL",
-                             r, group->size, (int)sizeof tickets[r].why_not, tickets[r].why_not);
+            return zfi_error_by(err, ZF_ERR_RANKS, r, "create",
+                                "[shard] transport = nccl: rank %" PRIu32 " of %" PRIu32
+                                " cannot use it: %.*s. Set transport = host on every rank to do without NCCL",
+                                r, group->size, (int)sizeof tickets[r].why_not, tickets[r].why_not);
         if (tickets[r].version != tickets[0].version)
-            return zfi_error(err, ZF_ERR_RANKS, "create",
-                             "[shard] transport = nccl: rank %" PRIu32 " has NCCL %d, rank 0 has %d: use the same", r,
-                             tickets[r].version, tickets[0].version);
+            return zfi_error_by(err, ZF_ERR_RANKS, r, "create",
+                                "[shard] transport = nccl: rank %" PRIu32 " has NCCL %d, rank 0 has %d: use the same",
+                                r, tickets[r].version, tickets[0].version);
     }
     return ZF_OK;
 }
@@ -415,10 +415,11 @@ static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exc
         return ZF_OK;
     zfi_exchange_name(exchange, name, sizeof name);
     zfi_exchange_name(&there, there_name, sizeof there_name);
-    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, 0, "ranks",
-                            "rank %" PRIu32 " has not come to %s but to %s: every rank has to do the same in the same "
-                            "order (this is %s)",
-                            who, name, there_name, self(group, self_name));
+    zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, 0, "ranks",
+                     "rank %" PRIu32 " has not come to %s but to %s: every rank has to do the same in the same "
+                     "order (this is %s)",
+                     who, name, there_name, self(group, self_name));
+    return zfi_error_on_rank(err, ZF_ERR_RANKS, who);
 }
 
 /* Until the stream has done it, NCCL has failed, or the time is over. */

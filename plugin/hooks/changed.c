@@ -3,18 +3,21 @@
  * done about weights that the host wrote without it. */
 #include "hooks/changed.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "hooks/batch.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/named.h"
 #include "hooks/reduce.h"
 #include "instance/memory.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
+#include "schedule/window.h"
 #include "step/exchange.h"
 #include "step/guard.h"
 #include "step/publish.h"
@@ -33,59 +36,78 @@ static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     return zfi_state_clear_moments(run, number);
 }
 
-/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
-static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
-    const zfi_param_t *param = &run->params[id];
-    uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
+/* The steps whose gradients may lie in an open window. */
+static uint64_t first_kept_step(const zfi_run_t *run) {
+    uint64_t interval = run->clock.pace.interval;
+    return run->clock.t > interval ? run->clock.t - interval + 1 : 1;
+}
+
+/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. Of a part of a parameter no
+ * window holds gradients. */
+static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
     zf_status_t st;
-    zfi_shards_take(run, id);
-    st = zfi_exchange_read_masters(run, id, (flags & BY_ELEMENT) != 0);
-    for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
-        zfi_row(run, t)->present[id] = 0;
-    zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    zfi_lateness_forget(&run->plan, &run->sampled, param->first_matrix, param->n_matrices);
-    for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
-        st = reset_matrix(run, param->first_matrix + i);
+    zfi_shards_take(run, named->owner);
+    st = zfi_exchange_read_masters(run, named->first, named->end, (flags & BY_ELEMENT) != 0);
+    for (uint64_t t = first_kept_step(run); t <= run->clock.t && !named->is_part; t++)
+        zfi_row(run, t)->present[named->owner] = 0;
+    zfi_publish_drop(run, named->first, named->end - named->first);
+    zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
+    for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
+        st = reset_matrix(run, i);
     if (!st)
-        st = zfi_exchange_reload_selected(run, id);
+        st = zfi_exchange_reload_selected(run, named->first, named->end);
     if (!st)
-        zfi_guard_accept(run, id, id + 1);
+        zfi_guard_accept_matrices(run, named->owner, named->first, named->end);
     return st;
 }
 
-static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                 zf_error_t *err) {
-    if (flags & ~ZF_CHANGED_RESET)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
-    if (n && !ids)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "params_changed", "ids is NULL with n = %u", n);
-    for (uint32_t i = 0; i < n; i++)
-        if (ids && ids[i] >= inst->run->n_params)
-            return zfi_error(err, ZF_ERR_PARAM, "params_changed", "unknown parameter id %u; %u are bound", ids[i],
-                             inst->run->n_params);
-    for (uint32_t i = 0; i < (ids ? n : inst->run->n_params); i++)
-        if (!zfi_shards_address(inst->run, ids ? ids[i] : i) && inst->run->params[ids ? ids[i] : i].is_sharded)
-            return zfi_error(err, ZF_ERR_STATE, "params_changed",
-                             "\"%s\" is sharded and not fetched: fetch it, write where zf.shards/0 says, on every rank "
-                             "the same, and call this before param_release",
-                             inst->run->params[ids ? ids[i] : i].name);
+/* Which steps a window holds is kept by parameter: a part of one could not be dropped from it. */
+static zf_status_t check_closed(const zfi_run_t *run, const zfi_named_t *named, zf_error_t *err) {
+    for (uint32_t i = named->first; i < named->end; i++)
+        for (uint64_t t = first_kept_step(run); t <= run->clock.t; t++)
+            if (zfi_window_has_slot(run, i, t))
+                return zfi_error_of(
+                    err, ZF_ERR_STATE, named->id, "params_changed",
+                    "\"%s\": some of its matrices were named, and gradients of step %" PRIu64
+                    " wait for them in an open window: call quiesce(FLUSH) before you write, or name the whole",
+                    run->params[named->id].name, t);
     return ZF_OK;
 }
 
-/* The parameters of a list, or 0 .. n-1. All rests and the host's writes are over,
- * so our own stream does it: the host's queue may be held up, and these waits have no deadline. */
-static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags) {
+static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags,
+                                 zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    if (flags & ~ZF_CHANGED_RESET)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
+    st = zfi_named_check(inst, list, "params_changed", err);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zfi_named_t named = zfi_named_at(inst->run, list, i);
+        const zfi_param_t *param = &inst->run->params[named.id];
+        if (!zfi_shards_address(inst->run, named.id) && param->is_sharded)
+            return zfi_error_of(err, ZF_ERR_STATE, named.id, "params_changed",
+                                "\"%s\" is sharded and not fetched: fetch it, write where zf.shards/0 says, on every "
+                                "rank the same, and call this before param_release",
+                                param->name);
+        if (named.is_part)
+            st = check_closed(inst->run, &named, err);
+    }
+    return st;
+}
+
+/* The parameters of a list. All rests and the host's writes are over, so our own stream does it: the host's queue may
+ * be held up, and these waits have no deadline. */
+static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
     zfi_run_t *run = inst->run;
     zfi_stream_t *hosts = inst->engine.stream;
     zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(run) : ZF_OK;
     inst->engine.stream = inst->engine.own_stream;
     for (uint32_t i = 0; i < n && !st; i++) {
-        uint32_t owner = run->params[ids ? ids[i] : i].owner;
-        if (!ids && owner != i)
+        zfi_named_t named = zfi_named_at(run, list, i);
+        if (!list->n && named.owner != i)
             continue; /* a tied one: taken with its owner */
-        if (run->params[owner].has_state) {
-            zfi_reduce_changed(run, owner, flags);
-            st = take_over(run, owner, flags);
+        if (run->params[named.owner].has_state) {
+            zfi_reduce_changed(run, named.owner, named.first, named.end, flags);
+            st = take_over(run, &named, flags);
         }
     }
     if (!st)
@@ -95,24 +117,30 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
 }
 
 /* What waits to be fetched of them would overwrite what the host has written. */
-static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < n && !st; i++)
-        st = inst->run->publisher->drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zfi_named_t named = zfi_named_at(inst->run, list, i);
+        st = inst->run->publisher->drop(inst->run, named.first, named.end);
+    }
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
 
-zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
+zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               uint32_t flags, zf_error_t *err) {
+    zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
+    uint32_t n_named;
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
     if (st)
         return st;
-    st = check_changed(inst, ids, n, flags, err);
+    n_named = items && !n ? 0 : zfi_named_n(inst->run, &list);
+    st = check_changed(inst, &list, n_named, flags, err);
     if (!st)
-        st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
+        st = drop_unfetched(inst, &list, n_named, err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)
-        st = zfi_hook_failed(inst, take_over_all(inst, ids, ids ? n : inst->run->n_params, flags), "params_changed",
+        st = zfi_hook_failed(inst, take_over_all(inst, &list, n_named, flags), "params_changed",
                              "the device did not take the changed parameters", err);
     zfi_hook_end(inst);
     return st;
@@ -127,12 +155,12 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
     id = zfi_guard_next_foreign(run, 0);
-    return zfi_error_scoped(
-        err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
-        "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
-        "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
-        "wrote, then go on",
-        run->params[id].name, id, n > 1 ? " and others" : "");
+    zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
+                     "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
+                     "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
+                     "wrote, then go on",
+                     run->params[id].name, id, n > 1 ? " and others" : "");
+    return zfi_error_about(err, ZF_ERR_OVERWRITTEN, id);
 }
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -247,8 +275,8 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
         if (!inst->run->overwritten[owner])
             continue;
         zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
-        st = zfi_hook_failed(inst, take_over_all(inst, &owner, 1, BY_ELEMENT), "adopt",
-                             "the device did not take the changed parameters", err);
+        st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),
+                             "adopt", "the device did not take the changed parameters", err);
     }
     return st;
 }

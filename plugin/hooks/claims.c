@@ -16,6 +16,7 @@
 typedef struct extent {
     const unsigned char *begin, *end;
     const char *name; /* in names */
+    uint32_t id;
 } extent_t;
 
 struct zfi_claims {
@@ -74,7 +75,7 @@ static zfi_claims_t *make_claims(const zfi_param_t *params, uint32_t n) {
         memcpy(claims->names + at, params[i].name, length);
         claims->extents[claims->n++] = (extent_t){
             params[i].visible, params[i].visible + (params[i].is_contiguous ? params[i].n_elems * elem : elem),
-            claims->names + at};
+            claims->names + at, params[i].id};
         at += length;
     }
     qsort(claims->extents, claims->n, sizeof *claims->extents, by_address);
@@ -103,10 +104,10 @@ static zf_status_t check(const zfi_claims_t *claims, zf_error_t *err) {
             continue;
         ours = find_overlap(claims, other, &theirs);
         if (ours)
-            return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                             "parameter \"%.100s\" lies at %p, which another live instance trains as \"%.100s\": "
-                             "destroy that instance first, or declare the parameter ZF_PARAM_FROZEN here",
-                             ours->name, (const void *)ours->begin, theirs->name);
+            return zfi_error_of(err, ZF_ERR_PARAM, ours->id, "bind_params",
+                                "parameter \"%.100s\" lies at %p, which another live instance trains as \"%.100s\": "
+                                "destroy that instance first, or declare the parameter ZF_PARAM_FROZEN here",
+                                ours->name, (const void *)ours->begin, theirs->name);
     }
     return ZF_OK;
 }

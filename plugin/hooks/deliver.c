@@ -139,7 +139,7 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
         st = check_range(&item, named, out, err);
     if (!out->param->has_state)
         out->param = NULL;
-    return st;
+    return zfi_error_about(err, st, item.id);
 }
 
 /* Whether a delivery is the whole gradient, so that no sum is needed. */
@@ -421,7 +421,7 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
             grad->trial = inst->run->incoming.now[item.param->id];
         grad->trial_call = inst->n_calls;
         was_last = grad->trial.is_last;
-        st = follow(&grad->trial, &item, err);
+        st = zfi_error_about(err, follow(&grad->trial, &item, err), item.param->id);
         if (!st && zfi_is_reduced(inst->run))
             st = zfi_reduce_check(inst, item.param->id, item.flags, err);
         if (!st && zfi_is_reduced(inst->run))
@@ -500,10 +500,13 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
     for (uint32_t i = 0; i < inst->run->n_params && inst->run->incoming.has_ranges; i++) {
         const zfi_protocol_t *grad = &inst->run->incoming.now[i];
         if (grad->to != 0 && !grad->is_last)
-            return zfi_error_scoped(err, ZF_ERR_STATE, ZF_SCOPE_PARAM, 0, "step",
-                                    "gradient of \"%s\": matrices %u..%u of %" PRIu64
-                                    " were delivered; deliver the others before step, or drop all with DISCARD",
-                                    inst->run->params[i].name, grad->from, grad->to - 1, inst->run->params[i].n_batch);
+            return zfi_error_about(
+                err,
+                zfi_error_scoped(err, ZF_ERR_STATE, ZF_SCOPE_PARAM, 0, "step",
+                                 "gradient of \"%s\": matrices %u..%u of %" PRIu64
+                                 " were delivered; deliver the others before step, or drop all with DISCARD",
+                                 inst->run->params[i].name, grad->from, grad->to - 1, inst->run->params[i].n_batch),
+                i);
     }
     return ZF_OK;
 }

@@ -22,6 +22,15 @@ zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err) {
     return drain(inst, zfi_program_rest_but_unfetched, err);
 }
 
+zf_status_t zfi_drain_within(zf_instance_t *inst, uint64_t ns, zf_error_t *err) {
+    zf_status_t st = zfi_batch_flush(inst);
+    if (!st)
+        st = zfi_program_ends_within(inst->run, ns);
+    if (st == ZF_ERR_TIMEOUT && !zfi_is_poisoned(&inst->engine))
+        return st;
+    return zfi_hook_failed(inst, st, "quiesce", "the device did not come to rest", err);
+}
+
 zf_status_t zfi_close_windows(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st;
     zfi_reduce_event(inst->run, ZF_QUIESCE_FLUSH, NULL, 0);

@@ -109,16 +109,17 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
                              inst->run->n_params);
         param = &inst->run->params[inst->run->params[item.id].owner];
         if (!param->has_state && param->n_elems)
-            return zfi_error(err, ZF_ERR_PARAM, "export_params", "\"%s\" is frozen: it has no master weights",
-                             param->name);
+            return zfi_error_of(err, ZF_ERR_PARAM, item.id, "export_params",
+                                "\"%s\" is frozen: it has no master weights", param->name);
         if (item.dst_nbytes != param->n_elems * sizeof(float) || (!item.dst && param->n_elems))
-            return zfi_error(err, ZF_ERR_SHAPE, "export_params",
-                             "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
-                             "%" PRIu64,
-                             param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
-                             param->n_elems * (uint64_t)sizeof(float));
+            return zfi_error_of(err, ZF_ERR_SHAPE, item.id, "export_params",
+                                "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
+                                "%" PRIu64,
+                                param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
+                                param->n_elems * (uint64_t)sizeof(float));
         if (param->n_elems && dst[param->id])
-            return zfi_error(err, ZF_ERR_ARGUMENT, "export_params", "\"%s\" is asked for twice", param->name);
+            return zfi_error_of(err, ZF_ERR_ARGUMENT, item.id, "export_params", "\"%s\" is asked for twice",
+                                param->name);
         if (param->n_elems)
             dst[param->id] = item.dst;
     }
@@ -145,10 +146,11 @@ static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *tog
         st = zfi_together_gather(together, all, sizeof *all, err);
     for (uint32_t r = 1; r < together->n_ranks && !st; r++)
         if (all[r] != all[0])
-            st = zfi_error(err, ZF_ERR_RANKS, "export_params",
-                           "rank %" PRIu32 " and rank 0 ask for other parameters: no rank has all of the masters, so "
-                           "every rank must make the same call",
-                           r);
+            st =
+                zfi_error_by(err, ZF_ERR_RANKS, r, "export_params",
+                             "rank %" PRIu32 " and rank 0 ask for other parameters: no rank has all of the masters, so "
+                             "every rank must make the same call",
+                             r);
     zfi_together_drop(together, all);
     return st;
 }
@@ -294,9 +296,9 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
     if (!st && id >= inst->run->n_params)
         st = zfi_error(err, ZF_ERR_PARAM, "inspect", "unknown parameter id %u; %u are bound", id, inst->run->n_params);
     if (!st && (!inst->run->params[id].has_state || out.n_elems != inst->run->params[id].n_elems))
-        st = zfi_error(err, ZF_ERR_SHAPE, "inspect", "\"%s\" has %" PRIu64 " elements with state, n_elems = %" PRIu64,
-                       inst->run->params[id].name, inst->run->params[id].has_state ? inst->run->params[id].n_elems : 0,
-                       out.n_elems);
+        st = zfi_error_of(err, ZF_ERR_SHAPE, id, "inspect",
+                          "\"%s\" has %" PRIu64 " elements with state, n_elems = %" PRIu64, inst->run->params[id].name,
+                          inst->run->params[id].has_state ? inst->run->params[id].n_elems : 0, out.n_elems);
     if (!st)
         st = zfi_drain(inst, err);
     work.run = inst->run;

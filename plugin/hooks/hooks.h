@@ -13,7 +13,7 @@
 
 /* lifecycle.c */
 zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err);
-void zfi_destroy(zf_instance_t *inst);
+void zfi_destroy(zf_instance_t *inst, const zf_destroy_args_t *args);
 /* Reads and checks the arguments of create into an engine, whose ranks (comm_ops, comm) are known: rule, device table,
  * configuration. Nothing to free but the engine. */
 zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err);
@@ -36,17 +36,18 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
 /* [hook] Records of steps (step_record.h) that the device has finished get what it has said of them. */
 void zfi_step_look(zf_instance_t *inst);
 /* fetch.c */
-zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                            zf_fence_t *out_ready, zf_error_t *err);
-zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                              zf_error_t *err);
+zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                            const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err);
+zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                              const zf_stream_t *stream, zf_error_t *err);
 zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
 /* fetch.c: parameters are about to change, so none may be held. */
 zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 /* quiesce.c */
-zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err);
+zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *args, zf_error_t *err);
 /* changed.c */
-zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err);
+zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               uint32_t flags, zf_error_t *err);
 /* export.c */
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err);

@@ -13,6 +13,7 @@
 #include "hooks/claims.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/lost.h"
 #include "hooks/reduce.h"
 #include "hooks/step_record.h"
 #include "hooks/trace.h"
@@ -441,16 +442,43 @@ static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
     return st;
 }
 
-static void destroy(zf_instance_t *inst) {
+static uint32_t read_flags(const zf_instance_t *inst, const zf_destroy_args_t *given) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_destroy_args_t args;
+    if (!given)
+        return 0;
+    if (zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_destroy_args_t", &err)) {
+        zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
+        return 0;
+    }
+    if (args.flags & ~ZF_DESTROY_FLUSH)
+        zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "unknown flags 0x%x", args.flags);
+    return args.flags;
+}
+
+/* What was under way ends, seen or, with a warning, unseen. */
+static void end_training(zf_instance_t *inst, uint32_t flags) {
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st = flags & ZF_DESTROY_FLUSH ? zfi_quiesce(inst, &flush, &err) : ZF_OK;
+    if (st < 0)
+        zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
+    if (zfi_is_poisoned(&inst->engine))
+        return;
+    st = end_what_is_in_flight(inst, &err);
+    if (st < 0)
+        zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
+    else
+        zfi_lost_warn(inst);
+}
+
+static void destroy(zf_instance_t *inst, const zf_destroy_args_t *args) {
     if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
         return;
     if (!*inst->alive)
         return; /* a forked child: the threads that use this memory are the parent's */
-    if (inst->state != ZFI_STATE_CREATED && !zfi_is_poisoned(&inst->engine)) {
-        zf_error_t err = {.struct_size = sizeof err};
-        if (end_what_is_in_flight(inst, &err) < 0)
-            zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
-    }
+    if (inst->state != ZFI_STATE_CREATED && !zfi_is_poisoned(&inst->engine))
+        end_training(inst, read_flags(inst, args));
     if (!zfi_is_poisoned(
             &inst->engine)) { /* what only a next step would have released: publishes that were still due */
         zf_error_t end = {.struct_size = sizeof end, .status = ZF_ERR_STATE, .message = "the instance was destroyed"};
@@ -469,9 +497,9 @@ static void destroy(zf_instance_t *inst) {
     inst->magic = 0;
 }
 
-void zfi_destroy(zf_instance_t *inst) {
+void zfi_destroy(zf_instance_t *inst, const zf_destroy_args_t *args) {
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    destroy(inst);
+    destroy(inst, args);
     pthread_setcancelstate(cancel_state, NULL);
 }

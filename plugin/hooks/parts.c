@@ -56,10 +56,11 @@ static zf_status_t find_first(zf_instance_t *inst, const zfi_together_t *togethe
 static zf_status_t compare_claims(const claim_t *all, uint32_t n, const char *path, zf_error_t *err) {
     for (uint32_t r = 0; r < n; r++)
         if (all[r].status)
-            return zfi_error(err, all[r].status, "state",
-                             "rank %" PRIu32 " of the norm group refused, before anything was saved or loaded on any "
-                             "rank; that rank says why",
-                             r);
+            return zfi_error_by(err, all[r].status, r, "state",
+                                "rank %" PRIu32
+                                " of the norm group refused, before anything was saved or loaded on any "
+                                "rank; that rank says why",
+                                r);
     for (uint32_t r = 0; r < n; r++)
         for (uint32_t k = 0; k < r; k++)
             if (all[r].path_crc && all[r].path_crc == all[k].path_crc && all[r].part != all[k].part)
@@ -187,10 +188,11 @@ static zf_status_t look_at(const zfi_run_t *run, const zf_state_args_t *args, zf
 static zf_status_t compare_looks(const look_t *all, uint32_t n, zf_error_t *err) {
     for (uint32_t r = 0; r < n; r++)
         if (all[r].status)
-            return zfi_error(err, all[r].status, "state",
-                             "rank %" PRIu32 " of the norm group cannot load its part of the model: nothing was loaded "
-                             "on any rank; that rank says why",
-                             r);
+            return zfi_error_by(err, all[r].status, r, "state",
+                                "rank %" PRIu32
+                                " of the norm group cannot load its part of the model: nothing was loaded "
+                                "on any rank; that rank says why",
+                                r);
     for (uint32_t r = 0; r < n; r++)
         for (uint32_t k = 0; k < r && !all[r].is_partial && !all[k].is_partial; k++)
             if (all[r].step != all[k].step)

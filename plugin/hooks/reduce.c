@@ -25,10 +25,10 @@ zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t
     uint32_t bucket = run->buckets.of_param[param];
     if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || run->reduction.number[bucket] == 0)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_STATE, "grads_ready",
-                     "gradient of \"%s\": REPLACE, but bucket %" PRIu32 " with it is on its way to the other ranks: "
-                     "deliver gradients that may change without LAST",
-                     run->params[param].name, bucket);
+    return zfi_error_of(err, ZF_ERR_STATE, param, "grads_ready",
+                        "gradient of \"%s\": REPLACE, but bucket %" PRIu32 " with it is on its way to the other ranks: "
+                        "deliver gradients that may change without LAST",
+                        run->params[param].name, bucket);
 }
 
 zf_status_t zfi_reduce_note(zf_instance_t *inst, uint32_t param, int is_final) {
@@ -124,11 +124,11 @@ static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_
     zf_status_t st;
     if (circle->index)
         snprintf(group, sizeof group, " of process group %" PRIu32, circle->name);
-    st =
-        zfi_error(&error, ZF_ERR_RANKS, "step",
-                  "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64 " in %s: every rank must make the same calls "
-                  "with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
-                  rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
+    st = zfi_error_by(&error, ZF_ERR_RANKS, rank, "step",
+                      "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64
+                      " in %s: every rank must make the same calls "
+                      "with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
+                      rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
     zfi_poison(&inst->engine, &error);
     return st;
 }

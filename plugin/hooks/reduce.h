@@ -39,8 +39,8 @@ void zfi_reduce_event_of(zfi_run_t *run, uint32_t param, const void *what, uint6
  * another exchanged it. */
 void zfi_reduce_forget_events(zfi_run_t *run);
 
-/* [control] The same of a parameter that the host wrote: with what, too. */
-void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags);
+/* [control] The same of matrices [first, end) of a parameter, which the host wrote: with what, too. */
+void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end, uint32_t flags);
 
 /* [control] Before anything is bound: every rank has the same configuration and declarations, and, where it is the
  * first time, visible values. ZF_ERR_RANKS names the first difference and the ranks. Before it is bound again: nothing

@@ -122,11 +122,12 @@ static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, vo
     return digest;
 }
 
-void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
+void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end, uint32_t flags) {
+    uint32_t first_matrix = run->params[param].first_matrix;
     struct {
         uint64_t values;
-        uint32_t param, flags;
-    } what = {0, param, flags};
+        uint32_t param, flags, first, end;
+    } what = {0, param, flags, first - first_matrix, end - first_matrix};
     if (!zfi_is_reduced(run))
         return;
     what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(run, param));
@@ -253,8 +254,8 @@ static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t othe
     if (!st) {
         show_line(all, all + (uint64_t)other * LINE, first);
         show_line(all + (uint64_t)other * LINE, all, second);
-        st = zfi_error(err, ZF_ERR_RANKS, "bind_params", "rank 0 and rank %" PRIu32 " differ: \"%s\" and \"%s\"", other,
-                       first, second);
+        st = zfi_error_by(err, ZF_ERR_RANKS, other, "bind_params",
+                          "rank 0 and rank %" PRIu32 " differ: \"%s\" and \"%s\"", other, first, second);
     }
     drop(it, all);
     return st;
@@ -296,10 +297,10 @@ static summary_t summarise(const comparison_t *it) {
 static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
         if (all[r].n_ranks != it->n_ranks)
-            return zfi_error(err, ZF_ERR_RANKS, "bind_params",
-                             "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32 " says that they are %" PRIu64
-                             ": the host must give every rank the same group",
-                             it->rank, it->n_ranks, r, all[r].n_ranks);
+            return zfi_error_by(err, ZF_ERR_RANKS, r, "bind_params",
+                                "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32
+                                " says that they are %" PRIu64 ": the host must give every rank the same group",
+                                it->rank, it->n_ranks, r, all[r].n_ranks);
     return ZF_OK;
 }
 
@@ -350,11 +351,11 @@ static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_mem
     st = gather(it, all, sizeof *all, err);
     for (uint32_t r = 1; r < it->n_ranks && !st; r++)
         if (all[r].norm_group != all[0].norm_group)
-            st = zfi_error(err, ZF_ERR_RANKS, "bind_params",
-                           "rank %" PRIu32 " and rank 0 of process group %" PRIu32
-                           " are not both in norm_group = %" PRIu32
-                           ": it is the group of all ranks that train the model together",
-                           r, name, it->inst->engine.norm_group);
+            st = zfi_error_by(err, ZF_ERR_RANKS, r, "bind_params",
+                              "rank %" PRIu32 " and rank 0 of process group %" PRIu32
+                              " are not both in norm_group = %" PRIu32
+                              ": it is the group of all ranks that train the model together",
+                              r, name, it->inst->engine.norm_group);
     *out_first = self.rank;
     for (uint32_t r = 0; r < it->n_ranks && !st; r++)
         *out_first = all[r].rank < *out_first ? all[r].rank : *out_first;

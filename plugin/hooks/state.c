@@ -51,13 +51,13 @@ typedef struct opening {
 static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
     for (uint32_t r = 1; r < n_ranks; r++)
         if (all[r].flags != all[0].flags || all[r].note_crc != all[0].note_crc || all[r].name_crc != all[0].name_crc)
-            return zfi_error(err, ZF_ERR_RANKS, "state",
-                             "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
-                             "with the same arguments",
-                             r,
-                             all[r].flags != all[0].flags         ? "the flags"
-                             : all[r].note_crc != all[0].note_crc ? "the note"
-                                                                  : "the name at the end of the path");
+            return zfi_error_by(err, ZF_ERR_RANKS, r, "state",
+                                "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
+                                "with the same arguments",
+                                r,
+                                all[r].flags != all[0].flags         ? "the flags"
+                                : all[r].note_crc != all[0].note_crc ? "the note"
+                                                                     : "the name at the end of the path");
     return ZF_OK;
 }
 

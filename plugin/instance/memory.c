@@ -156,14 +156,14 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
         zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
-    run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->n_params : 0, 1);
+    run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->plan.n_matrices : 0, 1);
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
     run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);
     run->incoming.is_expected = zfi_arena_take(arena, run->n_params, 1);
     run->writes.run_ahead = zfi_arena_take(arena, run->plan.n_launches, sizeof *run->writes.run_ahead);
     run->writes.publish = zfi_arena_take(arena, n_cohorts, sizeof *run->writes.publish);
-    run->writes.fetched = at_fetch ? zfi_arena_take(arena, run->n_params, sizeof *run->writes.fetched) : NULL;
+    run->writes.fetched = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->writes.fetched) : NULL;
     run->overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);

@@ -212,7 +212,7 @@ typedef struct zfi_writes {
     uint64_t entered;    /* entering channels, of any matrix */
     uint64_t *run_ahead; /* [plan.n_launches] */
     uint64_t *publish;   /* [plan.n_cohorts] */
-    uint64_t *fetched;   /* [n_params] publishing at fetch; else NULL */
+    uint64_t *fetched;   /* [n_matrices] publishing at fetch; else NULL */
 } zfi_writes_t;
 
 /* When windows close and channels are chosen: SCHEDULE.md's constants, as the configuration says. */
@@ -249,7 +249,7 @@ typedef struct zfi_clock {
 typedef struct zfi_unfetched {
     uint64_t merged;  /* publications below it: the device stream has their merges */
     uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged */
-    uint8_t *is_done; /* [n_params] of these closes merged, or dropped */
+    uint8_t *is_done; /* [n_matrices] of these closes merged, or dropped */
 } zfi_unfetched_t;
 
 /* Gradients on their way from the host. What every step goes through has arrays of its own. */

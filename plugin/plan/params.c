@@ -267,8 +267,9 @@ static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *e
     qsort(sorted, n, sizeof *sorted, by_name);
     for (uint32_t i = 1; i < n && !st; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            st = zfi_error(err, ZF_ERR_PARAM, "bind_params", "parameters %u and %u have the same name \"%s\"",
-                           sorted[i - 1]->id, sorted[i]->id, sorted[i]->name);
+            st = zfi_error_of(err, ZF_ERR_PARAM, sorted[i]->id, "bind_params",
+                              "parameters %u and %u have the same name \"%s\"", sorted[i - 1]->id, sorted[i]->id,
+                              sorted[i]->name);
     for (uint32_t i = 0; i < n; i++)
         if (params[i].has_state)
             sorted[n_stateful++] = &params[i];
@@ -303,7 +304,7 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
         if (!st)
             st = zfi_reserved_check(decl.reserved0, "zf_param_decl_t", err);
         if (!st)
-            st = fill(&decl, i, device_type, params, err);
+            st = zfi_error_about(err, fill(&decl, i, device_type, params, err), i);
     }
     if (!st)
         st = check_distinct(params, n, err);

@@ -296,8 +296,15 @@ static zf_status_t activate(zfi_run_t *run, uint32_t number) {
 
 /* ---- fetch and release ------------------------------------------------------------------------------------------- */
 
-/* Parameter number i of a list; n = 0: of all. */
-static uint32_t listed(const uint32_t *ids, uint32_t n, uint32_t i) { return n ? ids[i] : i; }
+static uint32_t n_listed(const zfi_run_t *run, const zfi_ids_t *ids) { return ids->n ? ids->n : run->n_params; }
+
+/* Parameter number i of a list. */
+static uint32_t listed(const zfi_ids_t *ids, uint32_t i) {
+    uint32_t id = i;
+    if (ids->n)
+        memcpy(&id, (const char *)ids->first + (size_t)i * ids->step_nbytes, sizeof id);
+    return id;
+}
 
 /* The bucket that a parameter, or what it is tied to, lies in; ZF_NO_ID: it is resident. */
 static uint32_t bucket_of(const zfi_buckets_t *buckets, const zfi_param_t *params, uint32_t id) {
@@ -318,27 +325,26 @@ static uint32_t hold(zfi_run_t *run, uint32_t id, int is_held) {
 }
 
 /* Room for the buckets that are held and those of the list. */
-static zf_status_t make_room(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+static zf_status_t make_room(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err) {
     const zfi_shards_t *shards = &run->shards;
-    uint32_t n_held = n ? 0 : shards->n_whole;
-    for (uint32_t b = 0; b < run->buckets.n && n; b++) {
+    uint32_t n_held = ids->n ? 0 : shards->n_whole;
+    for (uint32_t b = 0; b < run->buckets.n && ids->n; b++) {
         uint32_t is_wanted = shards->all[b].n_held != 0;
-        for (uint32_t i = 0; i < n && !is_wanted; i++)
-            is_wanted = bucket_of(&run->buckets, run->params, ids[i]) == b;
+        for (uint32_t i = 0; i < ids->n && !is_wanted; i++)
+            is_wanted = bucket_of(&run->buckets, run->params, listed(ids, i)) == b;
         n_held += is_wanted;
     }
     return need_buffers(run, n_held, err);
 }
 
-zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err) {
     zfi_engine_t *engine = run->engine;
     zfi_shards_t *shards = &run->shards;
-    uint32_t most = n ? n : run->n_params;
-    zf_status_t st = shards->all ? make_room(run, ids, n, err) : ZF_OK;
+    zf_status_t st = shards->all ? make_room(run, ids, err) : ZF_OK;
     if (st || !shards->all)
         return st;
-    for (uint32_t i = 0; i < most && !st; i++) {
-        uint32_t bucket = hold(run, listed(ids, n, i), 1);
+    for (uint32_t i = 0; i < n_listed(run, ids) && !st; i++) {
+        uint32_t bucket = hold(run, listed(ids, i), 1);
         if (bucket != ZF_NO_ID)
             st = activate(run, bucket);
     }
@@ -355,9 +361,9 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf
     return st ? st : zfi_send(engine);
 }
 
-zf_status_t zfi_shards_release(zfi_run_t *run, const uint32_t *ids, uint32_t n) {
-    for (uint32_t i = 0; i < (n ? n : run->n_params) && run->shards.all; i++)
-        (void)hold(run, listed(ids, n, i), 0);
+zf_status_t zfi_shards_release(zfi_run_t *run, const zfi_ids_t *ids) {
+    for (uint32_t i = 0; i < n_listed(run, ids) && run->shards.all; i++)
+        (void)hold(run, listed(ids, i), 0);
     return run->shards.active == ZF_NO_ID || !run->shards.all ? ZF_OK : prefetch(run);
 }
 

@@ -38,11 +38,17 @@ void zfi_shards_free(zfi_run_t *run);
 /* [control] This rank's parts of what the parameters show are kept from here on, and shown there. */
 zf_status_t zfi_shards_keep(zfi_run_t *run);
 
-/* The device stream waits for the values of these parameters (n = 0: all). run->shards.newest marks that. What is held
- * already stays. ZF_ERR_MEMORY: one more buffer is needed and not to be had; then nothing is held that was not. */
-zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf_error_t *err);
+/* Parameters, n of them: the first id, and the bytes from one id to the next. n = 0: all. */
+typedef struct zfi_ids {
+    const uint32_t *first;
+    uint32_t n, step_nbytes;
+} zfi_ids_t;
+
+/* The device stream waits for the values of these parameters. run->shards.newest marks that. What is held already
+ * stays. ZF_ERR_MEMORY: one more buffer is needed and not to be had; then nothing is held that was not. */
+zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err);
 /* The host has read them, in the order of the device stream. What is tied to them and held stays. */
-zf_status_t zfi_shards_release(zfi_run_t *run, const uint32_t *ids, uint32_t n);
+zf_status_t zfi_shards_release(zfi_run_t *run, const zfi_ids_t *ids);
 
 /* A parameter's first element; NULL: it is sharded, and neither it nor what it shares memory with is held. */
 void *zfi_shards_address(const zfi_run_t *run, uint32_t id);

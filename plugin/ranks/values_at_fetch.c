@@ -129,18 +129,16 @@ static void show_matrix(zfi_run_t *run, uint32_t number, uint32_t bucket) {
     }
 }
 
-void zfi_values_show(zfi_run_t *run, uint32_t id) {
+void zfi_values_show(zfi_run_t *run, uint32_t number) {
     zfi_engine_t *engine = run->engine;
-    const zfi_param_t *param = &run->params[id];
-    uint32_t bucket = run->buckets.of_param[id];
-    if (bucket == ZF_NO_ID || !run->reduction.value_number[bucket])
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint32_t bucket = run->buckets.of_param[matrix->param];
+    if (bucket == ZF_NO_ID || !run->reduction.value_number[bucket] || !run->reduction.is_published[matrix->cohort])
         return;
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.packed, run->reduction.value_number[bucket],
                                                  &engine->count.stall_replay_ns));
     zfi_ranks_await_values(run, bucket);
-    for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
-        if (run->reduction.is_published[run->plan.matrices[m].cohort])
-            show_matrix(run, m, bucket);
+    show_matrix(run, number, bucket);
 }
 
 void zfi_values_end(zfi_run_t *run) {

@@ -2,8 +2,8 @@
 /* plugin/ranks/values_at_fetch.h - publishing at fetch (at_fetch.h) where each rank keeps a part of the state.
  *
  * Model. What closes at a step travels from the step on, whatever the hosts fetch and when: bucket by bucket in the
- * order of the next forward pass, each as soon as this rank has replayed its part of it. Whoever fetches a parameter
- * waits for that bucket alone:
+ * order of the next forward pass, each as soon as this rank has replayed its part of it. Whoever fetches a matrix
+ * waits for its bucket alone:
  *
  *   workers   replay bucket 2 | bucket 1 | bucket 0 |
  *   up stream                 | copy 2   | copy 1   | copy 0 |        from the host's ring into the buckets' value
@@ -21,8 +21,8 @@
  */
 void zfi_values_send(zfi_run_t *run, uint64_t step);
 
-/* [hook] The values of a parameter in these closes become visible, of every rank. */
-void zfi_values_show(zfi_run_t *run, uint32_t param);
+/* [hook] The values of a matrix in these closes become visible, of every rank. */
+void zfi_values_show(zfi_run_t *run, uint32_t number);
 
 /* [hook] Nothing waits to be fetched any more: their memory is free. */
 void zfi_values_end(zfi_run_t *run);

@@ -133,6 +133,7 @@ static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t 
                      "a weight of \"%s\" became Inf or NaN in the window that closed at step %" PRIu64
                      ": lower the learning rate or check the gradients",
                      run->params[run->plan.matrices[matrix].param].name, close->step);
+    (void)zfi_error_about(&error, ZF_ERR_NONFINITE, run->plan.matrices[matrix].param);
     zfi_poison(run->engine, &error);
 }
 

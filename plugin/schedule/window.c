@@ -97,6 +97,12 @@ unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step
     return zfi_slot(&run->slots, chunk, table, slot);
 }
 
+int zfi_window_has_slot(const zfi_run_t *run, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    return step >= run->clock.window_first[matrix->cohort] && step <= run->clock.t &&
+           zfi_row(run, step)->present[matrix->param];
+}
+
 zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job) {
     const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     const zfi_chunk_t *chunk = &run->plan.chunks[number];

@@ -17,6 +17,9 @@ void zfi_window_clear_slots(zfi_run_t *run);
 /* [control] A chunk's slot of an earlier step in the open window, allocated at first use; the pool is not empty. */
 unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t chunk, uint64_t step);
 
+/* [control] Whether the open window of a matrix holds a gradient of this step. */
+int zfi_window_has_slot(const zfi_run_t *run, uint32_t matrix, uint64_t step);
+
 /* [hook] Readies the ring row of the step after run->clock.t. */
 void zfi_window_prepare(zfi_run_t *run);
 

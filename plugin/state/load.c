@@ -287,12 +287,13 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
         loader->is_in_place &= (int)all[r].is_in_place;
     for (uint32_t r = 1; r < together->n_ranks && !st; r++)
         if (memcmp(&all[r], &all[0], offsetof(found_t, is_in_place)) != 0)
-            st = zfi_error(err, ZF_ERR_RANKS, "state",
-                           "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "
-                           "%s, %u and %u parameters; give every rank the same checkpoint and the same flags",
-                           r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
-                           all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact",
-                           all[r].n_params, all[0].n_params);
+            st = zfi_error_by(
+                err, ZF_ERR_RANKS, r, "state",
+                "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "
+                "%s, %u and %u parameters; give every rank the same checkpoint and the same flags",
+                r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
+                all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact", all[r].n_params,
+                all[0].n_params);
     zfi_together_drop(together, all);
     return st;
 }

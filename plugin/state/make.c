@@ -21,11 +21,7 @@
 #include "step/updater.h"
 
 zf_status_t zfi_run_read_masters(zfi_run_t *run) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < run->n_params && !st; i++)
-        if (run->params[i].has_state)
-            st = zfi_exchange_read_masters(run, i, 0);
-    return st;
+    return zfi_exchange_read_masters(run, 0, run->plan.n_matrices, 0);
 }
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
@@ -38,13 +34,16 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
             const zfi_tile_t *tile = &run->plan.tiles[k];
             zf_status_t st = zfi_state_get(run, ZFI_STATE_W, i, tile->matrix_offset, tile->n_elems, run->dev.exchange);
             if (st)
-                return zfi_error(err, st, origin, "cannot read the masters of \"%s\"", param->name);
+                return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
             for (uint64_t e = 0; e < tile->n_elems; e++)
                 if (!isfinite(w[e]))
-                    return zfi_error_scoped(
-                        err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
-                        "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights first",
-                        param->name, tile->matrix_offset + e, i - param->first_matrix, (double)w[e]);
+                    return zfi_error_about(err,
+                                           zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
+                                                            "parameter \"%s\": element %" PRIu64
+                                                            " of matrix %u is %g; load sound weights first",
+                                                            param->name, tile->matrix_offset + e,
+                                                            i - param->first_matrix, (double)w[e]),
+                                           matrix->param);
         }
     }
     return ZF_OK;

@@ -241,9 +241,8 @@ static zf_status_t fill_device(zfi_run_t *run, void *grad) {
     zf_status_t st = zfi_tables_place(run, NULL); /* k may have been loaded */
     if (!st)
         st = zfi_exchange_put_maps(run);
-    for (uint32_t i = 0; i < run->n_params && !st; i++)
-        if (run->params[i].has_state)
-            st = zfi_exchange_reload_selected(run, i);
+    if (!st)
+        st = zfi_exchange_reload_selected(run, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         st = zfi_exchange_put_visible(run, i, NULL);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)

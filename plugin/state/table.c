@@ -264,9 +264,7 @@ static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
  */
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
-    return step >= io->run->clock.window_first[matrix->cohort] && step <= io->run->clock.t &&
-           zfi_row(io->run, step)->present[matrix->param];
+    return zfi_window_has_slot(io->run, number, step);
 }
 
 static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {

@@ -84,8 +84,11 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
     for (uint32_t r = 0; r < together->n_ranks && !st; r++) {
         const zfi_said_t *said = &together->all[r];
         if (said->status)
-            st = zfi_error_scoped(err, said->status, said->scope, said->native_code, "state",
-                                  "rank %" PRIu32 " of %" PRIu32 ": %.380s", r, together->n_ranks, said->message);
+            st = zfi_error_on_rank(err,
+                                   zfi_error_scoped(err, said->status, said->scope, said->native_code, "state",
+                                                    "rank %" PRIu32 " of %" PRIu32 ": %.380s", r, together->n_ranks,
+                                                    said->message),
+                                   r);
     }
     return st;
 }

@@ -3,7 +3,7 @@
  *
  * What is left of each publication is counted in segments. Once none is left of all publications up to one, the device
  * stream signals `merged` behind the last of their merges, and the up stream may reuse their places of the ring.
- * Cost: per fetch one launch for each bucket and close that the parameter has a part in; nothing where nothing waits.
+ * Cost: per fetch one launch for each bucket and close that what is fetched has a part in; nothing where nothing waits.
  */
 #include "step/publish.h"
 #include "step/publisher.h"
@@ -118,7 +118,7 @@ static void merge_part(zfi_run_t *run, const part_t *part) {
     }
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
 /* The first chunk of a close that is numbered `number` or higher. */
 static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t number) {
@@ -135,12 +135,26 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
     return first;
 }
 
-/* Parameters [first, end) in one close; *out_n chunks, 0 where they have no part in it. */
+/* The first segment of a matrix numbered `matrix` or higher: segments follow each other by matrix. */
+static uint32_t first_segment(const zfi_plan_t *plan, uint32_t matrix) {
+    uint32_t first = 0, n = plan->n_segments;
+    while (n) {
+        uint32_t half = n / 2;
+        if (plan->segments[first + half].matrix < matrix) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
+/* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    const zfi_plan_t *plan = &run->plan; /* segments follow each other by parameter */
-    part_t part = {.close = close,
-                   .first_segment = run->params[first].first_ref,
-                   .end_segment = end < run->n_params ? run->params[end].first_ref : plan->n_segments};
+    const zfi_plan_t *plan = &run->plan;
+    part_t part = {
+        .close = close, .first_segment = first_segment(plan, first), .end_segment = first_segment(plan, end)};
     if (part.first_segment == part.end_segment)
         return part;
     part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);
@@ -164,19 +178,25 @@ static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
 }
 
 static zf_status_t rest(zfi_run_t *run, int is_checked) {
-    zf_status_t st = zfi_unfetched_show(run, 0, run->n_params, is_checked, show);
+    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, is_checked, show);
     run->clock.n_due = 0;
     return st;
 }
 
-static zf_status_t drop(zfi_run_t *run, uint32_t param) {
-    if (!run->clock.n_due || run->unfetched.is_done[param])
-        return ZF_OK;
+static void drop_matrix(zfi_run_t *run, uint32_t number) {
     for (uint32_t i = 0; i < run->clock.n_due; i++) {
-        part_t part = part_of(run, &run->clock.due[i], param, param + 1);
+        part_t part = part_of(run, &run->clock.due[i], number, number + 1);
         end_part(run, &part);
     }
-    run->unfetched.is_done[param] = 1;
+    run->unfetched.is_done[number] = 1;
+}
+
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    if (!run->clock.n_due)
+        return ZF_OK;
+    for (uint32_t i = first; i < end; i++)
+        if (!run->unfetched.is_done[i])
+            drop_matrix(run, i);
     return zfi_send(run->engine);
 }
 

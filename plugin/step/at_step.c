@@ -25,8 +25,8 @@ static zf_status_t rest(zfi_run_t *run, int is_checked) {
     return ZF_OK;
 }
 
-static zf_status_t drop(zfi_run_t *run, uint32_t param) {
-    (void)run, (void)param;
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    (void)run, (void)first, (void)end;
     return ZF_OK;
 }
 

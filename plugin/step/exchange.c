@@ -100,10 +100,9 @@ static zf_status_t take_edits_of_all(const part_t *all) {
     return st;
 }
 
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id, int by_element) {
-    const zfi_param_t *param = &run->params[id];
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end, int by_element) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
+    for (uint32_t i = first; i < end && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++) {
             const zfi_tile_t *tile = &run->plan.tiles[k];
@@ -211,10 +210,9 @@ static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     return st;
 }
 
-zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[id];
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++)
+    for (uint32_t i = first; i < end && !st; i++)
         st = reload_matrix(run, i);
     return st;
 }

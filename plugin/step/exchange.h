@@ -10,11 +10,11 @@
 
 #include "instance/run.h"
 
-/* Masters of a parameter := its visible values. by_element, where a second copy is kept and no window open: of elements
- * that differ from it; the others show round(w). */
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param, int by_element);
-/* Compact state of a parameter := the host's; where nothing is deferred, its counts alone. */
-zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t param);
+/* Masters of matrices [first, end) := their visible values. by_element, where a second copy is kept and no window open:
+ * of elements that differ from it; the others show round(w). */
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end, int by_element);
+/* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end);
 
 /* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */
 zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n, void *out);

@@ -21,16 +21,16 @@ static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
 }
 
 static zf_status_t rest(zfi_run_t *run, int is_checked) {
-    zf_status_t st = zfi_unfetched_show(run, 0, run->n_params, is_checked, show);
+    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, is_checked, show);
     zfi_values_end(run);
     run->clock.n_due = 0;
     return st;
 }
 
 /* They travel all the same: other ranks issue the same exchanges. */
-static zf_status_t drop(zfi_run_t *run, uint32_t param) {
-    if (run->clock.n_due)
-        run->unfetched.is_done[param] = 1;
+static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end && run->clock.n_due; i++)
+        run->unfetched.is_done[i] = 1;
     return ZF_OK;
 }
 

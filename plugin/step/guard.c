@@ -29,11 +29,10 @@ static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t ma
     return first;
 }
 
-/* Matrices of one cohort that belong to parameters [first, end). */
+/* Matrices [first, end), those of one cohort. */
 static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
     const zfi_plan_t *plan = &run->plan;
-    uint32_t from = lower_bound(plan, cohort, run->params[first].first_matrix);
-    uint32_t to = lower_bound(plan, cohort, end < run->n_params ? run->params[end].first_matrix : plan->n_matrices);
+    uint32_t from = lower_bound(plan, cohort, first), to = lower_bound(plan, cohort, end);
     add_check(run->engine, &run->dev, from, to - from, seals);
 }
 
@@ -59,13 +58,18 @@ uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
 
 /* ---- accepted ---------------------------------------------------------------------------------------------------- */
 
-static void check_params(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
-    if (first == 0 && end == run->n_params) {
+static void check_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
+    if (first == 0 && end == run->plan.n_matrices) {
         add_check(run->engine, &run->dev, 0, run->plan.n_matrices, seals);
         return;
     }
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+    for (uint32_t c = 0; c < run->plan.n_cohorts && first < end; c++)
         check_cohort(run, c, first, end, seals);
+}
+
+/* The first matrix of a parameter, or of one that follows; param = run->n_params: behind all. */
+static uint32_t first_matrix(const zfi_run_t *run, uint32_t param) {
+    return param < run->n_params ? run->params[param].first_matrix : run->plan.n_matrices;
 }
 
 void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
@@ -78,12 +82,22 @@ void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
 
 void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end) {
     zfi_guard_forget(run, first, end); /* what is known to be foreign would not be read */
-    check_params(run, first, end, 0);
+    check_matrices(run, first_matrix(run, first), first_matrix(run, end), 0);
 }
 
 void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
     zfi_guard_forget(run, first, end);
-    check_params(run, first, end, 1);
+    check_matrices(run, first_matrix(run, first), first_matrix(run, end), 1);
+}
+
+void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end) {
+    int looks = zfi_guard_checks(&run->dev) || run->overwritten[param];
+    zfi_guard_forget(run, param, param + 1);
+    check_matrices(run, first, end, 1);
+    if (!looks)
+        return;
+    check_matrices(run, first_matrix(run, param), first, 0);
+    check_matrices(run, end, first_matrix(run, param + 1), 0);
 }
 
 zf_status_t zfi_guard_start(zfi_run_t *run) {

@@ -23,7 +23,7 @@
 int zfi_guard_is_on(const zfi_device_state_t *dev);
 int zfi_guard_checks(const zfi_device_state_t *dev);
 
-/* [hook] The device stream, where the run checks by itself: all visible values; or those of parameters [first, end)
+/* [hook] The device stream, where the run checks by itself: all visible values; or those of matrices [first, end)
  * that a close is about to write. */
 void zfi_guard_check(zfi_run_t *run);
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end);
@@ -40,6 +40,9 @@ void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end);
 /* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
  * host writes none of it before the stream has come here: whoever calls this waits for the stream. */
 void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end);
+/* [control] The same of matrices [first, end) of one parameter. Its other matrices are looked at, where the run checks
+ * by itself or the parameter was foreign. */
+void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end);
 /* [control] A run that begins, or was filled: the same of all, and done when it returns. */
 zf_status_t zfi_guard_start(zfi_run_t *run);
 

@@ -42,22 +42,21 @@ zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number) {
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t id) {
+uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t first, uint32_t end) {
     const zfi_plan_t *plan = &run->plan;
-    const zfi_param_t *param = &run->params[id];
-    const zfi_matrix_t *matrices = &plan->matrices[param->first_matrix];
+    const zfi_matrix_t *matrices = plan->matrices;
     uint64_t newest = run->writes.entered;
-    if (!param->n_matrices)
+    if (first == end)
         return 0;
-    if (run->writes.fetched)
-        newest = larger(newest, run->writes.fetched[id]);
-    newest = larger(newest, run->writes.run_ahead[matrices[param->n_matrices - 1].launch]);
-    if (param->n_matrices > plan->n_cohorts) { /* in all of them, most likely */
+    newest = larger(newest, run->writes.run_ahead[matrices[end - 1].launch]);
+    for (uint32_t i = first; i < end && run->writes.fetched; i++)
+        newest = larger(newest, run->writes.fetched[i]);
+    if (end - first > plan->n_cohorts) { /* in all of them, most likely */
         for (uint32_t c = 0; c < plan->n_cohorts; c++)
             newest = larger(newest, run->writes.publish[c]);
         return newest;
     }
-    for (uint32_t i = 0; i < param->n_matrices; i++)
+    for (uint32_t i = first; i < end; i++)
         newest = larger(newest, run->writes.publish[matrices[i].cohort]);
     return newest;
 }
@@ -68,7 +67,7 @@ void zfi_program_forget_writes(zfi_run_t *run) {
     memset(run->writes.run_ahead, 0, run->plan.n_launches * sizeof *run->writes.run_ahead);
     memset(run->writes.publish, 0, run->plan.n_cohorts * sizeof *run->writes.publish);
     if (run->writes.fetched)
-        memset(run->writes.fetched, 0, run->n_params * sizeof *run->writes.fetched);
+        memset(run->writes.fetched, 0, run->plan.n_matrices * sizeof *run->writes.fetched);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
@@ -139,27 +138,51 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
     return st ? st : zfi_program_rest_but_unfetched(run);
 }
 
+/* What threads and streams reach once all that they were given is over. */
+enum { N_ENDS = 7 };
+typedef struct end {
+    zfi_timeline_t *line;
+    uint64_t value;
+} end_t;
+
+static end_t end_at(const zfi_run_t *run, uint32_t i) {
+    zfi_engine_t *engine = run->engine;
+    const end_t ends[N_ENDS] = {
+        {&engine->lines.batches, engine->n_batches},
+        {&engine->lines.down, run->clock.t},
+        {&engine->lines.jobs, run->clock.next_job},
+        {&engine->lines.control, run->clock.t},
+        /* what was chosen last has entered, though it is shown with the next step only */
+        {&engine->lines.entered, run->clock.waiting_choice},
+        /* what is due later stops where the device's ring is full */
+        {&engine->lines.up, zfi_publish_at_rest(run)},
+        /* values of several ranks, also those that nobody has asked for yet */
+        {&engine->lines.shared, engine->n_shared},
+    };
+    return ends[i];
+}
+
 zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
     zf_status_t st;
     zfi_early_drop(run->early);
     st = zfi_synchronise(engine, 1);
-    if (!st)
-        st = zfi_wait(engine, &engine->lines.batches, engine->n_batches, waited_ns);
-    if (!st)
-        st = zfi_wait(engine, &engine->lines.down, run->clock.t, waited_ns);
-    if (!st)
-        st = zfi_wait(engine, &engine->lines.jobs, run->clock.next_job, waited_ns);
-    if (!st)
-        st = zfi_wait(engine, &engine->lines.control, run->clock.t, waited_ns);
-    if (!st) /* what was chosen last has entered, though it is shown with the next step only */
-        st = zfi_wait(engine, &engine->lines.entered, run->clock.waiting_choice, waited_ns);
-    if (!st) /* what is due later stops where the device's ring is full */
-        st = zfi_wait(engine, &engine->lines.up, zfi_publish_at_rest(run), waited_ns);
-    if (!st) /* values of several ranks, also those that nobody has asked for yet */
-        st = zfi_wait(engine, &engine->lines.shared, engine->n_shared, waited_ns);
+    for (uint32_t i = 0; i < N_ENDS && !st; i++)
+        st = zfi_wait(engine, end_at(run, i).line, end_at(run, i).value, waited_ns);
     if (!st)
         st = zfi_update_all_check(run->engine, run->params);
     return st ? st : zfi_state_take_counts(run);
+}
+
+zf_status_t zfi_program_ends_within(zfi_run_t *run, uint64_t ns) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t waited = 0;
+    zf_status_t st = zfi_send(engine);
+    if (!st)
+        st = engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), ns, &waited);
+    for (uint32_t i = 0; i < N_ENDS && !st; i++)
+        st = zfi_timeline_wait(end_at(run, i).line, end_at(run, i).value, waited < ns ? ns - waited : 0, &waited);
+    atomic_fetch_add(&engine->count.host_wait_ns, waited);
+    return st;
 }

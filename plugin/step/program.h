@@ -17,8 +17,9 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked);
 /* [hook] FLUSH: what is due and what is open becomes visible; clocks restart. The run is drained. */
 zf_status_t zfi_program_close_all(zfi_run_t *run);
 
-/* [hook] Mark on the device stream of the newest visible write of a parameter; 0: none since it is this stream. */
-uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t param);
+/* [hook] Mark on the device stream of the newest visible write of matrices [first, end), or of one that comes before it
+ * there; 0: none since it is this stream. */
+uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t first, uint32_t end);
 /* [hook] The device stream is another one, which comes after all writes so far. */
 void zfi_program_forget_writes(zfi_run_t *run);
 
@@ -26,5 +27,7 @@ void zfi_program_forget_writes(zfi_run_t *run);
 zf_status_t zfi_program_rest(zfi_run_t *run);
 /* [control] The same, but what waits to be fetched goes on waiting: no visible value is written. */
 zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run);
+/* [control] Waits for that, but no longer than this: ZF_ERR_TIMEOUT, which ends nothing. */
+zf_status_t zfi_program_ends_within(zfi_run_t *run, uint64_t ns);
 
 #endif

@@ -4,7 +4,7 @@
  *
  *   at_step    in the step that closes the window
  *   next_step  at the end of the step after it (publish_lag = 1)
- *   at_fetch   parameter by parameter, when the host fetches it (unfetched.h)
+ *   at_fetch   matrix by matrix, when the host fetches it (unfetched.h)
  *   gathered   the same where each rank keeps a part of the state: the values travel meanwhile
  *              (ranks/values_at_fetch.h) */
 #ifndef ZFI_PUBLISHER_H
@@ -18,13 +18,13 @@ typedef struct zfi_publisher {
     void (*close)(zfi_run_t *run, const zfi_close_t *close);
     /* All windows of step t that close have closed. */
     void (*end)(zfi_run_t *run, uint64_t t);
-    /* Values of parameters [first, end) that wait become visible; the others stay. */
+    /* Values of matrices [first, end) that wait become visible; the others stay. */
     zf_status_t (*fetch)(zfi_run_t *run, uint32_t first, uint32_t end);
     /* All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.
      * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
     zf_status_t (*rest)(zfi_run_t *run, int is_checked);
-    /* The values of a parameter that wait are dropped: the host has written others. */
-    zf_status_t (*drop)(zfi_run_t *run, uint32_t param);
+    /* The values of matrices [first, end) that wait are dropped: the host has written others. */
+    zf_status_t (*drop)(zfi_run_t *run, uint32_t first, uint32_t end);
 } zfi_publisher_t;
 
 extern const zfi_publisher_t zfi_publisher_at_step, zfi_publisher_next_step, zfi_publisher_at_fetch,

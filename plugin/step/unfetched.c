@@ -10,7 +10,7 @@ void zfi_unfetched_keep(zfi_run_t *run, const zfi_close_t *close) {
     zfi_clock_t *clock = &run->clock;
     if (clock->n_due == 0) {
         run->unfetched.merged = close->first_job;
-        memset(run->unfetched.is_done, 0, run->n_params);
+        memset(run->unfetched.is_done, 0, run->plan.n_matrices);
     }
     clock->due[clock->n_due++] = *close;
     for (uint32_t i = 0; i < close->n_chunks; i++)
@@ -18,8 +18,8 @@ void zfi_unfetched_keep(zfi_run_t *run, const zfi_close_t *close) {
             run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].n_segments;
 }
 
-/* Parameters [first, end), none of which is done. */
-static zf_status_t show_params(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked, zfi_show_fn show) {
+/* Matrices [first, end), none of which is done. */
+static zf_status_t show_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked, zfi_show_fn show) {
     zf_status_t st;
     for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
         zfi_guard_check_close(run, &run->clock.due[i], first, end);
@@ -43,7 +43,7 @@ zf_status_t zfi_unfetched_show(zfi_run_t *run, uint32_t first, uint32_t end, int
         if (next == first)
             next++;
         else
-            st = show_params(run, first, next, is_checked, show);
+            st = show_matrices(run, first, next, is_checked, show);
     }
     return st;
 }

@@ -72,6 +72,7 @@ zf_status_t zfi_update_all_check(zfi_engine_t *engine, const zfi_param_t *params
     zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "update",
                      "a weight of \"%s\" became Inf or NaN: lower the learning rate or check the gradients",
                      params[found - 1].name);
+    (void)zfi_error_about(&error, ZF_ERR_NONFINITE, (uint32_t)found - 1);
     zfi_poison(engine, &error);
     return ZF_ERR_POISONED;
 }

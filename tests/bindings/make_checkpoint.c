@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
         fwrite(weights[i], 1, exports[i].dst_nbytes, out);
     if (!out || fclose(out) != 0)
         return perror(argv[2]), 1;
-    zf->destroy(inst);
+    zf->destroy(inst, NULL);
     zf_loader_close(loader);
     return 0;
 }

@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     if (save(zf, inst, argv[1], ZF_STATE_COMPACT) || save(zf, inst, argv[1], 0))
         return 1;
     printf("\n");
-    zf->destroy(inst);
+    zf->destroy(inst, NULL);
     for (int i = 0; i < N; i++) {
         free(weights[i].dl.data);
         free(grads[i].dl.data);

@@ -11,6 +11,7 @@
  *   drain_flushes  DRAIN closes windows                                       (2)
  *   fetches_all    a fetch of some parameters shows all                       (2, 5)
  *   fetches_nothing  values are there with the next step only                 (2, 5)
+ *   layers_all     a fetch of some matrices of a parameter shows all of them   (2, 5)
  *   gap            a byte beside a parameter's elements is written            (2)
  *   norm           the reported norm is off by one bit                        (2)
  *   crash, hang    in the third step */
@@ -177,7 +178,8 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
     return ZF_OK;
 }
 
-static void destroy(zf_instance_t *x) {
+static void destroy(zf_instance_t *x, const zf_destroy_args_t *args) {
+    (void)args;
     if (!x)
         return;
     mock_sync(&x->stream);
@@ -440,28 +442,32 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
 
 typedef struct fetching {
     zf_instance_t *x;
-    uint32_t ids[MAX_PARAMS], n;
+    uint32_t n;
+    zf_param_item_t items[]; /* [n] */
 } fetching_t;
 
 static void fetch_now(void *arg) {
     fetching_t *f = arg;
 
     for (uint32_t i = 0; i < f->n; i++)
-        zo_fetch(f->x->oracle, f->x->owners[f->ids[i]]);
+        zo_fetch(f->x->oracle, &(zo_range_t){f->x->owners[f->items[i].id], f->items[i].first_batch,
+                                             is_broken(f->x, "layers_all") ? 0 : f->items[i].n_batches});
     if (!is_broken(f->x, "fetches_nothing"))
         show_range(f->x, 0);
     free(f);
 }
 
-static zf_status_t param_fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err) {
-    fetching_t *f = calloc(1, sizeof *f);
+static zf_status_t param_fetch(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
+    int is_all = n == 0 || is_broken(x, "fetches_all");
+    uint32_t n_all = is_all ? x->n_params : n;
+    fetching_t *f = calloc(1, sizeof *f + n_all * sizeof *items);
 
-    (void)err;
+    (void)err, (void)elem_size;
     f->x = x;
-    f->n = n && !is_broken(x, "fetches_all") ? n : x->n_params;
+    f->n = n_all;
     for (uint32_t i = 0; i < f->n; i++)
-        f->ids[i] = f->n == n ? ids[i] : i;
+        f->items[i] = is_all ? (zf_param_item_t){.id = i} : items[i];
     mock_launch(stream, fetch_now, f);
     if (out_ready)
         *out_ready = (zf_fence_t){.struct_size = sizeof *out_ready,
@@ -469,23 +475,28 @@ static zf_status_t param_fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n
     return ZF_OK;
 }
 
-static zf_status_t param_release(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                 zf_error_t *err) {
+static zf_status_t param_release(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err) {
     (void)x;
-    (void)ids;
+    (void)items;
     (void)n;
+    (void)elem_size;
     (void)stream;
     (void)err;
     return ZF_OK;
 }
 
-static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
-    (void)err;
+static zf_status_t params_changed(zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err) {
+    (void)err, (void)elem_size;
     mock_sync(&x->stream);
     for (uint32_t i = 0; i < n; i++) {
-        void *values = gather(&x->views[ids[i]]);
+        void *values = gather(&x->views[items[i].id]);
 
-        zo_params_changed(x->oracle, ids[i], values, (flags & ZF_CHANGED_RESET) != 0);
+        zo_params_changed(
+            x->oracle,
+            &(zo_range_t){items[i].id, items[i].first_batch, is_broken(x, "layers_all") ? 0 : items[i].n_batches},
+            values, (flags & ZF_CHANGED_RESET) != 0);
         free(values);
     }
     show(x, &x->stream);
@@ -501,10 +512,10 @@ static void rest(zf_instance_t *x) {
     mock_sync(&x->stream);
 }
 
-static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err) {
+static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_error_t *err) {
     (void)err;
     rest(x);
-    if (mode == ZF_QUIESCE_FLUSH || is_broken(x, "drain_flushes")) {
+    if (args->mode == ZF_QUIESCE_FLUSH || is_broken(x, "drain_flushes")) {
         zo_flush(x->oracle);
         show(x, &x->stream);
         mock_sync(&x->stream);
@@ -549,7 +560,7 @@ static const void *get_extension(const char *id) {
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
-    out->abi = ZF_ABI_0_2;
+    out->abi = ZF_ABI_0_3;
     out->name = "oracle";
     out->version = "0";
     out->build = "";
@@ -559,7 +570,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 }
 
 static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
-                                   .abi = ZF_ABI_0_2,
+                                   .abi = ZF_ABI_0_3,
                                    .describe = describe,
                                    .create = create,
                                    .destroy = destroy,
@@ -575,7 +586,7 @@ static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
                                    .get_extension = get_extension};
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    bootstrap->chosen_abi = ZF_ABI_0_2;
+    bootstrap->chosen_abi = ZF_ABI_0_3;
     bootstrap->plugin = &plugin;
     return ZF_OK;
 }

@@ -439,12 +439,12 @@ START_TEST(params_changed_drops_slots) {
 
     for (int t = 1; t <= 3; t++)
         step_with(o, &g);
-    zo_params_changed(o, 0, &written, 0);
+    zo_params_changed(o, &(zo_range_t){0}, &written, 0);
     zo_read(o, 0, &state);
     ck_assert(state_w == 8.0f && m == 0.375f && n == 2); /* the open slot of step 3 is gone */
     zo_export(o, 0, &exported);
     ck_assert(exported == 8.0f);
-    zo_params_changed(o, 0, &written, 1);
+    zo_params_changed(o, &(zo_range_t){0}, &written, 1);
     zo_read(o, 0, &state);
     ck_assert(m == 0.0f && n == 0);
     step_with(o, &g);

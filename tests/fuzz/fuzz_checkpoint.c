@@ -204,7 +204,7 @@ static zf_status_t train(fuzz_model_t *model) {
     zf_status_t st = fuzz_model_steps(model, 4);
     if (st != ZF_ERR_OVERWRITTEN)
         return st;
-    st = model->zf->params_changed(model->instance, NULL, 0, 0, NULL);
+    st = model->zf->params_changed(model->instance, NULL, 0, 0, 0, NULL);
     return st ? st : fuzz_model_steps(model, 4);
 }
 
@@ -213,6 +213,7 @@ static void go_on(fuzz_model_t *model) {
     zt_memory_store_t store;
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = {.struct_size = sizeof args};
+    const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_status_t st = train(model);
     FUZZ_CHECK(st >= 0 || st == ZF_ERR_NONFINITE, "step: %d", st);
     zt_memory_store_start(&store);
@@ -221,7 +222,7 @@ static void go_on(fuzz_model_t *model) {
     FUZZ_CHECK(st == ZF_OK || st == ZF_ERR_NONFINITE, "save: %d %s", st, err.message);
     if (st == ZF_OK)
         FUZZ_CHECK(model->state->verify(&args, NULL, &err) == ZF_OK, "saved, but: %s", err.message);
-    st = model->zf->quiesce(model->instance, ZF_QUIESCE_FLUSH, &err);
+    st = model->zf->quiesce(model->instance, &flush, &err);
     FUZZ_CHECK(st == ZF_OK || st == ZF_ERR_NONFINITE, "flush: %d %s", st, err.message);
     zt_memory_store_end(&store);
 }

@@ -161,7 +161,7 @@ static void fill(fuzz_bytes_t *in, unsigned char *memory) {
  */
 
 static void close_all(machine_t *to) {
-    to->zf->destroy(to->instance);
+    to->zf->destroy(to->instance, NULL);
     to->cpu->queue_destroy(to->queue); /* after the instances that used it */
     to->instance = NULL;
     to->queue = NULL;
@@ -300,29 +300,41 @@ static void step(machine_t *to) {
         CALL(to, queue_sync, to->cpu->queue_sync(to->queue, 20000000000u, &to->err));
 }
 
+static zf_param_item_t draw_item(machine_t *to) {
+    zf_param_item_t item = {.struct_size = wrong_size(&to->in, sizeof item), .id = draw_id(to)};
+    if (fuzz_seldom(&to->in, 4)) {
+        item.first_batch = fuzz_below(&to->in, 4);
+        item.n_batches = fuzz_below(&to->in, 4);
+        item.flags = (uint32_t)fuzz_seldom(&to->in, 64);
+        item.reserved0 = (uint32_t)fuzz_seldom(&to->in, 64);
+    }
+    return item;
+}
+
 static void fetch(machine_t *to) {
-    uint32_t ids[2] = {draw_id(to), draw_id(to)}, n = fuzz_below(&to->in, 3);
+    zf_param_item_t items[2] = {draw_item(to), draw_item(to)};
+    uint32_t n = fuzz_below(&to->in, 3), elem_size = wrong_size(&to->in, sizeof *items);
     zf_fence_t fence = {.struct_size = sizeof fence};
     const zf_stream_t *stream = draw_stream(to);
     if (fuzz_below(&to->in, 3) == 1) {
-        CALL(to, param_release, to->zf->param_release(to->instance, ids, n, stream, &to->err));
+        CALL(to, param_release, to->zf->param_release(to->instance, items, n, elem_size, stream, &to->err));
         return;
     }
-    CALL(to, param_fetch, to->zf->param_fetch(to->instance, ids, n, stream, &fence, &to->err));
+    CALL(to, param_fetch, to->zf->param_fetch(to->instance, items, n, elem_size, stream, &fence, &to->err));
     if (fence.kind == ZF_FENCE_HOST_COUNTER)
         CALL(to, fence_wait, to->cpu->fence_wait(&fence, 20000000000u, &to->err));
 }
 
 static void changed(machine_t *to) {
-    uint32_t id = draw_id(to), flags = fuzz_below(&to->in, 3) == 1 ? ZF_CHANGED_RESET
-                                       : fuzz_seldom(&to->in, 64)  ? 8
-                                                                   : 0;
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+    zf_param_item_t item = draw_item(to);
+    uint32_t flags = fuzz_below(&to->in, 3) == 1 ? ZF_CHANGED_RESET : fuzz_seldom(&to->in, 64) ? 8 : 0;
     if (to->queue)
         CALL(to, queue_sync, to->cpu->queue_sync(to->queue, 20000000000u, &to->err));
-    if (fuzz_below(&to->in, 3) == 1 && to->zf->quiesce(to->instance, ZF_QUIESCE_DRAIN, NULL) == ZF_OK)
-        fill(&to->in, to->params[id < MOST_PARAMS ? id : 0].visible);
+    if (fuzz_below(&to->in, 3) == 1 && to->zf->quiesce(to->instance, &drain, NULL) == ZF_OK)
+        fill(&to->in, to->params[item.id < MOST_PARAMS ? item.id : 0].visible);
     CALL(to, params_changed,
-         to->zf->params_changed(to->instance, &id, fuzz_seldom(&to->in, 8) ? 0 : 1, flags, &to->err));
+         to->zf->params_changed(to->instance, &item, fuzz_seldom(&to->in, 8) ? 0 : 1, sizeof item, flags, &to->err));
 }
 
 static void read_out(machine_t *to) {
@@ -382,7 +394,14 @@ static void load(machine_t *to) {
 
 static void quiesce(machine_t *to) {
     int32_t mode = fuzz_seldom(&to->in, 48) ? fuzz_byte(&to->in) : 1 + (int32_t)fuzz_below(&to->in, 2);
-    CALL(to, quiesce, to->zf->quiesce(to->instance, mode, &to->err));
+    zf_quiesce_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .mode = mode};
+    if (fuzz_seldom(&to->in, 8))
+        args.deadline_ms = fuzz_byte(&to->in);
+    if (fuzz_seldom(&to->in, 64))
+        args.flags = fuzz_byte(&to->in);
+    if (fuzz_seldom(&to->in, 64))
+        args.n_items = fuzz_byte(&to->in);
+    CALL(to, quiesce, to->zf->quiesce(to->instance, &args, &to->err));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {

@@ -20,7 +20,7 @@ uint64_t zt_hash(uint64_t x) {
 static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
 
 const zf_plugin_t *zt_table(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_2};
+    static const uint32_t abis[] = {ZF_ABI_0_3};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);
@@ -119,7 +119,7 @@ void zt_rig_start(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n) {
 }
 
 void zt_rig_end(zt_rig_t *rig) {
-    rig->zf->destroy(rig->inst);
+    rig->zf->destroy(rig->inst, NULL);
     rig->cpu->queue_destroy(rig->queue);
     for (uint32_t i = 0; i < rig->n_params; i++) {
         free(rig->params[i].visible);
@@ -236,6 +236,21 @@ zf_status_t zt_rig_try_step(zt_rig_t *rig) {
                                                                      : st; /* grad may be filled again */
 }
 
+zf_status_t zt_quiesce(zt_rig_t *rig, int32_t mode) {
+    zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
+    return rig->zf->quiesce(rig->inst, &args, &rig->err);
+}
+
+zf_status_t zt_changed(zt_rig_t *rig, uint32_t id, uint32_t flags) {
+    zf_param_item_t item = {.struct_size = sizeof item, .id = id};
+    return rig->zf->params_changed(rig->inst, &item, 1, sizeof item, flags, &rig->err);
+}
+
+zf_status_t zt_fetch(zt_rig_t *rig, uint32_t id, zf_fence_t *fence) {
+    zf_param_item_t item = {.struct_size = sizeof item, .id = id};
+    return rig->zf->param_fetch(rig->inst, &item, 1, sizeof item, &rig->stream, fence, &rig->err);
+}
+
 void zt_rig_step(zt_rig_t *rig) { ZT_OK(rig, zt_rig_try_step(rig)); }
 
 void zt_rig_sync(zt_rig_t *rig) {
@@ -290,7 +305,7 @@ void zt_rig_check_export(zt_rig_t *rig) {
 
 void zt_rig_check_flushed(zt_rig_t *rig) {
     zt_rig_check_export(rig);
-    ZT_OK(rig, rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err));
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     zt_rig_check_export(rig);
     for (uint32_t i = 0; i < rig->n_params; i++)
         if (!(rig->params[i].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)))

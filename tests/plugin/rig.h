@@ -84,6 +84,11 @@ zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *repor
 void zt_rig_step(zt_rig_t *rig);
 /* The same up to the first error, which it returns. */
 zf_status_t zt_rig_try_step(zt_rig_t *rig);
+/* DRAIN or FLUSH. */
+zf_status_t zt_quiesce(zt_rig_t *rig, int32_t mode);
+/* params_changed and param_fetch of one parameter. */
+zf_status_t zt_changed(zt_rig_t *rig, uint32_t id, uint32_t flags);
+zf_status_t zt_fetch(zt_rig_t *rig, uint32_t id, zf_fence_t *fence);
 /* Waits for a fence: ends the test after a minute. */
 void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence);
 

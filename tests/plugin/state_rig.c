@@ -99,7 +99,7 @@ unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
     for (uint32_t i = 0; i < rig->n_params; i++)
         total += rig->params[i].n_elems * (8 + 4 * 5 + 1 + 8);
     at = out = calloc(1, total);
-    ZT_OK(rig, rig->zf->quiesce(rig->inst, ZF_QUIESCE_DRAIN, &rig->err));
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
     report.n_missing = 0, report.first_missing = ZF_NO_ID; /* counts from the load on */
     at = append(at, &report, sizeof report);

@@ -39,11 +39,11 @@ static int is_adamw(uint32_t i) {
 }
 
 static void fetch(const uint32_t *params, uint32_t n) {
-    uint32_t ids[N_PARAMS];
+    zf_param_item_t items[N_PARAMS];
     zf_fence_t fence = {.struct_size = sizeof fence};
     for (uint32_t i = 0; i < n; i++)
-        ids[i] = rig.params[params[i]].id;
-    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, n ? ids : NULL, n, &rig.stream, &fence, &rig.err));
+        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = rig.params[params[i]].id};
+    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, n ? items : NULL, n, sizeof *items, &rig.stream, &fence, &rig.err));
     zt_rig_wait(&rig, &fence);
 }
 
@@ -180,7 +180,7 @@ START_TEST(unfetched_comes_with_the_next_step) {
         if (t > 0) /* in warm-up the step itself shows its values */
             ck_assert(memcmp(before, rig.params[5].visible, rig.params[5].n_elems * sizeof(float)) == 0);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     for (uint32_t p = 0; p < N_PARAMS; p++)
         ck_assert(is_adamw(p));
     zt_rig_end(&rig);
@@ -197,7 +197,7 @@ START_TEST(destroy_brings_nothing) {
     finish_step();
     memset(rig.params[3].visible, 0, rig.params[3].n_elems * sizeof(float));
     remember();
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
     for (uint32_t p = 0; p < N_PARAMS; p++)
         ck_assert_msg(is_as_remembered(p), "parameter %u was written", p);
@@ -219,7 +219,7 @@ START_TEST(what_the_host_wrote_stays) {
         for (size_t i = 0; i < rig.params[p].n_elems; i++)
             ((float *)(void *)rig.params[p].visible)[i] = 0.125f;
         memcpy(shown[p], rig.params[p].visible, rig.params[p].n_elems * sizeof(float));
-        ZT_OK(&rig, rig.zf->params_changed(rig.inst, &rig.params[p].id, 1, 0, &rig.err));
+        ZT_OK(&rig, zt_changed(&rig, rig.params[p].id, 0));
         ck_assert(is_as_remembered(p));
         memcpy(rig.params[p].serial.w, shown[p], rig.params[p].n_elems * sizeof(float));
         for (uint32_t other = 0; other < N_PARAMS; other++)
@@ -262,7 +262,7 @@ START_TEST(only_what_is_late_waits) {
                 ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err)); /* the warm-up's replay is over */
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN)); /* the warm-up's replay is over */
     atomic_store(&is_held, 1);
     zt_rig_step(&rig); /* closes */
     finish_step();
@@ -274,7 +274,7 @@ START_TEST(only_what_is_late_waits) {
     for (uint32_t p = 1; p < N_PARAMS; p++)
         ck_assert(is_as_remembered(p));
     before = zt_rig_counter(&rig, "stall_replay_ns");
-    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, &rig.params[last].id, 1, &rig.stream, &fence, &rig.err));
+    ZT_OK(&rig, zt_fetch(&rig, rig.params[last].id, &fence));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     ck_assert(is_as_remembered(last));
     atomic_store(&is_held, 0);

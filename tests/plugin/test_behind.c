@@ -49,7 +49,7 @@ static void train(const char *config, int is_held, unsigned char visible[N_SHAPE
         ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
         atomic_store(&n_submitted, t);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     ck_assert_int_eq(atomic_load(&holds), 0);
     for (uint32_t i = 0; i < N_SHAPES; i++)
         memcpy(visible[i], rig.params[i].visible, rig.params[i].n_elems * rig.params[i].elem_nbytes);

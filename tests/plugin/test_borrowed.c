@@ -89,7 +89,7 @@ static void start(void) {
     zt_rig_open(&rig, config, 0);
     for (int i = 0; i < 3; i++)
         zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_sync(&rig);
 }
 
@@ -107,7 +107,7 @@ static void expect_error_behind_reader(zf_fence_t *fence) {
     pthread_t opener;
     zf_status_t st;
     ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_after_poison, fence), 0);
-    st = rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err);
+    st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
     ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
     ck_assert_msg(!atomic_load(&is_reading), "the error came while the gradient was read");
     pthread_join(opener, NULL);

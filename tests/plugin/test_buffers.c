@@ -77,7 +77,7 @@ static void *run_job(void *raw) {
     for (int t = 0; t < STEPS && job->st >= 0; t++)
         step(job);
     if (job->st >= 0)
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     if (job->st >= 0) {
         const zf_instance_t *inst = (const zf_instance_t *)job->rig.inst;
         job->n_buffers = inst->run->reduction.n_buffers;

@@ -89,7 +89,7 @@ START_TEST(each_element_once_per_update) {
     atomic_store(&n_updated, 0);
     for (int i = 0; i < 9; i++)
         zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     ck_assert_uint_eq(n_updated, 9 * n_elems);
     zt_rig_end(&rig);
 }
@@ -123,7 +123,7 @@ START_TEST(only_the_moments_asked_for) {
             ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, nbytes * rig.layout.n_elems + 8192);
             for (int i = 0; i < 9; i++)
                 zt_rig_step(&rig);
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+            ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
             zt_rig_end(&rig);
         }
     ck_assert_uint_eq(n_bad, 0);

@@ -71,15 +71,15 @@ static void expect_poisoned(zf_status_t want, const char *part) {
         if (hook == 2)
             st = zt_rig_submit(&rig, 0, NULL);
         if (hook == 3)
-            st = rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, NULL, &rig.err);
+            st = rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, NULL, &rig.err);
         if (hook == 4)
-            st = rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err);
+            st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
         if (hook == 5)
-            st = rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err);
+            st = zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
         if (hook == 6)
             st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
         if (hook == 7)
-            st = rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err);
+            st = rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err);
         ck_assert_msg(st == want, "hook %d returns %d, need %d", hook, st, want);
         ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
         ck_assert_int_eq(rig.err.status, want);
@@ -172,9 +172,9 @@ START_TEST(a_drain_behind_a_blocked_queue) { /* with nothing in flight only the 
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
     steps(3);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     block_queue();
-    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
     expect_message("device stream");
     expect_message("shipped=");
@@ -194,12 +194,12 @@ START_TEST(the_hosts_own_work_is_no_timeout) {
     steps(2);
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &long_work, &rig.err));
     steps(1);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     for (int i = 0; i < 8; i++) {
         ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &short_work, &rig.err));
         steps(1);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
@@ -225,7 +225,7 @@ START_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its comm
     if (st >= 0)
         zt_rig_submit(&rig, 0, NULL);
     pthread_create(&opener, NULL, open_gate_later, NULL);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
     pthread_join(opener, NULL);
     zt_rig_sync(&rig);
@@ -271,7 +271,7 @@ static void pause_between_steps(const char *text, int is_queue) {
         if (i == 3 || i == 6)
             usleep(1200000); /* longer than the deadline */
         if (i == 6)
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+            ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     }
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
@@ -295,20 +295,20 @@ static int child_of_fork(void) {
         return 1;
     if (zt_rig_submit(&rig, 0, NULL) != ZF_ERR_FORKED)
         return 2;
-    if (rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err) != ZF_ERR_FORKED)
+    if (rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &fence, &rig.err) != ZF_ERR_FORKED)
         return 3;
-    if (rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err) != ZF_ERR_FORKED)
+    if (zt_quiesce(&rig, ZF_QUIESCE_FLUSH) != ZF_ERR_FORKED)
         return 4;
     if (rig.zf->poll(rig.inst, NULL, &rig.err) != ZF_ERR_FORKED)
         return 5;
-    if (rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err) != ZF_ERR_FORKED)
+    if (rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err) != ZF_ERR_FORKED)
         return 6;
     if (!strstr(rig.err.message, "fork()"))
         return 7;
     if (rig.stats->counter(rig.inst, 0, &counter, &rig.err) != ZF_OK)
         return 8;
-    rig.zf->destroy(rig.inst);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
+    rig.zf->destroy(rig.inst, NULL);
     return 0;
 }
 
@@ -400,10 +400,10 @@ START_TEST(an_unannounced_overwrite) {
     ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_OVERWRITTEN);
     ck_assert_uint_gt(zt_rig_counter(&rig, "overwritten_elems"), 0);
     id = 1;
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err));
+    ZT_OK(&rig, zt_changed(&rig, id, 0));
     ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_OVERWRITTEN); /* that was another parameter */
     id = 0;
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err));
+    ZT_OK(&rig, zt_changed(&rig, id, 0));
     ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
     zt_rig_end(&rig);
 }
@@ -415,7 +415,7 @@ START_TEST(announced_overwrites) { /* right after a FLUSH, so that the serial Ad
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
     for (int round = 0; round < 4; round++) {
         steps(5 + round);
-        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
         overwrite(0, 0.5f + (float)round);
         overwrite(2, -0.25f);
         if (round & 1) {
@@ -423,8 +423,8 @@ START_TEST(announced_overwrites) { /* right after a FLUSH, so that the serial Ad
             memset(rig.params[2].serial.v, 0, 4 * rig.params[2].n_elems);
             rig.params[2].serial.n_updates = 0;
         }
-        ZT_OK(&rig, rig.zf->params_changed(rig.inst, ids, 1, 0, &rig.err));
-        ZT_OK(&rig, rig.zf->params_changed(rig.inst, ids + 1, 1, round & 1 ? ZF_CHANGED_RESET : 0, &rig.err));
+        ZT_OK(&rig, zt_changed(&rig, ids[0], 0));
+        ZT_OK(&rig, zt_changed(&rig, ids[1], round & 1 ? ZF_CHANGED_RESET : 0));
     }
     steps(6);
     zt_rig_check_flushed(&rig);

@@ -306,7 +306,7 @@ static void other_unscale(job_t *job) {
 }
 static void other_write(job_t *job) {
     ((float *)(void *)job->rig.params[1].visible)[0] = (float)job->rank->rank;
-    job->st = job->rig.zf->params_changed(job->rig.inst, &job->rig.params[1].id, 1, 0, &job->rig.err);
+    job->st = zt_changed(&job->rig, job->rig.params[1].id, 0);
     if (job->st >= 0) {
         make_gradients(job, 1);
         step(job);
@@ -351,7 +351,7 @@ static void write_and_load(job_t *job) {
     zf_state_args_t args = {.struct_size = sizeof args, .path = path};
     snprintf(path, sizeof path, "%s/model-%u", zt_state_dir(), job->rank->rank);
     ((float *)(void *)job->rig.params[1].visible)[0] = (float)job->rank->rank;
-    job->st = job->rig.zf->params_changed(job->rig.inst, &job->rig.params[1].id, 1, 0, &job->rig.err);
+    job->st = zt_changed(&job->rig, job->rig.params[1].id, 0);
     if (job->st >= 0)
         job->st = zt_state(&job->rig)->load(job->rig.inst, &args, NULL, &job->rig.err);
     train(job);

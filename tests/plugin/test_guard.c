@@ -59,7 +59,7 @@ static void expect_named(zf_status_t st, uint32_t p) {
                   rig.params[p].name);
 }
 
-static zf_status_t flush(zt_rig_t *r) { return r->zf->quiesce(r->inst, ZF_QUIESCE_FLUSH, &r->err); }
+static zf_status_t flush(zt_rig_t *r) { return zt_quiesce(r, ZF_QUIESCE_FLUSH); }
 
 static zf_status_t poll_report(void) {
     zf_step_report_t report = {.struct_size = sizeof report};
@@ -74,7 +74,7 @@ static zf_status_t export_all(void) {
 
 static void announce(zt_rig_t *r, uint32_t p) {
     uint32_t id = r->params[p].id;
-    ZT_OK(r, r->zf->params_changed(r->inst, &id, 1, 0, &r->err));
+    ZT_OK(r, zt_changed(r, id, 0));
 }
 
 static zf_status_t flush_it(void) { return flush(&rig); }
@@ -91,7 +91,7 @@ static void check_refused(uint32_t p, uint64_t seed) {
         expect_named(calls[(seed + i) % 4](), p);
         expect_named(poll_report(), p);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
     announce(&rig, p);
     ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
@@ -144,7 +144,7 @@ START_TEST(after_flush_and_drain) {
     start(windows, 0);
     for (uint32_t t = 0; t < 12; t++) {
         steps(&rig, 4);
-        ZT_OK(&rig, rig.zf->quiesce(rig.inst, t % 2 ? ZF_QUIESCE_FLUSH : ZF_QUIESCE_DRAIN, &rig.err));
+        ZT_OK(&rig, zt_quiesce(&rig, t % 2 ? ZF_QUIESCE_FLUSH : ZF_QUIESCE_DRAIN));
         check_refused(t % N_SHAPES, t);
     }
     zt_rig_end(&rig);
@@ -219,7 +219,7 @@ END_TEST
 
 /* ---- hosts that do not wait -------------------------------------------------------------------------------------- */
 
-static void wait_for_steps(zt_rig_t *r) { ZT_OK(r, r->zf->quiesce(r->inst, ZF_QUIESCE_DRAIN, &r->err)); }
+static void wait_for_steps(zt_rig_t *r) { ZT_OK(r, zt_quiesce(r, ZF_QUIESCE_DRAIN)); }
 
 /* The device finds out in the step; the next call names it. What runs ahead elsewhere goes on. */
 START_TEST(a_queue_is_told_at_the_next_call) {
@@ -255,7 +255,7 @@ END_TEST
 static void fetch(zt_rig_t *r, uint32_t p) {
     uint32_t id = r->params[p].id;
     zf_fence_t fence = {.struct_size = sizeof fence};
-    ZT_OK(r, r->zf->param_fetch(r->inst, &id, 1, &r->stream, &fence, &r->err));
+    ZT_OK(r, zt_fetch(r, id, &fence));
     zt_rig_wait(r, &fence);
 }
 

@@ -119,7 +119,7 @@ START_TEST(text_without_a_length) {
     ck_assert_str_eq(value, "7");
     ext = rig.zf->get_extension(ZF_EXT_CONFIG);
     expect_record(ext->check("[zenflow]\nno_such = 7\n", 0, NULL, 0, &rig.err), ZF_ERR_CONFIG, "no_such");
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     args.config_text = "";
     ZT_OK(&rig, rig.zf->create(&args, &rig.inst, &rig.err));
     zt_rig_end(&rig);
@@ -268,7 +268,7 @@ END_TEST
 
 /* Every written weight is taken over: NULL with n = 0 means all of them, an empty list none. */
 START_TEST(all_params_changed) {
-    static uint32_t none[1];
+    static const zf_param_item_t none = {.struct_size = sizeof none};
     float out[24 * 40];
     zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -276,10 +276,10 @@ START_TEST(all_params_changed) {
     steps(6);
     for (size_t i = 0; i < 24 * 40; i++)
         ((float *)(void *)rig.params[0].visible)[i] = 0.25f;
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, none, 0, 0, &rig.err));
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &none, 0, sizeof none, 0, &rig.err));
     expect_record(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), ZF_ERR_OVERWRITTEN,
                   "\"layer.0.weight\"");
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err));
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err));
     ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
     for (size_t i = 0; i < 24 * 40; i++)
         ck_assert_float_eq(out[i], 0.25f);
@@ -398,7 +398,7 @@ START_TEST(a_record_without_its_size) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     memset(&rig.err, 0, sizeof rig.err);
-    ck_assert_int_eq(rig.zf->quiesce(rig.inst, 77, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_quiesce(&rig, 77), ZF_ERR_ARGUMENT);
     ck_assert_uint_eq(rig.err.struct_size, 0);
     expect_record(rig.err.status, ZF_ERR_ARGUMENT, "mode = 77");
     zt_rig_end(&rig);
@@ -474,7 +474,7 @@ START_TEST(params_changed_beside_a_blocked_queue) {
     for (size_t i = 0; i < 24 * 40; i++)
         ((float *)(void *)rig.params[0].visible)[i] = 0.25f;
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, block_later, NULL, &rig.err));
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err)); /* after the drain the queue is not needed */
+    ZT_OK(&rig, zt_changed(&rig, id, 0)); /* after the drain the queue is not needed */
     atomic_store(&is_closed, 0);
     ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
     ck_assert_float_eq(out[17], 0.25f);
@@ -514,7 +514,7 @@ START_TEST(a_cancelled_thread) {
     ck_assert_ptr_eq(result, PTHREAD_CANCELED);
     ck_assert_int_eq(atomic_load(&is_in_hook), 2);
     ck_assert_int_ge(rig.zf->poll(rig.inst, NULL, &rig.err), 0);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     zt_rig_end(&rig);
 }
 END_TEST
@@ -588,8 +588,8 @@ START_TEST(cancellation_is_given_back) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     steps(1);
-    ck_assert_int_lt(rig.zf->quiesce(rig.inst, 77, &rig.err), 0);
-    ck_assert_int_lt(rig.zf->quiesce(NULL, 77, &rig.err), 0);
+    ck_assert_int_lt(zt_quiesce(&rig, 77), 0);
+    ck_assert_int_lt(rig.zf->quiesce(NULL, NULL, &rig.err), 0);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     ck_assert_int_eq(state, PTHREAD_CANCEL_ENABLE);
     steps(1);
@@ -616,7 +616,7 @@ START_TEST(two_instances_on_one_memory) {
     contains(other.err.message, "\"layer.0.weight\"");
     steps(3);
     zt_rig_check_flushed(&rig);
-    rig.zf->destroy(rig.inst); /* then it is free */
+    rig.zf->destroy(rig.inst, NULL); /* then it is free */
     rig.inst = NULL;
     memset(rig.params[0].visible, 0, 24 * 40 * 4); /* as bf16 it could be anything */
     ZT_OK(&other, zt_rig_try_bind(&other));

@@ -101,7 +101,7 @@ START_TEST(rules_and_what_they_allow) {
     ck_assert_ptr_null(rig.inst);
     for (rig.rule = ZF_RULE_ADAMW; rig.rule <= ZF_RULE_LION; rig.rule++) { /* without effect from SGD on */
         zt_rig_open(&rig, "[zenflow]\npredict = auto\n", 0);
-        rig.zf->destroy(rig.inst);
+        rig.zf->destroy(rig.inst, NULL);
     }
     rig.inst = NULL;
     zt_rig_end(&rig);
@@ -117,12 +117,12 @@ START_TEST(forced_blocks) {
     n_matrices = (uint32_t)zt_rig_parts(&rig)->n_matrices;
     ck_assert_uint_eq(n_matrices, 3);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        rig.zf->destroy(rig.inst);
+        rig.zf->destroy(rig.inst, NULL);
         setenv("ZF_TEST_BLOCK_ELEMS", bad[i], 1);
         zt_rig_open(&rig, config, 0);
         ck_assert_msg(zt_rig_parts(&rig)->n_matrices == n_matrices, "\"%s\" is not ignored", bad[i]);
     }
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
     zt_rig_open(&rig, config, 0);
     unsetenv("ZF_TEST_BLOCK_ELEMS");
@@ -157,12 +157,12 @@ static void expect_all_hooks(zf_status_t want) {
     zf_inspect_out_t state = {.struct_size = sizeof state, .n_elems = 17};
     ck_assert_int_eq(zt_rig_deliver(&rig, 1, 0, NULL), want);
     ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), want);
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err), want);
-    ck_assert_int_eq(rig.zf->param_release(rig.inst, NULL, 0, &rig.stream, &rig.err), want);
-    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), want);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &fence, &rig.err), want);
+    ck_assert_int_eq(rig.zf->param_release(rig.inst, NULL, 0, 0, &rig.stream, &rig.err), want);
+    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), want);
     ck_assert_int_eq(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), want);
     ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), want);
-    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err), want);
+    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err), want);
     ck_assert_int_eq(inspect->read(rig.inst, 1, &state, &rig.err), want);
 }
 
@@ -183,8 +183,8 @@ START_TEST(not_an_instance) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     rig.inst = (zf_instance_t *)(void *)garbage;
     expect_all_hooks(ZF_ERR_ARGUMENT);
-    rig.zf->destroy(rig.inst);
-    rig.zf->destroy(NULL);
+    rig.zf->destroy(rig.inst, NULL);
+    rig.zf->destroy(NULL, NULL);
     rig.inst = NULL;
     zt_rig_end(&rig);
 }
@@ -210,14 +210,15 @@ START_TEST(arguments_are_checked) {
     open_rig(config, 0);
     wrong = rig.stream;
     wrong.device_type = ZF_DEVICE_CUDA;
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, &unknown, 1, &rig.stream, NULL, &rig.err), ZF_ERR_PARAM);
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 1, &rig.stream, NULL, &rig.err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, NULL, NULL, &rig.err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &wrong, NULL, &rig.err), ZF_ERR_DEVICE);
-    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err), ZF_ERR_ABI);
-    ck_assert_int_eq(rig.zf->params_changed(rig.inst, &unknown, 1, 0, &rig.err), ZF_ERR_PARAM);
-    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 6, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
-    ck_assert_int_eq(rig.zf->quiesce(rig.inst, 3, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_fetch(&rig, unknown, NULL), ZF_ERR_PARAM);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 1, sizeof(zf_param_item_t), &rig.stream, NULL, &rig.err),
+                     ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, 0, NULL, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, 0, &wrong, NULL, &rig.err), ZF_ERR_DEVICE);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &fence, &rig.err), ZF_ERR_ABI);
+    ck_assert_int_eq(zt_changed(&rig, unknown, 0), ZF_ERR_PARAM);
+    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 0, 6, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_int_eq(zt_quiesce(&rig, 3), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zt_rig_submit(&rig, 0x100, NULL), ZF_ERR_UNSUPPORTED_FIELD);
     rig.groups[1].lr = -1;
     ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_ARGUMENT);
@@ -239,7 +240,8 @@ static void log_calls_a_hook(void *ctx, int32_t level, const char *component, co
                              const char *msg, uint64_t len) {
     zt_rig_t *of = ctx;
     (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
-    status_in_log = of->zf->quiesce(of->inst, ZF_QUIESCE_DRAIN, NULL);
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+    status_in_log = of->zf->quiesce(of->inst, &drain, NULL);
 }
 
 START_TEST(busy) {
@@ -305,8 +307,8 @@ START_TEST(destroy_after_quiesce) {
         for (int n = 0; n < 6; n++) {
             open_rig(config, ZF_CREATE_CAP_FETCH);
             steps(&rig, n);
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, mode, &rig.err));
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, mode, &rig.err));
+            ZT_OK(&rig, zt_quiesce(&rig, mode));
+            ZT_OK(&rig, zt_quiesce(&rig, mode));
             zt_rig_end(&rig);
         }
 }
@@ -338,9 +340,9 @@ START_TEST(destroy_waits_for_every_stream_it_was_given) {
     steps(&rig, 5);
     atomic_store(&is_closed, 1);
     ZT_OK(&rig, rig.cpu->queue_launch(other, pass_gate, NULL, &rig.err));
-    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, &stream, &fence, &rig.err)); /* behind the gate on `other` */
+    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, 0, &stream, &fence, &rig.err)); /* behind the gate on `other` */
     ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_later, NULL), 0);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
     pthread_join(opener, NULL);
     ZT_OK(&rig, rig.cpu->queue_sync(other, 60000000000u, &rig.err));

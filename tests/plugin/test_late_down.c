@@ -81,14 +81,13 @@ static void train(course_t *course, int is_held) {
             memset(memory[t - 1], 0x3F, sizeof memory[t - 1]);
         atomic_store(&n_submitted, t);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN,
-                                &rig.err)); /* in open windows selected channels show by themselves */
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN)); /* in open windows selected channels show by themselves */
     ck_assert_uint_eq(atomic_load(&hold_after), 0);
     for (uint32_t i = 0; i < N_SHAPES; i++) {
         ZT_OK(&rig, export_param(&rig, i, course->weights[i]));
         memcpy(course->visible[i], rig.params[i].visible, rig.params[i].n_elems * rig.params[i].elem_nbytes);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     zt_rig_end(&rig);
 }
 
@@ -145,7 +144,7 @@ START_TEST(no_further_than_the_control_thread) {
     usleep(1000 * DEVICE_MS);
     ck_assert_uint_eq(zfi_timeline_now(down), ZFI_RECORD_DEPTH);
     atomic_store(&holds_control, 0);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_uint_eq(zfi_timeline_now(down), AHEAD);
     zt_rig_end(&rig);
 }
@@ -182,7 +181,7 @@ static void *run_rank(void *raw) {
         atomic_store(&n_submitted, t);
     }
     if (job->st >= 0)
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
         job->st = export_param(&job->rig, i, job->weights[i]);
     }

@@ -61,7 +61,7 @@ static void open_rig(int has_queue) {
     zt_rig_open(&rig, config, has_queue ? 0 : ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     zt_rig_sync(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
 }
 
 static void end_written(int has_queue) {
@@ -81,7 +81,7 @@ END_TEST
 START_TEST(params_changed) {
     open_rig(0);
     hold_next();
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &rig.params[0].id, 1, 0, &rig.err));
+    ZT_OK(&rig, zt_changed(&rig, rig.params[0].id, 0));
     edit_and_ask();
     zt_rig_end(&rig);
 }

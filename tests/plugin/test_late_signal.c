@@ -33,7 +33,7 @@ START_TEST(a_load_waits_for_it) {
     zt_state_steps(&rig, 1);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     zt_state_steps(&rig, 9);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     atomic_store(&holds, 1);
     zt_state_steps(&rig, 1);
     ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));

@@ -70,7 +70,7 @@ static void *run_job(void *raw) {
             job->st = zt_rig_try_step(rig);
     }
     if (job->st >= 0)
-        job->st = rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err);
+        job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 

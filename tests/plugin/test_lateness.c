@@ -64,7 +64,7 @@ static void steps(int n) {
     }
 }
 
-static void flush(void) { ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err)); }
+static void flush(void) { ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH)); }
 
 static zf_lateness_t read_lateness(uint64_t step, uint32_t group, zf_status_t expected) {
     zf_lateness_t got = {.struct_size = sizeof got};
@@ -172,7 +172,7 @@ START_TEST(after_params_changed) {
         memcpy(rig.params[0].visible + 4 * i, &x, 4);
         rig.params[0].serial.w[i] = x;
     }
-    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err));
+    ZT_OK(&rig, zt_changed(&rig, id, 0));
     steps(20);
     flush();
     ck_assert(check_steps(21, 32) > 0); /* two windows, and that of cohort 3, are not all known */
@@ -200,7 +200,7 @@ START_TEST(reading) {
     open_rig("[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 4\n");
     ck_assert_uint_eq(read_lateness(0, 0, ZF_IN_PROGRESS).step, 0);
     steps(20);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_uint_eq(read_lateness(0, 0, ZF_OK).step,
                       17); /* cohort 0 has closed at 2, 6 ... 18, cohort 3 at 5 ... 17 */
     read_lateness(18, 0, ZF_IN_PROGRESS);

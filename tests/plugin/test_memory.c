@@ -153,7 +153,7 @@ START_TEST(what_is_refused_says_what_would_take_it) {
     zt_rig_start(&rig, &large, 1);
     zt_rig_open(&rig, "[zenflow]\noverlap_step = false\n[host]\nthreads = 1\n", 0);
     layout = *zt_rig_parts(&rig);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
     ck_assert_int_eq(sscanf(strstr(rig.err.message, "need "),
@@ -207,10 +207,10 @@ START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB les
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, NO_SPARES, 0);
     need = rig.layout.host_nbytes + rig.layout.device_nbytes;
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
     zt_rig_open(&rig, text, 0);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", need >> 20);
     zt_rig_create(&rig, text, 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), need % (1u << 20) ? ZF_ERR_MEMORY : ZF_OK);
@@ -225,11 +225,11 @@ START_TEST(early_replays_take_what_is_left) {
     zt_rig_open(&rig, NO_SPARES, 0);
     least = rig.layout.host_nbytes + rig.layout.device_nbytes;
     ck_assert_uint_eq(rig.inst->run->hs.n_spares, 0);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
     most = rig.layout.host_nbytes + rig.layout.device_nbytes;
     ck_assert_uint_gt(rig.inst->run->hs.n_spares, 1);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     least += rig.layout.n_elems * 8; /* mapped later: staging and sums */
     snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", (least >> 20) + 1);
     zt_rig_open(&rig, text, 0);

@@ -106,7 +106,7 @@ static zf_status_t one_step(uint64_t step) {
     if (st >= 0)
         st = zt_rig_submit(&rig, 0, &report);
     if (st >= 0)
-        st = rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &ready, &rig.err);
+        st = rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &ready, &rig.err);
     if (st >= 0 && ready.kind == ZF_FENCE_HOST_COUNTER)
         st = rig.cpu->fence_wait(&ready, 60000000000u, &rig.err);
     if (st >= 0)
@@ -114,7 +114,7 @@ static zf_status_t one_step(uint64_t step) {
     if (st >= 0)
         st = ext->digest(rig.inst, &first, 1, &digest, &rig.err);
     if (st >= 0)
-        st = rig.zf->param_release(rig.inst, NULL, 0, &rig.stream, &rig.err);
+        st = rig.zf->param_release(rig.inst, NULL, 0, 0, &rig.stream, &rig.err);
     if (st >= 0)
         st = rig.cpu->fence_wait(&fence, 60000000000u, &rig.err);
     return st;

@@ -397,7 +397,7 @@ START_TEST(step_and_destroy) {
     open_small(&rig, config);
     zt_state_steps(&rig, 5);
     arm(0);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     ck_assert_msg(!disarm(), "destroy needs memory");
     rig.inst = NULL;
     zt_rig_end(&rig);

@@ -85,7 +85,7 @@ static void edit(job_t *job) {
     w[0] += (float)job->has_other_values;
     if (job->is_silent)
         expect_overwritten(job);
-    job->st = rig->zf->params_changed(rig->inst, &rig->params[0].id, 1, ZF_CHANGED_RESET, &rig->err);
+    job->st = zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
     if (job->st >= 0)
@@ -111,7 +111,7 @@ static void *run_job(void *raw) {
     if (job->st >= 0 && job->is_edited)
         edit(job);
     if (job->st >= 0 && strstr(job->config, "stage = 1")) /* a collective call there */
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 
@@ -462,7 +462,7 @@ enum { FETCHED_STEPS = 12 };
 static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
     zt_rig_t *rig = &job->rig;
     *fence = (zf_fence_t){.struct_size = sizeof *fence};
-    ZT_OK(rig, rig->zf->param_fetch(rig->inst, &rig->params[param].id, 1, &rig->stream, fence, &rig->err));
+    ZT_OK(rig, zt_fetch(rig, rig->params[param].id, fence));
     if (rig->queue)
         zt_rig_sync(rig);
 }
@@ -509,7 +509,7 @@ static void *run_fetching_job(void *raw) {
         }
     }
     if (job->st >= 0)
-        job->st = rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err);
+        job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 
@@ -565,7 +565,7 @@ static void *run_held_job(void *raw) {
     hold_from(0);
     zt_rig_wait(rig, &last);
     ck_assert(shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
-    job->st = rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err);
+    job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 

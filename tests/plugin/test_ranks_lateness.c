@@ -35,7 +35,7 @@ static void train(job_t *job, int n) {
 
 static void drain(job_t *job) {
     if (job->st >= 0)
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_DRAIN, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN);
 }
 
 /* What is complete by step STEPS, and told since. */

@@ -98,7 +98,7 @@ static void *run_job(void *raw) {
         job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
     }
     if (job->writes_before)
-        job->st = job->rig.zf->params_changed(job->rig.inst, NULL, 0, 0, &job->rig.err);
+        job->st = job->rig.zf->params_changed(job->rig.inst, NULL, 0, 0, 0, &job->rig.err);
     if (job->delivers_first) { /* which is in the last bucket */
         zt_rig_fill_grad(&job->rig, 0, 77);
         job->st = zt_rig_deliver(&job->rig, 0, 0, NULL);
@@ -109,7 +109,7 @@ static void *run_job(void *raw) {
         return NULL;
     train(job, STEPS);
     if (job->st >= 0)
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 

@@ -68,7 +68,7 @@ END_TEST
 START_TEST(bind_again_elsewhere) {
     for (int n = 0; n <= 9; n++) {
         start_pair(zt_state_configs[n % ZT_N_STATE_CONFIGS], n);
-        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
+        ZT_OK(&copy, zt_quiesce(&copy, ZF_QUIESCE_DRAIN));
         for (uint32_t i = 0; i < copy.n_params; i++) {
             zt_param_t *param = &copy.params[i];
             size_t nbytes = param->n_elems * param->elem_nbytes;

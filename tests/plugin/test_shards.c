@@ -62,14 +62,15 @@ static void bad(job_t *job, zf_status_t st, zf_status_t wanted, const char *word
 static void fetch(job_t *job, uint32_t param) {
     zt_rig_t *rig = &job->rig;
     zf_fence_t fence = {.struct_size = sizeof fence};
-    good(job, rig->zf->param_fetch(rig->inst, &rig->params[param].id, 1, &rig->stream, &fence, &rig->err));
+    good(job, zt_fetch(rig, rig->params[param].id, &fence));
     if (!rig->queue && !job->wrong[0])
         good(job, rig->cpu->fence_wait(&fence, 60000000000u, &rig->err));
 }
 
 static void release(job_t *job, uint32_t param) {
     zt_rig_t *rig = &job->rig;
-    good(job, rig->zf->param_release(rig->inst, &rig->params[param].id, 1, &rig->stream, &rig->err));
+    zf_param_item_t item = {.struct_size = sizeof item, .id = rig->params[param].id};
+    good(job, rig->zf->param_release(rig->inst, &item, 1, sizeof item, &rig->stream, &rig->err));
 }
 
 static zf_status_t place(job_t *job, uint32_t param, zf_shard_place_t *out) {
@@ -354,12 +355,12 @@ static void misuse(job_t *job) {
     zf_shard_place_t found;
     uint32_t was;
     bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
-    bad(job, rig->zf->params_changed(rig->inst, &rig->params[3].id, 1, 0, &rig->err), ZF_ERR_STATE, "fetch it");
-    bad(job, rig->zf->params_changed(rig->inst, NULL, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
+    bad(job, zt_changed(rig, rig->params[3].id, 0), ZF_ERR_STATE, "fetch it");
+    bad(job, rig->zf->params_changed(rig->inst, NULL, 0, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
     fetch(job, 3);
     bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, "fetched and not released");
-    bad(job, rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err), ZF_ERR_STATE, "fetched and not released");
-    good(job, rig->zf->quiesce(rig->inst, ZF_QUIESCE_DRAIN, &rig->err));
+    bad(job, zt_quiesce(rig, ZF_QUIESCE_FLUSH), ZF_ERR_STATE, "fetched and not released");
+    good(job, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     check_values(job, 3);
     release(job, 3);
     bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
@@ -426,7 +427,7 @@ static void write_one(job_t *job) {
     for (size_t e = 0; e < N_ELEMS; e++)
         rig->params[4].serial.w[e] = (float)e / 1024;
     memcpy(found.data, rig->params[4].serial.w, found.nbytes);
-    good(job, rig->zf->params_changed(rig->inst, &rig->params[4].id, 1, 0, &rig->err));
+    good(job, zt_changed(rig, rig->params[4].id, 0));
     check_values(job, 4);
     release(job, 4);
     train(job);

@@ -51,8 +51,8 @@ static void check_exact(int config) {
             snprintf(when, sizeof when, "configuration %d, saved after %d, %d later", config, n, k + 1);
             zt_state_check_equal(&rig, &copy, when);
         }
-        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
-        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_FLUSH, &copy.err));
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
+        ZT_OK(&copy, zt_quiesce(&copy, ZF_QUIESCE_FLUSH));
         zt_state_check_equal(&rig, &copy, "after FLUSH");
         zt_rig_end(&rig);
         zt_rig_end(&copy);
@@ -71,7 +71,7 @@ START_TEST(too_many_steps) {
     zt_memory_store_start(&store);
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 3);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err)); /* workers read it */
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN)); /* workers read it */
     rig.inst->run->clock.steps_before = (uint64_t)3 << 30;
     ck_assert_int_eq(zt_save(&rig, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
     ck_assert_msg(strstr(rig.err.message, "3221225472 steps") != NULL, "%s", rig.err.message);
@@ -236,7 +236,7 @@ END_TEST
 /* ---- compact, other configurations, other sets --------------------------------------------------------------------
  */
 
-static void flush(zt_rig_t *of) { ZT_OK(of, of->zf->quiesce(of->inst, ZF_QUIESCE_FLUSH, &of->err)); }
+static void flush(zt_rig_t *of) { ZT_OK(of, zt_quiesce(of, ZF_QUIESCE_FLUSH)); }
 
 /* w of every parameter by name "export" of a rig, after `what`. */
 static void check_exports_equal(zt_rig_t *a, zt_rig_t *b) {
@@ -474,7 +474,7 @@ static void check_totals_count_on(uint32_t flags) {
     zt_state_open_copy(&loaded, zt_state_configs[0], 1);
     ZT_OK(&loaded, zt_load(&loaded, &store.table, NULL, 0, NULL));
     zt_state_steps(&loaded, 7); /* the fourteenth is skipped */
-    ZT_OK(&loaded, loaded.zf->quiesce(loaded.inst, ZF_QUIESCE_DRAIN, &loaded.err));
+    ZT_OK(&loaded, zt_quiesce(&loaded, ZF_QUIESCE_DRAIN));
     ck_assert_uint_eq(zt_rig_counter(&loaded, "steps"), 14);
     ck_assert_uint_eq(zt_rig_counter(&loaded, "steps_applied"), 12);
     ck_assert_uint_eq(zt_rig_counter(&loaded, "steps_skipped"), 2);

@@ -232,7 +232,7 @@ static void check_moments(const char *from, const char *to, int is_rounded, int 
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, n);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     zt_state_mode.host = to;
     zt_state_open_copy(&copy, zt_state_configs[1], 1);
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));

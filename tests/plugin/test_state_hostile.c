@@ -612,7 +612,7 @@ START_TEST(hostile_intervals) {
         plant("\"params\"", "interval", (uint64_t)n - 1, &early, 8);
         expect_refused_for("sums of steps to come", "still to come");
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     zt_state_steps(&rig, 1);
     zt_memory_store_clear(&good);
     ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));

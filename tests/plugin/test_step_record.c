@@ -103,7 +103,7 @@ START_TEST(records_add_up_to_the_counters) {
         zt_rig_step(&rig);
     for (uint64_t t = 1; t <= 50; t++)
         add_step(t, sum);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     for (uint32_t i = 0; i < rig.stats->n_counters(); i++) {
         ZT_OK(&rig, rig.stats->counter(rig.inst, i, &now, &rig.err));
         before[i] = now.value;
@@ -154,7 +154,7 @@ START_TEST(lateness_follows_later) {
     zt_rig_open(&rig, config, 0);
     for (int i = 0; i < 20; i++)
         zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_int_eq(record_of(20, ZF_OK).has_lateness, 0);
     ck_assert_int_eq(record_of(12, ZF_OK).has_lateness, 1);
     for (uint32_t g = 0; g < ZT_MAX_GROUPS; g++) {
@@ -212,7 +212,7 @@ START_TEST(a_queue_finishes_later) {
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 2);
     deliver_all(0);
     ZT_OK(&rig, zt_rig_submit(&rig, 0, &report));
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 3);
     zt_rig_end(&rig);
 }

@@ -97,9 +97,9 @@ static void train(const zt_shape_t *shapes, uint32_t n_shapes, const char *confi
     for (int i = 1; i <= n_steps; i++) {
         step_by_many(n_threads);
         if (i % 13 == 0)
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+            ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
         if (i % 7 == 0)
-            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+            ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
         if (i % 17 == 0)
             zt_rig_check_export(&rig);
     }
@@ -262,12 +262,12 @@ START_TEST(changing_streams) {
         rig.stream = streams[zt_hash(step) % 4];
         ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
         rig.stream = streams[zt_hash(step + 7) % 4];
-        ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err));
+        ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &fence, &rig.err));
         zt_rig_wait(&rig, &(zf_fence_t){.struct_size = sizeof fence, .kind = ZF_FENCE_NONE});
-        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err)); /* gradients are filled again */
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN)); /* gradients are filled again */
     }
     zt_rig_check_flushed(&rig);
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
     for (int i = 0; i < 3; i++)
         rig.cpu->queue_destroy(queues[i]);

@@ -52,7 +52,7 @@ START_TEST(nothing_travels) {
     open_rig("[zenflow]\ndeferred = none\n[host]\nthreads = 4\n");
     for (int s = 0; s < 9; s++)
         zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     ck_assert(zt_rig_counter(&rig, "down_grad_nbytes") == 0 && zt_rig_counter(&rig, "up_publish_nbytes") == 0 &&
               zt_rig_counter(&rig, "up_enter_nbytes") == 0);
     ck_assert_uint_le(zt_rig_counter(&rig, "down_record_nbytes"), 9 * 64); /* scalars alone */
@@ -109,7 +109,7 @@ START_TEST(weights_that_the_host_writes) {
     for (uint32_t i = 0; i < 2; i++) { /* announced: weights, then moments and counts too */
         zt_param_t *param = &rig.params[id];
         memcpy(param->visible + 4, &value, sizeof value);
-        ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, i ? ZF_CHANGED_RESET : 0, &rig.err));
+        ZT_OK(&rig, zt_changed(&rig, id, i ? ZF_CHANGED_RESET : 0));
         memcpy(param->serial.w, param->visible, param->n_elems * sizeof value);
         for (size_t e = 0; e < param->n_elems && i; e++)
             param->serial.m[e] = param->serial.v[e] = 0;
@@ -147,7 +147,7 @@ START_TEST(a_weight_overflows) {
     ck_assert_int_eq(st, ZF_ERR_NONFINITE);
     ck_assert_ptr_nonnull(strstr(rig.err.message, rig.params[2].name));
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
-    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), ZF_ERR_NONFINITE);
+    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_NONFINITE);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -222,7 +222,7 @@ START_TEST(staging_is_not_written_before_it_is_read) {
         ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
         ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_int_eq(memcmp(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want), 0);
     free(want);
     zt_rig_end(&rig);

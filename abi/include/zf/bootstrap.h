@@ -37,9 +37,11 @@ typedef struct zf_error {
     uint32_t struct_size;
     int32_t status;      /* same value as the call returned */
     int32_t scope;       /* ZF_SCOPE_... */
-    int32_t retryable;   /* 1: the same call may succeed later */
+    int32_t retryable;   /* 1: the same call can succeed later (plugin.h says when) */
     int64_t native_code; /* errno, CUresult, ncclResult_t; 0 where none */
-    char origin[48];     /* who noticed: "bind_params", "worker 2", ... */
+    char origin[40];     /* who noticed: "bind_params", "worker 2", ... */
+    uint32_t param;      /* id of the one parameter that is to blame, or ZF_NO_ID (types.h) */
+    uint32_t rank;       /* the rank that is to blame, or ZF_NO_ID */
     char message[440];   /* one sentence or a list: what, where, have/need, what to do */
 } zf_error_t;
 

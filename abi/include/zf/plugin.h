@@ -7,7 +7,9 @@
  * Thread tags: [any-thread]; [control] may block, never together with another call on the same instance; [hook] any
  * thread, never two at once per instance, does not block unless said, does not allocate after the first step.
  * Every call that can fail takes a zf_error_t * as its last argument; it may be NULL. Outputs are written only on
- * success; a failed call leaves the training state as it was. */
+ * success; a failed call leaves the training state as it was. An error is retryable where the same call can succeed
+ * later: ZF_ERR_BUSY (the other hook has returned), ZF_ERR_OVERWRITTEN (params_changed has named what was written),
+ * ZF_ERR_TIMEOUT of quiesce's own deadline, ZF_ERR_STORAGE (what the message names is put right). */
 #ifndef ZF_PLUGIN_H
 #define ZF_PLUGIN_H
 
@@ -137,6 +139,22 @@ typedef struct zf_layout { /* output struct */
     uint64_t n_elems;       /* trainable elements, of all ranks together */
 } zf_layout_t;
 
+/* ---- parameters that a call names -------------------------------------------------------------------------------- */
+
+/* A parameter, or some of its matrices, as zf_grad_item_t names them. A list of n = 0 with items = NULL stands for all
+ * parameters; elem_size = sizeof(zf_param_item_t) as the host compiled it. One wrong item, and nothing of the list is
+ * done. */
+typedef struct zf_param_item {
+    uint32_t struct_size;
+    uint32_t id;
+    uint32_t flags; /* none is known: 0 */
+    uint32_t reserved0;
+    /* Of a parameter with batch axes: the matrices [first_batch, first_batch + n_batches); 0, 0 = all. One that lives
+     * as shards (zf.shards/0) is named whole: a range is ZF_ERR_UNSUPPORTED_FIELD. */
+    uint32_t first_batch;
+    uint32_t n_batches;
+} zf_param_item_t;
+
 #define ZF_CHANGED_RESET 1u /* params_changed: moments and update counts restart at zero */
 
 /* ---- gradient-ready ---------------------------------------------------------------------------------------------- */
@@ -218,6 +236,26 @@ typedef struct zf_step_report { /* output struct: of one step; sums over steps a
 #define ZF_QUIESCE_DRAIN 1 /* transfers and replays in flight end; schedule, slots and visible values are untouched */
 #define ZF_QUIESCE_FLUSH 2 /* every window closes now and is published: visible = round(master) */
 
+typedef struct zf_quiesce_args {
+    uint32_t struct_size;
+    int32_t mode;   /* ZF_QUIESCE_DRAIN or ZF_QUIESCE_FLUSH */
+    uint32_t flags; /* none is known: 0 */
+    /* How long the call may wait for what is in flight, in milliseconds. Past it ZF_ERR_TIMEOUT, retryable: nothing is
+     * lost, no window was closed, and training may go on. 0 = as long as every wait, [host] deadline_ms, past which the
+     * instance ends. FLUSH on several ranks: 0, since they would not all give up. */
+    uint32_t deadline_ms;
+    const zf_param_item_t *items; /* this version quiesces all parameters: a list is ZF_ERR_UNSUPPORTED_FIELD */
+    uint32_t n_items;
+    uint32_t elem_size;
+} zf_quiesce_args_t;
+
+#define ZF_DESTROY_FLUSH 1u /* quiesce(FLUSH) first; what fails there is logged */
+
+typedef struct zf_destroy_args {
+    uint32_t struct_size;
+    uint32_t flags; /* ZF_DESTROY_...; unknown ones are named in the log */
+} zf_destroy_args_t;
+
 typedef struct zf_export_item {
     uint32_t struct_size;
     uint32_t id;
@@ -237,9 +275,10 @@ typedef struct zf_plugin {
     /* [any-thread] New instance: reads the configuration, starts threads. State: created. Blocks. */
     zf_status_t (*create)(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err);
 
-    /* [control] Ends transfers and replays in flight, then frees everything; parameters keep their visible values (open
-     * windows are lost: FLUSH first). instance may be NULL. Never fails. */
-    void (*destroy)(zf_instance_t *instance);
+    /* [control] Ends transfers and replays in flight, then frees everything. args NULL: parameters keep their visible
+     * values, and the updates of open windows are lost, which a warning says with their number. ZF_DESTROY_FLUSH: they
+     * arrive first; several ranks do so together. instance may be NULL. Never fails. State: every one. */
+    void (*destroy)(zf_instance_t *instance, const zf_destroy_args_t *args);
 
     /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
      * allocates all memory, copies the visible values into the masters. Whole or not at all. Refused by name: a weight
@@ -254,15 +293,16 @@ typedef struct zf_plugin {
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 
-    /* [control] The host wrote these parameters itself (a load). Masters follow the visible values, open slots of these
-     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. What is written without this call is found and
-     * left alone ([zenflow] on_overwrite). ids NULL with n = 0: all; a list of 0: none.
-     * The host's writes are finished before the call. Blocks. State: bound, active, quiesced. */
-    zf_status_t (*params_changed)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                  zf_error_t *err);
+    /* [control] The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values,
+     * open slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a parameter
+     * count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written without
+     * this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none. State: bound, active,
+     * quiesced. */
+    zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err);
 
-    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is borrowed until
-     * *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the
+    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is read and never written;
+     * it is borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the
      * call returns). */
     zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
@@ -274,21 +314,25 @@ typedef struct zf_plugin {
     zf_status_t (*step)(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
                         zf_error_t *err);
 
-    /* [hook] The stream waits until the current values of these parameters are in place. n = 0: all. HOST_THREAD:
-     * returns a counter fence to wait for. With the FETCH capability and publish_lag = 0 the values of a window that
-     * the last step closed come with this call, for these parameters alone, so fetch layer by layer: the rest is
-     * computed meanwhile. Until its fetch, or the next step, a parameter shows what it showed before the close: to work
-     * in stream order after the step (HOST_THREAD: after a step with WAIT), whole. */
-    zf_status_t (*param_fetch)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err);
+    /* [hook] The stream waits until the current values of these parameters are in place. HOST_THREAD: the fence says
+     * when. With the FETCH capability and publish_lag = 0 the values of a window that the last step closed come with
+     * this call, for what it names alone, so fetch layer by layer (several parameters, or some matrices of a stacked
+     * one): the rest is computed meanwhile, and a layer shows the same bits as in a fetch of all. Until its fetch, or
+     * the next step, a matrix shows what it showed before the close: to work in stream order after the step
+     * (HOST_THREAD: after a step with WAIT), whole. As many fetches may be in flight as the host likes. A fence
+     * speaks of its own call alone: that of a later call may come first, and those of one counter come in the order of
+     * their values. State: bound, active, quiesced. */
+    zf_status_t (*param_fetch)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err);
 
-    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. n = 0: all. Elsewhere
-     * than at [shard] stage = 3 (zf.shards/0) nothing happens. */
-    zf_status_t (*param_release)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                 zf_error_t *err);
+    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. Elsewhere than at
+     * [shard] stage = 3 (zf.shards/0) the list is checked and nothing happens. State: bound, active, quiesced. */
+    zf_status_t (*param_release)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err);
 
-    /* [control] ZF_QUIESCE_DRAIN or ZF_QUIESCE_FLUSH; returns when done. Gradients delivered but not stepped stay. */
-    zf_status_t (*quiesce)(zf_instance_t *instance, int32_t mode, zf_error_t *err);
+    /* [control] DRAIN or FLUSH; returns when done. Gradients delivered but not stepped stay. State: bound, active,
+     * quiesced; afterwards quiesced. */
+    zf_status_t (*quiesce)(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err);
 
     /* [control] The fp32 weights that FLUSH would give, into caller memory; nothing changes. */
     zf_status_t (*export_params)(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.2.txt: change that, not this.
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.3.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
 compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.
@@ -21,7 +21,9 @@ class Error(C.Structure):
         ("scope", C.c_int32),
         ("retryable", C.c_int32),
         ("native_code", C.c_int64),
-        ("origin", C.c_char * 48),
+        ("origin", C.c_char * 40),
+        ("param", C.c_uint32),
+        ("rank", C.c_uint32),
         ("message", C.c_char * 440),
     ]
 
@@ -41,7 +43,7 @@ class Bootstrap(C.Structure):
     ]
 
 
-ABI_0_2 = 2
+ABI_0_3 = 3
 OK = 0
 IN_PROGRESS = 1
 DISABLED = 2
@@ -196,6 +198,7 @@ RULE_LION = 4
 RULE_CALLBACK = 5
 QUIESCE_DRAIN = 1
 QUIESCE_FLUSH = 2
+DESTROY_FLUSH = 1
 
 
 class Description(C.Structure):
@@ -352,20 +355,50 @@ class ExportItem(C.Structure):
     ]
 
 
+class ParamItem(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("id", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("first_batch", C.c_uint32),
+        ("n_batches", C.c_uint32),
+    ]
+
+
+class QuiesceArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("mode", C.c_int32),
+        ("flags", C.c_uint32),
+        ("deadline_ms", C.c_uint32),
+        ("items", C.c_void_p),
+        ("n_items", C.c_uint32),
+        ("elem_size", C.c_uint32),
+    ]
+
+
+class DestroyArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+    ]
+
+
 class Plugin(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
         ("abi", C.c_uint32),
         ("describe", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p)),
         ("create", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("destroy", C.CFUNCTYPE(None, C.c_void_p)),
+        ("destroy", C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)),
         ("bind_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("params_changed", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p)),
+        ("params_changed", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_uint32, C.c_void_p)),
         ("grads_ready", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("step", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("param_fetch", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("param_release", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
-        ("quiesce", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_int32, C.c_void_p)),
+        ("param_fetch", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("param_release", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("quiesce", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("export_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p)),
         ("poll", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("get_extension", C.CFUNCTYPE(C.c_void_p, C.c_void_p)),
@@ -681,7 +714,7 @@ class ShardsExt(C.Structure):
 
 # struct: (size, [(member, offset, size)])
 LAYOUT = {
-    "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 48), ("message", 72, 440)]),
+    "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 40), ("param", 64, 4), ("rank", 68, 4), ("message", 72, 440)]),
     "Bootstrap": (64, [("struct_size", 0, 4), ("magic", 4, 4), ("abis", 8, 8), ("n_abis", 16, 4), ("chosen_abi", 20, 4), ("plugin", 24, 8), ("error", 32, 8), ("reserved0", 40, 8), ("reserved1", 48, 8), ("reserved2", 56, 8)]),
     "Dtype": (4, [("code", 0, 1), ("bits", 1, 1), ("lanes", 2, 2)]),
     "DlTensor": (48, [("data", 0, 8), ("device_type", 8, 4), ("device_id", 12, 4), ("ndim", 16, 4), ("dtype", 20, 4), ("shape", 24, 8), ("strides", 32, 8), ("byte_offset", 40, 8)]),
@@ -700,6 +733,9 @@ LAYOUT = {
     "StepArgs": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8)]),
     "StepReport": (64, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_missing", 56, 4), ("first_missing", 60, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
+    "ParamItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("first_batch", 16, 4), ("n_batches", 20, 4)]),
+    "QuiesceArgs": (32, [("struct_size", 0, 4), ("mode", 4, 4), ("flags", 8, 4), ("deadline_ms", 12, 4), ("items", 16, 8), ("n_items", 24, 4), ("elem_size", 28, 4)]),
+    "DestroyArgs": (8, [("struct_size", 0, 4), ("flags", 4, 4)]),
     "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
     "Collective": (64, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("lane", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8)]),
     "CollectivesExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("group", 16, 8), ("start", 24, 8), ("test", 32, 8), ("abort", 40, 8)]),

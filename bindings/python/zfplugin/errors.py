@@ -3,8 +3,9 @@
 
 Model: the plugin says what, where, have/need and what to do; the binding adds nothing but the class. Every class is a
 ZfError and, where one fits, also the built-in exception that a Python user would expect. Attributes: status (the ABI's
-number), scope ("call", "param", "instance", "process"), retryable, native_code (errno and the like), origin (who
-noticed). A call that raised has changed nothing, unless scope is "instance": then the instance is over.
+number), scope ("call", "param", "instance", "process"), retryable (the same call can succeed later), native_code (errno
+and the like), origin (who noticed), param (id of the one parameter that is to blame) and rank; None where there is no
+such. A call that raised has changed nothing, unless scope is "instance": then the instance is over.
 """
 import ctypes
 
@@ -19,13 +20,16 @@ class ZfError(RuntimeError):
 
     status = 0
 
-    def __init__(self, message, *, status=None, scope="call", retryable=False, native_code=0, origin="zfplugin"):
+    def __init__(self, message, *, status=None, scope="call", retryable=False, native_code=0, origin="zfplugin",
+                 param=None, rank=None):
         super().__init__(message)
         self.status = type(self).status if status is None else status
         self.scope = scope
         self.retryable = retryable
         self.native_code = native_code
         self.origin = origin
+        self.param = param
+        self.rank = rank
 
 
 class LoadError(ZfError, ImportError):
@@ -139,4 +143,8 @@ def from_record(status, record, doing):
     cls = CLASSES.get(status, ZfError)
     return cls(text, status=status, scope=_SCOPES.get(record.scope, str(record.scope)),
                retryable=bool(record.retryable), native_code=record.native_code,
-               origin=record.origin.decode("utf-8", "replace"))
+               origin=record.origin.decode("utf-8", "replace"), param=_number(record.param), rank=_number(record.rank))
+
+
+def _number(given):
+    return None if given == _abi.NO_ID else given

@@ -328,16 +328,18 @@ class Instance:
             other.on_superseded()
 
     def params_changed(self, ids, reset=False):
-        """The caller wrote these parameters: masters follow, moments are kept unless reset."""
-        array = (C.c_uint32 * len(ids))(*ids)
-        self.call(self.table.params_changed, array, len(ids), _abi.CHANGED_RESET if reset else 0,
-                  doing="params_changed")
+        """The caller wrote these parameters: masters follow, moments are kept unless reset. ids: as of fetch()."""
+        array = _named(ids)
+        self.call(self.table.params_changed, array, len(ids), C.sizeof(_abi.ParamItem),
+                  _abi.CHANGED_RESET if reset else 0, doing="params_changed")
 
     def fetch(self, ids=()):
-        """Waits until the current values of these parameters (none given: of all) are in place."""
-        array = (C.c_uint32 * len(ids))(*ids) if ids else None
+        """Waits until the current values of these parameters (none given: of all) are in place. An id, or (id, first, n):
+        the matrices first ... first + n - 1 of a parameter with batch axes."""
+        array = _named(ids) if ids else None
         fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence))
-        self.call(self.table.param_fetch, array, len(ids), C.byref(self.stream), C.byref(fence), doing="param_fetch")
+        self.call(self.table.param_fetch, array, len(ids), C.sizeof(_abi.ParamItem), C.byref(self.stream),
+                  C.byref(fence), doing="param_fetch")
         self.wait(fence)
 
     def wait(self, fence, timeout_ns=FENCE_TIMEOUT_NS):
@@ -393,11 +395,15 @@ class Instance:
 
     def drain(self):
         """Ends transfers and updates in flight; schedule and visible values stay as they are."""
-        self.call(self.table.quiesce, _abi.QUIESCE_DRAIN, doing="drain")
+        self._quiesce(_abi.QUIESCE_DRAIN, "drain")
 
     def flush(self):
         """Closes every window now: afterwards the parameters are the final weights."""
-        self.call(self.table.quiesce, _abi.QUIESCE_FLUSH, doing="flush")
+        self._quiesce(_abi.QUIESCE_FLUSH, "flush")
+
+    def _quiesce(self, mode, doing):
+        args = _abi.QuiesceArgs(struct_size=C.sizeof(_abi.QuiesceArgs), mode=mode)
+        self.call(self.table.quiesce, C.byref(args), doing=doing)
 
     def export(self, destinations):
         """The fp32 weights that flush() would give, into memory of the caller: {id: contiguous float32 array}."""
@@ -534,7 +540,15 @@ def _fill_decl(out, param, view, name):
     out.channels = {"columns": _abi.CHANNELS_COLUMNS, "rows": _abi.CHANNELS_ROWS}[param.channels]
 
 
+def _named(ids):
+    """Items of ids, each an id or (id, first_batch, n_batches)."""
+    ranges = [(item, 0, 0) if isinstance(item, int) else item for item in ids]
+    return (_abi.ParamItem * max(1, len(ranges)))(*(
+        _abi.ParamItem(struct_size=C.sizeof(_abi.ParamItem), id=number, first_batch=first, n_batches=n)
+        for number, first, n in ranges))
+
+
 def _destroy(destroy, handle, _kept):
     """Finalizer: host, library and callback are kept alive until the instance has ended."""
     with contextlib.suppress(Exception):  # a destructor never hides a first error behind a second one
-        destroy(handle)
+        destroy(handle, None)

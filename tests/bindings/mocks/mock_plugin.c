@@ -38,7 +38,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
     return ZF_ERR_INTERNAL;
 }
 
-static void destroy(zf_instance_t *instance) { (void)instance; }
+static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) { (void)instance, (void)args; }
 
 static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
@@ -46,9 +46,9 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
     return ZF_ERR_INTERNAL;
 }
 
-static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                  zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)flags, (void)err;
+static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                  uint32_t flags, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)flags, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
@@ -64,20 +64,20 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     return ZF_ERR_INTERNAL;
 }
 
-static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)stream, (void)out_ready, (void)err;
+static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_ready, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
-static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                 zf_error_t *err) {
-    (void)instance, (void)ids, (void)n, (void)stream, (void)err;
+static zf_status_t param_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
-static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
-    (void)instance, (void)mode, (void)err;
+static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
+    (void)instance, (void)args, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
@@ -139,7 +139,7 @@ static const long_table_t table = {
                            : MOCK == MOCK_TINY_TABLE ? sizeof(uint32_t)
                            : MOCK == MOCK_LONG_TABLE ? sizeof(long_table_t)
                                                      : sizeof(zf_plugin_t),
-            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_2,
+            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_3,
             .describe = describe,
             .create = create,
             .destroy = destroy,
@@ -174,7 +174,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     switch (mock) {
     case MOCK_OTHER_ABI:
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.1");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.3");
     case MOCK_SILENT_ABI:
         return refuse(bootstrap, ZF_ERR_ABI, "");
     case MOCK_REFUSES:
@@ -182,7 +182,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
     case MOCK_UNSERVED_ABI:
         return agree(bootstrap, ZF_ABI_NUMBER(5, 2), &table.known);
     case MOCK_NO_TABLE:
-        return agree(bootstrap, ZF_ABI_0_2, NULL);
+        return agree(bootstrap, ZF_ABI_0_3, NULL);
     default:
         return agree(bootstrap, bootstrap->abis[0], &table.known);
     }

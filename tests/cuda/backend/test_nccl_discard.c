@@ -162,7 +162,7 @@ static void *run_job(void *raw) {
             step(job, 0);
     }
     if (job->st >= 0)
-        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     if (job->st >= 0)
         read_values(job);
     return NULL;

@@ -57,7 +57,8 @@ static void train(const zf_plugin_t *zf, zf_instance_t *opt, const zf_grad_item_
         need(zf->grads_ready(opt, items, 2, sizeof *items, stream, NULL, &err) >= 0, "grads_ready");
         need(zf->step(opt, &step, NULL, &err) >= 0, "step");
     }
-    need(zf->quiesce(opt, ZF_QUIESCE_FLUSH, &err) >= 0, "quiesce");
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
+    need(zf->quiesce(opt, &flush, &err) >= 0, "quiesce");
 }
 
 int main(int argc, char **argv) {
@@ -97,7 +98,7 @@ int main(int argc, char **argv) {
         {.struct_size = sizeof *items, .id = ids[0], .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensors[2]},
         {.struct_size = sizeof *items, .id = ids[1], .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensors[3]}};
     train(zf, opt, items, &stream);
-    zf->destroy(opt);
+    zf->destroy(opt, NULL);
     zf_loader_close(loader);
     return 0;
 }

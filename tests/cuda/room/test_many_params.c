@@ -76,7 +76,8 @@ static void train(const zf_plugin_t *zf, zf_instance_t *opt, uint32_t n, int n_s
         }
         need(zf->step(opt, &step, NULL, &err) >= 0, "step");
     }
-    need(zf->quiesce(opt, ZF_QUIESCE_FLUSH, &err) >= 0, "quiesce");
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
+    need(zf->quiesce(opt, &flush, &err) >= 0, "quiesce");
 }
 
 static void compare(CUdeviceptr at, uint32_t n) {
@@ -104,7 +105,7 @@ int main(int argc, char **argv) {
     bind(zf, opt, n);
     train(zf, opt, n, atoi(argv[3]));
     compare(at, n);
-    zf->destroy(opt);
+    zf->destroy(opt, NULL);
     zf_loader_close(loader);
     printf("%u parameters, %s steps\n", n, argv[3]);
     return 0;

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_layers.c - a host that goes layer by layer (exact_run.h). */
+#include "exact_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Matrices of a parameter, or of what it is tied to, that may be named by ranges; 1: it is named whole. */
+static uint32_t n_layers(const zx_run_t *run, uint32_t param) {
+    const zx_param_t *p = &run->c->params[param];
+    uint32_t owner = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
+
+    return run->host.shards && run->host.is_sharded[param] ? 1 : (uint32_t)zo_n_batch(&run->c->params[owner].decl);
+}
+
+uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_param_item_t *out) {
+    zx_rng_t *r = &run->layers;
+    uint32_t n = n_layers(run, param), n_ranges = 0, step;
+
+    out[0] = zx_host_item(&run->host, param);
+    if (n < 2 || !keeps || !zx_chance(r, 40))
+        return 1;
+    step = zx_between(r, (n + ZX_MOST_RANGES - 1) / ZX_MOST_RANGES, n - 1);
+    for (uint32_t first = 0; first < n; first += step) {
+        uint32_t at = zx_below(r, n_ranges + 1);
+
+        if (!zx_chance(r, keeps))
+            continue;
+        out[n_ranges] = out[at];
+        out[at] = zx_host_item(&run->host, param);
+        out[at].first_batch = first;
+        out[at].n_batches = step < n - first ? step : n - first;
+        n_ranges++;
+    }
+    zx_count_drawn(run->result, ZX_LAYERS, n_ranges);
+    return n_ranges;
+}
+
+void zx_run_change_layers(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    zx_rng_t *r = &run->ranges;
+    uint32_t i = zx_below(r, c->n_params), n = n_layers(run, i);
+    zo_range_t range = {.id = i};
+    uint64_t nbytes;
+    unsigned char *values, *drawn;
+    int is_reset;
+
+    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 60))
+        return;
+    range.first_batch = zx_below(r, n);
+    range.n_batches = zx_between(r, 1, n - range.first_batch);
+    nbytes = zo_n_elems(run->oracle, i) / n * zo_dtype_nbytes(c->params[i].decl.dtype);
+    drawn = zx_case_values(c, &c->params[i]);
+    values = zx_alloc(n * nbytes);
+    memcpy(values, zo_visible(run->oracle, i), n * nbytes);
+    memcpy(values + range.first_batch * nbytes, drawn + range.first_batch * nbytes, range.n_batches * nbytes);
+    is_reset = zx_chance(r, 40);
+    zx_host_overwrite(&run->host, i, &range, values, is_reset);
+    zo_params_changed(run->oracle, &range, values, is_reset);
+    zx_count_drawn(run->result, ZX_LAYERS, 1);
+    free(values);
+    free(drawn);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/named.h - the parameters that a call names (zf_param_item_t): checked as a whole, then read one by one.
+ *
+ * Nothing is copied, since hooks do not allocate: whoever goes through a list reads the host's items again. */
+#ifndef ZFI_NAMED_H
+#define ZFI_NAMED_H
+
+#include "instance/instance.h"
+#include "ranks/shards.h"
+
+/* What a hook was given. n = 0: all parameters, each whole. */
+typedef struct zfi_named_list {
+    const zf_param_item_t *items;
+    uint32_t n, elem_size;
+    const uint32_t *ids; /* of a hook that names whole parameters by bare ids; items is NULL then */
+} zfi_named_list_t;
+
+/* One of them. */
+typedef struct zfi_named {
+    uint32_t id, owner;  /* of its state */
+    uint32_t first, end; /* matrices of the plan; none where it has no state */
+    int is_part;         /* not all of its matrices */
+} zfi_named_t;
+
+/* [hook] Every item: sizes, flags, id, range. Ranges of a parameter that lives as shards are refused. */
+zf_status_t zfi_named_check(const zf_instance_t *inst, const zfi_named_list_t *list, const char *origin,
+                            zf_error_t *err);
+
+/* [hook] How many a checked list stands for, and number i of them. */
+uint32_t zfi_named_n(const zfi_run_t *run, const zfi_named_list_t *list);
+zfi_named_t zfi_named_at(const zfi_run_t *run, const zfi_named_list_t *list, uint32_t i);
+
+/* [hook] The ids of a checked list. */
+zfi_ids_t zfi_named_ids(const zfi_named_list_t *list);
+
+#endif
