@@ -3,7 +3,7 @@
 # conformance/CMakeLists.txt, which links zf_conform_abi into zf-conform.
 set(abi_dir "${CMAKE_CURRENT_LIST_DIR}")
 add_library(zf_conform_abi STATIC
-            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
+            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_counters.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
             ${abi_dir}/abi_dump.c ${abi_dir}/abi_extent.c ${abi_dir}/abi_golden.c ${abi_dir}/abi_headers.c ${abi_dir}/abi_headers_list.c
             ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_layout.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c
             ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c ${abi_dir}/abi_self_test.c

@@ -36,10 +36,10 @@ static const zc_option_t table[] = {
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
               "the layout of the headers, as abi/layout/v0.2.txt holds it"),
     ZC_OPTION("self-test", ZC_SWITCH, AT(is_self_test), NULL, "proof 8: every mock must break its rule and no other"),
-    ZC_OPTION(
-        "only", ZC_TEXT, AT(only), "NAME",
-        "with --self-test: this mock alone; with --plugin: these probes alone: slots, cases, training, hosts, books,"
-        " extent, state, isolation, manners"),
+    ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
+              "with --self-test: this mock alone; with --plugin: these probes alone: slots, cases, training, counters, "
+              "hosts, books,"
+              " extent, state, isolation, manners"),
     ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "TAP version 13 in place of the table"),
     ZC_OPTION("count-allocations-to", ZC_TEXT, AT(count_to), "N", NULL), /* a counting child (abi_training.c) */
     ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the findings as JSON too, for zf-conform --report"),

@@ -41,6 +41,7 @@
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
     X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
+    X(COUNTERS, 5, "counters", "counters have names and units of their own; sums do not fall, steps add up to them")   \
     X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
     X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
     X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights, and its damage is found")                     \

@@ -18,9 +18,11 @@ int abi_check_part(abi_report_t *report, const abi_env_t *env, const char *part)
     static const struct {
         const char *name;
         void (*probes)(abi_report_t *, const abi_env_t *);
-    } parts[] = {{"slots", abi_slot_probes},          {"cases", abi_case_probes},  {"training", abi_training_probes},
-                 {"hosts", abi_host_probes},          {"books", abi_books_probes}, {"extent", abi_extent_probes},
-                 {"isolation", abi_isolation_probes}, {"state", abi_state_probes}, {"manners", abi_manners_probes}};
+    } parts[] = {{"slots", abi_slot_probes},        {"cases", abi_case_probes},
+                 {"training", abi_training_probes}, {"counters", abi_counter_probes},
+                 {"hosts", abi_host_probes},        {"books", abi_books_probes},
+                 {"extent", abi_extent_probes},     {"isolation", abi_isolation_probes},
+                 {"state", abi_state_probes},       {"manners", abi_manners_probes}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!part || strcmp(part, parts[i].name) == 0) {
             parts[i].probes(report, env);

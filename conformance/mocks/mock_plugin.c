@@ -8,6 +8,7 @@
 
 #include "mock.h"
 #include "mock_queue.h"
+#include "mock_stats.h"
 #include "zf/ext/draft/inspect.h"
 
 #define READ(out, given) mock_read(&(out), given, sizeof(out), #given, err)
@@ -58,7 +59,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
                           .build = "",
                           .required_extensions = "",
                           .optional_extensions = "",
-                          .provided_extensions = ZF_EXT_INSPECT " " ZF_EXT_CPU};
+                          .provided_extensions = ZF_EXT_INSPECT " " ZF_EXT_CPU " " ZF_EXT_STATS};
     zf_status_t st =
         out ? mock_check_out(out, "zf_description_t", err) : mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
     if (!st)
@@ -581,6 +582,8 @@ static const zf_inspect_ext_t inspect_table = {.struct_size = sizeof inspect_tab
 static const void *get_extension(const char *id) {
     if (id && strcmp(id, ZF_EXT_CPU) == 0)
         return &mock_cpu_table;
+    if (id && strcmp(id, ZF_EXT_STATS) == 0)
+        return &mock_stats_table;
     return id && strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect_table : NULL;
 }
 

@@ -141,6 +141,10 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
+/* Visible values are compared with what the plugin wrote when the host asks, and at no other time. */
+static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
+}
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&
