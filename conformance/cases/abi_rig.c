@@ -11,6 +11,7 @@
 
 const char abi_rig_config[] =
     "[zenflow]\ntopk_ratio = 0.4\nselect_interval = 2\nupdate_interval = 2\nfull_warm_up_rounds = 2\n"
+    "on_overwrite = ask\n"
     "[host]\nthreads = 1\n";
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */

@@ -98,8 +98,8 @@ void mock_write(void *out, const void *from, uint32_t size) {
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
 
 static int is_known(const char *key) {
-    static const char *const keys[] = {"topk_ratio",          "select_interval", "update_interval",
-                                       "full_warm_up_rounds", "threads",         "overlap_step"};
+    static const char *const keys[] = {"topk_ratio",          "on_overwrite", "select_interval", "update_interval",
+                                       "full_warm_up_rounds", "threads",      "overlap_step"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(keys[i], key) == 0)
             return 1;
@@ -111,6 +111,8 @@ static int is_value(const char *key, const char *value) {
     double x = strtod(value, &end);
     if (strcmp(key, "overlap_step") == 0)
         return strcmp(value, "true") == 0 || strcmp(value, "false") == 0;
+    if (strcmp(key, "on_overwrite") == 0)
+        return strcmp(value, "ask") == 0;
     return *value && !*end && x > 0 && (strcmp(key, "topk_ratio") != 0 || x <= 1);
 }
 
