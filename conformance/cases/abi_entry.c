@@ -210,7 +210,7 @@ static void train_with(abi_probe_t *p, const char *what, void (*spoil)(abi_rig_t
     abi_host_enter(&rig.host);
     st = rig.table->create(&rig.create, &rig.instance, &err);
     if (st == ZF_OK)
-        st = rig.table->bind_params(rig.instance, rig.decls, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
+        st = abi_rig_bind(&rig, NULL, &err);
     abi_host_leave(&rig.host);
     if (abi_check(p, ABI_RULE_HOST_ABSENT, st == ZF_OK, "%s: returned %d: %s", what, st, err.message)) {
         rig.stage = ABI_BOUND;

@@ -249,14 +249,19 @@ int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
     return 1;
 }
 
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err) {
+    zf_bind_args_t args = {
+        .struct_size = sizeof args, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
+    return rig->table->bind_params(rig->instance, &args, rig->ids, out, err);
+}
+
 static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
     zf_layout_t layout = {.struct_size = sizeof layout};
     zf_status_t st;
     abi_host_enter(&rig->host);
     st = rig->table->create(&rig->create, &rig->instance, err);
     if (st >= 0 && stage >= ABI_BOUND)
-        st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, &layout,
-                                     err);
+        st = abi_rig_bind(rig, &layout, err);
     abi_host_leave(&rig->host);
     return st;
 }

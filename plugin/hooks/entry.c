@@ -55,14 +55,15 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     return st;
 }
 
-static const zf_plugin_t table_0_1 = {
-    .struct_size = sizeof table_0_1,
+static const zf_plugin_t table_0_2 = {
+    .struct_size = sizeof table_0_2,
     .abi = ZF_ABI_0_2,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,
     .bind_params = zfi_bind_params,
     .params_changed = zfi_params_changed,
+    .announce = zfi_announce,
     .grads_ready = zfi_grads_ready,
     .step = zfi_step,
     .param_fetch = zfi_param_fetch,
@@ -131,6 +132,6 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
                                 theirs, ours);
     }
     bootstrap->chosen_abi = chosen;
-    bootstrap->plugin = &table_0_1;
+    bootstrap->plugin = &table_0_2;
     return ZF_OK;
 }

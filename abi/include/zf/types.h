@@ -50,6 +50,19 @@ typedef int32_t zf_status_t;
 #define ZF_ERR_CAPTURE (-20)          /* the stream is being captured into a CUDA graph */
 #define ZF_ERR_RANKS (-21)            /* the ranks of a job do not do the same, or the transport between them failed */
 
+#define ZF_ERR_RULE (-22) /* the host's own update rule failed: native_code is what it returned */
+
+/* What `next` of an input struct leads to: a chain of structs that others than this ABI define, each of which begins
+ * with these members. What a plugin does not know it passes over, but for what is required: ZF_ERR_UNSUPPORTED_FIELD.
+ * At most 64 in a chain; borrowed for the call. */
+#define ZF_CHAINED_REQUIRED 1u /* without it the call makes no sense: a plugin that does not know it refuses */
+typedef struct zf_chained {
+    uint32_t struct_size; /* of the whole struct */
+    uint32_t flags;       /* ZF_CHAINED_... */
+    const char *id;       /* "vendor.name/1": whose struct, which, and its revision */
+    const void *next;     /* the next one, or NULL */
+} zf_chained_t;
+
 /* Data types and devices use DLPack's numbers. */
 #define ZF_DTYPE_CODE_INT 0
 #define ZF_DTYPE_CODE_UINT 1

@@ -40,9 +40,9 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
 
 static void destroy(zf_instance_t *instance) { (void)instance; }
 
-static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    (void)instance, (void)decls, (void)n, (void)elem_size, (void)out_ids, (void)out_layout, (void)err;
+static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
+                               zf_layout_t *out_layout, zf_error_t *err) {
+    (void)instance, (void)args, (void)out_ids, (void)out_layout, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
