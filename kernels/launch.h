@@ -323,7 +323,6 @@ typedef struct zfi_report_args {
     const zfi_data_t *data;
     const zfi_step_scalars_t *scalars;
     zfi_step_scalars_t *out;
-    uint64_t *out_n_skipped;
 } zfi_report_args_t;
 
 /* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by their number

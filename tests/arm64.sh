@@ -30,6 +30,7 @@ cmake -S . -B "$here/build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$here/toolchain.cma
 }
 emulator="qemu-aarch64 -L $sysroot -E LD_LIBRARY_PATH=$libraries/openblas-pthread"
 failed=0
+python3 tests/abi/versions.py . "$sysroot" || failed=1
 for test in $tests; do
     # shellcheck disable=SC2086
     $emulator "$here/build/tests/kernels/test_kernels_$test" >"$here/test.log" 2>&1 || { failed=1; cat "$here/test.log"; }

@@ -96,7 +96,7 @@ kills() {
         dead=$((run % 4))
         out=$(ranks 4 --fault kill --at-rank "$dead" --stage $((run / 4 % 4)) --seed "$run")
         blamed=$(echo "$out" | sed -n 's/^rank [0-9] noticed .*: rank \([0-9]\) has not come to .*/\1/p')
-        [ -n "$(echo "$out" | grep '^rank [0-9] noticed after')" ] || fail "rank $dead was killed, unnoticed: $(echo "$out" | cut -c 1-400 | head -n 6)"
+        echo "$out" | grep -q '^rank [0-9] noticed after' || fail "rank $dead was killed, unnoticed: $(echo "$out" | cut -c 1-400 | head -n 6)"
         for who in $blamed; do
             [ "$who" -eq "$dead" ] || fail "rank $dead was killed, and rank $who is named: $(echo "$out" | grep noticed | cut -c 1-200)"
             named=$((named + 1))

@@ -266,7 +266,7 @@ static void check_record(abi_args_t *a, zf_status_t st, const char *needle, cons
     abi_check(p, ABI_RULE_STATUS, a->err.status == st && a->err.struct_size == sizeof a->err,
               "%s, %s: returned %d, the record has status %d", slot, what, st, a->err.status);
     abi_check(p, ABI_RULE_STATUS,
-              a->err.scope >= ZF_SCOPE_CALL && a->err.scope <= ZF_SCOPE_PROCESS && (a->err.retryable & ~1) == 0 &&
+              (a->err.scope == ZF_SCOPE_CALL || a->err.scope == ZF_SCOPE_PARAM) && a->err.retryable == 0 &&
                   is_text(a->err.origin, sizeof a->err.origin) && a->err.origin[0],
               "%s, %s: scope %d, retryable %d, origin \"%.40s\"", slot, what, a->err.scope, a->err.retryable,
               a->err.origin);

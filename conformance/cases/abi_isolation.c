@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fenv.h>
 #include <link.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,8 @@ static void check_watch(abi_probe_t *p, const abi_watch_t *a, const char *when) 
               "%s: locale \"%s\" became \"%s\"", when, a->locale, b.locale);
     abi_check(p, ABI_RULE_PROCESS, strcmp(a->directory, b.directory) == 0 && a->umask == b.umask,
               "%s: working directory or umask have changed", when);
+    abi_check(p, ABI_RULE_PROCESS, CPU_EQUAL(&a->affinity, &b.affinity) && a->policy == b.policy && a->nice == b.nice,
+              "%s: affinity, scheduling policy or priority of the calling thread have changed", when);
     abi_check(p, ABI_RULE_FPMODE,
               a->rounding == b.rounding && a->fp_control == b.fp_control && a->x87_control == b.x87_control,
               "%s: rounding %d to %d, control %#x to %#x", when, a->rounding, b.rounding, a->fp_control, b.fp_control);

@@ -21,7 +21,6 @@
     X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \
     X(STACK, 3, "stack", "no executable stack")                                                                        \
     X(TEXTREL, 3, "textrel", "no text relocations")                                                                    \
-    X(ABIDIFF, 4, "abidiff", "no difference that libabigail sees")                                                     \
     X(NEGOTIATE, 5, "negotiate", "negotiation chooses, refuses and repeats as written")                                \
     X(PURE, 5, "negotiate-pure", "negotiation starts no thread and leaves no file open")                               \
     X(TABLE, 5, "table", "the table has its size and every slot")                                                      \
@@ -44,7 +43,11 @@
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
     X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
+    X(COUNTERS, 5, "counters", "counters have names and units of their own; sums do not fall, steps add up to them")   \
     X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
+    X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
+    X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights, and its damage is found")                     \
+    X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope and origin are in order")                                 \
     X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                            \
@@ -58,7 +61,6 @@
     X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                  \
     X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
     X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \
-    X(MIXED, 6, "mixed", "hosts and plugins of every frozen version work together")                                    \
     X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                            \
     X(INSTANCES, 7, "two-instances", "two instances train independently")                                              \
     X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                     \
@@ -66,6 +68,10 @@
     X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
     X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
     X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \
+    X(FILES, 7, "files", "no file is left in the working directory and the one for temporary files")                   \
+    X(LEAK, 7, "leak", "an instance that is destroyed leaves no memory")                                               \
+    X(IDLE, 7, "idle", "without work no thread takes processor time")                                                  \
+    X(HOOK_TIME, 7, "hook-time", "hooks of a tiny model return at once")                                               \
     X(LAZY, 7, "lazy", "no GPU or network library is loaded for a CPU instance")
 
 typedef enum {

@@ -266,6 +266,22 @@ static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
     return st;
 }
 
+static zf_status_t quiesce(abi_rig_t *rig, int32_t mode, zf_error_t *err) {
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->quiesce(rig->instance, mode, err);
+    abi_host_leave(&rig->host);
+    return st;
+}
+
+int abi_rig_rest(abi_rig_t *rig) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st = quiesce(rig, ZF_QUIESCE_DRAIN, &err);
+    return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(DRAIN) returned %d: %s", st, err.message);
+}
+
+zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err) { return quiesce(rig, ZF_QUIESCE_FLUSH, err); }
+
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
@@ -280,12 +296,8 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
         rig->items[i].id = rig->ids[i];
     if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID))
         return 0;
-    if (stage == ABI_QUIESCED) {
-        abi_host_enter(&rig->host);
-        st = rig->table->quiesce(rig->instance, ZF_QUIESCE_DRAIN, &err);
-        abi_host_leave(&rig->host);
-        return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(DRAIN) returned %d: %s", st, err.message);
-    }
+    if (stage == ABI_QUIESCED)
+        return abi_rig_rest(rig);
     return 1;
 }
 

@@ -84,6 +84,10 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
 /* Delivers gradients and steps. 0 = failed (reported under `rule`). */
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule);
 
+/* quiesce: DRAIN, with a failure reported under VALID; FLUSH, inside a hook or not. */
+int abi_rig_rest(abi_rig_t *rig);
+zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err);
+
 /* Sets the gradients of the next step. */
 void abi_rig_set_gradients(abi_rig_t *rig);
 

@@ -14,6 +14,24 @@
 #include "abi_probes.h"
 #include "abi_text.h"
 
+int abi_check_part(abi_report_t *report, const abi_env_t *env, const char *part) {
+    static const struct {
+        const char *name;
+        void (*probes)(abi_report_t *, const abi_env_t *);
+    } parts[] = {{"slots", abi_slot_probes},        {"cases", abi_case_probes},
+                 {"training", abi_training_probes}, {"counters", abi_counter_probes},
+                 {"hosts", abi_host_probes},        {"books", abi_books_probes},
+                 {"extent", abi_extent_probes},     {"isolation", abi_isolation_probes},
+                 {"state", abi_state_probes},       {"manners", abi_manners_probes}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (!part || strcmp(part, parts[i].name) == 0) {
+            parts[i].probes(report, env);
+            if (part)
+                return 0;
+        }
+    return part ? -1 : 0;
+}
+
 int abi_check_plugin(abi_report_t *report, const abi_env_t *env, const char **why) {
     if (abi_elf_check(report, env->plugin, why) != 0)
         return -1;
@@ -23,11 +41,7 @@ int abi_check_plugin(abi_report_t *report, const abi_env_t *env, const char **wh
         abi_report_add(report, ABI_RULE_VALID, ABI_SKIP, "the table is not complete");
         return 0;
     }
-    abi_slot_probes(report, env);
-    abi_case_probes(report, env);
-    abi_training_probes(report, env);
-    abi_host_probes(report, env);
-    abi_isolation_probes(report, env);
+    abi_check_part(report, env, NULL);
     return 0;
 }
 

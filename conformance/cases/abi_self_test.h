@@ -5,6 +5,8 @@
 
 #include "abi_probe.h"
 
+/* These probes alone (--only NAME), or all; -1: there are none of this name. */
+int abi_check_part(abi_report_t *report, const abi_env_t *env, const char *part);
 /* All proofs that concern one library. 0, or -1 when the file is no library (said in why). */
 int abi_check_plugin(abi_report_t *report, const abi_env_t *env, const char **why);
 

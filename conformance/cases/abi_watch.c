@@ -6,8 +6,10 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <locale.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -80,6 +82,9 @@ void abi_watch(abi_watch_t *out) {
     if (!getcwd(out->directory, sizeof out->directory))
         out->directory[0] = '\0';
     out->umask = mask;
+    sched_getaffinity(0, sizeof out->affinity, &out->affinity);
+    out->policy = sched_getscheduler(0);
+    out->nice = getpriority(PRIO_PROCESS, 0);
     watch_fp(out);
 }
 

@@ -3,6 +3,7 @@
 #ifndef ZFC_ABI_WATCH_H
 #define ZFC_ABI_WATCH_H
 
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ typedef struct abi_watch {
     const void *thread_locale;
     char directory[512];
     unsigned umask;
+    cpu_set_t affinity; /* of the calling thread, as the next two */
+    int policy, nice;
     int rounding;
     uint32_t fp_control; /* MXCSR or FPCR, without the sticky flags */
     uint16_t x87_control;

@@ -8,6 +8,7 @@
 
 #include "mock.h"
 #include "mock_queue.h"
+#include "mock_stats.h"
 #include "zf/ext/draft/inspect.h"
 
 #define READ(out, given) mock_read(&(out), given, sizeof(out), #given, err)
@@ -58,7 +59,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
                           .build = "",
                           .required_extensions = "",
                           .optional_extensions = "",
-                          .provided_extensions = ZF_EXT_INSPECT " " ZF_EXT_CPU};
+                          .provided_extensions = ZF_EXT_INSPECT " " ZF_EXT_CPU " " ZF_EXT_STATS};
     zf_status_t st =
         out ? mock_check_out(out, "zf_description_t", err) : mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
     if (!st)
@@ -628,8 +629,14 @@ static const zf_inspect_ext_t inspect_table = {.struct_size = sizeof inspect_tab
 static const void *get_extension(const char *id) {
     if (id && strcmp(id, ZF_EXT_CPU) == 0)
         return &mock_cpu_table;
+    if (id && strcmp(id, ZF_EXT_STATS) == 0)
+        return &mock_stats_table;
     return id && strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect_table : NULL;
 }
+
+#ifdef ZF_APPENDED /* headers of a later minor, as tests/abi/versions.py makes them */
+static int32_t appended(void) { return ZF_APPENDED; }
+#endif
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
@@ -648,7 +655,30 @@ static const zf_plugin_t table = {
     .export_params = export_params,
     .poll = BREAKS_ALONE(slot_missing) ? NULL : poll_report,
     .get_extension = get_extension,
+#ifdef ZF_APPENDED
+    .appended = appended,
+#endif
 };
+
+/* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
+static uint32_t common(uint32_t theirs) {
+    uint32_t mine = ZF_ABI_0_2;
+    if (BREAKS(any_abi) || theirs == mine)
+        return mine;
+    if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)
+        return 0;
+    return theirs < mine ? theirs : mine;
+}
+
+/* The table says which ABI was chosen. */
+static const zf_plugin_t *table_of(uint32_t chosen) {
+    static zf_plugin_t older;
+    if (chosen == table.abi)
+        return &table;
+    older = table;
+    older.abi = chosen;
+    return &older;
+}
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
     if (!boot)
@@ -659,13 +689,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
                          boot->struct_size, boot->magic, boot->n_abis);
     mock_misbehave_in_negotiate();
     for (uint32_t i = 0; i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_2 || BREAKS(any_abi)) {
-            boot->chosen_abi = ZF_ABI_0_2;
-            boot->plugin = &table;
+        if (common(boot->abis[i])) {
+            boot->chosen_abi = common(boot->abis[i]);
+            boot->plugin = table_of(boot->chosen_abi);
             return ZF_OK;
         }
-    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.2",
-                     ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis);
+    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin %u.%u",
+                     ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis, ZF_ABI_MAJOR(table.abi),
+                     ZF_ABI_MINOR(table.abi));
 }
 
 #if defined(MOCK_EXPORTS)

@@ -96,7 +96,6 @@ KERNEL(zf_report, zfi_report_args_t) {
     else
         totals->n_skipped = totals->n_skipped + 1;
     *args.out = *args.scalars;
-    *args.out_n_skipped = totals->n_skipped;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
     zf_status_t st;
     zfi_shards_take(run, id);
-    st = flags & BY_ELEMENT ? zfi_exchange_take_edits(run, id) : zfi_exchange_read_masters(run, id);
+    st = zfi_exchange_read_masters(run, id, (flags & BY_ELEMENT) != 0);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
@@ -137,7 +137,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_checks(inst->run->engine, &inst->run->dev))
+    if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
@@ -151,6 +151,7 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
 
 /* Parameters that were asked about: ids == NULL stands for all. */
 typedef struct asked {
+    zfi_run_t *run;
     const uint32_t *ids;
     uint32_t n;
 } asked_t;
@@ -170,43 +171,41 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
     return ZF_OK;
 }
 
-static uint32_t owner_at(const zfi_run_t *run, const asked_t *asked, uint32_t i) {
-    return run->params[asked->ids ? asked->ids[i] : i].owner;
+static uint32_t owner_at(const asked_t *asked, uint32_t i) {
+    return asked->run->params[asked->ids ? asked->ids[i] : i].owner;
 }
 
 /* In ranges: neighbours in the list that are neighbours in their numbers. */
-static void each_range(zfi_run_t *run, const asked_t *asked,
-                       void (*act)(zfi_run_t *run, uint32_t first, uint32_t end)) {
+static void each_range(const asked_t *asked, void (*act)(zfi_run_t *run, uint32_t first, uint32_t end)) {
     for (uint32_t at = 0; at < asked->n;) {
-        uint32_t first = owner_at(run, asked, at), end = first + 1;
-        for (at++; at < asked->n && owner_at(run, asked, at) == end; at++)
+        uint32_t first = owner_at(asked, at), end = first + 1;
+        for (at++; at < asked->n && owner_at(asked, at) == end; at++)
             end++;
-        act(run, first, end);
+        act(asked->run, first, end);
     }
 }
 
 /* What is accepted is read before this returns: the host may write there next. */
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
-    zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
     if (st)
         return st;
-    each_range(run, asked, zfi_guard_look);
+    each_range(asked, zfi_guard_look);
     st = zfi_synchronise(&inst->engine, 1);
     if (st)
         return st;
     for (uint32_t i = 0; i < asked->n; i++)
-        out[i] = run->overwritten[owner_at(run, asked, i)];
+        out[i] = asked->run->overwritten[owner_at(asked, i)];
     if (flags == ZF_WRITTEN_HOLD)
         return ZF_OK;
-    each_range(run, asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
+    each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
     return flags == ZF_WRITTEN_ACCEPT ? zfi_synchronise(&inst->engine, 1) : zfi_send(&inst->engine);
 }
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "written", err);
-    asked_t asked = {ids, n};
+    asked_t asked = {inst->run, ids, n};
     if (st)
         return st;
     st = check_asked(inst, flags, ids, n, out, err);
@@ -235,7 +234,7 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
     zf_status_t st = zfi_batch_flush(inst);
-    each_range(inst->run, asked, zfi_guard_look);
+    each_range(asked, zfi_guard_look);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
@@ -244,7 +243,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
     if (!st)
         st = zfi_close_windows(inst, err);
     for (uint32_t i = 0; i < asked->n && !st; i++) {
-        uint32_t owner = owner_at(inst->run, asked, i);
+        uint32_t owner = owner_at(asked, i);
         if (!inst->run->overwritten[owner])
             continue;
         zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
@@ -256,7 +255,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
 
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "adopt", err);
-    asked_t asked = {ids, n};
+    asked_t asked = {inst->run, ids, n};
     if (st)
         return st;
     st = check_adopted(inst, ids, n, err);

@@ -147,6 +147,10 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 /* Arrays that an entering channel brings: w and its moments. */
 static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_moments; }
+/* Visible values are compared with what the plugin wrote when the host asks, and at no other time. */
+static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
+}
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY && !has_callback;

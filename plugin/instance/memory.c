@@ -181,6 +181,9 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
+    run->slots.n_layers = plan->n_layers;
+    run->slots.layers = plan->layers;
+    run->slots.interval = run->engine->config.update_interval;
     run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
     run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
     run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
@@ -212,6 +215,7 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->totals = run->engine->totals;
     head->overwritten = run->overwritten;
     head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
+    run->dev.checks_itself = run->engine->config.on_overwrite == ZFI_OVERWRITE_ERROR;
     head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
@@ -264,8 +268,7 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
-    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK && engine->device_type == ZF_DEVICE_CPU &&
-           !zfi_is_sharded(engine);
+    return zfi_checks_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU && !zfi_is_sharded(engine);
 }
 
 static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {

@@ -64,8 +64,7 @@ typedef struct zfi_step_row {
     uint32_t n_present, n_missing, first_missing; /* missing: had a gradient in every step before */
     int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
     zfi_step_scalars_t scalars;  /* down */
-    zfi_step_scalars_t reported; /* the device, before stepped; ... */
-    uint64_t n_skipped;          /* ... steps skipped so far, this one included */
+    zfi_step_scalars_t reported; /* the device, before stepped */
 } zfi_step_row_t;
 
 /* ---- deliveries -------------------------------------------------------------------------------------------------- */
@@ -119,7 +118,9 @@ typedef struct zfi_slots {
     } * free;                    /* [plan.n_pieces] a ring for each layer */
     uint64_t *n_taken, *n_given; /* [plan.n_layers] head and tail of each ring */
     int32_t *tables;
-    uint32_t n_tables;
+    uint32_t n_tables, n_layers;
+    uint64_t interval;         /* slots of a table */
+    const zfi_layer_t *layers; /* the plan's */
     uint32_t in_use;
 } zfi_slots_t;
 
@@ -154,6 +155,7 @@ typedef struct zfi_device_state {
     uint64_t columns_nbytes;     /* ... in an allocation of their own */
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
+    int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
     zfi_step_scalars_t *scalars; /* [n_rows] */
     zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */
     unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
@@ -411,10 +413,10 @@ typedef struct zfi_run {
 
 static inline int zfi_is_warm_up(const zfi_clock_t *clock, uint64_t t) { return t <= clock->pace.warm_up; }
 static inline zfi_step_row_t *zfi_row(const zfi_run_t *run, uint64_t t) { return &run->rows[t % run->n_rows]; }
-/* [plan.n_layers] The pieces of a cohort's slot. */
-static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, uint32_t table, uint32_t slot) {
-    uint64_t row = (uint64_t)cohort * run->slots.n_tables + table;
-    return run->slots.tables + (row * run->clock.pace.interval + slot) * run->plan.n_layers;
+/* [n_layers] The pieces of a cohort's slot. */
+static inline int32_t *zfi_slot_pieces(const zfi_slots_t *slots, uint32_t cohort, uint32_t table, uint32_t slot) {
+    uint64_t row = (uint64_t)cohort * slots->n_tables + table;
+    return slots->tables + (row * slots->interval + slot) * slots->n_layers;
 }
 /* Parts of records are numbered through, from 0: the first of step t. */
 static inline uint64_t zfi_first_record_part(const zfi_plan_t *plan, uint64_t t) {
@@ -424,12 +426,11 @@ static inline double *zfi_record_part(const zfi_plan_t *plan, const zfi_selectio
     return sel->records + number % ZFI_RECORD_DEPTH * plan->record_sums;
 }
 /* The slot of a chunk, which has a piece. */
-static inline unsigned char *zfi_slot(const zfi_run_t *run, uint32_t number, uint32_t table, uint32_t slot) {
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    const zfi_layer_t *layer = &run->plan.layers[chunk->layer];
-    uint32_t piece = (uint32_t)zfi_slot_pieces(run, chunk->cohort, table, slot)[chunk->layer];
-    return run->slots.pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes +
-           chunk->slot_offset;
+static inline unsigned char *zfi_slot(const zfi_slots_t *slots, const zfi_chunk_t *chunk, uint32_t table,
+                                      uint32_t slot) {
+    const zfi_layer_t *layer = &slots->layers[chunk->layer];
+    uint32_t piece = (uint32_t)zfi_slot_pieces(slots, chunk->cohort, table, slot)[chunk->layer];
+    return slots->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
 }
 /* Elements of one selected channel of a matrix. */
 static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {

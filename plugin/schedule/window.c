@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static void clear_table(zfi_run_t *run, uint32_t cohort) {
-    memset(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0), 0xFF,
-           (uint64_t)run->clock.pace.interval * run->plan.n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
+static void clear_table(zfi_slots_t *slots, uint32_t cohort, uint32_t table) {
+    memset(zfi_slot_pieces(slots, cohort, table, 0), 0xFF,
+           slots->interval * slots->n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
 }
 
 void zfi_window_clear_slots(zfi_run_t *run) {
@@ -19,7 +19,7 @@ void zfi_window_clear_slots(zfi_run_t *run) {
             run->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
     }
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        clear_table(run, c);
+        clear_table(&run->slots, c, run->clock.window_table[c]);
 }
 
 zfi_pace_t zfi_pace_of(const zfi_config_t *config) {
@@ -59,31 +59,31 @@ void zfi_window_prepare(zfi_run_t *run) {
     place_slots(&run->plan, &run->clock, row);
 }
 
-static struct zfi_free_piece *ring_at(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t l, uint64_t i) {
-    const zfi_layer_t *layer = &plan->layers[l];
+static struct zfi_free_piece *ring_at(zfi_slots_t *slots, uint32_t l, uint64_t i) {
+    const zfi_layer_t *layer = &slots->layers[l];
     return &slots->free[layer->first_piece + i % layer->n_pieces];
 }
 
-static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
-    zfi_slots_t *slots = &run->slots;
+static zf_status_t take_piece(zfi_slots_t *slots, uint32_t layer, int32_t *piece, uint64_t *needs_job,
+                              _Atomic uint64_t *peak) {
     const struct zfi_free_piece *taken;
     if (*piece != ZFI_NO_PIECE)
         return ZF_OK;
     if (slots->n_taken[layer] == slots->n_given[layer])
         return ZF_ERR_INTERNAL;
-    taken = ring_at(&run->plan, &run->slots, layer, slots->n_taken[layer]++);
+    taken = ring_at(slots, layer, slots->n_taken[layer]++);
     *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;
-    if (++slots->in_use > atomic_load(&run->engine->count.slots_peak))
-        atomic_store(&run->engine->count.slots_peak, slots->in_use);
+    if (++slots->in_use > atomic_load(peak))
+        atomic_store(peak, slots->in_use);
     return ZF_OK;
 }
 
-static void give_piece(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64_t needs_job) {
+static void give_piece(zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64_t needs_job) {
     if (piece == ZFI_NO_PIECE)
         return;
-    *ring_at(plan, slots, layer, slots->n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
+    *ring_at(slots, layer, slots->n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
     slots->in_use--;
 }
 
@@ -92,16 +92,17 @@ unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step
     uint32_t table = run->clock.window_table[chunk->cohort];
     uint32_t slot = (uint32_t)(step - run->clock.window_first[chunk->cohort]);
     uint64_t needs_job = 0; /* everything is idle */
-    (void)take_piece(run, chunk->layer, &zfi_slot_pieces(run, chunk->cohort, table, slot)[chunk->layer], &needs_job);
-    return zfi_slot(run, number, table, slot);
+    (void)take_piece(&run->slots, chunk->layer, &zfi_slot_pieces(&run->slots, chunk->cohort, table, slot)[chunk->layer],
+                     &needs_job, &run->engine->count.slots_peak);
+    return zfi_slot(&run->slots, chunk, table, slot);
 }
 
 zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job) {
     const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    int32_t *pieces = zfi_slot_pieces(run, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
+    int32_t *pieces = zfi_slot_pieces(&run->slots, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
                                       (uint32_t)row->cohort_slot[chunk->cohort]);
-    return take_piece(run, chunk->layer, &pieces[chunk->layer], needs_job);
+    return take_piece(&run->slots, chunk->layer, &pieces[chunk->layer], needs_job, &run->engine->count.slots_peak);
 }
 
 int zfi_window_closes(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
@@ -119,19 +120,20 @@ int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
     return t - clock->last_choice[cohort] >= clock->pace.choose_every;
 }
 
-static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
+static void free_slots(zfi_slots_t *slots, const zfi_close_t *close) {
     for (uint32_t k = 0; k < close->n_slots; k++)
-        for (uint32_t l = 0; l < run->plan.n_layers; l++)
-            give_piece(&run->plan, &run->slots, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
+        for (uint32_t l = 0; l < slots->n_layers; l++)
+            give_piece(slots, l, zfi_slot_pieces(slots, close->cohort, close->table, k)[l],
                        close->first_job + close->n_chunks);
 }
 
 /* The step that is being filled (t + 1) may already have slots in the old table: they move to slot 0 of the new one. */
-static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table, uint32_t old_slot) {
-    if (old_slot >= run->clock.pace.interval)
+static void move_open_slots(zfi_slots_t *slots, uint32_t cohort, uint32_t table, uint32_t old_table,
+                            uint32_t old_slot) {
+    if (old_slot >= slots->interval)
         return; /* the window was full: nothing can be there */
-    memmove(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0),
-            zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
+    memmove(zfi_slot_pieces(slots, cohort, table, 0), zfi_slot_pieces(slots, cohort, old_table, old_slot),
+            slots->n_layers * sizeof(int32_t));
 }
 
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
@@ -149,10 +151,10 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
         .publishes_all = publishes_all,
     };
     run->clock.next_job += out->n_chunks;
-    free_slots(run, out);
+    free_slots(&run->slots, out);
     run->clock.window_first[cohort] = t + 1;
     run->clock.window_table[cohort] = (run->clock.window_table[cohort] + 1) % run->slots.n_tables;
-    clear_table(run, cohort);
+    clear_table(&run->slots, cohort, run->clock.window_table[cohort]);
     atomic_fetch_add(&run->engine->count.window_closes, 1);
 }
 
@@ -184,7 +186,8 @@ uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort) {
 void zfi_window_restart(zfi_run_t *run) {
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        move_open_slots(run, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
+        move_open_slots(&run->slots, c, run->clock.window_table[c], (uint32_t)row->cohort_table[c],
+                        (uint32_t)row->cohort_slot[c]);
     place_slots(&run->plan, &run->clock, row);
     if (run->clock.t >= run->clock.pace.warm_up)
         run->clock.base = run->clock.t;

@@ -104,7 +104,7 @@ static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
 /* ---- making and removing ------------------------------------------------------------------------------------------
  */
 
-/* ENOENT: another process's sweep took the directory away before it was marked. */
+/* ENOENT: another process's sweep took the directory away before it was marked, or is about to. */
 static int make_one(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
                     int *out_fd) {
     int fd, code = 0;
@@ -117,7 +117,10 @@ static int make_one(int parent_fd, const char *base, mode_t mode, int is_synced,
         unlinkat(parent_fd, out_name, AT_REMOVEDIR);
         return code;
     }
-    flock(fd, LOCK_SH | LOCK_NB); /* nobody knows the name yet, so it fails only where there are no locks */
+    if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
+        close(fd); /* it is the sweep's */
+        return ENOENT;
+    }
     code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base, is_synced);
     if (code) {
         close(fd);

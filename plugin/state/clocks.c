@@ -120,7 +120,6 @@ static void put_scalars(const zfi_state_io_t *io, zfi_step_row_t *row, const voi
                                         .nonfinite_param = x[5] >= 0 ? (int64_t)io->ids[(uint32_t)x[5]] : ZFI_NO_PARAM};
     row->reported = row->scalars;
     row->n_present = (uint32_t)x[6];
-    row->n_skipped = io->run->clock.n_skipped;
 }
 
 static int bad_scalars(const zfi_state_shape_t *shape, const void *values) {

@@ -140,7 +140,7 @@ static int fits_exactly(zfi_loader_t *loader) {
             return 0;
         }
         last = loader->ids[i];
-        if (run->engine->config.moments == ZFI_MOMENTS_BF16_STOCHASTIC && loader->saved.params[i].param.id != last) {
+        if (run->dev.head.moments == ZFI_MOMENTS_BF16_STOCHASTIC && loader->saved.params[i].param.id != last) {
             snprintf(loader->why, sizeof loader->why, "\"%.100s\" had another number, by which its moments are rounded",
                      run->params[last].name);
             return 0;

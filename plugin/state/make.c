@@ -23,7 +23,7 @@ zf_status_t zfi_run_read_masters(zfi_run_t *run) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < run->n_params && !st; i++)
         if (run->params[i].has_state)
-            st = zfi_exchange_read_masters(run, i);
+            st = zfi_exchange_read_masters(run, i, 0);
     return st;
 }
 

@@ -21,27 +21,6 @@ zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t f
     return zfi_device_run(run->engine, ops, 2);
 }
 
-static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const zfi_tile_t *tile) {
-    void *bits = run->dev.exchange;
-    float *w = run->dev.exchange + run->dev.exchange_elems;
-    zf_status_t st = zfi_exchange_get_visible(run, tile->matrix, tile->matrix_offset, tile->n_elems, bits);
-    if (st)
-        return st;
-    run->engine->kernels->widen(w, bits, matrix->place.dtype, tile->n_elems);
-    return zfi_state_put(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
-}
-
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[id];
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
-            st = read_tile(run, matrix, &run->plan.tiles[k]);
-    }
-    return st;
-}
-
 static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, const void *bits) {
     zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
     zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
@@ -49,72 +28,88 @@ static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first
     return zfi_device_run(run->engine, ops, 2);
 }
 
-/* ---- edits ------------------------------------------------------------------------------------------------------- */
+/* ---- masters ------------------------------------------------------------------------------------------------------
+ */
 
-/* Elements [first, first + n) of a tile's matrix, so few that the exchange buffer holds four arrays of them. */
+/* Elements [first, first + n) of a matrix, all in one tile. */
 typedef struct part {
     zfi_run_t *run;
     uint32_t number;
     uint64_t first, n;
-    unsigned char *visible, *shown, *due; /* bits: what is there, what the plugin wrote last, round(w) */
-    float *w;
 } part_t;
 
-static zf_status_t read_part(const part_t *part, size_t elem) {
+static zf_status_t take_all(const part_t *part) {
+    void *bits = part->run->dev.exchange;
+    float *w = part->run->dev.exchange + part->run->dev.exchange_elems;
+    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, bits);
+    if (st)
+        return st;
+    part->run->engine->kernels->widen(w, bits, part->run->plan.matrices[part->number].place.dtype, part->n);
+    return zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, w);
+}
+
+/* What is there, what the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four. */
+typedef struct compared {
+    unsigned char *visible, *shown, *due;
+    float *w;
+} compared_t;
+
+static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
     const unsigned char *shown = part->run->dev.matrices[part->number].shown;
-    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, part->visible);
+    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, to->visible);
     if (!st)
-        st = zfi_device_read(part->run->engine, part->shown, shown + part->first * elem, part->n * elem);
-    return st ? st : zfi_state_get(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+        st = zfi_device_read(part->run->engine, to->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(part->run, ZFI_STATE_W, part->number, part->first, part->n, to->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
-static zf_status_t take_part(const part_t *part) {
+static zf_status_t take_edits(const part_t *part, const compared_t *by) {
     const zfi_kernels_t *kernels = part->run->engine->kernels;
     zfi_dtype_t dtype = part->run->plan.matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
-    zf_status_t st = read_part(part, elem);
+    zf_status_t st = read_part(part, elem, by);
     if (st)
         return st;
-    kernels->narrow(part->due, dtype, part->w, part->n);
+    kernels->narrow(by->due, dtype, by->w, part->n);
     for (uint64_t i = 0; i < part->n; i++) {
-        unsigned char *visible = part->visible + i * elem, *due = part->due + i * elem;
-        int is_edited = memcmp(visible, part->shown + i * elem, elem) != 0;
+        unsigned char *visible = by->visible + i * elem, *due = by->due + i * elem;
+        int is_edited = memcmp(visible, by->shown + i * elem, elem) != 0;
         if (is_edited && memcmp(visible, due, elem) != 0)
-            kernels->widen(&part->w[i], visible, dtype, 1);
+            kernels->widen(&by->w[i], visible, dtype, 1);
         else
             memcpy(visible, due, elem);
     }
-    st = zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
-    return st ? st : write_visible(part->run, part->number, part->first, part->n, part->visible);
+    st = zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, by->w);
+    return st ? st : write_visible(part->run, part->number, part->first, part->n, by->visible);
 }
 
-static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
-    uint64_t most = run->dev.exchange_elems / 2;
-    float *from = run->dev.exchange;
+static zf_status_t take_edits_of_all(const part_t *all) {
+    uint64_t most = all->run->dev.exchange_elems / 2;
+    float *from = all->run->dev.exchange;
+    compared_t by = {.visible = (unsigned char *)from,
+                     .shown = (unsigned char *)(from + most),
+                     .due = (unsigned char *)(from + 2 * most),
+                     .w = from + 3 * most};
     zf_status_t st = ZF_OK;
-    for (uint64_t done = 0; done < tile->n_elems && !st; done += most) {
-        uint64_t left = tile->n_elems - done;
-        part_t part = {.run = run,
-                       .number = tile->matrix,
-                       .first = tile->matrix_offset + done,
-                       .n = left < most ? left : most,
-                       .visible = (unsigned char *)from,
-                       .shown = (unsigned char *)(from + most),
-                       .due = (unsigned char *)(from + 2 * most),
-                       .w = from + 3 * most};
-        st = take_part(&part);
+    for (uint64_t done = 0; done < all->n && !st; done += most) {
+        part_t part = *all;
+        part.first += done;
+        part.n = all->n - done < most ? all->n - done : most;
+        st = take_edits(&part, &by);
     }
     return st;
 }
 
-zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t id) {
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id, int by_element) {
     const zfi_param_t *param = &run->params[id];
     zf_status_t st = ZF_OK;
     for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
-            st = take_tile(run, &run->plan.tiles[k]);
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++) {
+            const zfi_tile_t *tile = &run->plan.tiles[k];
+            part_t part = {run, tile->matrix, tile->matrix_offset, tile->n_elems};
+            st = by_element ? take_edits_of_all(&part) : take_all(&part);
+        }
     }
     return st;
 }

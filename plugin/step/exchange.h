@@ -10,11 +10,9 @@
 
 #include "instance/run.h"
 
-/* Masters of a parameter := its visible values. */
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param);
-/* Of a parameter of which a second copy is kept, with no window open: elements that differ from it become masters; the
- * others show round(w). */
-zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t param);
+/* Masters of a parameter := its visible values. by_element, where a second copy is kept and no window open: of elements
+ * that differ from it; the others show round(w). */
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param, int by_element);
 /* Compact state of a parameter := the host's; where nothing is deferred, its counts alone. */
 zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t param);
 

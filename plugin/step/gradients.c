@@ -47,10 +47,10 @@ static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t n
 /* ---- the down stream --------------------------------------------------------------------------------------------- */
 
 /* Where a segment's gradient of this step lies in its slot. */
-static void *slot_of(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_segment_t *segment, size_t elem) {
-    uint32_t cohort = run->plan.matrices[segment->matrix].cohort;
+static void *slot_of(const zfi_plan_t *plan, const zfi_slots_t *slots, const zfi_step_row_t *row, const zfi_segment_t *segment, size_t elem) {
+    uint32_t cohort = plan->matrices[segment->matrix].cohort;
     uint32_t table = (uint32_t)row->cohort_table[cohort], slot = (uint32_t)row->cohort_slot[cohort];
-    return zfi_slot(run, segment->chunk, table, slot) + segment->chunk_offset * elem;
+    return zfi_slot(slots, &plan->chunks[segment->chunk], table, slot) + segment->chunk_offset * elem;
 }
 
 /* What this rank keeps of it. Returns the bytes. */
@@ -61,7 +61,7 @@ static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const z
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
         uint64_t from = run->plan.matrices[segment->matrix].param_offset + segment->matrix_offset;
-        zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(run, row, segment, elem),
+        zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(&run->plan, &run->slots, row, segment, elem),
                       (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
         nbytes += segment->n_elems * elem;
     }

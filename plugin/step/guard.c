@@ -4,9 +4,7 @@
 
 int zfi_guard_is_on(const zfi_device_state_t *dev) { return dev->head.digests != NULL; }
 
-int zfi_guard_checks(zfi_engine_t *engine, const zfi_device_state_t *dev) {
-    return zfi_guard_is_on(dev) && engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
-}
+int zfi_guard_checks(const zfi_device_state_t *dev) { return dev->checks_itself; }
 
 /* Matrices listed_matrices[first, first + n). */
 static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int seals) {
@@ -40,12 +38,12 @@ static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32
 }
 
 void zfi_guard_check(zfi_run_t *run) {
-    if (zfi_guard_checks(run->engine, &run->dev))
+    if (zfi_guard_checks(&run->dev))
         add_check(run->engine, &run->dev, 0, run->plan.n_matrices, 0);
 }
 
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    if (zfi_guard_checks(run->engine, &run->dev))
+    if (zfi_guard_checks(&run->dev))
         check_cohort(run, close->cohort, first, end, 0);
 }
 

@@ -21,7 +21,7 @@
 
 /* [any-thread] Whether this run keeps digests: not with on_overwrite = off; and whether it compares them by itself. */
 int zfi_guard_is_on(const zfi_device_state_t *dev);
-int zfi_guard_checks(zfi_engine_t *engine, const zfi_device_state_t *dev);
+int zfi_guard_checks(const zfi_device_state_t *dev);
 
 /* [hook] The device stream, where the run checks by itself: all visible values; or those of parameters [first, end)
  * that a close is about to write. */

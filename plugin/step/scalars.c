@@ -78,7 +78,7 @@ void zfi_scalars_report(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
     zfi_step_row_t *row = zfi_row(run, t);
-    zfi_report_args_t args = {run->dev.data, zfi_device_scalars(run, t), &row->reported, &row->n_skipped};
+    zfi_report_args_t args = {run->dev.data, zfi_device_scalars(run, t), &row->reported};
     if (row->waits_for_down)
         zfi_list_add(device, zfi_op_wait(&engine->lines.down, t, &engine->count.stall_pool_ns));
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_REPORT, &args, sizeof args));

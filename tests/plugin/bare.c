@@ -11,6 +11,7 @@
 #include "instance/tables.h"
 #include "schedule/window.h"
 #include "state/make.h"
+#include "step/updater.h"
 
 enum { PASSED = 1 << 30 };
 #define A_MINUTE_NS 60000000000u
@@ -44,6 +45,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
         st = zfi_memory_bind(run, &err);
     ck_assert_msg(st == ZF_OK, "%s", err.message);
     zfi_window_start(run);
+    zfi_step_bind(run);
     ck_assert_int_eq(zfi_tables_upload(run), ZF_OK);
     return run;
 }

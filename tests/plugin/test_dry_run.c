@@ -60,6 +60,8 @@ static void check_equal(const zf_plan_t *plan, zt_rig_t *rig, const char *config
     ck_assert_uint_eq(plan->host_publish_nbytes, zt_rig_parts(rig)->host_publish_nbytes);
     ck_assert_uint_eq(plan->n_selected_elems, zt_rig_parts(rig)->n_selected_elems);
     ck_assert_uint_eq(plan->n_elems, rig->layout.n_elems);
+    ck_assert_uint_eq(plan->host_nbytes, rig->layout.host_nbytes);
+    ck_assert_uint_eq(plan->device_nbytes + (plan->n_buckets ? plan->staging_nbytes : 0), rig->layout.device_nbytes);
 }
 
 /* The rig delivers gradients that are borrowed for the hook alone, so staging is mapped. */

@@ -60,7 +60,7 @@ static int has_mixed_cohorts(void) {
 /* The piece of a chunk's slot. */
 static int32_t piece_of(uint32_t chunk, uint32_t table, uint32_t slot) {
     const zfi_chunk_t *c = &run->plan.chunks[chunk];
-    return zfi_slot_pieces(run, c->cohort, table, slot)[c->layer];
+    return zfi_slot_pieces(&run->slots, c->cohort, table, slot)[c->layer];
 }
 
 static int32_t coming_piece(uint32_t chunk) {
@@ -99,7 +99,7 @@ static void take_slots(uint64_t seed) {
 static void release(const zfi_close_t *close) {
     for (uint32_t l = 0; l < run->plan.n_layers; l++)
         for (uint32_t k = 0; k < close->n_slots; k++) {
-            int32_t piece = zfi_slot_pieces(run, close->cohort, close->table, k)[l];
+            int32_t piece = zfi_slot_pieces(&run->slots, close->cohort, close->table, k)[l];
             if (piece == ZFI_NO_PIECE)
                 continue;
             ck_assert_uint_eq(owner[piece], close->cohort + 1);

@@ -193,7 +193,7 @@ START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     ck_assert_uint_eq(atomic_load(&run->engine->count.down_grad_nbytes), sizeof before);
     for (uint32_t i = 0; i < run->plan.n_chunks; i++) { /* the chunks of one matrix hold its gradient in turn */
         uint64_t nbytes = run->plan.chunks[i].n_elems * sizeof(float);
-        ck_assert_int_eq(memcmp(zfi_slot(run, i, 0, 0), rig.params[0].grad + at, nbytes), 0);
+        ck_assert_int_eq(memcmp(zfi_slot(&run->slots, &run->plan.chunks[i], 0, 0), rig.params[0].grad + at, nbytes), 0);
         at += nbytes;
     }
     ck_assert_uint_eq(at, sizeof before);

@@ -10,6 +10,7 @@ Rules, each named as the violations name it:
   libcuda  lib/cuda_driver.c alone opens CUDA's driver, but for tests/, which open the double of it
   queue    zfi_queue is named in plugin/base and plugin/device/cpu only
   words    plugin/device knows no window, slot, choice, cohort or replay: those belong to the engine
+  header   abi/include: no line that clang-format broke, which ends with a backslash or is the end of a comment alone
   serial   what the tests labelled "serial" are made of starts no thread: the thread sanitizer does not run them
   most     plugin/: how often COUNTS finds what should become rare. No more than structure_known.txt says
 
@@ -131,6 +132,12 @@ def check_words(root):
             yield f"words {path}: {word}"
 
 
+def check_header(root):
+    for path, text in sources(root, "abi/include"):
+        if re.search(r"^\s*\*/$|\\$", text, re.MULTILINE):
+            yield f"header {path}"
+
+
 def check_serial(root):
     oracle = [s for s in sources(root, "conformance") if s[0].startswith("conformance/oracle")]
     for path, text in [s for folder in SERIAL for s in sources(root, folder)] + oracle:
@@ -149,7 +156,7 @@ def counts(root):
 
 def violations(root):
     found = set()
-    for check in (check_rooms, check_circles, check_below, check_queue, check_libcuda, check_words, check_serial):
+    for check in (check_rooms, check_circles, check_below, check_queue, check_libcuda, check_words, check_header, check_serial):
         found.update(check(root))
     return found
 
@@ -207,6 +214,8 @@ def self_test():
         "below lib/a.c: includes abi/include/zf/types.h": {"lib/a.c": '#include "zf/types.h"\n'},
         "libcuda bindings/cli/a.c: names the library": {"bindings/cli/a.c": 'dlopen("libcuda.so.1");\n'},
         "queue plugin/hooks/q.c": {"plugin/hooks/q.c": "zfi_queue_t *q;\n"},
+        "header abi/include/zf/a.h": {"abi/include/zf/a.h": "/* a\n */\n"},
+        "header abi/include/zf/b.h": {"abi/include/zf/b.h": "#define A \\\n    1\n"},
         "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
         "serial conformance/oracle_a.c: starts a thread": {"conformance/oracle_a.c": "# pragma omp parallel\n"},
         "words plugin/device/cpu/w.c: slot": {"plugin/device/cpu/w.c": "int n_Slots;\n"},

@@ -10,8 +10,7 @@
  * minors. Hence a newer minor on either side is never an error:
  *   host newer than plugin: the host gets a shorter table; a slot past struct_size, or a NULL slot, does not exist.
  *   plugin newer than host: the host reads only the slots that it knows.
- * Major 0 is the young ABI: its minor must match exactly.
- */
+ * Major 0 is the young ABI: its minor must match exactly. */
 #ifndef ZF_BOOTSTRAP_H
 #define ZF_BOOTSTRAP_H
 

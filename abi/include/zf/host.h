@@ -2,8 +2,7 @@
 /* zf/host.h - what the host offers to the plugin: the host table, an argument of create().
  *
  * create() copies the table and its strings; only ctx, and the code of the functions, must outlive the instance. The
- * plugin calls it only inside hooks, on the calling thread, and holds no lock meanwhile.
- */
+ * plugin calls it only inside hooks, on the calling thread, and holds no lock meanwhile. */
 #ifndef ZF_HOST_H
 #define ZF_HOST_H
 

@@ -7,8 +7,7 @@
  * Thread tags: [any-thread]; [control] may block, never together with another call on the same instance; [hook] any
  * thread, never two at once per instance, does not block unless said, does not allocate after the first step.
  * Every call that can fail takes a zf_error_t * as its last argument; it may be NULL. Outputs are written only on
- * success; a failed call leaves the training state as it was.
- */
+ * success; a failed call leaves the training state as it was. */
 #ifndef ZF_PLUGIN_H
 #define ZF_PLUGIN_H
 
@@ -36,12 +35,10 @@ typedef struct zf_description { /* output struct; strings live as long as the li
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
-#define ZF_CREATE_CAP_FETCH                                                                                            \
-    1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
-
-#define ZF_CREATE_CAP_SHARDS                                                                                           \
-    2u /* with FETCH: the host reads parameters where zf.shards/0 says, and releases what it has read before it steps  \
-        */
+/* The host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence). */
+#define ZF_CREATE_CAP_FETCH 1u
+/* With FETCH: it reads parameters where zf.shards/0 says, and releases what it has read before it steps. */
+#define ZF_CREATE_CAP_SHARDS 2u
 
 typedef struct zf_create_args {
     uint32_t struct_size;
@@ -189,11 +186,9 @@ typedef struct zf_layout { /* output struct */
 #define ZF_GRAD_MORE 4u     /* more deliveries of this parameter follow in this step */
 #define ZF_GRAD_LAST 8u     /* the last one: may be shipped at once */
 #define ZF_GRAD_UNKNOWN 16u /* the host cannot know; shipped early, again if it changes */
-#define ZF_GRAD_REPLACE                                                                                                \
-    32u /* delivered again since the host changed it: everything delivered before in this step is void */
-#define ZF_GRAD_ASYNC_READ                                                                                             \
-    64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return                          \
-         */
+#define ZF_GRAD_REPLACE 32u /* delivered again, for the host changed it: what came before in this step is void */
+/* HOST_THREAD: the host leaves the memory alone until the done fence; without it, until the call returns. */
+#define ZF_GRAD_ASYNC_READ 64u
 
 typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE, LAST, UNKNOWN (none = UNKNOWN) */
     uint32_t struct_size;
@@ -246,15 +241,14 @@ typedef struct zf_step_args {
 
 typedef struct zf_step_report { /* output struct: of one step; sums over steps are zf.stats/1's */
     uint32_t struct_size;
-    int32_t has_report;      /* 0: no step has finished yet, the rest is zero but submitted_step */
-    uint64_t submitted_step; /* number of this submission, from 1; DISCARD does not count */
-    uint64_t step;           /* the newest finished step that the rest speaks of */
-    int32_t applied;         /* 1 applied, 0 skipped */
-    int32_t skip_reason;     /* ZF_SKIP_... */
-    uint32_t
-        nonfinite_param; /* first parameter with a non-finite gradient, or ZF_NO_ID (also where the norm is to blame) */
-    uint32_t n_present;  /* parameters that had a gradient */
-    double grad_norm;    /* unscale * sqrt(sum of squares), before clipping */
+    int32_t has_report;       /* 0: no step has finished yet, the rest is zero but submitted_step */
+    uint64_t submitted_step;  /* number of this submission, from 1; DISCARD does not count */
+    uint64_t step;            /* the newest finished step that the rest speaks of */
+    int32_t applied;          /* 1 applied, 0 skipped */
+    int32_t skip_reason;      /* ZF_SKIP_... */
+    uint32_t nonfinite_param; /* first with a non-finite gradient, or ZF_NO_ID (also where the norm is to blame) */
+    uint32_t n_present;       /* parameters that had a gradient */
+    double grad_norm;         /* unscale * sqrt(sum of squares), before clipping */
     double clip_factor;
     uint32_t n_missing;     /* parameters without a gradient in this step that had one in every step before ... */
     uint32_t first_missing; /* ... the first of them, or ZF_NO_ID */

@@ -4,8 +4,7 @@
  * Rules for every struct: the first member is uint32_t struct_size, set by its owner to sizeof as compiled; members are
  * only appended, in groups of 8 bytes; zero means "behave as before". An input struct that is shorter than the plugin's
  * is zero-extended; a longer one is accepted only if its unknown tail is zero; an output struct is written up to the
- * smaller of both sizes. Sizes: _elems counts elements, _nbytes bytes, _ns nanoseconds.
- */
+ * smaller of both sizes. Sizes: _elems counts elements, _nbytes bytes, _ns nanoseconds. */
 #ifndef ZF_TYPES_H
 #define ZF_TYPES_H
 
@@ -88,8 +87,8 @@ typedef struct zf_dtype { /* = DLDataType, 4 bytes */
 } zf_dtype_t;
 
 typedef struct zf_dl_tensor { /* = DLTensor, 48 bytes */
-    void *data;
-    int32_t device_type; /* ZF_DEVICE_... */
+    void *data;               /* data + byte_offset is a multiple of the element's size; no more is asked */
+    int32_t device_type;      /* ZF_DEVICE_... */
     int32_t device_id;
     int32_t ndim; /* 0..ZF_MAX_NDIM */
     zf_dtype_t dtype;

@@ -27,10 +27,10 @@
  * replaced. The new directory gets mode and group of the one that it replaces. Where the file system cannot exchange
  * names, the save renames twice; between the two nothing is at `path`, and a load takes the former checkpoint, which
  * lies beside it under such a name with the mark "aside". Where a killed process left it so, a load, verify, note or
- * weights puts it back. A save puts it back as well and fails once (ZF_ERR_STORAGE): a host that found nothing at `path`
- * would replace what it has not seen. Loads and saves of several processes do not disturb each other: a load reads the checkpoint that it
- * began with, saves to one path take turns, and the last one stays. Where the file system has no locks (flock), a load
- * that lost its files begins again, and what killed processes left stays.
+ * weights puts it back. A save puts it back as well and fails once (ZF_ERR_STORAGE): a host that found nothing at
+ * `path` would replace what it has not seen. Loads and saves of several processes do not disturb each other: a load
+ * reads the checkpoint that it began with, saves to one path take turns, and the last one stays. Where the file system
+ * has no locks (flock), a load that lost its files begins again, and what killed processes left stays.
  *
  * Several ranks call save and load together, with the same flags and note and with a path to one directory that all of
  * them see. The blobs are those that one rank would write. Each rank writes what it keeps and syncs it; then rank 0
@@ -45,8 +45,7 @@
  * what they share beside their experts, is refused before anything is changed; with ZF_STATE_PARTIAL it is not. What
  * one rank refuses for its arguments, or an index that it cannot read, all of them refuse. What fails later (a full
  * disk, a damaged tensor) fails on the ranks of that part alone, while others have saved or loaded theirs: save every
- * time to new directories, and keep the former ones until all parts are saved.
- */
+ * time to new directories, and keep the former ones until all parts are saved. */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H
 

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_state.c - proof 5, a checkpoint as its host sees it: the report, the note, weights without an instance, and
+ * damage that verify and load must find. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi_probes.h"
+#include "abi_rig.h"
+
+static const char note[] = "epoch 3, \xc3\xa9t\xc3\xa9";
+
+typedef struct saved {
+    abi_rig_t *rig;
+    const zf_state_ext_t *ext;
+    zf_state_args_t args;
+    zf_error_t err;
+    char dir[64], path[80];
+} saved_t;
+
+static void check(saved_t *s, int is_ok, const char *what, zf_status_t st) {
+    abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, is_ok, "%s (status %d: %.200s)", what, st,
+              st < 0 ? s->err.message : "");
+}
+
+static void check_save(saved_t *s) {
+    zf_state_report_t r = {.struct_size = sizeof r};
+    zf_status_t st;
+    abi_host_enter(&s->rig->host);
+    st = s->ext->save(s->rig->instance, &s->args, &r, &s->err);
+    abi_host_leave(&s->rig->host);
+    check(s, st == ZF_OK, "a right save is refused", st);
+    check(s,
+          r.is_exact == 1 && r.step == s->rig->n_steps && r.nbytes > 0 && r.n_params == ABI_RIG_TRAINED &&
+              r.note_nbytes == strlen(note),
+          "the report of a save says something else than was saved", st);
+}
+
+static void check_note(saved_t *s) {
+    char text[sizeof note + 8] = "";
+    zf_status_t st = s->ext->note(&s->args, text, sizeof text, &s->err);
+    check(s, st == ZF_OK && strcmp(text, note) == 0, "note gives another note than was saved", st);
+}
+
+/* The bits that export_params gives, which are those that FLUSH would leave. */
+static void check_weights(saved_t *s) {
+    float mine[30], theirs[30];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = s->rig->ids[0], .dst = mine, .dst_nbytes = sizeof mine};
+    zf_status_t st;
+    memset(theirs, 0, sizeof theirs);
+    abi_host_enter(&s->rig->host);
+    st = s->rig->table->export_params(s->rig->instance, &item, 1, sizeof item, &s->err);
+    abi_host_leave(&s->rig->host);
+    check(s, st == ZF_OK, "a right export is refused", st);
+    st = s->ext->weights(&s->args, "a.weight", theirs, 30, &s->err);
+    check(s, st == ZF_OK && memcmp(mine, theirs, sizeof mine) == 0, "weights and export_params give different bits",
+          st);
+    st = abi_rig_flush(s->rig, &s->err);
+    check(s, st == ZF_OK && memcmp(mine, s->rig->memory[0], sizeof mine) == 0, "export_params is not what FLUSH leaves",
+          st);
+}
+
+static void check_load(saved_t *s, uint64_t hash) {
+    zf_state_report_t r = {.struct_size = sizeof r};
+    zf_status_t st;
+    abi_host_enter(&s->rig->host);
+    st = s->ext->load(s->rig->instance, &s->args, &r, &s->err);
+    abi_host_leave(&s->rig->host);
+    check(s, st == ZF_OK && r.is_exact == 1 && r.n_params == ABI_RIG_TRAINED, "a right load is refused or not exact",
+          st);
+    check(s, abi_rig_hash(s->rig) == hash, "after a load the state is not the one that was saved", st);
+}
+
+/* Flips one bit in the middle of the largest file. */
+static int damage(const char *dir) {
+    char path[400], largest[400] = "";
+    long most = 0;
+    DIR *d = opendir(dir);
+    FILE *f;
+    int c;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        f = e->d_name[0] != '.' ? fopen(path, "rb") : NULL;
+        if (f && fseek(f, 0, SEEK_END) == 0 && ftell(f) > most)
+            most = ftell(f), strcpy(largest, path);
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    f = fopen(largest, "r+b");
+    if (!f)
+        return 0;
+    fseek(f, most - most / 8, SEEK_SET);
+    c = fgetc(f);
+    fseek(f, -1, SEEK_CUR);
+    fputc(c ^ 1, f);
+    return fclose(f) == 0;
+}
+
+static void check_damage(saved_t *s) {
+    zf_state_args_t args = s->args;
+    zf_status_t st;
+    args.note = NULL;
+    st = s->ext->verify(&args, NULL, &s->err);
+    check(s, st == ZF_OK, "verify refuses a right checkpoint", st);
+    if (!damage(s->path))
+        return;
+    st = s->ext->verify(&args, NULL, &s->err);
+    check(s, st < 0, "verify takes a damaged checkpoint", st);
+    abi_host_enter(&s->rig->host);
+    st = s->ext->load(s->rig->instance, &args, NULL, &s->err);
+    abi_host_leave(&s->rig->host);
+    check(s, st < 0, "load takes a damaged checkpoint", st);
+}
+
+static void remove_dir(const char *dir) {
+    char path[400];
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            unlink(path);
+    }
+    if (d)
+        closedir(d);
+    rmdir(dir);
+}
+
+static void probe_checkpoint(abi_probe_t *p) {
+    static abi_rig_t rig;
+    saved_t s = {.rig = &rig, .err = {.struct_size = sizeof s.err}, .dir = "/tmp/zf-conform-XXXXXX"};
+    uint64_t hash;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !(s.ext = rig.table->get_extension(ZF_EXT_STATE)) || !mkdtemp(s.dir))
+        return;
+    snprintf(s.path, sizeof s.path, "%s/saved", s.dir);
+    s.args = (zf_state_args_t){.struct_size = sizeof s.args, .flags = ZF_STATE_NO_SYNC, .path = s.path, .note = note};
+    if (abi_rig_start(&rig, ABI_ACTIVE)) {
+        hash = abi_rig_hash(&rig);
+        check_save(&s);
+        s.args.note = NULL;
+        s.args.flags = 0;
+        check_note(&s);
+        check_weights(&s);
+        check_load(&s, hash);
+        check_damage(&s);
+        abi_rig_end(&rig);
+    }
+    remove_dir(s.path);
+    remove_dir(s.dir);
+}
+
+void abi_state_probes(abi_report_t *report, const abi_env_t *env) {
+    abi_probe_run(report, env, "a checkpoint", probe_checkpoint);
+}

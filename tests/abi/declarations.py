@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""declarations.py check|update ROOT - the public headers as text without comments and layout, and the number of the ABI.
+
+abi/layout/v*.txt is what a compiler makes of the headers; it cannot see names of parameters, attributes, conditions, extern "C"
+and prototypes. abi/layout/declarations.txt has every declaration and directive, one a line. abi/layout/numbers.txt has a line
+"number digest" for each content of that file which main ever had: a content that changes needs a new number, and no
+line is ever changed. (Major 0: two sides with different numbers refuse each other, so no host meets a table it does not know.)
+
+check    compares both; with git, the lines of every commit on the way to this one must be the first of today's
+update   writes declarations.txt, and the new line; raise the number in zf/types.h first"""
+
+import difflib
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+NUMBER = re.compile(r"#define ZF_ABI_\d+_\d+ ZF_ABI_NUMBER\((\d+), (\d+)\)")
+
+
+def units(text):
+    """Directives as they are; declarations split behind each semicolon and opening brace; white space squeezed."""
+    text = re.sub(r"/\*.*?\*/", " ", text.replace("\\\n", " "), flags=re.S)
+    code = []
+
+    def flush():
+        joined = re.sub(r"\s*([(){}\[\],;*])\s*", r"\1", re.sub(r"\s+", " ", " ".join(code))).strip()
+        code.clear()
+        return [part for part in re.split(r"(?<=[;{])", joined) if part]
+
+    for line in text.splitlines():
+        if line.lstrip().startswith("#"):
+            yield from flush()
+            yield re.sub(r"\s+", " ", line.strip())
+        else:
+            code.append(line)
+    yield from flush()
+
+
+def declarations(include):
+    """The text for every header below a folder, in order of names."""
+    lines = []
+    for header in sorted(Path(include).rglob("*.h")):
+        lines.append(f"== {header.relative_to(include)}")
+        lines += units(header.read_text(encoding="utf-8"))
+    return "\n".join(lines) + "\n"
+
+
+def number_of(text):
+    found = [(int(a), int(b)) for a, b in NUMBER.findall(text)]
+    if not found:
+        sys.exit("FAIL: the headers define no ZF_ABI_x_y as ZF_ABI_NUMBER(x, y)")
+    return max(found)
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def difference(golden, now):
+    """The first declaration that differs; None where none does."""
+    for line in difflib.unified_diff(golden.splitlines(), now.splitlines(), lineterm="", n=0):
+        if line[0] in "+-" and line[:3] not in ("+++", "---"):
+            return line
+    return None
+
+
+def problem_of_numbers(lines, number, now):
+    """What is wrong with the list, or None."""
+    seen = [line.split()[0] for line in lines]
+    numbers = [tuple(map(int, n.split("."))) for n in seen]
+    if numbers != sorted(set(numbers)):
+        return f"numbers.txt does not rise: {seen}"
+    if not lines or lines[-1] != f"{number[0]}.{number[1]} {digest(now)}":
+        return (f"these declarations are not what number {number[0]}.{number[1]} stands for: raise the number in zf/types.h, then "
+                "`python3 tests/abi/declarations.py update .`")
+    return None
+
+
+def problem_of_history(root, lines):
+    """Lines of earlier commits that are gone or changed; None where there is no git."""
+    path = "abi/layout/numbers.txt"
+    log = subprocess.run(["git", "-C", root, "log", "--first-parent", "--format=%H", "--", path], capture_output=True, text=True,
+                         check=False)
+    for commit in log.stdout.split() if log.returncode == 0 else []:
+        shown = subprocess.run(["git", "-C", root, "show", f"{commit}:{path}"], capture_output=True, text=True, check=False)
+        before = shown.stdout.split("\n")[:-1] if shown.returncode == 0 else []
+        if lines[: len(before)] != before:
+            return f"numbers.txt of commit {commit[:10]} is not the beginning of today's: a number keeps its declarations"
+    return None
+
+
+def check(root):
+    layout = Path(root) / "abi/layout"
+    now = declarations(Path(root) / "abi/include")
+    golden = (layout / "declarations.txt").read_text(encoding="utf-8")
+    lines = (layout / "numbers.txt").read_text(encoding="utf-8").splitlines()
+    differs = difference(golden, now)
+    problem = (f"headers and declarations.txt differ: {differs}" if differs else None) or \
+        problem_of_numbers(lines, number_of(now), now) or problem_of_history(root, lines)
+    print(f"FAIL: {problem}" if problem else f"{len(now.splitlines())} declarations, number {lines[-1].split()[0]}")
+    return 1 if problem else 0
+
+
+def update(root):
+    layout = Path(root) / "abi/layout"
+    now = declarations(Path(root) / "abi/include")
+    path = layout / "numbers.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    number = ".".join(map(str, number_of(now)))
+    (layout / "declarations.txt").write_text(now, encoding="utf-8")
+    if not lines or lines[-1] != f"{number} {digest(now)}":
+        path.write_text("\n".join(lines + [f"{number} {digest(now)}"]) + "\n", encoding="utf-8")
+    return check(root)
+
+
+if __name__ == "__main__":
+    sys.exit({"check": check, "update": update}[sys.argv[1]](sys.argv[2]))

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""wrong.py ZF_CONFORM PLUGIN WRONG_PLUGIN WRONG_DEF [--write FILE] - every plugin with a wrong habit is caught, and by which law.
+
+Each line of wrong.def names a habit of wrong_plugin.so and the part of the suite that must catch it: `exact`, or `abi` with
+the probes of --only. Caught means: that part fails, in a rule or law in which the true plugin, forwarded in the same way, does not
+fail. Prints a table; fails below WANTED."""
+
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+
+WANTED = 0.95
+LINE = re.compile(r'^WRONG\((\w+), "(\w+)", "([^"]+)", "([^"]+)"\)$')
+EXACT = ["exact", "--seed", "7", "--isa", "plugin", "--max-failures", "1", "--deadline", "60", "--jobs", "1", "--cases", "240"]
+
+
+def command(part):
+    words = part.split()
+    return EXACT if words[0] == "exact" else ["abi", "--only", words[1]]
+
+
+def run(files, name, part):
+    """The laws that fail, in order, and the first finding of the first."""
+    conform, plugin, wrong = files
+    env = dict(os.environ, ZF_WRONG_OF=plugin, ZF_WRONG=name)
+    said = subprocess.run([conform, *command(part), "--plugin", wrong], env=env, capture_output=True, text=True)
+    if part == "exact":
+        laws = re.findall(r"^(law \d): (.*)$", said.stdout + said.stderr, re.M) if said.returncode == 1 else []
+    else:
+        laws = re.findall(r"^ +\d +(\S+) +FAIL .*\n +(.*)$", said.stdout, re.M)
+    if said.returncode not in (0, 1):
+        laws = [("could not run", said.stderr.strip()[:120])]
+    return laws
+
+
+def read_table(path):
+    with open(path, encoding="utf-8") as f:
+        return [m.groups() for m in map(LINE.match, f) if m]
+
+
+def judge(rows, files):
+    """For each row the law that caught it, or None."""
+    true = {part: {law for law, _ in run(files, "nothing", part)} for part in {row[2] for row in rows}}
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("ZF_JOBS", "2"))) as pool:
+        found = pool.map(lambda row: run(files, row[0], row[2]), rows)
+        caught = [next(((law, text) for law, text in laws if law not in true[row[2]]), None)
+                  for row, laws in zip(rows, found)]
+    for part, laws in sorted(true.items()):
+        if laws:
+            print(f"note: the true plugin fails {part}: {', '.join(sorted(laws))}; these do not count")
+    return caught
+
+
+def main():
+    files, path = [os.path.abspath(p) for p in sys.argv[1:4]], sys.argv[4]
+    rows = [row for row in read_table(path) if row[0] != "nothing"]
+    caught = judge(rows, files)
+    lines = [f"{'plugin':18} {'kind':12} {'caught by':28} what is wrong"]
+    for (name, kind, part, what), law in zip(rows, caught):
+        by = f"{part.split()[0]}: {law[0]}" if law else "NOT CAUGHT"
+        lines.append(f"{name:18} {kind:12} {by:28} {what}")
+    n = sum(law is not None for law in caught)
+    lines.append(f"{n} of {len(rows)} wrong plugins are caught; wanted: {WANTED:.0%}")
+    print("\n".join(lines))
+    if "--write" in sys.argv:
+        with open(sys.argv[sys.argv.index("--write") + 1], "w", encoding="utf-8") as f:
+            f.write("\n".join(lines) + "\n")
+    return 0 if len(rows) >= 60 and n >= WANTED * len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
