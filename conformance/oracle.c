@@ -139,7 +139,7 @@ static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const z
 
         if (!x->is_selected[c] || p->is_held)
             continue;
-        k = zo_scalars_of(&o->config, &groups[p->decl.group], r->s, ++x->device_n[c]);
+        k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
 
@@ -167,7 +167,8 @@ static void fetch(zo_t *o, zo_matrix_t *x) {
 static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
 
-    zo_replay_matrix(o, x, zo_steps_ahead(&o->config) > 0 && !is_warm_up);
+    zo_replay_matrix(o, x,
+                     zo_steps_ahead(&o->config, &o->config.groups[o->params[x->param].decl.group]) > 0 && !is_warm_up);
     x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
     x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
     if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
@@ -194,7 +195,7 @@ static void update_all(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const 
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t c = 0; c < x->channels; c++) {
-        zo_scalars_t k = zo_scalars_of(&o->config, &groups[p->decl.group], r->s, ++x->n[c]);
+        zo_scalars_t k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->n[c]);
 
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);

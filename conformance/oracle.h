@@ -4,7 +4,7 @@
  * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
  * through the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection,
  * importance, scalars. It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit
- * for bit. Beside it stands plain AdamW (or another rule), per parameter and whole, which laws 1 and 6 compare with.
+ * for bit. Beside it stands plain AdamW (or other rules), per parameter and whole, which laws 1 and 6 compare with.
  *
  * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
  * program. Cost: 7 floats per element, plus one per element and open slot. */
@@ -15,6 +15,7 @@
 
 #define ZO_MAX_NDIM 8
 #define ZO_MAX_SLOTS 64 /* = the largest update_interval */
+#define ZO_MAX_GROUPS 4
 #define ZO_NO_ID 0xFFFFFFFFu
 
 typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16, ZO_F16, ZO_N_DTYPES } zo_dtype_t;
@@ -31,6 +32,13 @@ typedef struct zo_hyper {
  * beyond n_moments are not to be touched. */
 typedef void (*zo_element_fn)(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
+/* How an optimizer group is updated; all zero: AdamW. */
+typedef struct zo_group {
+    zo_rule_t rule;
+    zo_element_fn element; /* ZO_CALLBACK, with its ctx */
+    void *element_ctx;
+} zo_group_t;
+
 typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO } zo_strategy_t;
 
 typedef struct zo_config {
@@ -43,9 +51,7 @@ typedef struct zo_config {
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     int is_none;              /* deferred = none: what is said of selection and windows has no effect */
     int is_mean;              /* deferred = mean, else replay */
-    zo_rule_t rule;
-    zo_element_fn element; /* ZO_CALLBACK, with its ctx */
-    void *element_ctx;
+    zo_group_t groups[ZO_MAX_GROUPS];
     zo_moments_t moments;
     int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
     int is_interval_auto; /* update_interval is the longest window */
@@ -133,7 +139,7 @@ void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
 void zo_restart(zo_t *o);
 /* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
- * update rule, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
+ * update rules, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
  * `from`, trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
 zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
                const uint32_t *origins);

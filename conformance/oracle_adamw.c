@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_adamw.c - plain AdamW (or another rule), per parameter and whole: what laws 1 and 6 compare with. No schedule.
+/* oracle_adamw.c - plain AdamW (or other rules), per parameter and whole: what laws 1 and 6 compare with. No schedule.
  */
 #include "oracle_state.h"
 
 #include <stdlib.h>
 
 struct zo_adamw {
-    zo_config_t config; /* its rule */
+    zo_config_t config; /* its rules */
     zo_param_t *params;
     uint32_t *n;
     uint32_t n_params;
@@ -25,7 +25,7 @@ zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, u
 }
 
 zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls) {
-    return zo_plain_create(&(zo_config_t){.rule = ZO_ADAMW}, decls, n_decls);
+    return zo_plain_create(&(zo_config_t){0}, decls, n_decls);
 }
 
 void zo_adamw_destroy(zo_adamw_t *a) {
@@ -45,7 +45,7 @@ void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *g
 
         if (!p->is_trainable || !grads[id])
             continue;
-        k = zo_scalars_of(&a->config, &groups[p->decl.group], s, ++a->n[id]);
+        k = zo_scalars_of(&a->config, p->decl.group, &groups[p->decl.group], s, ++a->n[id]);
         for (uint64_t i = 0; i < p->n_elems; i++)
             zo_update(&p->w[i], &p->m[i], &p->v[i], grads[id][i], &k);
     }

@@ -95,10 +95,11 @@ double zo_power(double b, uint32_t n) {
 
 static int has_bias_correction(zo_rule_t rule) { return rule == ZO_ADAMW || rule == ZO_ADAM; }
 
-zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n) {
-    zo_rule_t rule = config->rule;
+zo_scalars_t zo_scalars_of(const zo_config_t *config, uint32_t group, const zo_hyper_t *h, float s, uint32_t n) {
+    zo_rule_t rule = config->groups[group].rule;
     double bc1 = 1.0 - zo_power(h->beta1, n), bc2 = 1.0 - zo_power(h->beta2, n);
     zo_scalars_t k = {.config = config,
+                      .group = &config->groups[group],
                       .s = s,
                       .b1 = (float)h->beta1,
                       .one_minus_b1 = (float)(1.0 - h->beta1),
@@ -138,7 +139,7 @@ static void update_sgd(float *w, float *m, float g, const zo_scalars_t *k) {
     float u = g;
     if (k->b1 != 0.0f) {
         *m = fmaf(k->b1, *m, g);
-        u = k->config->rule == ZO_SGD ? *m : fmaf(k->b1, *m, g);
+        u = k->group->rule == ZO_SGD ? *m : fmaf(k->b1, *m, g);
     }
     *w = fmaf(k->neg_step, u, *w);
 }
@@ -146,7 +147,7 @@ static void update_sgd(float *w, float *m, float g, const zo_scalars_t *k) {
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
 
-    switch (k->config->rule) {
+    switch (k->group->rule) {
     case ZO_ADAMW:
         update_adam(w, m, v, g, k, *w * k->decay);
         break;
@@ -161,24 +162,24 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
         update_lion(w, m, g, k);
         break;
     default:
-        k->config->element(k->config->element_ctx, w, m, v, g, &k->hyper, k->n);
+        k->group->element(k->group->element_ctx, w, m, v, g, &k->hyper, k->n);
         break;
     }
 }
 
 /* ---- "Prediction" ------------------------------------------------------------------------------------------------ */
 
-uint32_t zo_steps_ahead(const zo_config_t *config) {
+uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group) {
     uint32_t late = config->update_interval - 1 + (uint32_t)config->publish_lag;
 
-    if (!config->predicts || config->is_mean || config->rule > ZO_ADAM)
+    if (!config->predicts || config->is_mean || group->rule > ZO_ADAM)
         return 0;
     return late < 4 ? late : 4;
 }
 
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last) {
     double b1 = last->hyper.beta1;
-    double e = b1 * (1.0 - zo_power(b1, zo_steps_ahead(last->config))) / (1.0 - b1);
+    double e = b1 * (1.0 - zo_power(b1, zo_steps_ahead(last->config, last->group))) / (1.0 - b1);
     float c = (float)(e * (-last->hyper.lr / (1.0 - zo_power(b1, last->n))));
 
     return fmaf(c, m / denominator(v, last), w);

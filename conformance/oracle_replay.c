@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+static uint32_t group_of(const zo_t *o, const zo_matrix_t *x) { return o->params[x->param].decl.group; }
+
 static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     for (uint32_t j = 0; j < x->n_slots; j++) {
         const zo_slot_t *slot = &x->slots[j];
@@ -12,7 +14,7 @@ static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, cons
 
         if (!slot->is_applied)
             continue;
-        k = zo_scalars_of(&o->config, &slot->hyper, slot->s, ++to->n[c]);
+        k = zo_scalars_of(&o->config, group_of(o, x), &slot->hyper, slot->s, ++to->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = zo_at(x, c, i);
 
@@ -50,7 +52,7 @@ static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const 
 
     if (!last)
         return;
-    k = zo_scalars_of(&o->config, &last->hyper, 1.0f, ++to->n[c]);
+    k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = zo_at(x, c, i);
 
@@ -77,7 +79,7 @@ static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
         zo_scalars_t k = {0};
 
         if (last)
-            k = zo_scalars_of(&o->config, &last->hyper, last->s, x->n[c]);
+            k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, last->s, x->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
 

@@ -57,6 +57,7 @@ struct zo {
 /* Of one update. */
 typedef struct zo_scalars {
     const zo_config_t *config;
+    const zo_group_t *group;
     float s, b1, one_minus_b1, b2, one_minus_b2, inv_sqrt_bc2, eps, neg_step, decay, l2;
     zo_hyper_t hyper;
     uint32_t n;
@@ -66,9 +67,9 @@ typedef struct zo_scalars {
 /* b^n in double: 1 times the powers b^(2^k) of the bits of n, lowest bit first. */
 double zo_power(double b, uint32_t n);
 /* n = applied updates, this one included. */
-zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n);
+zo_scalars_t zo_scalars_of(const zo_config_t *config, uint32_t group, const zo_hyper_t *h, float s, uint32_t n);
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
-uint32_t zo_steps_ahead(const zo_config_t *config); /* x of "Prediction"; 0: none */
+uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group); /* x of "Prediction"; 0: none */
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
 uint32_t zo_random32(uint64_t step, uint64_t index);

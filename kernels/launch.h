@@ -30,6 +30,8 @@ typedef struct zfi_data_param {
     int channels_are_rows;
     int counts_in_norm;
     uint64_t first_block; /* in block_squares */
+    zfi_rule_t rule;
+    const void *host_rule; /* in place of the rule's kernel, the host's own: what it is called with; else NULL */
 } zfi_data_param_t;
 
 typedef struct zfi_data_matrix {
@@ -89,16 +91,14 @@ struct zfi_data {
     const uint32_t *listed_pieces; /* piece numbers in the order that merge walks */
     const uint32_t *listed_matrices;
     uint32_t n_params, n_matrices;
-    zfi_rule_t rule;
-    zfi_moments_t moments;      /* how m and v are kept by the host, or in all_m, all_v; in m and v they are fp32 */
-    int counts_per_channel;     /* n: one count per selected channel, else one per matrix */
-    zfi_run_ahead_fn host_rule; /* NULL: the rule's kernel */
+    zfi_moments_t moments;  /* how m and v are kept by the host, or in all_m, all_v; in m and v they are fp32 */
+    int counts_per_channel; /* n: one count per selected channel, else one per matrix */
+    zfi_run_ahead_fn host_run_ahead; /* of parameters with a host_rule */
     zfi_update_fn host_update;
-    const void *host_rule_ctx;
 
-    float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where the rule has none */
+    float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where no rule has them */
     float *all_w;                       /* where nothing is deferred, else NULL: the state of every channel ... */
-    void *all_m, *all_v;                /* ... with moments as `moments` says; NULL where the rule has none */
+    void *all_m, *all_v;                /* ... with moments as `moments` says; NULL where no rule has them */
     unsigned char *grad;                /* compact gradient of the step */
     uint32_t *index;                    /* selected channels by position */
     uint8_t *masks[2];                  /* 1 per selected channel; choices fill them in turn */

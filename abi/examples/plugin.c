@@ -51,9 +51,11 @@ static void destroy(zf_instance_t *x, const zf_destroy_args_t *args) {
     free(x);
 }
 
-static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    if (x->n || n < 1 || n > 64 || elem_size != sizeof *decls)
+static zf_status_t bind_params(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *out_ids, zf_layout_t *out_layout,
+                               zf_error_t *err) {
+    const zf_param_decl_t *decls = args->decls;
+    uint32_t n = args->n_decls;
+    if (x->n || n < 1 || n > 64 || args->decl_size != sizeof *decls || args->n_groups)
         return fail(err, ZF_ERR_PARAM, "need 1 to 64 declarations of this ABI, once");
     for (; x->n < n; x->n++) {
         const zf_tensor_t *tensor = decls[x->n].tensor;
@@ -119,6 +121,7 @@ static zf_status_t changed(zf_instance_t *x, const zf_param_item_t *items, uint3
                            uint32_t flags, zf_error_t *err) {
     return ZF_OK;
 }
+static zf_status_t announce(zf_instance_t *x, const zf_step_args_t *args, zf_error_t *err) { return ZF_OK; }
 static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_error_t *err) { return ZF_OK; }
 static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
@@ -130,16 +133,16 @@ static zf_status_t poll(zf_instance_t *x, zf_step_report_t *out, zf_error_t *err
     return put(out, &x->report, sizeof x->report), ZF_OK;
 }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_3, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
+    return put(out, &(zf_description_t){0, ZF_ABI_0_4, "example", "1", "", "", "", ""}, sizeof *out), ZF_OK;
 }
 static const void *get_extension(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_3, describe,      create, destroy,
-                                      bind_params,  changed,    grads_ready,   step,   fetch,
-                                      release,      quiesce,    export_params, poll,   get_extension};
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_4,    describe,    create,       destroy, bind_params,
+                                      changed,      announce,      grads_ready, step,         fetch,   release,
+                                      quiesce,      export_params, poll,        get_extension};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_3)
-            return boot->chosen_abi = ZF_ABI_0_3, boot->plugin = &table, ZF_OK;
-    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.3");
+        if (boot->abis[i] == ZF_ABI_0_4)
+            return boot->chosen_abi = ZF_ABI_0_4, boot->plugin = &table, ZF_OK;
+    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.4");
 }

@@ -267,7 +267,11 @@ zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
         st = create(trainer);
     }
     if (st >= 0)
-        st = take(trainer, trainer->zf->bind_params(trainer->instance, decls, (uint32_t)n, sizeof decls[0],
+        st = take(trainer, trainer->zf->bind_params(trainer->instance,
+                                                    &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                                      .decls = decls,
+                                                                      .n_decls = (uint32_t)n,
+                                                                      .decl_size = sizeof decls[0]},
                                                     trainer->ids, &trainer->layout, &trainer->error));
     free(decls);
     free(weights);

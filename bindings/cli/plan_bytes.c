@@ -78,18 +78,21 @@ int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model,
                                .config_text = config_text,
                                .overrides = all,
                                .device_type = options->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = options->n_ranks, .rank = rank, .create = &create};
+    zf_bind_args_t bind = {.struct_size = sizeof bind, .n_decls = model->n, .decl_size = sizeof(zf_param_decl_t)};
+    zf_plan_args_t args = {
+        .struct_size = sizeof args, .n_ranks = options->n_ranks, .rank = rank, .create = &create, .bind = &bind};
     decls_t decls;
     zf_status_t st;
     if (!plan || declare(options, model, &decls))
         return 1;
+    bind.decls = decls.all;
     for (uint32_t i = 0; i < options->n_overrides; i++)
         all[n++] = options->overrides[i];
     for (; *overrides && n < PLAN_MAX_OVERRIDES + 8; overrides++)
         all[n++] = *overrides;
     create.n_overrides = n;
     *out = (zf_plan_t){.struct_size = sizeof *out};
-    st = plan->plan(&args, decls.all, model->n, sizeof *decls.all, out, &err);
+    st = plan->plan(&args, out, &err);
     drop(&decls);
     if (st < 0 && !is_quiet)
         zf_cli_fail(&err);

@@ -126,7 +126,11 @@ static int open_and_measure(run_t *run, uint32_t interval, const char *keys, mea
     zf_stream_host_thread(&run->stream);
     if (run->zf->create(&args, &run->inst, err) < 0)
         return 0;
-    if (run->zf->bind_params(run->inst, &decl, 1, sizeof decl, &run->id, NULL, err) >= 0)
+    if (run->zf->bind_params(
+            run->inst,
+            &(zf_bind_args_t){
+                .struct_size = sizeof(zf_bind_args_t), .decls = &decl, .n_decls = 1, .decl_size = sizeof decl},
+            &run->id, NULL, err) >= 0)
         is_done = take(run, interval, err);
     run->zf->destroy(run->inst, NULL);
     return is_done;

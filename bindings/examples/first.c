@@ -50,7 +50,11 @@ int main(int argc, char **argv) {
     zf_create_args_t create = {.struct_size = sizeof create, .host = &host, .device_type = ZF_DEVICE_CPU};
     check(zf->create(&create, &opt, &err)); /* .config_path = "zf.ini" for other settings than the defaults */
     zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &weights};
-    check(zf->bind_params(opt, &decl, 1, sizeof decl, &id, NULL, &err));
+    check(zf->bind_params(
+        opt,
+        &(zf_bind_args_t){
+            .struct_size = sizeof(zf_bind_args_t), .decls = &decl, .n_decls = 1, .decl_size = sizeof decl},
+        &id, NULL, &err));
 
     for (int i = 0; i < N_STEPS; i++) {
         double loss = forward_and_backward();

@@ -86,7 +86,13 @@ static int start(session_t *s, const model_t *model, const char *config_path, co
     }
     zf_layout_t layout = {0};
     layout.struct_size = sizeof layout;
-    if (has_failed(s->zf->bind_params(s->instance, decls, N_TENSORS, sizeof decls[0], s->ids, &layout, &s->err), s))
+    if (has_failed(s->zf->bind_params(s->instance,
+                                      &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                        .decls = decls,
+                                                        .n_decls = N_TENSORS,
+                                                        .decl_size = sizeof decls[0]},
+                                      s->ids, &layout, &s->err),
+                   s))
         return 1;
     printf("%s: %llu elements, %llu bytes of host memory\n", zf_loader_file(s->loader),
            (unsigned long long)layout.n_elems, (unsigned long long)layout.host_nbytes);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes zfplugin/_abi.py from abi/layout/v0.3.txt: constants, structs and function prototypes for ctypes.
+"""Writes zfplugin/_abi.py from abi/layout/v0.4.txt: constants, structs and function prototypes for ctypes.
 
     python3 generate_abi.py            write it
     python3 generate_abi.py --check    exit status 1 if it is not what the layout says
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LAYOUT = HERE.parent.parent / "abi" / "layout" / "v0.3.txt"
+LAYOUT = HERE.parent.parent / "abi" / "layout" / "v0.4.txt"
 OUTPUT = HERE / "zfplugin" / "_abi.py"
 
 SCALARS = {
@@ -21,7 +21,7 @@ SCALARS = {
     "int32_t": "C.c_int32", "int64_t": "C.c_int64", "double": "C.c_double", "zf_status_t": "C.c_int32",
 }
 HEAD = '''# SPDX-License-Identifier: Apache-2.0
-"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.3.txt: change that, not this.
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.4.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
 compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.

@@ -21,7 +21,7 @@ static void compute(uint64_t n_ns) { sleep_until(samples_now_ns() + n_ns); }
 
 /* The paced rule: SGD. A thread that is ahead of its pace sleeps, one that is behind it catches up, unless by so much
  * that it must have had nothing to do. */
-static void update_paced(void *ctx, const zf_rule_update_t *update) {
+static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
     static _Thread_local uint64_t due_ns;
     const fetcher_spec_t *spec = ctx;
     const uint64_t now = samples_now_ns();
@@ -31,6 +31,7 @@ static void update_paced(void *ctx, const zf_rule_update_t *update) {
     due_ns = (now > due_ns + behind_ns ? now : due_ns) + (uint64_t)(spec->ns_per_elem * (double)update->n_elems);
     if (due_ns > now + nap_ns)
         sleep_until(due_ns);
+    return 0;
 }
 
 static void wait_for(const rig_t *rig, const zf_fence_t *fence) {

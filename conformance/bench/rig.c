@@ -107,9 +107,7 @@ static void make_instance(rig_t *rig) {
                                    .host = &rig->host,
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
-                                   .device_type = ZF_DEVICE_CPU,
-                                   .rule = rig->spec.rule ? ZF_RULE_CALLBACK : ZF_RULE_ADAMW,
-                                   .rule_callback = rig->spec.rule};
+                                   .device_type = ZF_DEVICE_CPU};
 
     zf_host_stderr("zf-bench-hooks", "1", ZF_LOG_WARN, &rig->host);
     zf_stream_host_thread(&rig->stream);
@@ -122,6 +120,14 @@ static void bind_tensors(rig_t *rig) {
     const uint32_t n = rig->spec.n_tensors;
     zf_param_decl_t *decls = array_of(n, sizeof *decls);
     char(*names)[NAME_NBYTES] = array_of(n, sizeof *names);
+    const zf_group_decl_t group = {sizeof group, ZF_RULE_CALLBACK, rig->spec.rule};
+    const zf_bind_args_t bind = {.struct_size = sizeof bind,
+                                 .decls = decls,
+                                 .n_decls = n,
+                                 .decl_size = sizeof *decls,
+                                 .groups = rig->spec.rule ? &group : NULL,
+                                 .n_groups = rig->spec.rule != NULL,
+                                 .group_size = sizeof group};
     zf_error_t err = {.struct_size = sizeof err};
 
     for (uint32_t i = 0; i < n; i++) {
@@ -130,7 +136,7 @@ static void bind_tensors(rig_t *rig) {
         decls[i].name = names[i];
         decls[i].tensor = &rig->param_tensors[i];
     }
-    rig_check(rig->zf->bind_params(rig->instance, decls, n, sizeof *decls, NULL, NULL, &err), &err);
+    rig_check(rig->zf->bind_params(rig->instance, &bind, NULL, NULL, &err), &err);
     free(names);
     free(decls);
 }

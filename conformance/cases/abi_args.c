@@ -27,12 +27,28 @@ int abi_args_find(const abi_args_t *a, const char *role) {
 
 static void nop(void *arg) { (void)arg; }
 
+static int32_t update(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx, (void)u;
+    return 0;
+}
+
 static void copy_descriptions(abi_args_t *a) {
     abi_rig_t *rig = a->rig;
     a->create = rig->create;
     a->host = rig->host.table;
     a->create.host = &a->host;
-    a->plan = (zf_plan_args_t){.struct_size = sizeof a->plan, .create = &a->create};
+    a->plan = (zf_plan_args_t){.struct_size = sizeof a->plan, .create = &a->create, .bind = &a->bind};
+    a->group = (zf_group_decl_t){.struct_size = sizeof a->group, .rule = ZF_RULE_ADAMW};
+    a->callback = (zf_rule_callback_t){.struct_size = sizeof a->callback, .name = "a rule", .update = update};
+    a->chained[0] = (zf_chained_t){sizeof a->chained[0], 0, "zf-conform.first/1", &a->chained[1]};
+    a->chained[1] = (zf_chained_t){sizeof a->chained[1], 0, "zf-conform.second/1", NULL};
+    a->bind = (zf_bind_args_t){.struct_size = sizeof a->bind,
+                               .decls = a->decls,
+                               .n_decls = ABI_RIG_PARAMS,
+                               .decl_size = sizeof a->decls[0],
+                               .groups = &a->group,
+                               .n_groups = 1,
+                               .group_size = sizeof a->group};
     a->step = rig->step;
     a->hyper = rig->hyper;
     a->step.groups = &a->hyper;
@@ -68,7 +84,7 @@ static void *input_of_type(abi_args_t *a, const char *type) {
         void *value;
     } inputs[] = {
         {"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},       {"zf_stream_t", &a->stream},
-        {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},       {"zf_export_item_t", a->exports},
+        {"zf_bind_args_t", &a->bind},     {"zf_grad_item_t", a->items},       {"zf_export_item_t", a->exports},
         {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state},     {"zf_plan_args_t", &a->plan},
         {"zf_param_item_t", a->named},    {"zf_quiesce_args_t", &a->quiesce}, {"zf_destroy_args_t", &a->destroy}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
@@ -79,13 +95,9 @@ static void *input_of_type(abi_args_t *a, const char *type) {
 
 static uint32_t count_of(const abi_args_t *a) {
     int array = abi_args_find(a, "array");
-    if (abi_args_find(a, "ids") >= 0)
+    if (abi_args_find(a, "ids") >= 0 || (array >= 0 && strcmp(a->slot.args[array].type, "zf_param_item_t") == 0))
         return 1;
-    if (array < 0)
-        return ABI_RIG_TRAINED; /* tensors */
-    if (strcmp(a->slot.args[array].type, "zf_param_item_t") == 0)
-        return 1;
-    return strcmp(a->slot.args[array].type, "zf_param_decl_t") == 0 ? ABI_RIG_PARAMS : ABI_RIG_TRAINED;
+    return ABI_RIG_TRAINED; /* tensors */
 }
 
 static void paint_output(abi_args_t *a, int i) {

@@ -21,6 +21,10 @@ typedef struct abi_args {
     zf_step_args_t step;
     zf_group_hyper_t hyper;
     zf_stream_t stream;
+    zf_bind_args_t bind;
+    zf_group_decl_t group; /* the only one */
+    zf_rule_callback_t callback;
+    zf_chained_t chained[2];
     zf_param_decl_t decls[ABI_RIG_PARAMS];
     zf_tensor_t tensors[ABI_RIG_PARAMS];
     zf_grad_item_t items[ABI_RIG_TRAINED];
@@ -32,7 +36,7 @@ typedef struct abi_args {
     zf_destroy_args_t destroy;
     zf_fence_t fence;
     zf_state_args_t state;
-    zf_plan_args_t plan; /* of `create` */
+    zf_plan_args_t plan; /* of `create` and `bind` */
     zf_state_store_t state_store;
     abi_store_t store; /* holds a checkpoint of the rig's instance, where that is bound */
     uint32_t ids[ABI_RIG_PARAMS];

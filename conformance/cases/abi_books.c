@@ -128,7 +128,7 @@ static void probe_bytes(abi_probe_t *p) {
     rig.create.config_text = bare_config;
     rig.create.config_text_nbytes = strlen(bare_config);
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
-        rig.decls[i].flags = ZF_PARAM_NEVER_SELECTED;
+        rig.decls[i].home = ZF_HOME_HOST;
     if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, 4, ABI_RULE_VALID) || !abi_rig_rest(&rig))
         return;
     read_bytes(&rig, before);
@@ -146,10 +146,11 @@ static void probe_bytes(abi_probe_t *p) {
 /* zf.plan/0 of the same declarations, and the counters, say the same. */
 static void check_plan(abi_rig_t *rig, const zf_layout_t *l) {
     const zf_plan_ext_t *ext = rig->table->get_extension(ZF_EXT_PLAN);
-    zf_plan_args_t args = {.struct_size = sizeof args, .create = &rig->create};
+    zf_bind_args_t bind = {
+        .struct_size = sizeof bind, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
+    zf_plan_args_t args = {.struct_size = sizeof args, .create = &rig->create, .bind = &bind};
     zf_plan_t plan = {.struct_size = sizeof plan};
-    zf_status_t st =
-        ext ? ext->plan(&args, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], &plan, NULL) : ZF_DISABLED;
+    zf_status_t st = ext ? ext->plan(&args, &plan, NULL) : ZF_DISABLED;
     if (st != ZF_OK)
         return;
     is_count(rig, "host_nbytes of the layout, of the plan", l->host_nbytes, plan.host_nbytes);
@@ -176,7 +177,7 @@ static void probe_layout(abi_probe_t *p) {
     if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig) || !abi_rig_start(&rig, ABI_CREATED))
         return;
     abi_host_enter(&rig.host);
-    st = rig.table->bind_params(rig.instance, rig.decls, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, &layout, &err);
+    st = abi_rig_bind(&rig, &layout, &err);
     abi_host_leave(&rig.host);
     if (abi_check(p, ABI_RULE_VALID, st == ZF_OK, "bind_params returned %d: %s", st, err.message))
         check_layout(&rig, &layout);

@@ -92,7 +92,7 @@ static void run_cases(abi_probe_t *probe) {
         zf_error_t err = {.struct_size = sizeof err};
         zf_status_t st;
         abi_host_enter(&rig.host);
-        st = rig.table->bind_params(rig.instance, rig.decls, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
+        st = abi_rig_bind(&rig, NULL, &err);
         abi_host_leave(&rig.host);
         if (!abi_check(probe, ABI_RULE_USABLE, st == ZF_OK, "bind_params after refused calls returned %d: %s", st,
                        err.message))

@@ -94,8 +94,9 @@ static void make(extent_t *e) {
 static zf_status_t bind(abi_rig_t *rig, extent_t *e, zf_error_t *err) {
     zf_layout_t layout = {.struct_size = sizeof layout};
     double before = abi_data_nbytes(), planned, grown;
-    zf_status_t st =
-        rig->table->bind_params(rig->instance, e->decls, e->n_params, sizeof e->decls[0], e->ids, &layout, err);
+    zf_bind_args_t args = {
+        .struct_size = sizeof args, .decls = e->decls, .n_decls = e->n_params, .decl_size = sizeof e->decls[0]};
+    zf_status_t st = rig->table->bind_params(rig->instance, &args, e->ids, &layout, err);
     grown = abi_data_nbytes() - before;
     planned = (double)layout.host_nbytes + (double)layout.device_nbytes;
     abi_check(rig->probe, ABI_RULE_BOOKS, st < 0 || grown <= planned + max_unplanned_nbytes,

@@ -3,7 +3,7 @@
 #ifndef ZFC_ABI_GOLDEN_H
 #define ZFC_ABI_GOLDEN_H
 
-const char *abi_golden_layout(void);  /* abi/layout/v0.3.txt */
+const char *abi_golden_layout(void);  /* abi/layout/v0.4.txt */
 const char *abi_golden_exports(void); /* abi/exports.txt */
 
 /* Public headers relative to the include directory; NULL ends the list. */

@@ -15,7 +15,7 @@
 static zf_status_t bind(abi_rig_t *rig, zf_error_t *err) {
     zf_status_t st;
     abi_host_enter(&rig->host);
-    st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, NULL, err);
+    st = abi_rig_bind(rig, NULL, err);
     abi_host_leave(&rig->host);
     return st;
 }
@@ -143,7 +143,12 @@ static void run_no_size(abi_probe_t *p) {
     if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
         return;
     abi_host_enter(&rig.host);
-    st = rig.table->bind_params(rig.instance, NULL, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
+    st = rig.table->bind_params(rig.instance,
+                                &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                  .decls = NULL,
+                                                  .n_decls = ABI_RIG_PARAMS,
+                                                  .decl_size = sizeof rig.decls[0]},
+                                rig.ids, NULL, &err);
     abi_host_leave(&rig.host);
     abi_check(p, ABI_RULE_STATUS, st < 0 && err.status == st && err.struct_size == 0,
               "a record with struct_size 0: returned %d, the record has status %d", st, err.status);
@@ -227,11 +232,96 @@ static void run_cancel(abi_probe_t *p) {
     cpu->queue_destroy(queue);
 }
 
+/* ---- what others define ------------------------------------------------------------------------------------------ */
+
+/* Structs that no plugin knows, and that may be passed over, in every place for them. */
+static void run_chain(abi_probe_t *p) {
+    static abi_rig_t rig;
+    static zf_chained_t last = {sizeof last, 0, "zf-conform.last/1", NULL};
+    static struct {
+        zf_chained_t head;
+        uint64_t rest[4];
+    } first = {{sizeof first, 0, "zf-conform.first/1", &last}, {1, 2, 3, 4}};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_bind_args_t args = {.struct_size = sizeof args,
+                           .decls = rig.decls,
+                           .n_decls = ABI_RIG_PARAMS,
+                           .decl_size = sizeof rig.decls[0],
+                           .next = &first};
+    zf_status_t st;
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
+    rig.create.next = rig.step.next = rig.decls[1].next = &first;
+    abi_host_enter(&rig.host);
+    st = rig.table->create(&rig.create, &rig.instance, &err);
+    if (st >= 0)
+        st = rig.table->bind_params(rig.instance, &args, rig.ids, NULL, &err);
+    abi_host_leave(&rig.host);
+    if (!abi_check(p, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over: returned %d: %s", st, err.message))
+        return;
+    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
+        rig.items[i].id = rig.ids[i];
+    abi_rig_train(&rig, 1, ABI_RULE_NEXT);
+    abi_rig_end(&rig);
+}
+
+/* ---- what is announced ------------------------------------------------------------------------------------------- */
+
+static zf_status_t announce(abi_rig_t *rig, double lr, zf_error_t *err) {
+    zf_group_hyper_t hyper = rig->hyper;
+    zf_step_args_t args = rig->step;
+    zf_status_t st;
+    hyper.lr = lr;
+    args.groups = &hyper;
+    abi_host_enter(&rig->host);
+    st = rig->table->announce(rig->instance, &args, err);
+    abi_host_leave(&rig->host);
+    return st;
+}
+
+/* An announcement comes before the first gradient of a step, and changes nothing. */
+static void run_announcements(abi_probe_t *p) {
+    enum { STEPS = 6 };
+    static abi_rig_t rig;
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st;
+    uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, STEPS);
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
+        return;
+    for (int i = 0; i < STEPS - 1; i++) {
+        st = announce(&rig, 0.5, &err);
+        abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce before a step returned %d: %s", st, err.message);
+        st = announce(&rig, 0.25, &err);
+        abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce again returned %d: %s", st, err.message);
+        if (!abi_rig_train(&rig, 1, ABI_RULE_USABLE))
+            return;
+    }
+    abi_rig_set_gradients(&rig);
+    abi_host_enter(&rig.host);
+    st = rig.table->grads_ready(rig.instance, rig.items, 1, sizeof rig.items[0], &rig.stream, NULL, &err);
+    abi_host_leave(&rig.host);
+    abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready returned %d: %s", st, err.message);
+    expect(p, ABI_RULE_STATE, announce(&rig, 0.5, &err), ZF_ERR_STATE, &err, "gradient",
+           "announce between a step's gradients");
+    abi_host_enter(&rig.host);
+    st = rig.table->grads_ready(rig.instance, rig.items + 1, ABI_RIG_TRAINED - 1, sizeof rig.items[0], &rig.stream,
+                                NULL, &err);
+    if (st >= 0)
+        st = rig.table->step(rig.instance, &rig.step, NULL, &err);
+    abi_host_leave(&rig.host);
+    abi_check(p, ABI_RULE_USABLE, st >= 0, "a step after refused announcements returned %d: %s", st, err.message);
+    abi_check(p, ABI_RULE_UNCHANGED, st < 0 || !alone || abi_rig_hash(&rig) == alone,
+              "%d steps with announcements end in another state than without them", STEPS);
+    abi_rig_end(&rig);
+}
+
 void abi_host_probes(abi_report_t *report, const abi_env_t *env) {
     abi_probe_run(report, env, "a host table that goes", run_host_copy);
     abi_probe_run(report, env, "bad weights", run_bad_weights);
     abi_probe_run(report, env, "two instances on one memory", run_one_memory);
     abi_probe_run(report, env, "all parameters changed", run_all_changed);
     abi_probe_run(report, env, "a record without its size", run_no_size);
+    abi_probe_run(report, env, "structs that others define", run_chain);
+    abi_probe_run(report, env, "announcements", run_announcements);
     abi_probe_run(report, env, "a cancelled thread", run_cancel);
 }

@@ -36,6 +36,8 @@
     X(IDS, 5, "ids", "unknown ids are refused")                                                                        \
     X(COUNT, 5, "count", "n = 0 does what its hook says")                                                              \
     X(FLAGS, 5, "flags", "unknown or contradicting flags are refused")                                                 \
+    X(RESERVED, 5, "reserved", "a reserved member that is not zero is refused by name")                                \
+    X(NEXT, 5, "next", "a chain of others' structs is passed over, but for what is required or broken")                \
     X(CONFIG, 5, "config", "wrong configuration is refused with place, key and range")                                 \
     X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
     X(RANGES, 5, "ranges", "matrices that a parameter does not have are refused")                                      \

@@ -17,15 +17,15 @@ const char abi_rig_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_3};
+    uint32_t abis[] = {ZF_ABI_0_4};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_3, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_3);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_4, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_4);
     return boot.plugin;
 }
 
@@ -250,14 +250,19 @@ int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
     return 1;
 }
 
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err) {
+    zf_bind_args_t args = {
+        .struct_size = sizeof args, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
+    return rig->table->bind_params(rig->instance, &args, rig->ids, out, err);
+}
+
 static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
     zf_layout_t layout = {.struct_size = sizeof layout};
     zf_status_t st;
     abi_host_enter(&rig->host);
     st = rig->table->create(&rig->create, &rig->instance, err);
     if (st >= 0 && stage >= ABI_BOUND)
-        st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, &layout,
-                                     err);
+        st = abi_rig_bind(rig, &layout, err);
     abi_host_leave(&rig->host);
     return st;
 }

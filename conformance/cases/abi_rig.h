@@ -75,6 +75,9 @@ int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
 /* Describes parameters, gradients and hyper-parameters anew, from the seed; needs no plugin. */
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
 
+/* bind_params with the rig's declarations; every group has AdamW, unsaid. out may be NULL. */
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err);
+
 /* A new instance in the given state. 0 = a right call failed (reported under VALID). */
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
 

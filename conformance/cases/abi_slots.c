@@ -16,8 +16,11 @@ static abi_stage_t stage_for(const abi_entry_t *slot) {
 }
 
 static int start(abi_rig_t *rig) {
+    static const char *const asks[] = {"zenflow.on_overwrite=ask"};
     abi_rig_end(rig);
     abi_rig_describe(rig, 1);
+    if (strcmp(current->name, "adopt") == 0) /* legal under this key alone */
+        rig->create.overrides = asks, rig->create.n_overrides = 1;
     return abi_rig_start(rig, stage_for(current));
 }
 
@@ -101,13 +104,17 @@ static int find_sites(abi_args_t *a, site_t *out) {
         out[n++] = (site_t){"zf_host_t", (const void **)(void *)&a->create.host};
     if (strcmp(current->name, "bind_params") == 0)
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
+    if (strcmp(current->name, "plan") == 0) {
+        out[n++] = (site_t){"zf_create_args_t", (const void **)(void *)&a->plan.create};
+        out[n++] = (site_t){"zf_bind_args_t", (const void **)(void *)&a->plan.bind};
+    }
     if (strcmp(current->name, "grads_ready") == 0)
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
     if (abi_args_find(a, "tensors") >= 0)
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->tensor_list[1]};
     if (strcmp(current->owner, "zf_state_ext_t") == 0)
         out[n++] = (site_t){"zf_state_store_t", (const void **)(void *)&a->state.store};
-    if (strcmp(current->name, "step") == 0)
+    if (strcmp(current->name, "step") == 0 || strcmp(current->name, "announce") == 0)
         out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a->step.stream};
     return n;
 }
@@ -189,13 +196,20 @@ typedef struct array { /* where a call has an array of structs */
     uint32_t n, *elem;
 } array_t;
 
-static int find_array(abi_args_t *a, array_t *out) {
+/* Array number `which` of the call. */
+static int find_array(abi_args_t *a, int which, array_t *out) {
     int i = abi_args_find(a, "array"), n = abi_args_find(a, "n"), elem = abi_args_find(a, "elem");
-    if (strcmp(current->name, "step") == 0) {
-        *out = (array_t){"zf_group_hyper_t", (const void **)(void *)&a->step.groups, 1, &a->step.elem_size};
-        return 1;
+    if (strcmp(current->name, "bind_params") == 0) {
+        *out = which ? (array_t){"zf_group_decl_t", (const void **)(void *)&a->bind.groups, 1, &a->bind.group_size}
+                     : (array_t){"zf_param_decl_t", (const void **)(void *)&a->bind.decls, ABI_RIG_PARAMS,
+                                 &a->bind.decl_size};
+        return which < 2;
     }
-    if (i < 0)
+    if (strcmp(current->name, "step") == 0 || strcmp(current->name, "announce") == 0) {
+        *out = (array_t){"zf_group_hyper_t", (const void **)(void *)&a->step.groups, 1, &a->step.elem_size};
+        return which < 1;
+    }
+    if (i < 0 || which > 0)
         return 0;
     *out = (array_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p, a->v[n].u32, &a->v[elem].u32};
     return 1;
@@ -214,45 +228,53 @@ static unsigned char *spread(array_t *array, uint32_t stride, uint32_t struct_si
     return memory;
 }
 
-static void probe_elements(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    static abi_args_t a;
+/* 0: the probe ends. */
+static int probe_array(abi_rig_t *rig, abi_args_t *a, int which) {
     array_t array;
     char what[96];
-    if (!open_rig(&rig, probe) || !fill(&a, &rig) || !find_array(&a, &array))
-        return;
     for (int v = 0; v < 9; v++) {
         uint32_t known, bad[5];
         unsigned char *memory;
-        if (!fill(&a, &rig) || !find_array(&a, &array))
-            return;
+        if (!fill(a, rig) || !find_array(a, which, &array))
+            return 0;
         known = (uint32_t)abi_struct_size(array.type);
         bad[0] = 0, bad[1] = 4, bad[2] = known - 8, bad[3] = known + 3, bad[4] = 0xFFFFFFF8u;
         if (v < 5) {
             snprintf(what, sizeof what, "elem_size %u", bad[v]);
             *array.elem = bad[v];
-            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, what) && !start(&rig))
-                return;
+            if (!abi_refused(a, ABI_RULE_ELEM, 0, NULL, what) && !start(rig))
+                return 0;
         } else if (v == 5) {
             spread(&array, known, known + 8);
-            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, "struct_size above elem_size") && !start(&rig))
-                return;
+            if (!abi_refused(a, ABI_RULE_ELEM, 0, NULL, "struct_size above elem_size") && !start(rig))
+                return 0;
         } else if (v == 6) {
             spread(&array, known, known - 8);
-            if (!abi_refused(&a, ABI_RULE_SHORT, 0, NULL, "an element with struct_size 8 too few") && !start(&rig))
-                return;
+            if (!abi_refused(a, ABI_RULE_SHORT, 0, NULL, "an element with struct_size 8 too few") && !start(rig))
+                return 0;
         } else if (v == 7) {
             memory = spread(&array, known + LONGER_BY, known + LONGER_BY);
             memory[(size_t)array.n * (known + LONGER_BY) - 1] = 1;
-            if (!abi_refused(&a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL,
-                             "the last element's tail is not zero") &&
-                !start(&rig))
-                return;
+            if (!abi_refused(a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, "the last element's tail is not zero") &&
+                !start(rig))
+                return 0;
         } else {
             spread(&array, known + LONGER_BY, known + LONGER_BY);
-            abi_accepted(&a, ABI_RULE_LONGER, "longer elements with a zero tail");
+            abi_accepted(a, ABI_RULE_LONGER, "longer elements with a zero tail");
         }
     }
+    return start(rig);
+}
+
+static void probe_elements(abi_probe_t *probe) {
+    static abi_rig_t rig;
+    static abi_args_t a;
+    array_t array;
+    if (!open_rig(&rig, probe))
+        return;
+    for (int which = 0; fill(&a, &rig) && find_array(&a, which, &array); which++)
+        if (!probe_array(&rig, &a, which))
+            return;
     abi_rig_end(&rig);
 }
 
@@ -355,7 +377,8 @@ void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
         if (strstr(current->roles, "in:") || strstr(current->roles, "tensors") ||
             (is_core && strstr(current->roles, "array:")))
             abi_probe_run(report, env, name, probe_inputs);
-        if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0)
+        if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0 ||
+            strcmp(current->name, "announce") == 0 || strcmp(current->name, "bind_params") == 0)
             abi_probe_run(report, env, name, probe_elements);
         if (strstr(current->roles, "out:") || strstr(current->roles, "out?:") || strstr(current->roles, "out~:"))
             abi_probe_run(report, env, name, probe_outputs);

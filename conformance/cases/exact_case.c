@@ -70,6 +70,29 @@ static void draw_interval(zx_case_t *c) {
     c->config.update_interval = c->config.is_interval_auto ? LONGEST_AUTO : intervals[zx_below(r, 11)];
 }
 
+/* One rule for all groups; or, drawn apart, too, one for each. */
+static void draw_rules(zx_case_t *c, zo_rule_t all) {
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 300, c->index);
+    int is_mixed = zx_chance(&r, 40);
+
+    for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++) {
+        zo_rule_t own = (zo_rule_t)zx_below(&r, ZO_N_RULES);
+        zo_group_t *group = &c->config.groups[i];
+
+        group->rule = is_mixed ? own : all;
+        if (zx_device_is_gpu() && group->rule == ZO_CALLBACK) /* a rule of the host's does not run on a GPU */
+            group->rule = ZO_ADAMW;
+        group->element = zx_rule_element;
+        group->element_ctx = &c->rules[i];
+    }
+}
+
+/* The groups' callbacks differ in their moments, from this many on. */
+static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
+    for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++)
+        zx_rule_init(&c->rules[i], (n_moments + i) % 3, i);
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
     zx_rng_t *r = &c->rng;
@@ -79,13 +102,9 @@ static void draw_config(zx_case_t *c) {
                               .select_interval = select[zx_below(r, 8)],
                               .warm_up = zx_between(r, 1, 4),
                               .publish_lag = zx_chance(r, 65)};
-    c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
+    draw_rules(c, zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES));
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
-    if (zx_device_is_gpu() && c->config.rule == ZO_CALLBACK) /* a rule of the host's does not run on a GPU */
-        c->config.rule = ZO_ADAMW;
-    zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
-    c->config.element = zx_rule_element;
-    c->config.element_ctx = &c->rule;
+    take_callbacks(c, zx_below(r, 3));
     draw_interval(c);
     c->config.predicts = zx_chance(r, 40);
     draw_deferred(c);
@@ -209,13 +228,13 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     if (!is_first && zx_chance(r, 7))
         p->flags |= ZF_PARAM_FROZEN;
     if (zx_chance(r, 8))
-        p->flags |= ZF_PARAM_ALWAYS_SELECTED;
+        p->home = ZF_HOME_RESIDENT;
     if (zx_chance(r, 10) && is_never_allowed)
-        p->flags |= ZF_PARAM_NEVER_SELECTED;
+        p->home = ZF_HOME_HOST;
     if (zx_chance(r, 10))
         p->flags |= ZF_PARAM_NOT_IN_NORM;
-    p->decl.is_always_selected = (p->flags & ZF_PARAM_ALWAYS_SELECTED) != 0;
-    p->decl.is_never_selected = (p->flags & ZF_PARAM_NEVER_SELECTED) != 0;
+    p->decl.is_always_selected = p->home == ZF_HOME_RESIDENT;
+    p->decl.is_never_selected = p->home == ZF_HOME_HOST;
     p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
 }
 
@@ -425,8 +444,10 @@ static void change_one_key(zx_case_t *c) {
 
 static void change_all_keys(zx_case_t *c) {
     zo_config_t was = c->config;
-    uint32_t threads = c->threads, n_moments = c->rule.callback.n_moments;
-    uint32_t n_bad_calls = c->rule.n_bad_calls;
+    uint32_t threads = c->threads;
+    zx_rule_t rules[ZX_MAX_GROUPS];
+
+    memcpy(rules, c->rules, sizeof rules);
 
     draw_config(c);
     if (zx_chance(&c->rng, 20))
@@ -434,11 +455,10 @@ static void change_all_keys(zx_case_t *c) {
     if (c->config.is_none)
         c->config.is_mean = 0;
     c->threads = threads;
-    c->config.rule = was.rule;
+    memcpy(c->config.groups, was.groups, sizeof was.groups);
     c->config.can_fetch = was.can_fetch;
     c->config.block_elems = was.block_elems;
-    zx_rule_init(&c->rule, n_moments, ZX_MAX_GROUPS);
-    c->rule.n_bad_calls = n_bad_calls;
+    memcpy(c->rules, rules, sizeof rules);
 }
 
 void zx_case_reconfigure(zx_case_t *c) {

@@ -12,13 +12,13 @@
  * which counts calls that break the contract. */
 typedef struct zx_rule {
     zf_rule_callback_t callback; /* n_moments, name, ctx = this, update */
-    uint32_t n_groups;
+    uint32_t group;
     _Atomic uint32_t n_bad_calls;
 } zx_rule_t;
-void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t n_groups);
+void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
-enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 4 };
+enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = ZO_MAX_GROUPS };
 
 /* How the host computes and waits. */
 typedef enum zx_mode {
@@ -33,6 +33,7 @@ typedef struct zx_param {
     char name[32];
     zo_decl_t decl;         /* decl.visible = initial */
     uint32_t flags;         /* ZF_PARAM_... */
+    int32_t home;           /* ZF_HOME_... */
     uint32_t tied_to;       /* with ZF_PARAM_TIED */
     uint32_t id;            /* as the plugin numbered it */
     unsigned char *initial; /* [elements], contiguous */
@@ -49,8 +50,8 @@ typedef struct zx_case {
     int law;
     zx_rng_t rng; /* goes on through the run, on the host's thread only */
     zo_config_t config;
-    zx_rule_t rule;   /* where config.rule = ZO_CALLBACK */
-    uint32_t threads; /* 0: the key is left out, as users have it */
+    zx_rule_t rules[ZX_MAX_GROUPS]; /* of groups with ZO_CALLBACK */
+    uint32_t threads;               /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;
     int is_ask;        /* on_overwrite */
@@ -76,6 +77,12 @@ typedef struct zx_case {
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue);
 void zx_case_free(zx_case_t *c);
 
+/* exact_rule.c: bind_params' arguments but for the declarations. Where all groups have AdamW, some cases have no table.
+ */
+zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]);
+/* exact_rule.c: a parameter may go from one group to the other and keep its moments. */
+int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);
+
 /* One more parameter, behind the others. */
 void zx_case_add_param(zx_case_t *c);
 /* Another configuration with the same update rule: one key of it, or all. What the host does and how many workers there
@@ -87,7 +94,8 @@ void zx_case_recut(zx_case_t *c);
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
 const char *zx_mode_name(zx_mode_t mode);
-const char *zx_rule_name(zo_rule_t rule);
+/* "AdamW, Lion": of each group. */
+const char *zx_rules_text(const zx_case_t *c, char out[64]);
 const char *zx_dtype_name(zo_dtype_t dtype);
 zf_dtype_t zx_dtype(zo_dtype_t dtype);
 

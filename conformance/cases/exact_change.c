@@ -70,22 +70,36 @@ static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
 static void set_flags(zx_param_t *p, uint32_t flags) {
     p->flags = flags;
     p->decl.is_stateless = (flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) != 0;
-    p->decl.is_always_selected = (flags & ZF_PARAM_ALWAYS_SELECTED) != 0;
-    p->decl.is_never_selected = (flags & ZF_PARAM_NEVER_SELECTED) != 0;
     p->decl.is_not_in_norm = (flags & ZF_PARAM_NOT_IN_NORM) != 0;
+}
+
+static void set_home(zx_param_t *p, int32_t home) {
+    p->home = home;
+    p->decl.is_always_selected = home == ZF_HOME_RESIDENT;
+    p->decl.is_never_selected = home == ZF_HOME_HOST;
+}
+
+/* Another home, or its place in the norm. */
+static void vary_one(zx_param_t *p, uint32_t which) {
+    int32_t home = which ? ZF_HOME_HOST : ZF_HOME_RESIDENT;
+
+    if (which < 2)
+        set_home(p, p->home == home ? ZF_HOME_PLUGIN : home);
+    else
+        set_flags(p, p->flags ^ ZF_PARAM_NOT_IN_NORM);
 }
 
 /* Declares it otherwise, but for name and shape. */
 static void vary(zx_run_t *run, zx_param_t *p, int may_freeze) {
-    static const uint32_t flags[] = {ZF_PARAM_ALWAYS_SELECTED, ZF_PARAM_NEVER_SELECTED, ZF_PARAM_NOT_IN_NORM};
     zx_rng_t *r = &run->c->rng;
+    uint32_t group;
 
     if (zx_chance(r, 30))
-        set_flags(p, p->flags ^ flags[zx_below(r, 3)]);
+        vary_one(p, zx_below(r, 3));
     if (may_freeze && zx_chance(r, 25))
         set_flags(p, p->flags ^ ZF_PARAM_FROZEN);
-    if (zx_chance(r, 20))
-        p->decl.group = zx_below(r, run->c->n_groups);
+    if (zx_chance(r, 20) && zx_is_rule_alike(run->c, p->decl.group, group = zx_below(r, run->c->n_groups)))
+        p->decl.group = group;
     if (zx_chance(r, 20))
         p->decl.channels_are_rows = !p->decl.channels_are_rows;
     if (zx_chance(r, 20) && p->decl.ndim > 1)

@@ -33,11 +33,13 @@ static void print_config(const char *text) {
 }
 
 static void print_flags(const zx_param_t *p) {
-    static const char *const names[] = {"FROZEN", "TIED", "ALWAYS_SELECTED", "NEVER_SELECTED", "NOT_IN_NORM"};
+    static const char *const names[] = {"FROZEN", "TIED", NULL, NULL, "NOT_IN_NORM"};
+    static const char *const homes[] = {"", " RESIDENT", " HOST"};
 
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (p->flags & (1u << i))
             printf(" %s", names[i]);
+    printf("%s", homes[p->home]);
 }
 
 static void print_param(const zx_param_t *p) {
@@ -54,10 +56,11 @@ static void print_param(const zx_param_t *p) {
 
 static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result) {
     const char *isa = getenv("ZF_FORCE_ISA");
+    char rules[64];
 
     printf("| %s\n", result->text);
     printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
-           c->index, isa ? isa : "best", zx_rule_name(c->config.rule), zx_mode_name(c->mode),
+           c->index, isa ? isa : "best", zx_rules_text(c, rules), zx_mode_name(c->mode),
            c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
     if (c->config.block_elems)
         printf("|   blocks of at most %" PRIu64 " elements, or total / 1024\n", c->config.block_elems);

@@ -143,11 +143,9 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     int64_t shape[1];
     zf_tensor_t tensor;
     zf_param_decl_t decl = {.struct_size = sizeof decl, .tensor = &tensor};
-    zf_create_args_t create = {.struct_size = sizeof create,
-                               .host = &h->table,
-                               .device_type = ZF_DEVICE_CPU,
-                               .rule = (uint32_t)run->c->config.rule,
-                               .rule_callback = run->c->config.rule == ZO_CALLBACK ? &run->c->rule.callback : NULL};
+    zf_create_args_t create = {.struct_size = sizeof create, .host = &h->table, .device_type = ZF_DEVICE_CPU};
+    zf_group_decl_t groups[ZX_MAX_GROUPS];
+    zf_bind_args_t bind = zx_bind_args(run->c, groups);
     zf_instance_t *other = NULL;
     float *values;
     uint32_t id;
@@ -159,8 +157,11 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     values = zx_alloc((uint64_t)shape[0] * sizeof *values);
     zf_tensor_contiguous(values, zf_dtype_float32(), 1, shape, &tensor);
     decl.name = p->name;
+    decl.group = p->decl.group;
+    bind.decls = &decl;
+    bind.n_decls = 1;
     if (st >= 0)
-        st = h->zf->bind_params(other, &decl, 1, sizeof decl, &id, NULL, err);
+        st = h->zf->bind_params(other, &bind, &id, NULL, err);
     if (st >= 0)
         st = extension(run)->save(other, args, NULL, err);
     h->zf->destroy(other, NULL);

@@ -48,9 +48,7 @@ static int create(zx_host_t *h) {
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),
                              .device_type = zx_device_type(),
-                             .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0,
-                             .rule = (uint32_t)h->c->config.rule,
-                             .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
+                             .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
 
     set_block_elems(h->c);
     return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
@@ -67,7 +65,11 @@ static int bind(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_param_decl_t decls[ZX_MAX_PARAMS];
     uint32_t ids[ZX_MAX_PARAMS];
+    zf_group_decl_t groups[ZX_MAX_GROUPS];
+    zf_bind_args_t args = zx_bind_args(h->c, groups);
 
+    args.decls = decls;
+    args.n_decls = h->c->n_params;
     for (uint32_t i = 0; i < h->c->n_params; i++) {
         const zx_param_t *p = &h->c->params[i];
 
@@ -81,14 +83,14 @@ static int bind(zx_host_t *h) {
                                      .group = p->decl.group,
                                      .n_batch_axes = (int32_t)p->decl.n_batch_axes,
                                      .channels = p->decl.channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
-                                     .tied_to = p->tied_to};
+                                     .tied_to = p->tied_to,
+                                     .home = p->home};
         if (h->c->ranks)
             zs_declare(h->c->ranks, i, &decls[i]);
     }
     if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
         zx_device_sync();
-    if (zx_is_call_bad(h, "bind_params",
-                       h->zf->bind_params(h->instance, decls, h->c->n_params, sizeof *decls, ids, NULL, &err), &err))
+    if (zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, NULL, &err), &err))
         return -1;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         h->c->params[i].id = ids[i];

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_names.c - what messages call the modes, rules and data types of a case. */
+#include <stdio.h>
+
 #include "exact_case.h"
 
 const char *zx_mode_name(zx_mode_t mode) {
@@ -8,9 +10,13 @@ const char *zx_mode_name(zx_mode_t mode) {
     return names[mode];
 }
 
-const char *zx_rule_name(zo_rule_t rule) {
+const char *zx_rules_text(const zx_case_t *c, char out[64]) {
     static const char *const names[ZO_N_RULES] = {"AdamW", "Adam", "SGD", "Nesterov", "Lion", "callback"};
-    return names[rule];
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_groups && n < 64; i++)
+        n += (size_t)snprintf(out + n, 64 - n, "%s%s", i ? ", " : "", names[c->config.groups[i].rule]);
+    return out;
 }
 
 const char *zx_dtype_name(zo_dtype_t dtype) {

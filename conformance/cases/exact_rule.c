@@ -43,28 +43,55 @@ void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_
 static int is_bad_call(const zx_rule_t *rule, const zf_rule_update_t *u) {
     uint32_t n_moments = rule->callback.n_moments;
 
-    return u->struct_size < sizeof *u || u->group >= rule->n_groups || u->n == 0 || u->n_elems == 0 || !u->w || !u->g ||
+    return u->struct_size < sizeof *u || u->group != rule->group || u->n == 0 || u->n_elems == 0 || !u->w || !u->g ||
            (u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1);
 }
 
-static void update(void *ctx, const zf_rule_update_t *u) {
+static int32_t update(void *ctx, const zf_rule_update_t *u) {
     zx_rule_t *rule = ctx;
     zo_hyper_t h = {.lr = u->lr, .beta1 = u->beta1, .beta2 = u->beta2, .eps = u->eps, .weight_decay = u->weight_decay};
 
     if (is_bad_call(rule, u)) {
         rule->n_bad_calls++;
-        return;
+        return 1;
     }
     for (uint64_t i = 0; i < u->n_elems; i++)
         zx_rule_element(rule, u->w + i, u->m ? u->m + i : NULL, u->v ? u->v + i : NULL, u->g[i], &h, u->n);
+    return 0;
 }
 
-void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t n_groups) {
+zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]) {
+    int is_all_adamw = 1;
+
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        zo_rule_t rule = c->config.groups[i].rule;
+
+        groups[i] = (zf_group_decl_t){.struct_size = sizeof *groups,
+                                      .rule = (uint32_t)rule,
+                                      .callback = rule == ZO_CALLBACK ? &c->rules[i].callback : NULL};
+        is_all_adamw &= rule == ZO_ADAMW;
+    }
+    if (is_all_adamw && c->index % 2)
+        return (zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t), .decl_size = sizeof(zf_param_decl_t)};
+    return (zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                            .decl_size = sizeof(zf_param_decl_t),
+                            .groups = groups,
+                            .n_groups = c->n_groups,
+                            .group_size = sizeof *groups};
+}
+
+int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b) {
+    return c->config.groups[a].rule == c->config.groups[b].rule &&
+           (c->config.groups[a].rule != ZO_CALLBACK ||
+            c->rules[a].callback.n_moments == c->rules[b].callback.n_moments);
+}
+
+void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group) {
     rule->callback = (zf_rule_callback_t){.struct_size = sizeof rule->callback,
                                           .n_moments = n_moments,
                                           .name = names[n_moments],
                                           .ctx = rule,
                                           .update = update};
-    rule->n_groups = n_groups;
+    rule->group = group;
     rule->n_bad_calls = 0;
 }

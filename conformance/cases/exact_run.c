@@ -199,8 +199,10 @@ static void check_after_destroy(zx_run_t *run) {
 static void check_callback(zx_run_t *run) {
     zx_where_t where = {.law = 2, .what = "rule callback", .step = run->host.step, .element = UINT64_MAX};
 
-    if (run->c->rule.n_bad_calls > 0)
-        zx_fails(run->result, &where, "%u calls with a member that breaks its contract", run->c->rule.n_bad_calls);
+    for (uint32_t i = 0; i < run->c->n_groups; i++)
+        if (run->c->rules[i].n_bad_calls > 0)
+            zx_fails(run->result, &where, "%u calls for group %u with a member that breaks its contract",
+                     run->c->rules[i].n_bad_calls, i);
 }
 
 static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {

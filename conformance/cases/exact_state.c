@@ -23,10 +23,10 @@ typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE } zx_place_t;
 /* ---- a plugin that does nothing ------------------------------------------------------------------------------------
  */
 
-static zf_status_t dry_bind(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    (void)instance, (void)decls, (void)elem_size, (void)out_layout, (void)err;
-    for (uint32_t i = 0; i < n; i++)
+static zf_status_t dry_bind(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
+                            zf_layout_t *out_layout, zf_error_t *err) {
+    (void)instance, (void)out_layout, (void)err;
+    for (uint32_t i = 0; i < args->n_decls; i++)
         out_ids[i] = i;
     return ZF_OK;
 }

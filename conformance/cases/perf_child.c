@@ -115,7 +115,7 @@ static int create(rig_t *r, const zp_setting_t *s) {
 }
 
 /* The parts of the memory plan, which bind_params does not tell. */
-static zf_status_t plan(rig_t *r, const zf_param_decl_t *decls) {
+static zf_status_t plan(rig_t *r, const zf_bind_args_t *bind) {
     const zf_plan_ext_t *ext = r->zf->get_extension(ZF_EXT_PLAN);
     zf_plan_args_t args;
 
@@ -124,14 +124,17 @@ static zf_status_t plan(rig_t *r, const zf_param_decl_t *decls) {
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
     args.create = &r->args;
+    args.bind = bind;
     r->plan.struct_size = sizeof r->plan;
-    return ext->plan(&args, decls, (uint32_t)r->model.n, sizeof *decls, &r->plan, &r->error);
+    return ext->plan(&args, &r->plan, &r->error);
 }
 
 static int bind_all(rig_t *r) {
     zp_model_t *m = &r->model;
     zf_dtype_t dtype = m->gradient_size == 2 ? zf_dtype_bfloat16() : zf_dtype_float32();
     zf_param_decl_t *decls = calloc(m->n, sizeof *decls);
+    zf_bind_args_t bind = {
+        .struct_size = sizeof bind, .decls = decls, .n_decls = (uint32_t)m->n, .decl_size = sizeof *decls};
     zf_status_t st;
 
     if (decls == NULL)
@@ -146,9 +149,9 @@ static int bind_all(rig_t *r) {
         decls[i].tensor = &r->tensors[i];
         decls[i].grad_dtype = dtype;
     }
-    st = plan(r, decls);
+    st = plan(r, &bind);
     if (st >= 0)
-        st = r->zf->bind_params(r->instance, decls, (uint32_t)m->n, sizeof *decls, r->ids, NULL, &r->error);
+        st = r->zf->bind_params(r->instance, &bind, r->ids, NULL, &r->error);
     free(decls);
     return st < 0 ? fail(r, "bind_params") : 0;
 }

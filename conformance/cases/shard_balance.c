@@ -53,7 +53,12 @@ static void bind(host_t *host) {
         zf_tensor_contiguous(t->grad, zf_dtype_bfloat16(), t->n_dims, t->shape, &host->grads[i]);
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = t->name, .tensor = &host->params[i]};
     }
-    check(host->zf->bind_params(host->instance, decls, (uint32_t)model->n, sizeof *decls, NULL, NULL, &err),
+    check(host->zf->bind_params(host->instance,
+                                &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                  .decls = decls,
+                                                  .n_decls = (uint32_t)model->n,
+                                                  .decl_size = sizeof *decls},
+                                NULL, NULL, &err),
           "bind_params", &err);
     free(decls);
 }

@@ -105,7 +105,12 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks,
     check(host->zf->create(&args, &host->instance, &err), &err);
     for (uint32_t i = 0; i < LAYERS; i++)
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = names[i], .tensor = &host->params[i]};
-    check(host->zf->bind_params(host->instance, decls, LAYERS, sizeof *decls, NULL, NULL, &err), &err);
+    check(host->zf->bind_params(
+              host->instance,
+              &(zf_bind_args_t){
+                  .struct_size = sizeof(zf_bind_args_t), .decls = decls, .n_decls = LAYERS, .decl_size = sizeof *decls},
+              NULL, NULL, &err),
+          &err);
 }
 
 static void close_host(host_t *host) {

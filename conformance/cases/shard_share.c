@@ -172,7 +172,7 @@ static zs_kind_t draw_kind(const zs_ranks_t *ranks, const zx_param_t *p, zx_rng_
 
     if (!zx_is_trainable(p) || drawn < 4)
         return ZS_OWN;
-    if (drawn < 6 && !(p->flags & ZF_PARAM_NEVER_SELECTED))
+    if (drawn < 6 && p->home != ZF_HOME_HOST)
         return ZS_SHARED;
     return drawn < 8 || ranks->n_experts == 1 ? ZS_DUPLICATE : ZS_EXPERT;
 }

@@ -313,8 +313,12 @@ static int bind(plugin_optimizer_t *self, glue_error_t *err) {
         for (size_t i = 0; i < params->n; i++)
             declare(&params->list[i], &tensors[i], &decls[i]);
         self->layout.struct_size = sizeof self->layout;
-        if (self->zf->bind_params(self->instance, decls, (uint32_t)params->n, sizeof *decls, self->ids, &self->layout,
-                                  &error) < 0)
+        if (self->zf->bind_params(self->instance,
+                                  &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                    .decls = decls,
+                                                    .n_decls = (uint32_t)params->n,
+                                                    .decl_size = sizeof *decls},
+                                  self->ids, &self->layout, &error) < 0)
             st = fail_with(err, "bind_params", &error);
     }
     free(decls);

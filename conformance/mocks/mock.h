@@ -65,9 +65,9 @@ typedef struct mock_job { /* one delivery, or one step; run in stream order */
 struct zf_instance {
     zf_instance_t *next; /* of all bound ones */
     zf_host_t host;
-    const zf_host_t *given_host; /* of the mock that keeps it */
-    int is_bound, is_dead;
-    float carry; /* of the mock that keeps parts of a refused delivery */
+    const zf_host_t *given_host;      /* of the mock that keeps it */
+    int is_bound, is_dead, has_begun; /* a gradient of the coming step was delivered */
+    float carry;                      /* of the mock that keeps parts of a refused delivery */
     uint32_t n_params;
     mock_param_t params[MOCK_MAX_PARAMS];
     uint64_t n_steps;
@@ -95,6 +95,9 @@ zf_status_t mock_check_out(const void *out, const char *name, zf_error_t *err);
 void mock_write(void *out, const void *from, uint32_t size);
 
 /* Checks. */
+zf_status_t mock_check_reserved(uint32_t reserved0, const char *name, zf_error_t *err);
+zf_status_t mock_check_chain(const void *next, const char *name, zf_error_t *err);
+zf_status_t mock_check_group(const zf_bind_args_t *args, uint32_t i, zf_error_t *err);
 zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err);
 zf_status_t mock_check_stream(const zf_stream_t *given, zf_stream_t *out, zf_error_t *err);
 zf_status_t mock_check_tensor(const zf_tensor_t *given, const char *name, zf_tensor_t *out, zf_error_t *err);

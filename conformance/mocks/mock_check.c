@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "mock.h"
+#include "mock_queue.h"
 
 zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...) {
     va_list args;
@@ -93,6 +94,45 @@ void mock_write(void *out, const void *from, uint32_t size) {
     if (has > size || BREAKS(output_overrun))
         has = size;
     memcpy((char *)out + 4, (const char *)from + 4, has - 4);
+}
+
+zf_status_t mock_check_reserved(uint32_t reserved0, const char *name, zf_error_t *err) {
+    return reserved0 && !BREAKS(reserved_taken)
+               ? mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "%s: reserved0 is %u", name, reserved0)
+               : ZF_OK;
+}
+
+zf_status_t mock_check_chain(const void *next, const char *name, zf_error_t *err) {
+    const zf_chained_t *at = next;
+    for (int i = 0; at && !BREAKS(chain_ignored); i++, at = at->next) {
+        if (i == 64 || at->struct_size < sizeof *at || !at->id)
+            return mock_fail(err, ZF_ERR_ARGUMENT, "%s: next: struct %d, size %u", name, i, at->struct_size);
+        if (at->flags)
+            return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "%s: next: \"%s\" has flags %#x", name, at->id, at->flags);
+    }
+    return next && BREAKS(chain_refused) ? mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "%s: next is given", name) : ZF_OK;
+}
+
+static zf_status_t check_callback(const zf_rule_callback_t *given, zf_error_t *err) {
+    zf_rule_callback_t callback;
+    zf_status_t st = mock_read(&callback, given, sizeof callback, "zf_rule_callback_t", err);
+    if (!st && callback.update_matrices)
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "callback: update_matrices is not in this version");
+    if (!st && (!callback.update || !callback.name || callback.n_moments > 2))
+        st =
+            mock_fail(err, ZF_ERR_ARGUMENT, "callback: update or name is NULL, or n_moments is %u", callback.n_moments);
+    return st;
+}
+
+zf_status_t mock_check_group(const zf_bind_args_t *args, uint32_t i, zf_error_t *err) {
+    zf_group_decl_t decl;
+    zf_status_t st = mock_read_item(&decl, args->groups, i, args->group_size, sizeof decl, "zf_group_decl_t", err);
+    if (!st && decl.rule > ZF_RULE_CALLBACK && !BREAKS(rule_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "group %u: rule = %u", i, decl.rule);
+    if (!st && (decl.rule == ZF_RULE_CALLBACK) != (decl.callback != NULL))
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: rule = %u, callback is %s", i, decl.rule,
+                       decl.callback ? "given" : "NULL");
+    return !st && decl.callback ? check_callback(decl.callback, err) : st;
 }
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
@@ -189,11 +229,16 @@ zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err) {
 
 zf_status_t mock_check_stream(const zf_stream_t *given, zf_stream_t *out, zf_error_t *err) {
     zf_status_t st = mock_read(out, given, sizeof *out, "zf_stream_t", err);
+    if (!st)
+        st = mock_check_reserved(out->reserved0, "zf_stream_t", err);
     if (st || BREAKS(flags_ignored))
         return st;
-    return out->kind == ZF_STREAM_HOST_THREAD || (out->kind == ZF_STREAM_CPU_QUEUE && out->handle)
+    if (out->flags & ~7u)
+        return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "stream: flags are %#x", out->flags);
+    return out->kind == ZF_STREAM_HOST_THREAD ||
+                   (out->kind == ZF_STREAM_CPU_QUEUE && (mock_queue_lives(out->handle) || BREAKS(handle_taken)))
                ? ZF_OK
-               : mock_fail(err, ZF_ERR_DEVICE, "stream of kind %d", out->kind);
+               : mock_fail(err, ZF_ERR_DEVICE, "stream of kind %d, or a handle that is no queue", out->kind);
 }
 
 static zf_status_t check_extent(const zf_tensor_t *t, const char *name, zf_error_t *err) {
@@ -203,6 +248,10 @@ static zf_status_t check_extent(const zf_tensor_t *t, const char *name, zf_error
             return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": shape or strides", name);
         n *= t->dl.shape[i];
     }
+    if (t->dl.byte_offset > 4096)
+        return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": byte_offset is %llu", name, (unsigned long long)t->dl.byte_offset);
+    if (t->dl.ndim == 2 && t->dl.strides && n > 0 && t->dl.strides[0] < t->dl.shape[1] && !BREAKS(strides_ignored))
+        return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": strides under which elements overlap", name);
     if (n > MOCK_MAX_ELEMS || t->nbytes < (uint64_t)n * t->dl.dtype.bits / 8)
         return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": %lld elements in %llu bytes", name, (long long)n,
                          (unsigned long long)t->nbytes);
@@ -236,6 +285,8 @@ zf_status_t mock_check_hyper(const zf_step_args_t *args, zf_group_hyper_t *out, 
     double beta1_end = BREAKS(numbers_ignored) ? 2.0 : 1.0;
     for (uint32_t i = 0; i < args->n_groups && !st; i++) {
         st = mock_read_item(out, args->groups, i, elem_size, sizeof *out, "zf_group_hyper_t", err);
+        if (!st)
+            st = mock_check_reserved(out->reserved0, "zf_group_hyper_t", err);
         if (st)
             break;
         if (!(out->lr >= 0 && out->lr <= 1e30))

@@ -75,7 +75,7 @@ static void put(void *memory, int is_bf16, uint32_t i, float x) {
 /* ---- describe, create, destroy ----------------------------------------------------------------------------------- */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    zf_description_t d = {.abi = ZF_ABI_0_3,
+    zf_description_t d = {.abi = ZF_ABI_0_4,
                           .name = "mock",
                           .version = "1",
                           .build = "",
@@ -100,9 +100,10 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = mock_fail(err, ZF_ERR_ARGUMENT, "out_instance is NULL");
     if (!st && (args.flags & ~ZF_CREATE_CAP_FETCH) && !BREAKS(flags_ignored))
         st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
-    if (!st && (args.rule > ZF_RULE_CALLBACK || (args.rule == ZF_RULE_CALLBACK) != (args.rule_callback != NULL)))
-        st = mock_fail(err, ZF_ERR_ARGUMENT, "rule = %u, rule_callback is %s", args.rule,
-                       args.rule_callback ? "given" : "NULL");
+    if (!st)
+        st = mock_check_reserved(host.reserved0, "zf_host_t", err);
+    if (!st)
+        st = mock_check_chain(args.next, "zf_create_args_t", err);
     if (!st && args.device_type != ZF_DEVICE_CPU)
         st = mock_fail(err, ZF_ERR_DEVICE, "device type is %d", args.device_type);
     if (!st)
@@ -200,7 +201,9 @@ static zf_status_t read_param(zf_instance_t *draft, const zf_param_decl_t *d, ui
     st = mock_check_tensor(d->tensor, d->name, &t, err);
     if (st)
         return st;
-    if ((d->flags & ~31u) && !BREAKS(flags_ignored))
+    if ((d->home < ZF_HOME_PLUGIN || d->home > ZF_HOME_HOST) && !BREAKS(home_ignored))
+        return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "\"%s\": home = %d", d->name, d->home);
+    if ((d->flags & ~51u) && !BREAKS(flags_ignored))
         return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "\"%s\": flags %#x", d->name, d->flags);
     if ((d->grad_dtype.bits && d->grad_dtype.bits != t.dl.dtype.bits) || d->n_batch_axes < 0 ||
         d->n_batch_axes > t.dl.ndim || d->channels < 0 || d->channels > 1 ||
@@ -240,23 +243,43 @@ static zf_status_t check_memory(const zf_instance_t *instance, const zf_instance
     return ZF_OK;
 }
 
-static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+static zf_status_t check_bind(zf_bind_args_t *args, const zf_bind_args_t *given, zf_error_t *err) {
+    zf_status_t st = mock_read(args, given, sizeof *args, "zf_bind_args_t", err);
+    if (!st && args->flags && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args->flags);
+    if (!st)
+        st = mock_check_chain(args->next, "zf_bind_args_t", err);
+    if (!st && (args->n_groups || args->groups))
+        st = mock_check_array(args->groups, args->n_groups, &args->group_size, sizeof(zf_group_decl_t), "groups", err);
+    for (uint32_t i = 0; i < args->n_groups && !st; i++)
+        st = mock_check_group(args, i, err);
+    if (!st && !(BREAKS(count_ignored) && args->n_decls == 0))
+        st = mock_check_array(args->decls, args->n_decls, &args->decl_size, sizeof *args->decls, "decls", err);
+    return st;
+}
+
+static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *given, uint32_t *out_ids,
+                               zf_layout_t *out_layout, zf_error_t *err) {
     zf_layout_t layout = {.n_elems = 1};
+    zf_bind_args_t args = {0};
     zf_instance_t *draft;
     zf_status_t st;
+    uint32_t n;
     if (!instance)
         return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
-    if (BREAKS(count_ignored) && n == 0)
-        return ZF_OK;
-    st = mock_check_array(decls, n, &elem_size, sizeof *decls, "decls", err);
+    st = check_bind(&args, given, err);
     if (!st)
         st = mock_check_out(out_layout, "zf_layout_t", err);
-    if (st || n > MOCK_MAX_PARAMS || !(draft = calloc(1, sizeof *draft)))
-        return st ? st : mock_fail(err, ZF_ERR_MEMORY, "%u parameters", n);
+    n = args.n_decls;
+    if (st || n > MOCK_MAX_PARAMS || n == 0 || !(draft = calloc(1, sizeof *draft)))
+        return st || n == 0 ? st : mock_fail(err, ZF_ERR_MEMORY, "%u parameters", n);
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_param_decl_t decl;
-        st = mock_read_item(&decl, decls, i, elem_size, sizeof decl, "zf_param_decl_t", err);
+        st = mock_read_item(&decl, args.decls, i, args.decl_size, sizeof decl, "zf_param_decl_t", err);
+        if (!st)
+            st = mock_check_chain(decl.next, decl.name ? decl.name : "", err);
+        if (!st && args.n_groups && decl.group >= args.n_groups)
+            st = mock_fail(err, ZF_ERR_PARAM, "\"%s\": group %u of %u", decl.name, decl.group, args.n_groups);
         if (!st)
             st = mock_blame(err, read_param(draft, &decl, i, err), i);
     }
@@ -306,7 +329,9 @@ static zf_status_t check_item(zf_instance_t *instance, const zf_grad_item_t *ite
     const mock_param_t *p = &instance->params[item->id < instance->n_params ? item->id : 0];
     uint32_t kinds = item->flags & (ZF_GRAD_PART | ZF_GRAD_TOTAL),
              order = item->flags & (ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN);
-    zf_status_t st;
+    zf_status_t st = mock_check_reserved(item->reserved0, "zf_grad_item_t", err);
+    if (st)
+        return st;
     if (item->id >= instance->n_params)
         return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item->id, instance->n_params);
     if (p->flags & ZF_PARAM_FROZEN)
@@ -372,6 +397,7 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
         st = mock_fail(err, ZF_ERR_POISONED, "an earlier error ended this instance");
     if (st)
         return st;
+    instance->has_begun = 1;
     job = next_job(instance);
     job->n = n;
     for (uint32_t i = 0; i < n; i++)
@@ -456,6 +482,30 @@ static zf_status_t take_report(zf_instance_t *instance, zf_step_report_t *out) {
     return st;
 }
 
+static zf_status_t check_step(const zf_step_args_t *args, zf_stream_t *stream, zf_group_hyper_t *hyper,
+                              zf_error_t *err) {
+    zf_status_t st = mock_check_chain(args->next, "zf_step_args_t", err);
+    if (!st)
+        st = mock_check_stream(args->stream, stream, err);
+    if (!st && (args->flags & ~7u) && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args->flags);
+    return st ? st : mock_check_hyper(args, hyper, err);
+}
+
+static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *given, zf_error_t *err) {
+    zf_step_args_t args;
+    zf_group_hyper_t hyper;
+    zf_stream_t stream;
+    zf_status_t st = need(instance, err);
+    if (!st)
+        st = READ(args, given);
+    if (!st)
+        st = check_step(&args, &stream, &hyper, err);
+    if (!st && instance->has_begun && !BREAKS(announced_late))
+        st = mock_fail(err, ZF_ERR_STATE, "gradients of the step were delivered");
+    return st;
+}
+
 static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf_step_report_t *out, zf_error_t *err) {
     zf_step_args_t args;
     zf_group_hyper_t hyper = {0};
@@ -466,13 +516,9 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     if (!st)
         st = READ(args, given);
     if (!st)
-        st = mock_check_stream(args.stream, &stream, err);
-    if (!st)
         st = mock_check_out(out, "zf_step_report_t", err);
-    if (!st && (args.flags & ~7u) && !BREAKS(flags_ignored))
-        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
     if (!st)
-        st = mock_check_hyper(&args, &hyper, err);
+        st = check_step(&args, &stream, &hyper, err);
     if (st && BREAKS(half_applied) && instance && instance->is_bound)
         put(instance->params[0].visible, 0, 0, 42.0f);
     if (st && BREAKS(writes_on_failure) && out && out->struct_size == sizeof *out)
@@ -480,6 +526,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     if (st)
         return st;
     mock_misbehave_in_step(instance);
+    instance->has_begun = 0;
     job = next_job(instance);
     job->report = (zf_step_report_t){.has_report = 1, .step = ++instance->n_steps, .submitted_step = instance->n_steps};
     job->lr = mock_learning_rate(hyper.lr);
@@ -637,12 +684,13 @@ static int32_t appended(void) { return ZF_APPENDED; }
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
-    .abi = ZF_ABI_0_3,
+    .abi = ZF_ABI_0_4,
     .describe = describe,
     .create = create,
     .destroy = destroy,
     .bind_params = bind_params,
     .params_changed = params_changed,
+    .announce = announce,
     .grads_ready = grads_ready,
     .step = step,
     .param_fetch = param_fetch,
@@ -658,7 +706,7 @@ static const zf_plugin_t table = {
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_3;
+    uint32_t mine = ZF_ABI_0_4;
     if (BREAKS(any_abi) || theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)

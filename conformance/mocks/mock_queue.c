@@ -23,7 +23,11 @@ struct zf_cpu_queue {
     work_t ring[N_PLACES];
     uint64_t n_launched, n_done;
     int is_ending;
+    zf_cpu_queue_t *next; /* of all that live */
 };
+
+static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER; /* guards: */
+static zf_cpu_queue_t *living;
 
 static void *serve(void *arg) {
     zf_cpu_queue_t *q = arg;
@@ -62,14 +66,33 @@ static zf_status_t queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out_str
         return mock_fail(err, ZF_ERR_MEMORY, "no thread for a queue");
     }
     stream.handle = (uint64_t)(uintptr_t)q;
+    pthread_mutex_lock(&living_lock);
+    q->next = living, living = q;
+    pthread_mutex_unlock(&living_lock);
     mock_write(out_stream, &stream, sizeof stream);
     *out_queue = q;
     return ZF_OK;
 }
 
+int mock_queue_lives(uint64_t handle) {
+    zf_cpu_queue_t *q;
+    pthread_mutex_lock(&living_lock);
+    for (q = living; q && (uint64_t)(uintptr_t)q != handle;)
+        q = q->next;
+    pthread_mutex_unlock(&living_lock);
+    return q != NULL;
+}
+
 static void queue_destroy(zf_cpu_queue_t *q) {
     if (!q)
         return;
+    pthread_mutex_lock(&living_lock);
+    for (zf_cpu_queue_t **at = &living; *at; at = &(*at)->next)
+        if (*at == q) {
+            *at = q->next;
+            break;
+        }
+    pthread_mutex_unlock(&living_lock);
     pthread_mutex_lock(&q->lock);
     q->is_ending = 1;
     pthread_cond_broadcast(&q->changed);
@@ -125,5 +148,7 @@ const zf_cpu_ext_t mock_cpu_table = {.struct_size = sizeof mock_cpu_table,
                                      .fence_wait = fence_wait};
 
 zf_cpu_queue_t *mock_queue_of(const zf_stream_t *stream) {
-    return stream->kind == ZF_STREAM_CPU_QUEUE ? (zf_cpu_queue_t *)(uintptr_t)stream->handle : NULL;
+    return stream->kind == ZF_STREAM_CPU_QUEUE && mock_queue_lives(stream->handle)
+               ? (zf_cpu_queue_t *)(uintptr_t)stream->handle
+               : NULL;
 }

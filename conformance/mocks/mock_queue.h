@@ -7,7 +7,9 @@
 
 extern const zf_cpu_ext_t mock_cpu_table;
 
-/* The queue behind a stream; NULL for a host's own thread. */
+int mock_queue_lives(uint64_t handle);
+
+/* The queue behind a stream; NULL for a host's own thread, or where none lives there. */
 zf_cpu_queue_t *mock_queue_of(const zf_stream_t *stream);
 
 #endif

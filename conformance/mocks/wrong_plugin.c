@@ -122,12 +122,10 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
 /* ---- bind_params ------------------------------------------------------------------------------------------------- */
 
 static void spoil_decl(zf_param_decl_t *d) {
-    uint32_t lost = IS(frozen_trained) ? ZF_PARAM_FROZEN
-                    : IS(never_lost)   ? ZF_PARAM_NEVER_SELECTED
-                    : IS(always_lost)  ? ZF_PARAM_ALWAYS_SELECTED
-                    : IS(norm_lost)    ? ZF_PARAM_NOT_IN_NORM
-                                       : 0;
+    uint32_t lost = IS(frozen_trained) ? ZF_PARAM_FROZEN : IS(norm_lost) ? ZF_PARAM_NOT_IN_NORM : 0;
     d->flags &= ~lost;
+    if ((IS(never_lost) && d->home == ZF_HOME_HOST) || (IS(always_lost) && d->home == ZF_HOME_RESIDENT))
+        d->home = ZF_HOME_PLUGIN;
     if (IS(rows_lost))
         d->channels = ZF_CHANNELS_COLUMNS;
     if (IS(batch_lost))
@@ -141,16 +139,20 @@ static void spoil_layout(zf_layout_t *l) {
         l->host_nbytes /= 2;
 }
 
-static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    static zf_param_decl_t mine[MAX_PARAMS];
+static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
+                               zf_layout_t *out_layout, zf_error_t *err) {
+    static zf_param_decl_t decls[MAX_PARAMS];
+    zf_bind_args_t mine;
     zf_status_t st;
-    if (elem_size != sizeof *mine || n > MAX_PARAMS || !decls)
-        return real->bind_params(instance, decls, n, elem_size, out_ids, out_layout, err);
-    memcpy(mine, decls, n * sizeof *mine);
-    for (uint32_t i = 0; i < n; i++)
-        spoil_decl(&mine[i]);
-    st = real->bind_params(instance, mine, n, elem_size, out_ids, out_layout, err);
+    if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
+        !args->decls)
+        return real->bind_params(instance, args, out_ids, out_layout, err);
+    mine = *args;
+    mine.decls = decls;
+    memcpy(decls, args->decls, mine.n_decls * sizeof *decls);
+    for (uint32_t i = 0; i < mine.n_decls; i++)
+        spoil_decl(&decls[i]);
+    st = real->bind_params(instance, &mine, out_ids, out_layout, err);
     if (IS(maps_more))
         mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (st == ZF_OK && out_layout)

@@ -27,10 +27,11 @@ void zfi_cpu_gather(const zfi_kernels_t *kernels, const void *raw) {
 /* One set of scalars per selected channel, each with its own update count, which moves. */
 static void scalars_per_channel(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_hyper_t *hyper,
                                 float s) {
+    zfi_rule_t rule = data->params[matrix->param].rule;
     uint32_t *n = data->n + matrix->index_base;
     for (uint32_t i = 0; i < matrix->k; i++) {
         n[i]++;
-        data->scalars[i] = i && n[i] == n[i - 1] ? data->scalars[i - 1] : zfi_rule_scalars(data->rule, hyper, s, n[i]);
+        data->scalars[i] = i && n[i] == n[i - 1] ? data->scalars[i - 1] : zfi_rule_scalars(rule, hyper, s, n[i]);
     }
 }
 
@@ -55,10 +56,10 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
         job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
         job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
     } else {
-        data->scalars[0] = zfi_rule_scalars(data->rule, hyper, s, *n);
+        data->scalars[0] = zfi_rule_scalars(param->rule, hyper, s, *n);
     }
-    moved = data->host_rule ? data->host_rule(data->host_rule_ctx, &job, param->group, hyper, n)
-                            : kernels->run_ahead[data->rule](&job);
+    moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, param->group, hyper, n)
+                            : kernels->run_ahead[param->rule](&job);
     if (matrix->shown)
         kernels->scatter(&shown, &job.sub, job.w);
     return moved;

@@ -60,9 +60,8 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .moments = data->moments,
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
-    bad = data->host_update
-              ? data->host_update(data->host_rule_ctx, &job, param->group, hyper, data->n[segment->matrix])
-              : kernels->replay[data->rule](&job);
+    bad = param->host_rule ? data->host_update(param->host_rule, &job, param->group, hyper, data->n[segment->matrix])
+                           : kernels->replay[param->rule](&job);
     if (bad != UINT64_MAX)
         note_nonfinite(data, matrix->param);
     return show(data, matrix, first, n, (const unsigned char *)after);
@@ -76,9 +75,10 @@ static void count(const zfi_update_all_args_t *args) {
     const zfi_data_t *data = args->data;
     for (uint32_t i = args->first; i < args->end; i++)
         if (is_updated(args, i)) {
-            const zfi_hyper_t *hyper = &args->step.hyper[data->params[data->matrices[i].param].group];
+            const zfi_data_param_t *param = &data->params[data->matrices[i].param];
             data->n[i]++;
-            data->scalars[i] = zfi_rule_scalars(data->rule, hyper, args->scalars->s, data->n[i]);
+            data->scalars[i] =
+                zfi_rule_scalars(param->rule, &args->step.hyper[param->group], args->scalars->s, data->n[i]);
         }
 }
 

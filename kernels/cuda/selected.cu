@@ -13,18 +13,19 @@ DEVICE bool is_updated(const zfi_run_ahead_args_t *args, const zfi_data_matrix_t
 DEVICE void begin_matrix(const zfi_run_ahead_args_t *args, uint32_t number) {
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[number];
-    const zfi_hyper_t *hyper = &args->step.hyper[data->params[matrix->param].group];
+    const zfi_data_param_t *param = &data->params[matrix->param];
+    const zfi_hyper_t *hyper = &args->step.hyper[param->group];
     if (!is_updated(args, matrix))
         return;
     if (!data->counts_per_channel) {
         if (threadIdx.x == 0) {
             uint32_t n = ++data->n[number];
-            data->scalars[number] = rule_scalars(data->rule, hyper, args->scalars->s, n);
+            data->scalars[number] = rule_scalars(param->rule, hyper, args->scalars->s, n);
         }
     } else if (!args->counts_only) {
         for (uint32_t i = threadIdx.x; i < matrix->k; i += THREADS) {
             uint32_t n = ++data->n[matrix->index_base + i];
-            data->scalars[matrix->index_base + i] = rule_scalars(data->rule, hyper, args->scalars->s, n);
+            data->scalars[matrix->index_base + i] = rule_scalars(param->rule, hyper, args->scalars->s, n);
         }
     }
 }
@@ -41,6 +42,7 @@ KERNEL(zf_run_ahead_begin, zfi_run_ahead_args_t) {
 DEVICE void update_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint32_t number, span_t span) {
     const uint32_t *index = index_of(data, matrix);
     const int dtype = matrix->place.dtype, grad_dtype = data->params[matrix->param].grad_dtype;
+    const zfi_rule_t rule = data->params[matrix->param].rule;
     const uint64_t n_cols = cols_selected(matrix);
     const zfi_scalars_t *scalars = data->scalars + (data->counts_per_channel ? matrix->index_base : number);
     float *w = data->w + matrix->sel_base, *m = data->m + matrix->sel_base;
@@ -56,7 +58,7 @@ DEVICE void update_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
         x.w = w[e];
         x.m = m[e];
         x.v = v ? v[e] : 0.0f;
-        update(data->rule, &x, load_float(data->grad + matrix->grad_base, grad_dtype, e),
+        update(rule, &x, load_float(data->grad + matrix->grad_base, grad_dtype, e),
                &scalars[data->counts_per_channel ? (matrix->channels_are_rows ? i : j) : 0]);
         after = narrow(dtype, x.w);
         w[e] = x.w;

@@ -18,8 +18,8 @@ KERNEL(zf_update_all_begin, zfi_update_all_args_t) {
         data->is_bad[i] = 0;
         if (!args.only_shows && takes_part(&args, matrix)) {
             const uint32_t n = ++data->n[i];
-            data->scalars[i] =
-                rule_scalars(data->rule, &args.step.hyper[data->params[matrix->param].group], args.scalars->s, n);
+            const zfi_data_param_t *param = &data->params[matrix->param];
+            data->scalars[i] = rule_scalars(param->rule, &args.step.hyper[param->group], args.scalars->s, n);
         }
     }
 }
@@ -48,6 +48,7 @@ DEVICE void update_all_span(const zfi_update_all_args_t *args, const zfi_data_se
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
     const int grad_dtype = data->params[matrix->param].grad_dtype;
+    const zfi_rule_t rule = data->params[matrix->param].rule;
     const int moments = data->moments, kept = moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
     const void *grad = data->held[matrix->param];
     const zfi_scalars_t *scalars = &data->scalars[segment->matrix];
@@ -69,7 +70,7 @@ DEVICE void update_all_span(const zfi_update_all_args_t *args, const zfi_data_se
         }
         x.m = load_float(data->all_m, kept, i);
         x.v = data->all_v ? load_float(data->all_v, kept, i) : 0.0f;
-        update(data->rule, &x, load_float(grad, grad_dtype, in_param), scalars);
+        update(rule, &x, load_float(grad, grad_dtype, in_param), scalars);
         moved += show_element(data, matrix, to, e, x.w);
         data->all_w[i] = x.w;
         if (moments == ZFI_MOMENTS_BF16_STOCHASTIC)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 enum { LARGEST_STRUCT = 65536 }; /* a size beyond this is garbage, not a newer host */
+enum { MOST_CHAINED = 64 };
 
 zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t size, const char *name, zf_error_t *err) {
     uint32_t has;
@@ -52,6 +53,27 @@ zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t 
     if (!reserved0)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: reserved0 = %u; it must be 0", name, reserved0);
+}
+
+zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err) {
+    const zf_chained_t *at = next;
+    for (uint32_t i = 0; at; i++, at = at->next) {
+        if (i == MOST_CHAINED)
+            return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: next: more than %d structs, or a ring", name,
+                             MOST_CHAINED);
+        if (at->struct_size < sizeof *at || at->struct_size > LARGEST_STRUCT)
+            return zfi_error(err, ZF_ERR_ABI, "abi", "%s: next: struct_size = %u of number %u; need %zu to %d", name,
+                             at->struct_size, i, sizeof *at, LARGEST_STRUCT);
+        if (!at->id)
+            return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: next: id of number %u is NULL", name, i);
+        if (at->flags & ~ZF_CHAINED_REQUIRED)
+            return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: next: \"%.64s\": unknown flags 0x%x", name,
+                             at->id, at->flags);
+        if (at->flags & ZF_CHAINED_REQUIRED)
+            return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
+                             "%s: next: \"%.64s\" is required, and this version does not know it", name, at->id);
+    }
+    return ZF_OK;
 }
 
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err) {

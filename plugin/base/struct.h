@@ -23,6 +23,10 @@ zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint3
 /* [any-thread] A member that a later version may give a meaning. ZF_ERR_UNSUPPORTED_FIELD where it is not 0. */
 zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t *err);
 
+/* [any-thread] What `next` of an input struct leads to: this version knows none of it. ZF_ERR_ARGUMENT (no chain),
+ * ZF_ERR_ABI (a size), ZF_ERR_UNSUPPORTED_FIELD (an unknown flag, or one that is required). */
+zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err);
+
 /* [any-thread] An output struct: ZF_ERR_ABI where its struct_size is smaller than 8 bytes. NULL is legal. */
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err);
 

@@ -28,6 +28,7 @@ struct zfi_comm {
     uint32_t widest;   /* index of the group that all others lie in */
     _Atomic int is_ended, holds_memory, has_called_the_roll;
     /* of the list of those that exchange with others */
+    uint32_t instance; /* its number among those over the same table */
     zfi_comm_t *next;
     int pid; /* 0: not in it */
 };
@@ -56,26 +57,30 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
         snprintf(out + n, nbytes - (uint64_t)n, ", step %" PRIu64, exchange->step);
 }
 
-/* ---- one instance at a time ---------------------------------------------------------------------------------------
+/* ---- instances of one table --------------------------------------------------------------------------------------
  */
 
-/* Calls say their lane and number, not their instance: those of two would be paired at random. */
 static struct {
     zfi_fork_lock_t lock; /* guards the rest */
     zfi_comm_t *first;
 } in_use;
 
-/* A forked child has none of them. */
-static int is_in_use(const zf_collectives_ext_t *table, int pid) {
+/* Another one over the same table with this number; a forked child has none of its parent's. */
+static int is_in_use(const zf_collectives_ext_t *table, int pid, uint32_t number) {
     const zfi_comm_t *other = in_use.first;
-    while (other && (other->pid != pid || other->table.start != table->start || other->table.ctx != table->ctx))
+    while (other && (other->pid != pid || other->instance != number || other->table.start != table->start ||
+                     other->table.ctx != table->ctx))
         other = other->next;
     return other != NULL;
 }
 
-/* Once, before the first exchange. */
+/* Once, before the first exchange. Where the transport does not keep instances apart, calls of two would be paired at
+ * random. */
 static zf_status_t take_transport(zfi_comm_t *comm, zf_error_t *err) {
-    int pid = zfi_fork_lock_take(&in_use.lock), is_taken = is_in_use(&comm->table, pid);
+    int pid = zfi_fork_lock_take(&in_use.lock), is_taken;
+    while (comm->table.flags & ZF_COLLECTIVES_INSTANCES && is_in_use(&comm->table, pid, comm->instance))
+        comm->instance++;
+    is_taken = is_in_use(&comm->table, pid, comm->instance);
     if (!is_taken) {
         comm->pid = pid;
         comm->next = in_use.first;
@@ -86,7 +91,8 @@ static zf_status_t take_transport(zfi_comm_t *comm, zf_error_t *err) {
         return ZF_OK;
     return zfi_error(err, ZF_ERR_RANKS, "ranks",
                      "another live instance exchanges over these %s of the host (ctx %p), and the two would take each "
-                     "other's gradients: destroy it first, or give each instance collectives of its own",
+                     "other's gradients: destroy it first, give each instance collectives of its own, or keep "
+                     "them apart (ZF_COLLECTIVES_INSTANCES)",
                      ZF_EXT_COLLECTIVES, comm->table.ctx);
 }
 
@@ -148,6 +154,11 @@ static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
     zf_status_t st;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
+    if (table->flags & ~ZF_COLLECTIVES_INSTANCES) {
+        free(comm);
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "%s of the host: unknown flags 0x%x",
+                         ZF_EXT_COLLECTIVES, table->flags);
+    }
     comm->env = *env;
     comm->table = *table;
     st = host_join(comm, 0, &index, err);
@@ -234,7 +245,8 @@ static zf_status_t exchange_within(zfi_comm_t *comm, const zfi_exchange_t *excha
                             .lane = exchange->lane,
                             .send = exchange->send,
                             .recv = exchange->recv,
-                            .nbytes = exchange->nbytes};
+                            .nbytes = exchange->nbytes,
+                            .instance = comm->instance};
     zf_error_t why = {.struct_size = sizeof why};
     uint64_t request = 0;
     zf_status_t st = comm->table.start(comm->table.ctx, &call, &request, &why);

@@ -424,14 +424,12 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
     return ZF_OK;
 }
 
-void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) {
+void zfi_config_settle(zfi_config_t *config, int can_fetch) {
     config->can_fetch = can_fetch;
     if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
         config->publish_lag = 0;
         config->waits_unasked = !can_fetch;
     }
-    if (!has_prediction && !zfi_config_defers_nothing(config))
-        config->predict = ZFI_PREDICT_OFF;
 }
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {

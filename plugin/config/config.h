@@ -41,9 +41,8 @@ static inline int zfi_config_publishes_at_fetch(const zfi_config_t *config) {
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
-/* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0, and predict becomes off
- * where the rule has no prediction. Once, after parsing. */
-void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction);
+/* [any-thread] What depends on the host: publish_lag = auto becomes 0. Once, after parsing. */
+void zfi_config_settle(zfi_config_t *config, int can_fetch);
 
 /* [any-thread] Steps that published weights look ahead; 0: none. Of a settled configuration. */
 uint32_t zfi_config_predict(const zfi_config_t *config);

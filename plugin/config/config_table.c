@@ -47,7 +47,7 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 static const zfi_key_t keys[] = {
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
-     "nothing runs ahead, not even vectors, but what the trainer declares ALWAYS_SELECTED."},
+     "nothing runs ahead, not even vectors, but what the trainer declares resident."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "step | epoch | auto",
      "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "

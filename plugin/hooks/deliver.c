@@ -494,6 +494,11 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     return st;
 }
 
+int zfi_deliver_has_begun(const zf_instance_t *inst) {
+    const zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
+    return inst->run->incoming.has_ranges || memchr(row->present, 1, inst->run->n_params);
+}
+
 /* ---- at step ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {

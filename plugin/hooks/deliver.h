@@ -11,6 +11,9 @@ zf_status_t zfi_deliver_on(zf_instance_t *inst, const zf_stream_t *given, int *o
 /* [hook] ZF_ERR_STATE names a gradient of which ranges of matrices were delivered, but not all. */
 zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err);
 
+/* [hook] Whether a gradient of the coming step was delivered. */
+int zfi_deliver_has_begun(const zf_instance_t *inst);
+
 /* [hook] Ships what was delivered in parts and never declared last, and pushes the open batch. */
 zf_status_t zfi_deliver_finish(zf_instance_t *inst);
 

@@ -10,6 +10,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "instance/memory.h"
+#include "instance/rules.h"
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
@@ -91,6 +92,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     run->params = params;
     run->n_params = n;
     run->n_groups = zfi_params_n_groups(params, n);
+    run->n_moments = zfi_params_n_moments(params, n);
     st = zfi_ranks_plan(run, err);
     if (!st)
         st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
@@ -108,20 +110,23 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     return st;
 }
 
-static zf_status_t plan_params(zfi_engine_t *engine, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               zf_plan_t *out, zf_error_t *err) {
+static zf_status_t plan_params(zfi_engine_t *engine, const zf_bind_args_t *args, zf_plan_t *out, zf_error_t *err) {
     zfi_param_t *params = NULL;
-    zf_status_t st = zfi_params_build(decls, n, elem_size, engine->device_type, &params, err);
+    zfi_rules_t rules = {0};
+    zf_status_t st = zfi_params_build(args->decls, args->n_decls, args->decl_size, engine->device_type, &params, err);
     if (st)
         return st;
-    zfi_shards_mark(engine, params, n);
-    st = plan_run(engine, params, n, out, err);
-    zfi_params_free(params, n);
+    zfi_shards_mark(engine, params, args->n_decls);
+    st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
+    if (!st)
+        st = plan_run(engine, params, args->n_decls, out, err);
+    zfi_params_free(params, args->n_decls);
+    zfi_rules_drop(engine, &rules);
     return st;
 }
 
-static zf_status_t plan(const zf_plan_args_t *given, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                        zf_plan_t *out, zf_error_t *err) {
+static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t *err) {
+    zf_bind_args_t bind;
     zf_plan_args_t args;
     zf_plan_t result;
     zfi_engine_t *engine;
@@ -134,8 +139,10 @@ static zf_status_t plan(const zf_plan_args_t *given, const zf_param_decl_t *decl
     if (!st && args.rank >= (args.n_ranks ? args.n_ranks : 1))
         st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "rank = %u of %u; need a rank below n_ranks", args.rank,
                        args.n_ranks ? args.n_ranks : 1);
-    if (!st && args.reserved0)
-        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan", "reserved0 = %u; 0", args.reserved0);
+    if (!st)
+        st = zfi_reserved_check(args.reserved0, "zf_plan_args_t", err);
+    if (!st)
+        st = zfi_bind_read(args.bind, &bind, err);
     if (st)
         return st;
     engine = calloc(1, sizeof *engine);
@@ -149,7 +156,7 @@ static zf_status_t plan(const zf_plan_args_t *given, const zf_param_decl_t *decl
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan",
                        "norm_group = %u: groups are not planned in this version; 0", engine->norm_group);
     if (!st)
-        st = plan_params(engine, decls, n, elem_size, &result, err);
+        st = plan_params(engine, &bind, &result, err);
     if (!st)
         zfi_struct_write(out, &result, sizeof result);
     free(engine);

@@ -189,6 +189,8 @@ static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_erro
     zf_status_t st = run_on_control(inst, run_export, work);
     if (!st)
         st = work->status;
+    if (st == ZF_ERR_POISONED)
+        return zfi_poisoned(&inst->engine, err);
     if (st == ZF_ERR_NONFINITE)
         zfi_error(err, st, "export_params",
                   "the open windows would make a weight Inf or NaN; nothing was changed: lower "

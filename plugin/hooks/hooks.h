@@ -14,14 +14,15 @@
 /* lifecycle.c */
 zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err);
 void zfi_destroy(zf_instance_t *inst, const zf_destroy_args_t *args);
-/* Reads and checks the arguments of create into an engine, whose ranks (comm_ops, comm) are known: rule, device table,
+/* Reads and checks the arguments of create into an engine, whose ranks (comm_ops, comm) are known: device table,
  * configuration. Nothing to free but the engine. */
 zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err);
-zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
+zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *args, uint32_t *out_ids, zf_layout_t *out_layout,
+                            zf_error_t *err);
+/* Reads the arguments of bind_params, and checks what is not an array. */
+zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err);
 /* rebind.c: bind_params where parameters are bound already; the hook has been entered */
-zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                       zf_error_t *err);
+zf_status_t zfi_rebind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error_t *err);
 /* deliver.c */
 zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
@@ -32,6 +33,7 @@ void zfi_stats_grown(const uint64_t now[ZFI_N_COUNTERS], const uint64_t before[Z
 extern const zf_stats_ext_t zfi_stats_ext;
 /* step.c */
 zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err);
+zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err);
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err);
 /* [hook] Records of steps (step_record.h) that the device has finished get what it has said of them. */
 void zfi_step_look(zf_instance_t *inst);

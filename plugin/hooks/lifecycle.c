@@ -17,9 +17,9 @@
 #include "hooks/reduce.h"
 #include "hooks/step_record.h"
 #include "hooks/trace.h"
-#include "instance/callback.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
+#include "instance/rules.h"
 #include "ranks/groups.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
@@ -55,12 +55,6 @@ static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
 static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
     if (args->flags & ~(ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
-    if (args->rule > ZF_RULE_CALLBACK)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 5 (callback)",
-                         args->rule);
-    if ((args->rule == ZF_RULE_CALLBACK) != (args->rule_callback != NULL))
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule = %u (%s), but rule_callback is %s", args->rule,
-                         zfi_rule_name(args->rule), args->rule_callback ? "given: it needs rule = 5" : "NULL");
     if (!find_backend(args->device_type))
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "device type %d; this version has backends for the CPU (%d) and CUDA (%d)", args->device_type,
@@ -69,8 +63,6 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "overrides is NULL with n_overrides = %u", args->n_overrides);
-    if (zfi_reserved_check(args->reserved0, "zf_create_args_t", err))
-        return ZF_ERR_UNSUPPORTED_FIELD;
     return check_host(args->host, err);
 }
 
@@ -124,6 +116,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
     zfi_engine_close(&inst->engine);
+    zfi_rules_free(&inst->engine);
     zfi_tracing_end(&inst->engine);
     zfi_engine_free(&inst->engine);
     zfi_step_records_end(&inst->step_records);
@@ -147,25 +140,6 @@ static void warn_of_idle_keys(const zfi_engine_t *engine) {
         if (need && !zfi_config_key(i, &key, NULL))
             zfi_log(engine, ZF_LOG_WARN, "config", "[%s] %s has no effect without %s", key.section, key.key, need);
     }
-}
-
-/* The host's own rule updates deferred channels on the workers; selected ones are updated on the device. */
-static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
-    if (engine->ops->runs_host_code)
-        return ZF_OK;
-    if (zfi_config_defers_nothing(&engine->config))
-        return zfi_error(err, ZF_ERR_DEVICE, "create",
-                         "rule = %u: a rule of the host's does not run on a device of type %d, where [zenflow] "
-                         "deferred = none makes "
-                         "every update; set deferred = replay and topk_ratio = 0",
-                         engine->rule, engine->device_type);
-    if (engine->config.topk_ratio == 0)
-        return ZF_OK;
-    return zfi_error(
-        err, ZF_ERR_DEVICE, "create",
-        "rule = %u: a rule of the host's does not run on a device of type %d; set [zenflow] topk_ratio = 0, "
-        "so that the host's threads make every update",
-        engine->rule, engine->device_type);
 }
 
 /* A host with other ranks offers collectives. */
@@ -210,28 +184,24 @@ static void warn_of_short_table(const zfi_engine_t *engine) {
 
 static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
     zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_create_args_t", err);
+    if (!st)
+        st = zfi_chain_check(out->next, "zf_create_args_t", err);
     return st ? st : check_args(out, err);
 }
 
-/* What the arguments say of rule, device and configuration. */
+/* What the arguments say of device and configuration. */
 static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args, zf_error_t *err) {
     zf_status_t st;
     engine->flags = args->flags;
     engine->norm_group = args->norm_group;
-    engine->rule = args->rule;
     engine->device_type = args->device_type;
     engine->device_id = args->device_id;
     engine->ops = find_backend(args->device_type);
     st = read_config(args, &engine->config, err);
     if (st)
         return st;
-    zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0,
-                      zfi_rule_has_v((zfi_rule_t)engine->rule));
-    if (engine->rule == ZF_RULE_CALLBACK)
-        st = check_callback(engine, err);
-    if (!st && engine->rule == ZF_RULE_CALLBACK)
-        st = zfi_callback_take(engine, args->rule_callback, err);
-    return st;
+    zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0);
+    return ZF_OK;
 }
 
 zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err) {
@@ -303,30 +273,36 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                        zf_error_t *err) {
+static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error_t *err) {
     zfi_param_t *params = NULL;
-    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
+    zfi_rules_t rules = {0};
+    uint32_t n = args->n_decls;
+    zf_status_t st = zfi_params_build(args->decls, n, args->decl_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
     st = zfi_groups_join(&inst->engine, params, n, err);
     zfi_shards_mark(&inst->engine, params, n);
+    if (!st)
+        st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, &rules, err);
     if (!st)
         st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
     if (st) {
         zfi_params_free(params, n);
+        zfi_rules_drop(&inst->engine, &rules);
         return st;
     }
     if (!zfi_config_defers_nothing(&inst->engine.config)) /* else there is nothing to replay */
         inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
+        zfi_rules_keep(&inst->engine, &rules);
         zfi_lateness_start(inst->run);
         zfi_memory_report(inst->run);
         return ZF_OK;
     }
+    zfi_rules_drop(&inst->engine, &rules);
     zfi_claims_drop(inst->claims);
     inst->claims = NULL;
     return st;
@@ -336,19 +312,18 @@ enum {
     ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
 };
 
-static void log_plan_on_device(const zf_instance_t *inst) {
+static void log_plan_on_device(const zf_instance_t *inst, const char *rules) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow none of %s: %" PRIu64
             " elements in %u tensors, %s; the state is on the device, every update is made "
             "there at once; kernels %s; host %.1f MiB, device %.1f MiB (%.2f bytes per parameter)",
-            inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
-            layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.kernels->name,
+            rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.kernels->name,
             (double)layout->host_nbytes / 1048576, (double)layout->device_nbytes / 1048576,
             (double)layout->device_nbytes / (double)layout->n_elems);
 }
 
-static void log_plan(const zf_instance_t *inst) {
+static void log_plan(const zf_instance_t *inst, const char *rules) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
     char topk[16], window[48];
@@ -359,14 +334,12 @@ static void log_plan(const zf_instance_t *inst) {
         &inst->engine, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay",
-        inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
-        layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
-        zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
-        inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
-        (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
-        (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
-        (double)layout->device_nbytes / 1048576);
+        config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay", rules, layout->n_elems, inst->run->n_params,
+        inst->engine.ops->name, window, zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk,
+        zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
+        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
+        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
 }
 
 /* The automatic choice never measures so few. */
@@ -395,24 +368,40 @@ static void log_shards(const zf_instance_t *inst) {
                 (double)run->shards.buffer_nbytes / 1048576);
 }
 
-zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+static void log_bound(const zf_instance_t *inst) {
+    char rules[128];
+    zfi_rules_text(&inst->engine.rules, rules, sizeof rules);
+    (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst, rules);
+    log_shards(inst);
+}
+
+zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err) {
+    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_bind_args_t", err);
+    if (!st && out->flags)
+        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params", "unknown flags 0x%x", out->flags);
+    return st ? st : zfi_chain_check(out->next, "zf_bind_args_t", err);
+}
+
+zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, uint32_t *out_ids,
+                            zf_layout_t *out_layout, zf_error_t *err) {
+    zf_bind_args_t args;
     zf_layout_t layout;
     zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
     if (!st)
-        st = (inst->state == ZFI_STATE_CREATED ? bind : zfi_rebind)(inst, decls, n, elem_size, err);
+        st = zfi_bind_read(given, &args, err);
+    if (!st)
+        st = (inst->state == ZFI_STATE_CREATED ? bind : zfi_rebind)(inst, &args, err);
     if (!st) {
         if (inst->state == ZFI_STATE_CREATED)
             inst->state = ZFI_STATE_BOUND;
-        for (uint32_t i = 0; i < n && out_ids; i++)
+        for (uint32_t i = 0; i < args.n_decls && out_ids; i++)
             out_ids[i] = i;
         zfi_memory_layout(inst->run, &layout);
         zfi_struct_write(out_layout, &layout, sizeof layout);
-        (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst);
-        log_shards(inst);
+        log_bound(inst);
         warn_of_few_samples(inst);
     }
     zfi_hook_end(inst);

@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
+#include "instance/rules.h"
 #include "instance/tables.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
@@ -23,7 +24,8 @@
 static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {
     return strcmp(a->name, b->name) == 0 && a->flags == b->flags && a->owner == b->owner &&
            a->has_state == b->has_state && a->dtype == b->dtype && a->grad_dtype == b->grad_dtype &&
-           a->group == b->group && memcmp(a->reduce_group, b->reduce_group, sizeof a->reduce_group) == 0 &&
+           a->group == b->group && a->home == b->home &&
+           memcmp(a->reduce_group, b->reduce_group, sizeof a->reduce_group) == 0 &&
            a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows && a->ndim == b->ndim &&
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
@@ -118,6 +120,16 @@ static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *r
     return st;
 }
 
+/* Moments of one rule mean nothing to another. */
+static zf_status_t check_rule(const zfi_param_t *old, const zfi_param_t *new, zf_error_t *err) {
+    if (zfi_rule_is_alike(old->rule, new->rule))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_PARAM, "bind_params",
+                     "parameter \"%s\" comes from group %u (\"%s\") to group %u (\"%s\"): its moments mean nothing "
+                     "there; bind it in a new instance",
+                     new->name, old->group, old->rule->name, new->group, new->rule->name);
+}
+
 static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zfi_together_t *together,
                              zf_error_t *err) {
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
@@ -126,8 +138,11 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sor
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
-        uint32_t to = find(into, sorted, into->n_params, &run->params[run->plan.matrices[i].param]);
+        const zfi_param_t *old = &run->params[run->plan.matrices[i].param];
+        uint32_t to = find(into, sorted, into->n_params, old);
         if (to != ZF_NO_ID)
+            st = check_rule(old, &into->params[to], err);
+        if (to != ZF_NO_ID && !st)
             st = carry_one(run, into, rehearsal, i, to, together, err);
     }
     zfi_rehearsal_free(rehearsal);
@@ -184,32 +199,27 @@ static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
     return st;
 }
 
-zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                       zf_error_t *err) {
-    zfi_param_t *params = NULL;
-    zfi_claims_t *claims = NULL;
-    int is_same;
-    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
-    if (st)
-        return st;
-    st = zfi_groups_join(&inst->engine, params, n, err);
-    zfi_shards_mark(&inst->engine, params, n);
-    if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, n)) {
-        zfi_params_free(params, n);
+/* Before anything is changed. */
+static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zfi_param_t *params, zfi_rules_t *rules,
+                             zf_error_t *err) {
+    zf_status_t st = zfi_groups_join(&inst->engine, params, args->n_decls, err);
+    zfi_shards_mark(&inst->engine, params, args->n_decls);
+    if (!st)
+        st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
+    if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, args->n_decls))
         return zfi_error(
             err, ZF_ERR_STATE, "bind_params",
             "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a new "
             "instance that binds all of them");
-    }
-    if (!st)
-        st = zfi_reduce_compare(inst, params, n, err);
-    if (st) {
-        zfi_params_free(params, n);
-        return st;
-    }
-    is_same = is_same_set(inst->run, params, n);
+    return st ? st : zfi_reduce_compare(inst, params, args->n_decls, err);
+}
+
+/* The parameters are the run's, or freed, when this returns. */
+static zf_status_t exchange(zf_instance_t *inst, zfi_param_t *params, uint32_t n, zf_error_t *err) {
+    zfi_claims_t *claims = NULL;
+    int is_same = is_same_set(inst->run, params, n);
     /* what waits to be fetched comes to the new memory, which holds what the old one showed */
-    st = (is_same ? zfi_drain_but_unfetched : zfi_drain)(inst, err);
+    zf_status_t st = (is_same ? zfi_drain_but_unfetched : zfi_drain)(inst, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
     if (!st && !is_same) /* masters are carried over, so what the host wrote would be lost */
@@ -225,5 +235,24 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zfi_claims_drop(st ? claims : inst->claims);
     if (!st)
         inst->claims = claims;
+    return st;
+}
+
+zf_status_t zfi_rebind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error_t *err) {
+    zfi_param_t *params = NULL;
+    zfi_rules_t rules = {0};
+    zf_status_t st =
+        zfi_params_build(args->decls, args->n_decls, args->decl_size, inst->engine.device_type, &params, err);
+    if (st)
+        return st;
+    st = check_set(inst, args, params, &rules, err);
+    if (st)
+        zfi_params_free(params, args->n_decls);
+    else
+        st = exchange(inst, params, args->n_decls, err);
+    if (st)
+        zfi_rules_drop(&inst->engine, &rules);
+    else
+        zfi_rules_keep(&inst->engine, &rules);
     return st;
 }

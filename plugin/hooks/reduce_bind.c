@@ -55,10 +55,8 @@ static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
 static void write_create(const comparison_t *it, char out[LINE]) {
     const zfi_engine_t *engine = &it->inst->engine;
     snprintf(out, LINE,
-             "rule %s, create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32
-             " parameters",
-             zfi_rule_name(engine->rule), engine->flags, engine->config.publish_lag, engine->config.block_elems,
-             it->n_params);
+             "create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
+             engine->flags, engine->config.publish_lag, engine->config.block_elems, it->n_params);
 }
 
 /* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */
@@ -139,9 +137,11 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
 
 /* A parameter that ranks of group 0 do not share: its shape alone, for they cut and deal alike. */
 static void write_foreign(const zfi_param_t *param, uint32_t i, const char *shape, char out[LINE]) {
-    snprintf(out, LINE, "parameter %" PRIu32 " of process group %" PRIu32 ": %s %s, gradient %s, flags 0x%" PRIx32, i,
-             param->reduce_group[0], zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-             param->flags);
+    snprintf(out, LINE,
+             "parameter %" PRIu32 " of process group %" PRIu32 ": %s %s, gradient %s, flags 0x%" PRIx32
+             ", home %d, rule %s of %" PRIu32 " moments",
+             i, param->reduce_group[0], zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
+             param->flags, param->home, param->rule->name, param->rule->n_moments);
 }
 
 /* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
@@ -153,10 +153,11 @@ static void write_second(const comparison_t *it, uint32_t i, char out[LINE]) {
     zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
     n = snprintf(out, LINE,
                  "parameter %" PRIu32 " of process group %" PRIu32 " %s %s, gradient %s, flags 0x%" PRIx32
-                 ", batch axes %d, %s, rank %" PRIu32 " of %" PRIu32 " in its first group",
+                 ", rule %s of %" PRIu32 " moments, batch axes %d, %s, rank %" PRIu32 " of %" PRIu32
+                 " in its first group",
                  i, it->list->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-                 param->flags, param->n_batch_axes, param->channels_are_rows ? "rows" : "columns", place.rank,
-                 place.n_ranks);
+                 param->flags, param->rule->name, param->rule->n_moments, param->n_batch_axes,
+                 param->channels_are_rows ? "rows" : "columns", place.rank, place.n_ranks);
     if (it->has_values && n > 0 && n < LINE)
         snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
                  digest_values(&it->inst->engine, param, param->visible));
@@ -172,10 +173,11 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
         return;
     }
     n = snprintf(out, LINE,
-                 "parameter %" PRIu32 " \"%s\" %s %s, gradient %s, flags 0x%" PRIx32 ", group %" PRIu32
-                 ", owner %" PRIu32 ", batch axes %d, %s",
+                 "parameter %" PRIu32 " \"%s\" %s %s, gradient %s, flags 0x%" PRIx32 ", home %d, group %" PRIu32
+                 ", rule %s of %" PRIu32 " moments, owner %" PRIu32 ", batch axes %d, %s",
                  i, param->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags,
-                 param->group, param->owner, param->n_batch_axes, param->channels_are_rows ? "rows" : "columns");
+                 param->home, param->group, param->rule->name, param->rule->n_moments, param->owner,
+                 param->n_batch_axes, param->channels_are_rows ? "rows" : "columns");
     if (it->has_values && n > 0 && n < LINE)
         snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
                  digest_values(&it->inst->engine, param, param->visible));

@@ -13,6 +13,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/step_record.h"
+#include "hooks/stream.h"
 #include "hooks/trace.h"
 #include "hooks/waits.h"
 #include "instance/instance.h"
@@ -24,19 +25,23 @@
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-static zf_status_t check_numbers(const zf_step_args_t *args, zf_error_t *err) {
+static zf_status_t check_numbers(const zf_step_args_t *args, const char *origin, zf_error_t *err) {
     uint32_t known = ZF_STEP_WAIT | ZF_STEP_DISCARD | ZF_STEP_EPOCH_END;
+    zf_status_t st = zfi_chain_check(args->next, "zf_step_args_t", err);
+    if (st)
+        return st;
     if (args->flags & ~known)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "step", "unknown flags 0x%x", args->flags);
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, origin, "unknown flags 0x%x", args->flags);
     if (!isfinite(args->unscale) || args->unscale < 0)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "step", "unscale = %g; allowed: finite, > 0, or 0 for 1", args->unscale);
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "unscale = %g; allowed: finite, > 0, or 0 for 1", args->unscale);
     if (!isfinite(args->clip_norm) || args->clip_norm < 0)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "step", "clip_norm = %g; allowed: finite, > 0, or 0 for off",
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "clip_norm = %g; allowed: finite, > 0, or 0 for off",
                          args->clip_norm);
     return ZF_OK;
 }
 
-static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
+static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t *args, const char *origin,
+                                zf_error_t *err) {
     zf_status_t st = zfi_array_check(args->groups, args->n_groups, inst->run->n_groups, args->elem_size,
                                      sizeof(zf_group_hyper_t), "groups", err);
     for (uint32_t i = 0; i < inst->run->n_groups && !st; i++) {
@@ -46,7 +51,7 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
         if (!st)
             st = zfi_reserved_check(hyper.reserved0, "zf_group_hyper_t", err);
         if (!st)
-            st = zfi_rule_check(&hyper, i, err);
+            st = zfi_rule_check(&hyper, i, origin, err);
     }
     return st;
 }
@@ -58,11 +63,11 @@ static zf_status_t check_finite(zf_instance_t *inst, const char *origin, zf_erro
 }
 
 static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
-    zf_status_t st = check_numbers(args, err);
+    zf_status_t st = check_numbers(args, "step", err);
     if (!st && (args->flags & ZF_STEP_DISCARD))
         return ZF_OK;
     if (!st)
-        st = check_groups(inst, args, err);
+        st = check_groups(inst, args, "step", err);
     if (!st)
         st = zfi_deliver_check(inst, err);
     return st ? st : check_finite(inst, "step", err);
@@ -264,6 +269,29 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
                 st = report.applied ? ZF_OK : ZF_SKIPPED;
         }
     }
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* There is nothing yet that works ahead with what is expected. */
+zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_error_t *err) {
+    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
+    zf_step_args_t args;
+    zfi_stream_t *stream;
+    int is_host_thread;
+    zf_status_t st = zfi_hook_begin(inst, legal, "announce", err);
+    if (st)
+        return st;
+    st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
+    if (!st)
+        st = check_numbers(&args, "announce", err);
+    if (!st && !(args.flags & ZF_STEP_DISCARD))
+        st = check_groups(inst, &args, "announce", err);
+    if (!st)
+        st = zfi_stream_resolve(inst, args.stream, "announce", &stream, &is_host_thread, err);
+    if (!st && zfi_deliver_has_begun(inst))
+        st = zfi_error(err, ZF_ERR_STATE, "announce",
+                       "gradients of the coming step were delivered already: announce before the first of them");
     zfi_hook_end(inst);
     return st;
 }

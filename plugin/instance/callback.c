@@ -6,37 +6,8 @@
 #include "instance/callback.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/struct.h"
-#include "base/utf8.h"
-
-zf_status_t zfi_callback_take(zfi_engine_t *engine, const zf_rule_callback_t *given, zf_error_t *err) {
-    zf_rule_callback_t callback;
-    size_t length;
-    zf_status_t st = zfi_struct_read(&callback, given, sizeof callback, sizeof callback, "zf_rule_callback_t", err);
-    if (st)
-        return st;
-    if (callback.n_moments > 2)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: n_moments = %u; allowed: 0, 1, 2",
-                         callback.n_moments);
-    if (!callback.update)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: update is NULL");
-    length = callback.name ? strnlen(callback.name, sizeof engine->rule_name) : 0;
-    if (length == 0 || length == sizeof engine->rule_name)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is %s; need 1..%zu bytes",
-                         !callback.name ? "NULL"
-                         : length       ? "too long"
-                                        : "empty",
-                         sizeof engine->rule_name - 1);
-    if (!zfi_utf8_is_text(callback.name, length)) /* a checkpoint could not hold it */
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is not UTF-8");
-    memcpy(engine->rule_name, callback.name, length + 1);
-    engine->callback = callback;
-    engine->callback.name = engine->rule_name;
-    return ZF_OK;
-}
 
 /* A piece of state on its way through the updates. */
 typedef struct piece {
@@ -44,22 +15,32 @@ typedef struct piece {
     float *w, *m, *v; /* m, v NULL where the rule has none */
 } piece_t;
 
-static void call(const zf_rule_callback_t *callback, const piece_t *piece, const float *g, uint32_t group,
+static void fail(const zfi_group_rule_t *rule, uint32_t group, int32_t code) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_RULE, ZF_SCOPE_INSTANCE, code, "rule",
+                     "group %u: the host's update rule \"%s\" returned %d", group, rule->name, code);
+    zfi_poison(rule->engine, &error);
+}
+
+static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float *g, uint32_t group,
                  const zfi_hyper_t *hyper, uint64_t n) {
+    int32_t code;
     zf_rule_update_t update = {.struct_size = sizeof update,
                                .group = group,
                                .n = n,
                                .n_elems = piece->n_elems,
                                .w = piece->w,
-                               .m = piece->m,
-                               .v = piece->v,
+                               .m = rule->n_moments > 0 ? piece->m : NULL,
+                               .v = rule->n_moments > 1 ? piece->v : NULL,
                                .g = g,
                                .lr = hyper->lr,
                                .beta1 = hyper->beta1,
                                .beta2 = hyper->beta2,
                                .eps = hyper->eps,
                                .weight_decay = hyper->weight_decay};
-    callback->update(callback->ctx, &update);
+    code = rule->callback.update(rule->callback.ctx, &update);
+    if (code)
+        fail(rule, group, code);
 }
 
 /* out = widened gradient * s. */
@@ -100,13 +81,13 @@ static void close_moments(const zfi_kernels_t *kernels, const zfi_replay_t *job,
         kernels->narrow((uint16_t *)job->v + first, ZFI_BF16, piece->v, piece->n_elems);
 }
 
-static void replay_piece(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels, const zfi_replay_t *job,
+static void replay_piece(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_replay_t *job,
                          const zfi_callback_window_t *window, uint64_t first, uint64_t n) {
     float g[ZFI_CALLBACK_ELEMS], m[ZFI_CALLBACK_ELEMS], v[ZFI_CALLBACK_ELEMS];
     piece_t piece = {n, job->w + first, open_moments(job, job->m, first, n, m), open_moments(job, job->v, first, n, v)};
     for (uint32_t k = 0; k < job->n_slots; k++) {
         scale(kernels, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
-        call(callback, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
+        call(rule, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
     }
     close_moments(kernels, job, &piece, first);
     if (job->visible)
@@ -114,12 +95,12 @@ static void replay_piece(const zf_rule_callback_t *callback, const zfi_kernels_t
                         job->visible_dtype, piece.w, n);
 }
 
-uint64_t zfi_callback_replay(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels, const zfi_replay_t *job,
+uint64_t zfi_callback_replay(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_replay_t *job,
                              const zfi_callback_window_t *window) {
     uint64_t n;
     for (uint64_t first = 0; first < job->n_elems; first += n) {
         n = job->n_elems - first < ZFI_CALLBACK_ELEMS ? job->n_elems - first : ZFI_CALLBACK_ELEMS;
-        replay_piece(callback, kernels, job, window, first, n);
+        replay_piece(rule, kernels, job, window, first, n);
     }
     for (uint64_t i = 0; i < job->n_elems; i++)
         if (!isfinite(job->w[i]))
@@ -144,9 +125,8 @@ static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t
     return n[e / job->sub.n_cols * job->scalars_row_stride + e % job->sub.n_cols * job->scalars_col_stride];
 }
 
-uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels,
-                                const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
-                                const uint32_t *n) {
+uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_run_ahead_t *job,
+                                uint32_t group, const zfi_hyper_t *hyper, const uint32_t *n) {
     uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, before = digest_of(kernels, job);
     float g[ZFI_CALLBACK_ELEMS];
     for (uint64_t first = 0; first < n_elems; first = end) {
@@ -156,7 +136,7 @@ uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_ke
             end++;
         piece.n_elems = end - first;
         scale(kernels, g, job->grad, job->grad_dtype, first, job->scalars->s, piece.n_elems);
-        call(callback, &piece, g, group, hyper, count);
+        call(rule, &piece, g, group, hyper, count);
     }
     kernels->scatter(&job->place, &job->sub, job->w);
     return digest_of(kernels, job) - before;
@@ -164,13 +144,13 @@ uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_ke
 
 uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
                                 const uint32_t *n) {
-    const zfi_engine_t *engine = ctx;
-    return zfi_callback_run_ahead(&engine->callback, engine->kernels, job, group, hyper, n);
+    const zfi_group_rule_t *rule = ctx;
+    return zfi_callback_run_ahead(rule, rule->engine->kernels, job, group, hyper, n);
 }
 
 uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
                              uint32_t n) {
-    const zfi_engine_t *engine = ctx;
+    const zfi_group_rule_t *rule = ctx;
     zfi_callback_window_t window = {.group = group, .n_before = n - 1, .hyper = hyper};
-    return zfi_callback_replay(&engine->callback, engine->kernels, job, &window);
+    return zfi_callback_replay(rule, rule->engine->kernels, job, &window);
 }

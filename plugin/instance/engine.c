@@ -232,6 +232,14 @@ void zfi_poison(zfi_engine_t *engine, const zf_error_t *error) {
 #undef POISON
 }
 
+zf_status_t zfi_poisoned(zfi_engine_t *engine, zf_error_t *err) {
+    zf_status_t st;
+    pthread_mutex_lock(&engine->poison.lock);
+    st = zfi_error_copy(err, &engine->poison.error);
+    pthread_mutex_unlock(&engine->poison.lock);
+    return st;
+}
+
 /* " name=value" of every timeline. */
 static void dump_timelines(const zfi_timelines_t *lines, char *out, size_t nbytes) {
     size_t at = 0;

@@ -57,14 +57,18 @@ typedef struct zfi_poison {
     zf_error_t error;
 } zfi_poison_t;
 
+/* The rules of the optimizer groups (instance/rules.h). */
+typedef struct zfi_rules {
+    uint32_t n;
+    const zfi_group_rule_t **of; /* [n] */
+} zfi_rules_t;
+
 typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
     char host_name[64], host_version[64];
-    zfi_config_t config;         /* as create() settled it */
-    uint32_t rule;               /* ZF_RULE_... */
-    zf_rule_callback_t callback; /* with ZF_RULE_CALLBACK; its name is rule_name */
-    char rule_name[64];
+    zfi_config_t config; /* as create() settled it */
+    zfi_rules_t rules;   /* of groups that were bound */
     const zfi_kernels_t *kernels;
     const zfi_device_ops_t *ops;
     zfi_device_t *device;
@@ -142,14 +146,15 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
+/* Arrays that an entering channel brings: w and its moments. */
+static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_moments; }
 /* Visible values are compared with what the plugin wrote when the host asks, and at no other time. */
 static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
 }
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
-static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
-    return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&
-           engine->rule != ZF_RULE_CALLBACK;
+static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {
+    return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY && !has_callback;
 }
 
 /* ---- arrays of moments ------------------------------------------------------------------------------------------- */
@@ -199,20 +204,6 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err);
 void zfi_engine_stop(zfi_engine_t *engine);
 void zfi_engine_close(zfi_engine_t *engine);
 
-/* ---- the rule ---------------------------------------------------------------------------------------------------- */
-
-/* Moments that a rule keeps per element: 0, 1 (m) or 2 (m, v). */
-static inline uint32_t zfi_rule_moments(uint32_t rule, const zf_rule_callback_t *callback) {
-    if (rule == ZF_RULE_CALLBACK)
-        return callback->n_moments;
-    return zfi_rule_has_v((zfi_rule_t)rule) ? 2 : 1;
-}
-static inline uint32_t zfi_n_moments(const zfi_engine_t *engine) {
-    return zfi_rule_moments(engine->rule, &engine->callback);
-}
-/* Arrays that an entering channel brings: w and its moments. */
-static inline uint32_t zfi_enter_arrays(const zfi_engine_t *engine) { return 1u + zfi_n_moments(engine); }
-
 /* ---- timelines, poison, log -------------------------------------------------------------------------------------- */
 
 /* [control] All timelines, and the lock of the poison. */
@@ -222,6 +213,8 @@ void zfi_engine_free(zfi_engine_t *engine);
 /* [any-thread] The first error ends the instance: every timeline is released. */
 void zfi_poison(zfi_engine_t *engine, const zf_error_t *error);
 static inline int zfi_is_poisoned(const zfi_engine_t *engine) { return atomic_load(&engine->poison.is_set); }
+/* The error that ended the instance. */
+zf_status_t zfi_poisoned(zfi_engine_t *engine, zf_error_t *err);
 
 /* [own threads] Waits for something that the host alone decides; only poison ends it early. */
 zf_status_t zfi_wait_for_host(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value);

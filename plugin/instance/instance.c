@@ -32,9 +32,7 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
     inst->hook_began_ns = zfi_trace_begin(inst->engine.trace);
     if (zfi_is_poisoned(&inst->engine)) {
         zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
-        pthread_mutex_lock(&inst->engine.poison.lock);
-        st = zfi_error_copy(err, &inst->engine.poison.error);
-        pthread_mutex_unlock(&inst->engine.poison.lock);
+        st = zfi_poisoned(&inst->engine, err);
     } else if (!(states & (1u << inst->state))) {
         st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\": call bind_params first",
                        state_name(inst->state));
@@ -67,5 +65,5 @@ zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *ori
         return zfi_error(err, st, origin, "%s", what);
     /* the host may free its gradients once it has seen the error */
     zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
-    return zfi_error_copy(err, &inst->engine.poison.error);
+    return zfi_poisoned(&inst->engine, err);
 }

@@ -43,18 +43,20 @@ static uint64_t n_masked(const zfi_run_t *run) {
 }
 
 /* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
-static void *take_moment(zfi_engine_t *engine, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
-    return which <= zfi_n_moments(engine) ? zfi_arena_take(arena, n, nbytes) : NULL;
+static void *take_moment(uint32_t n_moments, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
+    return which <= n_moments ? zfi_arena_take(arena, n, nbytes) : NULL;
 }
 
-/* Masters and moments: in the host's memory, or where nothing is deferred in the device's. */
-static void lay_out_state(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_arena_t *arena, float **out_w,
+static size_t moment_nbytes(const zfi_engine_t *engine) {
+    return zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
+}
+
+/* n masters, and moments of nbytes each: in the host's memory, or where nothing is deferred in the device's. */
+static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_arena_t *arena, float **out_w,
                           unsigned char **out_m, unsigned char **out_v) {
-    uint64_t n = plan->n_state_elems;
-    size_t nbytes = zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
     *out_w = zfi_arena_take(arena, n, sizeof(float));
-    *out_m = take_moment(engine, arena, 1, n, nbytes);
-    *out_v = take_moment(engine, arena, 2, n, nbytes);
+    *out_m = take_moment(n_moments, arena, 1, n, nbytes);
+    *out_v = take_moment(n_moments, arena, 2, n, nbytes);
 }
 
 /* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it. Where
@@ -69,27 +71,26 @@ static uint32_t most_spares(zfi_engine_t *engine, const zfi_plan_t *plan) {
 }
 
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
-static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_host_state_t *hs, zfi_arena_t *arena) {
-    size_t moment = zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
+static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
+                           zfi_arena_t *arena) {
     hs->spares = zfi_arena_take(arena, hs->n_spares, sizeof *hs->spares);
     for (uint32_t i = 0; i < hs->n_spares; i++) {
         uint32_t n = plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares].n_elems;
         zfi_chunk_state_t spare = {.n_room = n};
-        spare.w = zfi_arena_take(arena, n, sizeof(float));
-        spare.m = take_moment(engine, arena, 1, n, moment);
-        spare.v = take_moment(engine, arena, 2, n, moment);
+        lay_out_state(n_moments, moment_nbytes(engine), n, arena, &spare.w, &spare.m, &spare.v);
         if (hs->spares)
             hs->spares[i] = spare;
     }
 }
 
 /* The state of chunks in their order, where the host keeps it. */
-static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_host_state_t *hs, zfi_arena_t *arena) {
+static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
+                           zfi_arena_t *arena) {
     zfi_moments_t kind = (zfi_moments_t)engine->config.moments;
     zfi_chunk_state_t all = {0};
     if (zfi_config_defers_nothing(&engine->config))
         return;
-    lay_out_state(engine, plan, arena, &all.w, &all.m, &all.v);
+    lay_out_state(n_moments, moment_nbytes(engine), plan->n_state_elems, arena, &all.w, &all.m, &all.v);
     hs->chunks = zfi_arena_take(arena, plan->n_chunks, sizeof *hs->chunks);
     for (uint32_t i = 0; i < plan->n_chunks && hs->chunks; i++) {
         uint64_t base = plan->chunks[i].state_base;
@@ -142,7 +143,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
             sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
     }
     run->dev.enter_block_nbytes =
-        sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->engine) * ZFI_ENTER_ELEMS * sizeof(float);
+        sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
     sel->staging = zfi_arena_take(arena, selects ? ZFI_ENTER_BLOCKS : 0, run->dev.enter_block_nbytes);
 }
 
@@ -178,10 +179,10 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
 enum { MOST_SPARSE = 2048 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
-static uint32_t sample_every(zfi_engine_t *engine, const zfi_plan_t *plan) {
+static uint32_t sample_every(const zfi_engine_t *engine, const zfi_plan_t *plan, int has_callback) {
     const zfi_config_t *config = &engine->config;
     uint64_t every = plan->n_elems / ZFI_ENOUGH_SAMPLES;
-    if (!zfi_counts_lateness(engine) || (config->update_interval == 1 && config->publish_lag == 0))
+    if (!zfi_counts_lateness(engine, has_callback) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)
         return config->lateness;
@@ -192,7 +193,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_sampled_t *sampled = &run->sampled;
     uint64_t n = 0, stride;
-    sampled->every = sample_every(run->engine, &run->plan);
+    sampled->every = sample_every(run->engine, &run->plan, zfi_params_have_callback(run->params, run->n_params));
     if (!sampled->every)
         return;
     stride = (uint64_t)sampled->every * ZFI_SAMPLED_BLOCK;
@@ -213,7 +214,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
-    lay_out_chunks(run->engine, plan, &run->hs, arena);
+    lay_out_chunks(run->engine, plan, run->n_moments, &run->hs, arena);
     run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -236,7 +237,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);
     lay_out_samples(run, arena);
-    lay_out_spares(run->engine, plan, &run->hs, arena);
+    lay_out_spares(run->engine, plan, run->n_moments, &run->hs, arena);
 }
 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
@@ -264,7 +265,8 @@ static void lay_out_whole(zfi_run_t *run, zfi_arena_t *arena) {
     unsigned char *m, *v;
     if (!zfi_config_defers_nothing(&run->engine->config))
         return;
-    lay_out_state(run->engine, &run->plan, arena, &run->dev.head.all_w, &m, &v);
+    lay_out_state(run->n_moments, moment_nbytes(run->engine), run->plan.n_state_elems, arena, &run->dev.head.all_w, &m,
+                  &v);
     run->dev.head.all_m = m;
     run->dev.head.all_v = v;
 }
@@ -274,8 +276,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
     head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
-    head->m = take_moment(run->engine, arena, 1, plan->n_sel_elems, sizeof(float));
-    head->v = take_moment(run->engine, arena, 2, plan->n_sel_elems, sizeof(float));
+    head->m = take_moment(run->n_moments, arena, 1, plan->n_sel_elems, sizeof(float));
+    head->v = take_moment(run->n_moments, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);

@@ -395,6 +395,7 @@ typedef struct zfi_run {
     zfi_engine_t *engine;
     zfi_param_t *params;
     uint32_t n_params, n_groups;
+    uint32_t n_moments; /* kept of every element: 0, 1 (m) or 2 (m, v) */
     zfi_plan_t plan;
     zfi_buckets_t buckets; /* none on one rank */
     zfi_reduction_t reduction;

@@ -24,7 +24,9 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .n_matrices = n,
                               .n_read = n_read,
                               .channels_are_rows = param->channels_are_rows,
-                              .counts_in_norm = param->counts_in_norm};
+                              .counts_in_norm = param->counts_in_norm,
+                              .rule = (zfi_rule_t)param->rule->number,
+                              .host_rule = param->rule->number == ZF_RULE_CALLBACK ? param->rule : NULL};
 }
 
 /* All but the place; memory.c has taken the memory of `shown`. What is absent has no rows, so no kernel finds anything
@@ -160,12 +162,10 @@ static void fill_head(zfi_run_t *run) {
     zfi_data_t *head = &run->dev.head;
     head->n_params = run->n_params;
     head->n_matrices = run->plan.n_matrices;
-    head->rule = (zfi_rule_t)engine->rule;
     head->moments = (zfi_moments_t)engine->config.moments;
     head->counts_per_channel = engine->config.deferred == ZFI_DEFERRED_MEAN;
-    head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
-    head->host_update = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_update : NULL;
-    head->host_rule_ctx = engine;
+    head->host_run_ahead = zfi_callback_on_device;
+    head->host_update = zfi_callback_update;
 }
 
 zf_status_t zfi_tables_upload(zfi_run_t *run) {

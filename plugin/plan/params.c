@@ -12,8 +12,7 @@
 #include "base/utf8.h"
 
 enum {
-    KNOWN_FLAGS = ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_ALWAYS_SELECTED | ZF_PARAM_NEVER_SELECTED |
-                  ZF_PARAM_NOT_IN_NORM | ZF_PARAM_AVERAGE,
+    KNOWN_FLAGS = ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_NOT_IN_NORM | ZF_PARAM_AVERAGE,
     MAX_PARAMS = 10000000,
     MAX_GROUPS = 65536
 };
@@ -43,6 +42,10 @@ static zf_status_t check_numbers(const zf_param_decl_t *decl, uint32_t i, zf_err
                          "parameter \"%s\": channels = %d, allowed 0 (columns) or 1 "
                          "(rows)",
                          decl->name, decl->channels);
+    if (decl->home < ZF_HOME_PLUGIN || decl->home > ZF_HOME_HOST)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
+                         "parameter \"%s\": home = %d; allowed: 0 (plugin), 1 (resident), 2 (host)", decl->name,
+                         decl->home);
     if ((decl->flags & ZF_PARAM_TIED) && decl->tied_to >= i)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "parameter \"%s\" (%u) is tied to %u: the owner must be "
@@ -231,7 +234,9 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     memcpy(param->name, decl->name, strlen(decl->name) + 1);
     param->id = i;
     param->flags = decl->flags;
+    param->home = decl->home;
     param->group = decl->group;
+    param->rule = zfi_rule_builtin(ZF_RULE_ADAMW);
     param->reduce_group[0] = decl->reduce_group;
     param->reduce_group[1] = decl->reduce_group2;
     param->counts_in_norm = !(decl->flags & ZF_PARAM_NOT_IN_NORM);
@@ -302,7 +307,7 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
         zf_param_decl_t decl;
         st = zfi_struct_read_item(&decl, decls, i, elem_size, sizeof decl, sizeof decl, "zf_param_decl_t", err);
         if (!st)
-            st = zfi_reserved_check(decl.reserved0, "zf_param_decl_t", err);
+            st = zfi_chain_check(decl.next, "zf_param_decl_t", err);
         if (!st)
             st = zfi_error_about(err, fill(&decl, i, device_type, params, err), i);
     }
@@ -322,6 +327,21 @@ uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n) {
         if (params[i].has_state && params[i].group > most)
             most = params[i].group;
     return most + 1;
+}
+
+uint32_t zfi_params_n_moments(const zfi_param_t *params, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state && params[i].rule->n_moments > most)
+            most = params[i].rule->n_moments;
+    return most;
+}
+
+int zfi_params_have_callback(const zfi_param_t *params, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state && params[i].rule->number == ZF_RULE_CALLBACK)
+            return 1;
+    return 0;
 }
 
 void zfi_params_free(zfi_param_t *params, uint32_t n) {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "kernels.h"
+#include "plan/rule.h"
 #include "zf/plugin.h"
 
 typedef struct zfi_param {
@@ -15,10 +16,12 @@ typedef struct zfi_param {
     uint32_t owner; /* id of the parameter that holds the state: itself, or another for a tied one */
     int has_state;  /* trainable and not empty */
     zfi_dtype_t dtype, grad_dtype;
+    int32_t home; /* ZF_HOME_... */
     uint32_t group;
-    uint32_t reduce_group[2]; /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
-    uint32_t group_index[2];  /* ... and as the transport does (ranks/groups.h) */
-    int counts_in_norm;       /* in this rank's part of it */
+    const zfi_group_rule_t *rule; /* the group's: AdamW, until zfi_rules_give() */
+    uint32_t reduce_group[2];     /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
+    uint32_t group_index[2];      /* ... and as the transport does (ranks/groups.h) */
+    int counts_in_norm;           /* in this rank's part of it */
     int ndim;
     int n_batch_axes;
     int channels_are_rows;
@@ -43,6 +46,12 @@ void zfi_params_free(zfi_param_t *params, uint32_t n);
 
 /* Optimizer parameter groups: one more than the highest number. */
 uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n);
+
+/* Moments that are kept of every element: as many as any rule of theirs needs. */
+uint32_t zfi_params_n_moments(const zfi_param_t *params, uint32_t n);
+
+/* Whether a rule of the host's updates some of them. */
+int zfi_params_have_callback(const zfi_param_t *params, uint32_t n);
 
 /* Blocks in which the squares of its gradient are added up (kernels.h). */
 static inline uint64_t zfi_sum_blocks(const zfi_param_t *param) {

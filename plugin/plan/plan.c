@@ -44,9 +44,9 @@ static uint64_t n_blocks(const zfi_param_t *param, uint64_t most) {
 
 static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double topk_ratio) {
     double k = floor(topk_ratio * (double)n_channels + 0.5);
-    if (param->flags & ZF_PARAM_NEVER_SELECTED)
+    if (param->home == ZF_HOME_HOST)
         return 0;
-    if (param->flags & ZF_PARAM_ALWAYS_SELECTED)
+    if (param->home == ZF_HOME_RESIDENT)
         return n_channels;
     if (topk_ratio == 0)
         return 0;

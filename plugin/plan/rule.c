@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/plan/rule.c - names, checks and prediction of update rules (contract in rule.h). */
+/* plugin/plan/rule.c - rules of groups, checks and prediction of update rules (contract in rule.h). */
 #include "plan/rule.h"
+
+#include <string.h>
 
 #include "base/error.h"
 
-const char *zfi_rule_name(uint32_t rule) {
-    static const char *const names[] = {"AdamW", "Adam", "SGD", "SGD with Nesterov's momentum", "Lion", "callback"};
-    return names[rule];
+const zfi_group_rule_t *zfi_rule_builtin(uint32_t number) {
+    static const zfi_group_rule_t rules[] = {
+        {.number = ZF_RULE_ADAMW, .n_moments = 2, .name = "AdamW"},
+        {.number = ZF_RULE_ADAM, .n_moments = 2, .name = "Adam"},
+        {.number = ZF_RULE_SGD, .n_moments = 1, .name = "SGD"},
+        {.number = ZF_RULE_SGD_NESTEROV, .n_moments = 1, .name = "SGD with Nesterov's momentum"},
+        {.number = ZF_RULE_LION, .n_moments = 1, .name = "Lion"},
+    };
+    return &rules[number];
+}
+
+int zfi_rule_is_alike(const zfi_group_rule_t *a, const zfi_group_rule_t *b) {
+    return a->number == b->number && a->n_moments == b->n_moments && strcmp(a->name, b->name) == 0;
 }
 
 float zfi_rule_predict(const zfi_hyper_t *h, uint32_t n, uint32_t x) {
@@ -24,7 +36,7 @@ uint64_t zfi_rounding_key(uint64_t t) {
 /* Weights are fp32: a factor near its end makes them Inf, or moves nothing (eps). */
 static const double most = 1e30;
 
-zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {
+zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, const char *origin, zf_error_t *err) {
     const struct {
         const char *name;
         double value;
@@ -40,7 +52,7 @@ zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (!checks[i].is_ok)
-            return zfi_error(err, ZF_ERR_ARGUMENT, "step", "group %u: %s = %g; allowed: %s", group, checks[i].name,
+            return zfi_error(err, ZF_ERR_ARGUMENT, origin, "group %u: %s = %g; allowed: %s", group, checks[i].name,
                              checks[i].value, checks[i].range);
     return ZF_OK;
 }

@@ -42,11 +42,11 @@ static zf_status_t check_groups(const zfi_engine_t *engine, const zfi_param_t *p
                          " need zf_create_args_t.norm_group: the process group of all ranks that train the model "
                          "together, or their norm would be of this rank's parameters alone",
                          param->name, param->reduce_group[0], param->reduce_group[1]);
-    if (param->reduce_group[1] && (param->flags & ZF_PARAM_NEVER_SELECTED))
+    if (param->reduce_group[1] && param->home == ZF_HOME_HOST)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "parameter \"%s\": reduce_group2 = %" PRIu32
-                         " and NEVER_SELECTED: what several instances hold "
-                         "is always selected, so that all of them show the same at every step",
+                         " and home = 2 (host): what several instances hold "
+                         "is resident, so that all of them show the same at every step",
                          param->name, param->reduce_group[1]);
     return check_first(engine, param, err);
 }
@@ -72,7 +72,7 @@ zf_status_t zfi_groups_join(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         if (st)
             break;
         if (param->group_index[1])
-            param->flags |= ZF_PARAM_ALWAYS_SELECTED;
+            param->home = ZF_HOME_RESIDENT;
         if (zfi_is_grouped(engine) && !zfi_is_sharded(engine) && zfi_member(engine, param->group_index[0]).rank)
             param->counts_in_norm = 0;
         if (param->group_index[1] && zfi_member(engine, param->group_index[1]).rank)

@@ -75,7 +75,7 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
     reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
-    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
+    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->n_moments);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
         zfi_importance_new(run) || zfi_buffers_new(run) ||

@@ -26,8 +26,8 @@ void zfi_lateness_start(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     if (run->sampled.every)
         memset(run->sampled.n_known, 0, plan->n_chunks * sizeof *run->sampled.n_known);
-    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine), zfi_lateness_size(run, plan->n_cohorts),
-                    run->clock.t + run->clock.steps_before);
+    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine, zfi_params_have_callback(run->params, run->n_params)),
+                    zfi_lateness_size(run, plan->n_cohorts), run->clock.t + run->clock.steps_before);
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         if (plan->cohorts[c].n_chunks == 0)
             zfi_meter_close(&engine->meter, c, UINT64_MAX);
@@ -136,7 +136,7 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
                            .m = batch->m,
                            .v = job->run->hs.chunks[0].v ? batch->v : NULL,
                            .grads = &grads,
-                           .scalars = zfi_replay_scalars(job->view, &job->slots, job->n_before) + k,
+                           .scalars = zfi_replay_scalars(&job->slots, job->n_before) + k,
                            .n_slots = 1,
                            .grad_dtype = job->chunk->grad_dtype,
                            .n_elems = batch->n};
@@ -145,7 +145,7 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
         zfi_meter_add(&job->run->engine->meter, row->t + job->run->clock.steps_before, job->slots.group,
                       row->unscale * job->run->sampled.every * job->view->kernels->lateness(&lateness));
     if (k + 1 < job->slots.n)
-        job->view->kernels->replay[job->view->rule](&update);
+        job->view->kernels->replay[job->slots.rule->number](&update);
 }
 
 static void measure_batch(measuring_t *job) {

@@ -32,8 +32,6 @@ void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
 void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
     const zfi_plan_t *plan = &run->plan;
     *out = (zfi_replay_view_t){
-        .rule = run->engine->rule,
-        .callback = &run->engine->callback,
         .kernels = run->engine->kernels,
         .params = run->params,
         .matrices = plan->matrices,
@@ -104,15 +102,16 @@ void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *clo
         slots->has_scalars = slots->has_mean = 0;
     slots->pattern = pattern;
     slots->group = param->group;
+    slots->rule = param->rule;
 }
 
-const zfi_scalars_t *zfi_replay_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
+const zfi_scalars_t *zfi_replay_scalars(slots_t *slots, uint32_t n_before) {
     if (slots->has_scalars && slots->n_before == n_before)
         return slots->scalars;
     for (uint32_t k = 0; k < slots->n; k++) {
         zfi_hyper_t hyper = slots->rows[k]->hyper[slots->group];
         slots->scalars[k] =
-            zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
+            zfi_rule_scalars((zfi_rule_t)slots->rule->number, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
     }
     slots->n_before = n_before;
     slots->has_scalars = 1;
@@ -159,12 +158,12 @@ uint64_t zfi_replay_make(const zfi_replay_view_t *view, const slots_t *slots, ui
                          const zfi_replay_t *job) {
     zfi_hyper_t hyper[MOST_SLOTS];
     zfi_callback_window_t window = {.group = slots->group, .n_before = n_before, .hyper = hyper};
-    if (view->rule != ZF_RULE_CALLBACK)
-        return view->kernels->replay[view->rule](job);
+    if (slots->rule->number != ZF_RULE_CALLBACK)
+        return view->kernels->replay[slots->rule->number](job);
     bring(view->moments, job);
     for (uint32_t k = 0; k < job->n_slots; k++)
         hyper[k] = slots->rows[first + k]->hyper[slots->group];
-    return zfi_callback_replay(view->callback, view->kernels, job, &window);
+    return zfi_callback_replay(slots->rule, view->kernels, job, &window);
 }
 
 uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const zfi_stretch_t *stretch,
@@ -178,8 +177,8 @@ uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *
                                    zfi_moment_at(view->moments, target->from->v, at)};
         job.from = &from;
     }
-    job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
-    job.has_predict = stretch->predict > 0 && slots->n > 0;
+    job.scalars = zfi_replay_scalars(slots, stretch->n_before);
+    job.has_predict = stretch->predict > 0 && slots->n > 0 && zfi_rule_has_v((zfi_rule_t)slots->rule->number);
     if (job.has_predict) /* from the window's last applied step */
         job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], stretch->n_before + slots->n,
                                        stretch->predict);
@@ -216,7 +215,7 @@ static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *clos
                           uint32_t end) {
     const zfi_segment_t *segments = view->segments;
     uint32_t n_before = view->n[segments[first].matrix], i = first + 1;
-    if (view->moments == ZFI_MOMENTS_BF16_STOCHASTIC || view->rule == ZF_RULE_CALLBACK)
+    if (view->moments == ZFI_MOMENTS_BF16_STOCHASTIC || slots->rule->number == ZF_RULE_CALLBACK)
         return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
     for (; i < end; i++) {
         prefetch_records(view, i, end);
@@ -293,6 +292,11 @@ uint64_t zfi_replay_scratch(const zfi_replay_view_t *view, uint64_t n_elems) {
     return view->deferral->scratch_elems ? view->deferral->scratch_elems(n_elems) : 0;
 }
 
+/* The host's own rule failed: what it left is not used. */
+static int has_failed(const slots_t *slots) {
+    return slots->rule->number == ZF_RULE_CALLBACK && zfi_is_poisoned(slots->rule->engine);
+}
+
 zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
                              const zfi_replay_target_t *target, zfi_replayed_t *out) {
     const zfi_chunk_t *chunk = &view->chunks[number];
@@ -304,6 +308,8 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
         uint32_t bad;
         zfi_replay_find_slots(view, close, &segments[i], &slots);
         next = view->deferral->replay(view, close, i, end, &slots, target, &bad);
+        if (has_failed(&slots))
+            return ZF_ERR_POISONED;
         if (bad != next) {
             out->nonfinite_matrix = segments[bad].matrix;
             return ZF_ERR_NONFINITE;

@@ -135,7 +135,7 @@ static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper,
     uint32_t i = n % KNOWN;
     if (columns->known[i].n != n) {
         columns->known[i].n = n;
-        columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->view->rule, hyper, s, n);
+        columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->rule->number, hyper, s, n);
     }
     columns->scalars[j] = columns->known[i].scalars;
     columns->counts[j] = n;
@@ -151,11 +151,11 @@ static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyp
     job->scalars_col_stride = 1;
     if (!n_rows || !n_cols)
         return;
-    if (view->rule == ZF_RULE_CALLBACK)
-        (void)zfi_callback_run_ahead(view->callback, view->kernels, job, view->params[columns->matrix->param].group,
+    if (columns->job->rule->number == ZF_RULE_CALLBACK)
+        (void)zfi_callback_run_ahead(columns->job->rule, view->kernels, job, view->params[columns->matrix->param].group,
                                      hyper, columns->counts);
     else
-        (void)view->kernels->run_ahead[view->rule](job);
+        (void)view->kernels->run_ahead[columns->job->rule->number](job);
 }
 
 /* ---- selected columns -------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@ typedef struct zfi_replay_columns {
     const zfi_replay_view_t *view;
     const zfi_close_t *close;
     const zfi_segment_t *segment;
+    const zfi_group_rule_t *rule;
     const void *const *grads; /* [n_slots] of the segment, those that count */
     const zfi_hyper_t *hyper; /* [n_slots] */
     const float *s;           /* [n_slots] */

@@ -15,12 +15,12 @@ static int is_by_mean(const zfi_replay_view_t *view, const zfi_close_t *close, c
 /* ---- stretches ---------------------------------------------------------------------------------------------------
  */
 
-static const zfi_scalars_t *mean_scalars(const zfi_replay_view_t *view, zfi_segment_slots_t *slots, uint32_t n_before) {
+static const zfi_scalars_t *mean_scalars(zfi_segment_slots_t *slots, uint32_t n_before) {
     zfi_hyper_t hyper;
     if (slots->has_mean && slots->n_before_mean == n_before)
         return &slots->mean_scalars;
     hyper = slots->rows[slots->n - 1]->hyper[slots->group];
-    slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, 1.0f, n_before + 1);
+    slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)slots->rule->number, &hyper, 1.0f, n_before + 1);
     for (uint32_t k = 0; k < slots->n; k++)
         slots->s[k] = slots->rows[k]->scalars.s;
     slots->n_before_mean = n_before;
@@ -34,7 +34,7 @@ static uint64_t replay_by_mean(const zfi_replay_view_t *view, const zfi_segment_
                                const zfi_replay_target_t *target) {
     const void *grads[ZFI_MOST_SLOTS], *mean = target->scratch;
     zfi_replay_t job = zfi_replay_job(view, segment, stretch, slots, target, grads);
-    job.scalars = mean_scalars(view, slots, stretch->n_before);
+    job.scalars = mean_scalars(slots, stretch->n_before);
     view->kernels->mean_grad(target->scratch, grads, job.grad_dtype, slots->s, slots->n, stretch->n_elems);
     job.grads = &mean;
     job.n_slots = 1;
@@ -67,7 +67,7 @@ static uint64_t replay_columns(const zfi_replay_view_t *view, const zfi_close_t 
                                const zfi_segment_slots_t *slots, const zfi_replay_target_t *target) {
     zfi_hyper_t hyper[ZFI_MOST_SLOTS];
     float s[ZFI_MOST_SLOTS];
-    zfi_replay_columns_t job = {view, close, segment, slots->grads, hyper, s, slots->n, target};
+    zfi_replay_columns_t job = {view, close, segment, slots->rule, slots->grads, hyper, s, slots->n, target};
     for (uint32_t k = 0; k < slots->n; k++) {
         hyper[k] = slots->rows[k]->hyper[slots->group];
         s[k] = slots->rows[k]->scalars.s;

@@ -19,6 +19,7 @@ typedef struct zfi_segment_slots {
     float s[ZFI_MOST_SLOTS];
     uint64_t pattern; /* which slots of the window these are */
     uint32_t group;
+    const zfi_group_rule_t *rule;     /* the group's */
     uint32_t n_before, n_before_mean; /* updates before the window that scalars were made for */
     int has_scalars, has_mean;
 } zfi_segment_slots_t;
@@ -33,6 +34,6 @@ int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close,
                         uint32_t n_before, const zfi_segment_t *segment);
 
 /* [own threads] Of each slot, where n_before updates came before the window. */
-const zfi_scalars_t *zfi_replay_scalars(const zfi_replay_view_t *view, zfi_segment_slots_t *slots, uint32_t n_before);
+const zfi_scalars_t *zfi_replay_scalars(zfi_segment_slots_t *slots, uint32_t n_before);
 
 #endif

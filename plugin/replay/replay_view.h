@@ -13,10 +13,8 @@ typedef struct zfi_replay_view {
     zfi_moments_t moments;               /* how they are kept */
     uint32_t predict;                    /* steps that what a replay publishes looks ahead; 0 = none */
     uint32_t publish_lag;
-    uint32_t rule;
-    const zf_rule_callback_t *callback;
     const zfi_kernels_t *kernels;
-    const zfi_param_t *params; /* id, group, grad_dtype */
+    const zfi_param_t *params; /* id, group, rule, grad_dtype */
     const zfi_matrix_t *matrices;
     const zfi_segment_t *segments;
     const zfi_chunk_t *chunks;
@@ -36,7 +34,7 @@ typedef struct zfi_replay_view {
 /* Where the pass works: the chunk's own state, or copies of it (export). */
 typedef struct zfi_replay_target {
     float *w;                      /* [chunk elements] */
-    void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where the rule has none */
+    void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where it has none */
     unsigned char *visible;        /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;                /* zfi_replay_scratch() of the chunk */
     const zfi_chunk_state_t *from; /* deferred = replay: read there, written above. NULL: in place */

@@ -164,9 +164,9 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});
-    if (st)
+    if (st == ZF_ERR_NONFINITE)
         poison_nonfinite(run, close, replayed.nonfinite_matrix);
-    else
+    else if (!st)
         atomic_fetch_add(&run->engine->count.replay_elems, replayed.n_elems);
     return st;
 }

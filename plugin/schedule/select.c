@@ -51,7 +51,7 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
     zfi_moments_t kind = run->dev.head.moments;
     const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
-    uint32_t n_moments = zfi_n_moments(run->engine), chunk = 0;
+    uint32_t n_moments = run->n_moments, chunk = 0;
     for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
@@ -107,7 +107,7 @@ uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
         }
         if (!take_rect(walk, rows, cols, fill, rect))
             break;
-        gather_rect(run, rect, block->values + (uint64_t)fill * zfi_enter_arrays(run->engine));
+        gather_rect(run, rect, block->values + (uint64_t)fill * zfi_enter_arrays(run->n_moments));
         fill += (uint32_t)(rect->na * rect->nb);
         block->n_rects++;
     }

@@ -100,6 +100,8 @@ zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, z
     if (!st)
         return ZF_OK;
     zfi_flushed_free(out);
+    if (st == ZF_ERR_POISONED)
+        return zfi_rehearsal_poisoned(rehearsal, err);
     return zfi_error(err, st, "state", "the open windows would make a weight of \"%s\" Inf or NaN",
                      params[matrix->param].name);
 }
@@ -213,7 +215,7 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     loose->matrix.place = (zfi_place_t){.dtype = loose->param.dtype};
     loose->matrix.count_base = 0;
     loose->matrix.n_counts = saved->shape.is_mean ? cut->n_channels : 1;
-    loose->view = (zfi_replay_view_t){.rule = saved->rule, .kernels = kernels, .n_tables = 1};
+    loose->view = (zfi_replay_view_t){.kernels = kernels, .n_tables = 1};
     zfi_replay_settings(&saved->config, &loose->view);
     if (!saved->is_compact) {
         uint64_t t = saved->clocks[ZFI_CLOCK_T][0];
@@ -262,7 +264,7 @@ static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *sc
     zfi_moments_t kind = loose->view.moments;
     const zfi_kernels_t *kernels = loose->view.kernels;
     uint64_t base = loose->chunks[number].state_base, n = loose->chunks[number].n_elems;
-    uint32_t n_moments = zfi_rule_moments(loose->view.rule, loose->view.callback);
+    uint32_t n_moments = loose->param.rule->n_moments;
     zfi_replay_target_t target = {.w = out->w + base,
                                   .m = n_moments > 0 ? scratch : NULL,
                                   .v = n_moments > 1 ? scratch + CHUNK_ELEMS : NULL,
@@ -295,6 +297,8 @@ static zf_status_t loose_replay(const loose_t *loose, zfi_flushed_t *out, zf_err
         st = replay_chunk(loose, i, scratch, out);
     fesetenv(&callers);
     free(scratch);
+    if (st == ZF_ERR_POISONED)
+        return zfi_poisoned(loose->param.rule->engine, err);
     if (st)
         return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                          "the open windows of the checkpoint make a weight of \"%s\" Inf or NaN: load an older one",
@@ -303,9 +307,10 @@ static zf_status_t loose_replay(const loose_t *loose, zfi_flushed_t *out, zf_err
     return ZF_OK;
 }
 
-static zf_status_t take_rule(loose_t *loose, const zf_rule_callback_t *callback, zf_error_t *err) {
-    loose->view.callback = callback;
-    if (loose->view.rule != ZF_RULE_CALLBACK || callback)
+static zf_status_t take_rule(loose_t *loose, const zfi_group_rule_t *rule, zf_error_t *err) {
+    if (rule)
+        loose->param.rule = rule;
+    if (loose->param.rule->number != ZF_RULE_CALLBACK || rule)
         return ZF_OK;
     return zfi_error(
         err, ZF_ERR_CHECKPOINT, "state",
@@ -313,7 +318,7 @@ static zf_status_t take_rule(loose_t *loose, const zf_rule_callback_t *callback,
 }
 
 zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
-                              const zfi_kernels_t *kernels, const zf_rule_callback_t *callback, zfi_flushed_t *out,
+                              const zfi_kernels_t *kernels, const zfi_group_rule_t *rule, zfi_flushed_t *out,
                               zf_error_t *err) {
     loose_t loose = {0};
     zf_status_t st = allocate(&saved->params[p].matrices[m], out, err);
@@ -323,7 +328,7 @@ zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint
     if (!st)
         st = loose_read(&loose, store, saved, p, m, out, err);
     if (!st && loose.n_slots)
-        st = take_rule(&loose, callback, err);
+        st = take_rule(&loose, rule, err);
     if (!st && loose.n_slots)
         st = loose_replay(&loose, out, err);
     loose_free(&loose);

@@ -158,7 +158,7 @@ static int bad_hyper(const zfi_state_shape_t *shape, const void *values) {
     for (uint32_t i = 0; i < shape->n_groups; i++, x += 5) {
         zf_group_hyper_t h = {
             .struct_size = sizeof h, .lr = x[0], .beta1 = x[1], .beta2 = x[2], .eps = x[3], .weight_decay = x[4]};
-        if (zfi_rule_check(&h, i, NULL))
+        if (zfi_rule_check(&h, i, "state", NULL))
             return 1;
     }
     return 0;

@@ -29,6 +29,7 @@ void zfi_saved_free(zfi_saved_t *saved) {
     }
     free(saved->params);
     free(saved->files);
+    free(saved->rules);
     free(saved->note);
     memset(saved, 0, sizeof *saved);
 }
@@ -196,6 +197,14 @@ static void find_steps(const zfi_clock_t *clock, zfi_saved_t *out) {
     out->n_steps = clock->t + 1 - first;
 }
 
+static int copy_rules(const zfi_rules_t *rules, uint32_t n, zfi_saved_t *out) {
+    out->n_rules = n;
+    out->rules = calloc(out->n_rules, sizeof *out->rules);
+    for (uint32_t i = 0; i < out->n_rules && out->rules; i++)
+        out->rules[i] = *rules->of[i];
+    return out->rules ? 0 : -1;
+}
+
 zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char *note, zfi_saved_t *out,
                          zf_error_t *err) {
     zfi_state_io_t io = {.run = from->run, .differs = from->differs, .ids = from->ids, .n_ids = from->n_ids};
@@ -203,19 +212,14 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     const uint32_t *ids = io.ids, n_ids = io.n_ids;
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
-                         .rule = run->engine->rule,
                          .shape = {run->dev.head.counts_per_channel, run->n_groups, n_ids},
                          .config = run->engine->config,
                          .n_cohorts = run->plan.n_cohorts,
                          .n_params = n_ids};
-    if (run->engine->rule == ZF_RULE_CALLBACK) {
-        memcpy(out->rule_name, run->engine->rule_name, sizeof out->rule_name);
-        out->rule_moments = run->engine->callback.n_moments;
-    }
     find_steps(&run->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
-    is_bad = !out->note || !out->params || copy_clocks(run, out);
+    is_bad = !out->note || !out->params || copy_clocks(run, out) || copy_rules(&run->engine->rules, run->n_groups, out);
     out->note_nbytes = out->note ? (uint32_t)strlen(out->note) : 0;
     for (uint32_t i = 0; i < n_ids && !is_bad; i++)
         is_bad = add_param(&io, out, &out->params[i], ids[i]);
@@ -311,6 +315,20 @@ static json_t *print_file(const zfi_saved_file_t *file) {
                      (json_int_t)file->header_nbytes, "header_crc32", (json_int_t)file->header_crc);
 }
 
+static json_t *print_rules(zfi_json_t *json, const zfi_saved_t *saved) {
+    json_t *out = json_array();
+    for (uint32_t i = 0; i < saved->n_rules; i++) {
+        const zfi_group_rule_t *rule = &saved->rules[i];
+        json_t *one = json_pack("{s:I}", "rule", (json_int_t)rule->number);
+        if (rule->number == ZF_RULE_CALLBACK) {
+            zfi_json_set(json, one, "name", json_string(rule->name));
+            zfi_json_set(json, one, "moments", integer(rule->n_moments));
+        }
+        zfi_json_append(json, out, one);
+    }
+    return out;
+}
+
 static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
     json_t *files = json_array(), *params = json_array(), *steps = json_object(), *out;
     for (uint32_t i = 0; i < saved->n_files; i++)
@@ -319,10 +337,9 @@ static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
         zfi_json_append(json, params, print_param(json, &saved->params[i]));
     for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
         zfi_json_set(json, steps, zfi_state_steps[i].name, print_tensor(json, &saved->steps[i], 0));
-    out = json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
+    out = json_pack("{s:s, s:s, s:s, s:o, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
                     "libzfplugin " ZFI_VERSION, "kind", saved->is_compact ? "compact" : "exact", "note", saved->note,
-                    "rule", (json_int_t)saved->rule, "rule_name", saved->rule_name, "rule_moments",
-                    (json_int_t)saved->rule_moments, "is_mean", saved->shape.is_mean, "n_cohorts",
+                    "rules", print_rules(json, saved), "is_mean", saved->shape.is_mean, "n_cohorts",
                     (json_int_t)saved->n_cohorts, "config", print_config(json, &saved->config), "clocks",
                     print_clocks(json, saved), "first_step", (json_int_t)saved->first_step, "n_steps",
                     (json_int_t)saved->n_steps, "n_groups", (json_int_t)saved->shape.n_groups, "files", files, "steps",

@@ -3,9 +3,9 @@
  *
  * Text: one line `{"format":"zf.state","version":1,"crc32":"xxxxxxxx",` and then the rest of one JSON object; the
  * checksum is that of the text behind it. Members:
- *   plugin, kind ("exact" | "compact"), note, part ([number, parts]; absent = all of the model), rule, rule_name and
- * rule_moments (of ZF_RULE_CALLBACK, else "" and 0), is_mean, config {"section.key": text}, clocks {name: number or
- * [per cohort]}, first_step, n_steps, n_groups, files
+ *   plugin, kind ("exact" | "compact"), note, part ([number, parts]; absent = all of the model), rules [per group
+ * {"rule"; of ZF_RULE_CALLBACK also "name" and "moments"}], is_mean, config {"section.key": text}, clocks {name: number
+ * or [per cohort]}, first_step, n_steps, n_groups, files
  * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
  * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
  * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
@@ -47,9 +47,8 @@ typedef struct zfi_saved_file {
 
 typedef struct zfi_saved {
     int is_compact;
-    uint32_t rule;
-    char rule_name[64]; /* of ZF_RULE_CALLBACK ... */
-    uint32_t rule_moments;
+    zfi_group_rule_t *rules; /* [n_rules] of each group, or one of all */
+    uint32_t n_rules;
     zfi_state_shape_t shape;
     zfi_config_t config;
     uint32_t n_cohorts;

@@ -164,8 +164,8 @@ static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t
         const zfi_saved_param_t *param = &loader->saved.params[p];
         for (uint32_t m = 0; m < param->n_matrices && loader->ids[p] != ZF_NO_ID && !st; m++) {
             zfi_flushed_t flushed;
-            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->engine->kernels, &into->engine->callback,
-                                   &flushed, err);
+            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->engine->kernels,
+                                   into->params[loader->ids[p]].rule, &flushed, err);
             if (st)
                 break;
             st = zfi_carry(into, loader->ids[p],
@@ -242,19 +242,20 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
  */
 
 /* Moments of one rule mean nothing to another. */
-static zf_status_t check_rule(const zfi_loader_t *loader, zf_error_t *err) {
-    const zfi_saved_t *saved = &loader->saved;
-    const zfi_run_t *run = loader->run;
-    if (saved->rule != run->engine->rule)
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it was saved with update rule %u, this instance has %u",
-                         saved->rule, run->engine->rule);
-    if (run->engine->rule != ZF_RULE_CALLBACK || (strcmp(saved->rule_name, run->engine->rule_name) == 0 &&
-                                                  saved->rule_moments == run->engine->callback.n_moments))
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                     "it was saved with the host's update rule \"%s\" of %u moment(s), this instance has \"%s\" of %u "
-                     "moment(s): create it with the rule that the weights were trained with",
-                     saved->rule_name, saved->rule_moments, run->engine->rule_name, run->engine->callback.n_moments);
+static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {
+    for (uint32_t p = 0; p < loader->saved.n_params; p++) {
+        const zfi_param_t *there = &loader->saved.params[p].param, *here;
+        if (loader->ids[p] == ZF_NO_ID)
+            continue;
+        here = &loader->run->params[loader->ids[p]];
+        if (!zfi_rule_is_alike(there->rule, here->rule))
+            return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                             "\"%.100s\" was saved with the update rule \"%s\" of %u moment(s); its group %u has "
+                             "\"%s\" of %u: bind the rule that the weights were trained with",
+                             here->name, there->rule->name, there->rule->n_moments, here->group, here->rule->name,
+                             here->rule->n_moments);
+    }
+    return ZF_OK;
 }
 
 /* The checkpoint's tensors, which are all read before anything is changed. Of an exact one the ranks share the work; of
@@ -325,9 +326,9 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
     if (!st)
         st = zfi_state_check_part(&loader->saved, loader->together, flags, err);
     if (!st)
-        st = check_rule(loader, err);
-    if (!st)
         st = match(loader, flags, err);
+    if (!st)
+        st = check_rules(loader, err);
     *out_is_exact = 0;
     if (!st) {
         *out_is_exact = fits_exactly(loader);

@@ -91,6 +91,7 @@ static zf_status_t try(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_par
     run->params = params;
     run->n_params = n_params;
     run->n_groups = zfi_params_n_groups(params, n_params);
+    run->n_moments = zfi_params_n_moments(params, n_params);
     st = fill(run, reads_visible, origin, err);
     if (st) {
         run->params = NULL; /* for another attempt */

@@ -187,25 +187,44 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
                                 &reader->out->config, &problem))
         st = zfi_error(reader->err, ZF_ERR_CHECKPOINT, "state",
                        "%s: its configuration is not one of this version's: %.300s", ZF_STATE_INDEX, problem.message);
-    zfi_config_settle(&reader->out->config, 0, 1); /* it was when it was saved; a written one need not be */
+    zfi_config_settle(&reader->out->config, 0); /* it was when it was saved; a written one need not be */
     for (size_t k = 0; k < i; k++)
         free(overrides[k]);
     free(overrides);
     return st;
 }
 
-static zf_status_t read_rule(const zfi_reader_t *reader, const json_t *root) {
-    zfi_saved_t *saved = reader->out;
+static zf_status_t read_rule(const zfi_reader_t *reader, const json_t *from, const char *name_of, const char *moments_of,
+                             zfi_group_rule_t *out) {
     const char *name = "";
     uint64_t rule = 0, n_moments = 0;
-    zf_status_t st = zfi_read_number(reader, root, "rule", ZF_RULE_CALLBACK, &rule);
+    zf_status_t st = zfi_read_number(reader, from, "rule", ZF_RULE_CALLBACK, &rule);
+    if (!st && rule != ZF_RULE_CALLBACK)
+        return *out = *zfi_rule_builtin((uint32_t)rule), ZF_OK;
     if (!st)
-        st = zfi_read_text(reader, root, "rule_name", sizeof saved->rule_name - 1, &name);
+        st = zfi_read_text(reader, from, name_of, sizeof out->name - 1, &name);
     if (!st)
-        st = zfi_read_number(reader, root, "rule_moments", 2, &n_moments);
-    saved->rule = (uint32_t)rule;
-    saved->rule_moments = (uint32_t)n_moments;
-    snprintf(saved->rule_name, sizeof saved->rule_name, "%s", name);
+        st = zfi_read_number(reader, from, moments_of, 2, &n_moments);
+    *out = (zfi_group_rule_t){.number = ZF_RULE_CALLBACK, .n_moments = (uint32_t)n_moments};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    return st;
+}
+
+/* Before version 0.2 of the ABI all groups had one rule, whose members are the root's. */
+static zf_status_t read_rules(const zfi_reader_t *reader, const json_t *root) {
+    zfi_saved_t *saved = reader->out;
+    const json_t *list = json_object_get(root, "rules");
+    zf_status_t st = ZF_OK;
+    saved->n_rules = list ? saved->shape.n_groups : 1;
+    if (list && json_array_size(list) != saved->n_rules)
+        return zfi_read_bad(reader, "rules", "need one for each of n_groups");
+    saved->rules = calloc(saved->n_rules, sizeof *saved->rules);
+    if (!saved->rules)
+        return zfi_read_no_memory(reader);
+    if (!list)
+        return read_rule(reader, root, "rule_name", "rule_moments", saved->rules);
+    for (uint32_t i = 0; i < saved->n_rules && !st; i++)
+        st = read_rule(reader, json_array_get(list, i), "name", "moments", &saved->rules[i]);
     return st;
 }
 
@@ -241,9 +260,7 @@ static zf_status_t read_head(const zfi_reader_t *reader, const json_t *root) {
         return zfi_read_no_memory(reader);
     saved->note_nbytes = (uint32_t)strlen(note);
     saved->shape.is_mean = json_is_true(json_object_get(root, "is_mean"));
-    st = read_rule(reader, root);
-    if (!st)
-        st = read_part(reader, root, &saved->part);
+    st = read_part(reader, root, &saved->part);
     if (!st)
         st = zfi_read_number(reader, root, "n_cohorts", MOST_COHORTS, &x);
     saved->n_cohorts = (uint32_t)x;
@@ -252,6 +269,8 @@ static zf_status_t read_head(const zfi_reader_t *reader, const json_t *root) {
     saved->shape.n_groups = (uint32_t)x;
     if (!st && (!saved->n_cohorts || !saved->shape.n_groups))
         st = zfi_read_bad(reader, "n_cohorts, n_groups", "need 1 at least");
+    if (!st)
+        st = read_rules(reader, root);
     if (!st)
         st = zfi_read_number(reader, root, "first_step", ZFI_LARGEST_SAVED, &saved->first_step);
     if (!st)

@@ -8,6 +8,8 @@
 
 #include "state/read.h"
 
+enum { HOME_FLAGS = 12 }; /* flags of ABI 0.1; the cut says what they did */
+
 /* ---- tensors ----- */
 
 static zf_status_t read_matrix_numbers(const zfi_reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
@@ -194,8 +196,9 @@ static zf_status_t read_param(const zfi_reader_t *reader, const json_t *from, zf
         st = zfi_read_text(reader, from, "channels", 8, &channels);
     if (st)
         return st;
-    param->flags = (uint32_t)flags;
+    param->flags = (uint32_t)flags & ~(uint32_t)HOME_FLAGS;
     param->group = (uint32_t)group;
+    param->rule = &reader->out->rules[reader->out->n_rules > 1 ? group : 0];
     param->n_batch_axes = (int)axes;
     param->channels_are_rows = strcmp(channels, "rows") == 0;
     param->has_state = 1;

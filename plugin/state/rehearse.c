@@ -86,6 +86,10 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
     return NULL;
 }
 
+zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t *err) {
+    return zfi_poisoned(rehearsal->run->engine, err);
+}
+
 zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
                                uint32_t number, const zfi_replay_target_t *copies) {
     zfi_moments_t kind = run->dev.head.moments;

@@ -118,14 +118,14 @@ typedef struct zfi_carried {
 } zfi_carried_t;
 zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
 
-/* [control] A matrix of a checkpoint as FLUSH would leave it (with ZF_RULE_CALLBACK: callback, or NULL where the host's
- * rule is not at hand); arrays are malloc'd, to be freed by zfi_carried_free. */
+/* [control] A matrix of a checkpoint as FLUSH would leave it (rule: the instance's, or NULL where there is
+ * none); arrays are malloc'd, to be freed by zfi_carried_free. */
 typedef struct zfi_flushed {
     float *w, *m, *v;
     uint32_t *n;
 } zfi_flushed_t;
 zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t param, uint32_t matrix,
-                              const zfi_kernels_t *kernels, const zf_rule_callback_t *callback, zfi_flushed_t *out,
+                              const zfi_kernels_t *kernels, const zfi_group_rule_t *rule, zfi_flushed_t *out,
                               zf_error_t *err);
 void zfi_flushed_free(zfi_flushed_t *flushed);
 

@@ -56,7 +56,7 @@ static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
 /* The staged block, of so many elements, goes up and is taken. */
 static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, uint32_t n_elems) {
     zfi_engine_t *engine = run->engine;
-    uint32_t n_arrays = zfi_enter_arrays(engine);
+    uint32_t n_arrays = zfi_enter_arrays(run->n_moments);
     zfi_enter_block_t *to =
         (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
     zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(&run->dev), to, n_arrays};
@@ -101,7 +101,7 @@ static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
             return ZF_OK;
         if (is_joined(run, block))
             st = zfi_ranks_join(run->engine, &run->reduction, t, (uint32_t *)(void *)block->values,
-                                (uint64_t)n_elems * zfi_enter_arrays(engine));
+                                (uint64_t)n_elems * zfi_enter_arrays(run->n_moments));
         if (st)
             return st;
         drop_absent(&run->plan, block);

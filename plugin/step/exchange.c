@@ -200,13 +200,13 @@ static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     zf_status_t st = reload_counts(run, number);
     if (st || !has_selection(&run->sel, matrix))
         return st;
-    for (uint32_t array = 0; array < zfi_enter_arrays(run->engine) && !st; array++) {
+    for (uint32_t array = 0; array < zfi_enter_arrays(run->n_moments) && !st; array++) {
         st = get_owned(run, (zfi_array_t)array, number, run->dev.exchange);
         if (!st)
             st = put_array(run, matrix, (int)array, run->dev.exchange);
     }
     atomic_fetch_add(&run->engine->count.up_enter_nbytes,
-                     matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(run->engine) * sizeof(float));
+                     matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(run->n_moments) * sizeof(float));
     return st;
 }
 

@@ -75,7 +75,11 @@ int main(int argc, char **argv) {
     zf_tensor_contiguous(w, zf_dtype_float32(), 1, shape, &tensors[0]);
     zf_tensor_contiguous(g, zf_dtype_float32(), 1, shape, &tensors[1]);
     decl.struct_size = sizeof decl, decl.name = "w", decl.tensor = &tensors[0];
-    if (zf->bind_params(instance, &decl, 1, sizeof decl, &id, NULL, &err) < 0)
+    if (zf->bind_params(
+            instance,
+            &(zf_bind_args_t){
+                .struct_size = sizeof(zf_bind_args_t), .decls = &decl, .n_decls = 1, .decl_size = sizeof decl},
+            &id, NULL, &err) < 0)
         return fail("bind_params");
     for (int s = 0; s < 3; s++)
         if (train(zf, instance, &tensors[1], id, 0) < 0)

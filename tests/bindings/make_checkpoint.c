@@ -60,7 +60,12 @@ int main(int argc, char **argv) {
                                         .dst = weights[i],
                                         .dst_nbytes = (uint64_t)(shapes[i][0] * shapes[i][1]) * 4};
     }
-    if (zf->create(&create, &inst, &err) < 0 || zf->bind_params(inst, decls, N, sizeof *decls, ids, NULL, &err) < 0)
+    if (zf->create(&create, &inst, &err) < 0 || zf->bind_params(inst,
+                                                                &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                                                  .decls = decls,
+                                                                                  .n_decls = N,
+                                                                                  .decl_size = sizeof *decls},
+                                                                ids, NULL, &err) < 0)
         return fail(&err);
     for (int t = 1; t <= 9; t++) {
         for (int i = 0; i < N; i++)

@@ -76,7 +76,12 @@ int main(int argc, char **argv) {
                                     .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_ASYNC_READ,
                                     .tensor = &grads[i]};
     }
-    if (zf->create(&create, &inst, &err) < 0 || zf->bind_params(inst, decls, N, sizeof *decls, ids, NULL, &err) < 0)
+    if (zf->create(&create, &inst, &err) < 0 || zf->bind_params(inst,
+                                                                &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                                                  .decls = decls,
+                                                                                  .n_decls = N,
+                                                                                  .decl_size = sizeof *decls},
+                                                                ids, NULL, &err) < 0)
         return fail(&err);
     for (int t = 0; t < STEPS; t++)
         if (zf->grads_ready(inst, items, N, sizeof *items, &stream, NULL, &err) < 0 ||

@@ -35,9 +35,14 @@ typedef struct view { /* of a borrowed tensor */
     uint64_t size, n_elems; /* bytes of an element; elements */
 } view_t;
 
+typedef struct group {
+    zf_rule_callback_t callback;
+    uint32_t group;
+} group_t;
+
 struct zf_instance {
     zo_config_t config;
-    zf_rule_callback_t callback;
+    group_t groups[ZO_MAX_GROUPS];
     zo_t *oracle;
     uint32_t n_params;
     view_t views[MAX_PARAMS];
@@ -140,8 +145,10 @@ static zo_config_t parse(const char *text, int can_fetch) {
 
 /* The host's rule, one element at a time. */
 static void call_back(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n) {
-    const zf_rule_callback_t *callback = ctx;
+    const group_t *own = ctx;
+    const zf_rule_callback_t *callback = &own->callback;
     zf_rule_update_t update = {.struct_size = sizeof update,
+                               .group = own->group,
                                .n = n,
                                .n_elems = 1,
                                .w = w,
@@ -154,7 +161,7 @@ static void call_back(void *ctx, float *w, float *m, float *v, float g, const zo
                                .eps = h->eps,
                                .weight_decay = h->weight_decay};
 
-    callback->update(callback->ctx, &update);
+    (void)callback->update(callback->ctx, &update);
 }
 
 static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err) {
@@ -166,12 +173,6 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
         return ZF_ERR_MEMORY;
     x->config = parse(args->config_text, (args->flags & ZF_CREATE_CAP_FETCH) != 0);
     x->config.block_elems = blocks ? strtoull(blocks, NULL, 10) : 0;
-    x->config.rule = (zo_rule_t)args->rule;
-    if (args->rule_callback) {
-        x->callback = *args->rule_callback;
-        x->config.element = call_back;
-        x->config.element_ctx = &x->callback;
-    }
     x->broken = getenv("ZF_MOCK_BREAK") ? getenv("ZF_MOCK_BREAK") : "";
     x->stream = (zf_stream_t){.struct_size = sizeof x->stream, .kind = ZF_STREAM_HOST_THREAD};
     *out_instance = x;
@@ -199,8 +200,8 @@ static zo_decl_t decl_of(const zf_param_decl_t *p) {
                    .n_batch_axes = (uint32_t)p->n_batch_axes,
                    .channels_are_rows = p->channels == ZF_CHANNELS_ROWS,
                    .is_stateless = (p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) != 0,
-                   .is_always_selected = (p->flags & ZF_PARAM_ALWAYS_SELECTED) != 0,
-                   .is_never_selected = (p->flags & ZF_PARAM_NEVER_SELECTED) != 0,
+                   .is_always_selected = p->home == ZF_HOME_RESIDENT,
+                   .is_never_selected = p->home == ZF_HOME_HOST,
                    .is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0,
                    .dtype = dtype_of(p->tensor->dl.dtype),
                    .grad_dtype = dtype_of(p->grad_dtype.bits ? p->grad_dtype : p->tensor->dl.dtype),
@@ -217,6 +218,7 @@ static int is_same_decl(const zf_instance_t *x, uint32_t i, const zf_param_decl_
            memcmp(was->shape, d->shape, d->ndim * sizeof *d->shape) == 0 && was->n_batch_axes == d->n_batch_axes &&
            was->channels_are_rows == d->channels_are_rows && was->dtype == d->dtype &&
            was->grad_dtype == d->grad_dtype && was->group == d->group &&
+           was->is_always_selected == d->is_always_selected && was->is_never_selected == d->is_never_selected &&
            x->owners[i] == (p->flags & ZF_PARAM_TIED ? p->tied_to : i);
 }
 
@@ -244,8 +246,21 @@ static void keep_decls(zf_instance_t *x, const zf_param_decl_t *decls, const zo_
     }
 }
 
-static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+static void take_groups(zf_instance_t *x, const zf_bind_args_t *args) {
+    for (uint32_t i = 0; i < args->n_groups && i < ZO_MAX_GROUPS; i++) {
+        x->config.groups[i] = (zo_group_t){.rule = (zo_rule_t)args->groups[i].rule};
+        if (!args->groups[i].callback)
+            continue;
+        x->groups[i] = (group_t){*args->groups[i].callback, i};
+        x->config.groups[i].element = call_back;
+        x->config.groups[i].element_ctx = &x->groups[i];
+    }
+}
+
+static zf_status_t bind_params(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *out_ids, zf_layout_t *out_layout,
+                               zf_error_t *err) {
+    const zf_param_decl_t *decls = args->decls;
+    uint32_t n = args->n_decls;
     zo_decl_t d[MAX_PARAMS] = {0};
     void *visible[MAX_PARAMS];
     uint32_t origins[MAX_PARAMS];
@@ -253,8 +268,9 @@ static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, u
 
     (void)out_layout;
     (void)err;
-    if (n > MAX_PARAMS || elem_size != sizeof *decls)
+    if (n > MAX_PARAMS || args->decl_size != sizeof *decls)
         return ZF_ERR_ARGUMENT;
+    take_groups(x, args);
     if (x->oracle)
         rest(x);
     for (uint32_t i = 0; i < n; i++) {
@@ -560,7 +576,7 @@ static const void *get_extension(const char *id) {
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
-    out->abi = ZF_ABI_0_3;
+    out->abi = ZF_ABI_0_4;
     out->name = "oracle";
     out->version = "0";
     out->build = "";
@@ -570,7 +586,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 }
 
 static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
-                                   .abi = ZF_ABI_0_3,
+                                   .abi = ZF_ABI_0_4,
                                    .describe = describe,
                                    .create = create,
                                    .destroy = destroy,
@@ -586,7 +602,7 @@ static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
                                    .get_extension = get_extension};
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    bootstrap->chosen_abi = ZF_ABI_0_3;
+    bootstrap->chosen_abi = ZF_ABI_0_4;
     bootstrap->plugin = &plugin;
     return ZF_OK;
 }

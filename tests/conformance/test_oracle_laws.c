@@ -53,14 +53,15 @@ static void draw_decl(fixture_t *f, uint32_t i) {
 
 static void start(fixture_t *f, int law) {
     memset(f, 0, sizeof *f);
-    f->config = (zo_config_t){.topk_ratio = law == 1 ? 1.0 : uniform(0.05, 0.8),
-                              .strategy = (zo_strategy_t)below(3),
-                              .select_interval = 1 + below(6),
-                              .update_interval = 1 + below(6),
-                              .warm_up = 1 + below(3),
-                              .publish_lag = (int)below(2),
-                              .is_mean = law == 1 && below(2),
-                              .rule = (zo_rule_t)below(ZO_CALLBACK)};
+    f->config =
+        (zo_config_t){.topk_ratio = law == 1 ? 1.0 : uniform(0.05, 0.8),
+                      .strategy = (zo_strategy_t)below(3),
+                      .select_interval = 1 + below(6),
+                      .update_interval = 1 + below(6),
+                      .warm_up = 1 + below(3),
+                      .publish_lag = (int)below(2),
+                      .is_mean = law == 1 && below(2),
+                      .groups = {{.rule = (zo_rule_t)below(ZO_CALLBACK)}, {.rule = (zo_rule_t)below(ZO_CALLBACK)}}};
     if (law == 0) { /* none: the invariant alone */
         f->config.moments = (zo_moments_t)below(ZO_N_MOMENTS);
         f->config.predicts = (int)below(2);

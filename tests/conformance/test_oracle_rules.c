@@ -14,7 +14,8 @@
 static const zo_hyper_t hyper = {.lr = 0.25, .beta1 = 0.5, .beta2 = 0.75, .eps = 0x1p-60, .weight_decay = 0.5};
 
 static zo_config_t config(zo_rule_t rule) {
-    return (zo_config_t){.topk_ratio = 0.25, .select_interval = 100, .update_interval = 1, .warm_up = 1, .rule = rule};
+    return (zo_config_t){
+        .topk_ratio = 0.25, .select_interval = 100, .update_interval = 1, .warm_up = 1, .groups = {{.rule = rule}}};
 }
 
 static zo_t *create(const zo_config_t *c, int64_t n, const float *w) {
@@ -96,8 +97,8 @@ START_TEST(callback_sees_n_and_scalars) {
     zo_config_t c = config(ZO_CALLBACK);
     zo_t *o;
 
-    c.element = count_updates;
-    c.element_ctx = &sum;
+    c.groups[0].element = count_updates;
+    c.groups[0].element_ctx = &sum;
     o = create(&c, 1, &w);
     for (int i = 0; i < 3; i++)
         step(o, &g, &hyper);

@@ -192,7 +192,6 @@ static void create(machine_t *to) {
     strcat(text, fuzz_seldom(&to->in, 4) ? "moments_dtype=bfloat16_stochastic\n" : "");
     args.flags = fuzz_below(&to->in, 4) == 1 ? ZF_CREATE_CAP_FETCH : fuzz_seldom(&to->in, 64) ? 0x80u : 0;
     args.device_type = fuzz_seldom(&to->in, 64) ? 2 : ZF_DEVICE_CPU;
-    args.rule = fuzz_seldom(&to->in, 4) ? fuzz_below(&to->in, 7) : 0;
     if (to->instance)
         close_all(to);
     to->is_queue = fuzz_below(&to->in, 3) == 1;
@@ -203,8 +202,19 @@ static void create(machine_t *to) {
     to->n_bound = 0;
 }
 
+static void draw_groups(machine_t *to, zf_bind_args_t *args, zf_group_decl_t groups[4]) {
+    for (uint32_t i = 0; i < 4; i++)
+        groups[i] = (zf_group_decl_t){.struct_size = wrong_size(&to->in, sizeof groups[i]),
+                                      .rule = fuzz_below(&to->in, 2) ? fuzz_below(&to->in, 7) : 0};
+    args->groups = groups;
+    args->n_groups = 1 + fuzz_below(&to->in, 4);
+    args->group_size = sizeof groups[0];
+}
+
 static void bind(machine_t *to) {
     zf_param_decl_t decls[MOST_PARAMS];
+    zf_group_decl_t groups[4];
+    zf_bind_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .decl_size = sizeof decls[0]};
     zf_layout_t layout = {.struct_size = wrong_size(&to->in, sizeof layout)};
     uint32_t n = 1 + fuzz_below(&to->in, MOST_PARAMS), ids[MOST_PARAMS];
     int is_again = fuzz_below(&to->in, 3) == 1, is_listed = !fuzz_seldom(&to->in, 64);
@@ -220,13 +230,18 @@ static void bind(machine_t *to) {
                                      .group = fuzz_seldom(&to->in, 8) ? fuzz_below(&to->in, 4) : 0,
                                      .n_batch_axes = fuzz_seldom(&to->in, 4) ? (int32_t)fuzz_below(&to->in, 4) - 1 : 0,
                                      .channels = fuzz_seldom(&to->in, 8) ? (int32_t)fuzz_below(&to->in, 3) : 0,
-                                     .tied_to = fuzz_below(&to->in, 3)};
+                                     .tied_to = fuzz_below(&to->in, 3),
+                                     .home = fuzz_seldom(&to->in, 8) ? (int32_t)fuzz_below(&to->in, 5) - 1 : 0};
         if (fuzz_seldom(&to->in, 8))
             decls[i].grad_dtype = draw_dtype(&to->in);
     }
+    args.decls = is_listed ? decls : NULL;
+    args.n_decls = n;
+    if (fuzz_seldom(&to->in, 3))
+        draw_groups(to, &args, groups);
     memset(&to->err, 0, sizeof to->err);
     to->err.struct_size = sizeof to->err;
-    st = to->zf->bind_params(to->instance, is_listed ? decls : NULL, n, sizeof decls[0], ids, &layout, &to->err);
+    st = to->zf->bind_params(to->instance, &args, ids, &layout, &to->err);
     judge(to, "bind_params", st);
     for (uint32_t i = 0; i < n && st == ZF_OK; i++)
         to->ids[i] = ids[i], to->n_bound = n;

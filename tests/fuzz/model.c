@@ -21,7 +21,7 @@ static const char *const configs[FUZZ_N_MODELS] = {
 };
 
 const zf_plugin_t *fuzz_plugin(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_3};
+    static const uint32_t abis[] = {ZF_ABI_0_4};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     FUZZ_CHECK(zf_plugin_negotiate(&bootstrap) == ZF_OK, "negotiate");
@@ -43,7 +43,12 @@ static void bind(fuzz_model_t *model) {
         {.struct_size = sizeof decls[0], .name = "a", .tensor = &model->tensors[0]},
         {.struct_size = sizeof decls[0], .name = "b", .tensor = &model->tensors[1]}};
     uint32_t ids[FUZZ_N_PARAMS];
-    zf_status_t st = model->zf->bind_params(model->instance, decls, FUZZ_N_PARAMS, sizeof decls[0], ids, NULL, &err);
+    zf_status_t st = model->zf->bind_params(model->instance,
+                                            &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                              .decls = decls,
+                                                              .n_decls = FUZZ_N_PARAMS,
+                                                              .decl_size = sizeof decls[0]},
+                                            ids, NULL, &err);
     FUZZ_CHECK(st == ZF_OK, "%s", err.message);
 }
 

@@ -29,7 +29,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     engine->comm_ops = &zfi_comm_self;
     zfi_engine_init(engine);
     st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
-    zfi_config_settle(&engine->config, 0, 1);
+    zfi_config_settle(&engine->config, 0);
     engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(engine, &err);
@@ -38,6 +38,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     run->n_groups = ZT_MAX_GROUPS;
     if (!st)
         st = zfi_params_build(rig->decls, rig->n_params, sizeof *rig->decls, ZF_DEVICE_CPU, &run->params, &err);
+    run->n_moments = 2;
     if (!st)
         st = zfi_plan_build(&engine->config, run->params, rig->n_params, &run->plan, &err);
     if (!st)

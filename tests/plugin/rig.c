@@ -20,7 +20,7 @@ uint64_t zt_hash(uint64_t x) {
 static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
 
 const zf_plugin_t *zt_table(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_3};
+    static const uint32_t abis[] = {ZF_ABI_0_4};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);
@@ -90,6 +90,7 @@ static void declare(zt_rig_t *rig, uint32_t i) {
         .tensor = &param->tensor,
         .group = param->shape.group,
         .channels = param->shape.channels,
+        .home = param->shape.home,
     };
 }
 
@@ -109,6 +110,7 @@ void zt_rig_start(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n) {
         start_param(&rig->params[i], i, &shapes[i]);
         declare(rig, i);
     }
+    zt_rig_use_rule(rig, ZF_RULE_ADAMW, NULL);
     for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
         rig->groups[i] = (zf_group_hyper_t){.struct_size = sizeof rig->groups[i],
                                             .lr = 1e-3 * (1 + i),
@@ -131,6 +133,11 @@ void zt_rig_end(zt_rig_t *rig) {
     free(rig->decls);
 }
 
+void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback) {
+    for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
+        rig->rules[i] = (zf_group_decl_t){sizeof rig->rules[i], rule, callback};
+}
+
 /* ---- instance ---------------------------------------------------------------------------------------------------- */
 
 void zt_rig_use_queue(zt_rig_t *rig) { ZT_OK(rig, rig->cpu->queue_create(&rig->queue, &rig->stream, &rig->err)); }
@@ -142,9 +149,7 @@ zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags)
                              .config_text = config,
                              .config_text_nbytes = config ? strlen(config) : 0,
                              .device_type = ZF_DEVICE_CPU,
-                             .norm_group = rig->norm_group,
-                             .rule = rig->rule,
-                             .rule_callback = rig->callback};
+                             .norm_group = rig->norm_group};
     return rig->zf->create(&args, &rig->inst, &rig->err);
 }
 
@@ -152,12 +157,23 @@ void zt_rig_create(zt_rig_t *rig, const char *config, uint32_t flags) {
     ZT_OK(rig, zt_rig_try_create(rig, config, flags));
 }
 
+zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig) {
+    return (zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                            .decls = rig->decls,
+                            .n_decls = rig->n_params,
+                            .decl_size = sizeof *rig->decls,
+                            .groups = rig->rules,
+                            .n_groups = ZT_MAX_GROUPS,
+                            .group_size = sizeof *rig->rules};
+}
+
 zf_status_t zt_rig_try_bind(zt_rig_t *rig) {
     uint32_t *ids = calloc(rig->n_params, sizeof *ids);
+    zf_bind_args_t args = zt_rig_bind_args(rig);
     zf_status_t st;
     ck_assert(ids != NULL);
     rig->layout.struct_size = sizeof rig->layout;
-    st = rig->zf->bind_params(rig->inst, rig->decls, rig->n_params, sizeof *rig->decls, ids, &rig->layout, &rig->err);
+    st = rig->zf->bind_params(rig->inst, &args, ids, &rig->layout, &rig->err);
     for (uint32_t i = 0; i < rig->n_params && !st; i++)
         rig->params[i].id = ids[i];
     free(ids);

@@ -22,6 +22,7 @@ typedef struct zt_shape {
     uint32_t flags; /* ZF_PARAM_... */
     uint32_t group;
     int32_t channels;
+    int32_t home; /* ZF_HOME_... */
 } zt_shape_t;
 
 typedef struct zt_param {
@@ -51,8 +52,7 @@ typedef struct zt_rig {
     zf_param_decl_t *decls;
     zf_group_hyper_t groups[ZT_MAX_GROUPS];
     double unscale;
-    uint32_t rule; /* ZF_RULE_...; the serial optimizer is AdamW */
-    const zf_rule_callback_t *callback;
+    zf_group_decl_t rules[ZT_MAX_GROUPS]; /* the serial optimizer is AdamW */
     uint32_t norm_group;
     uint64_t step; /* submitted */
 } zt_rig_t;
@@ -72,6 +72,10 @@ void zt_rig_create(zt_rig_t *rig, const char *config, uint32_t flags);
 zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags);
 void zt_rig_bind(zt_rig_t *rig);
 zf_status_t zt_rig_try_bind(zt_rig_t *rig);
+/* What bind_params is given. */
+zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig);
+/* All groups have this rule; callback: of ZF_RULE_CALLBACK. */
+void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback);
 /* create and bind */
 void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags);
 

@@ -17,9 +17,9 @@ const zt_shape_t zt_state_shapes[] = {
     {.rows = 64, .cols = 48, .is_bf16 = 1, .group = 1},
     {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
     {.rows = 0, .cols = 5},
-    {.rows = 31, .cols = 33, .flags = ZF_PARAM_NEVER_SELECTED},
+    {.rows = 31, .cols = 33, .home = ZF_HOME_HOST},
     {.rows = 12, .cols = 5, .flags = ZF_PARAM_FROZEN},
-    {.rows = 6, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED, .is_bf16 = 1},
+    {.rows = 6, .cols = 9, .home = ZF_HOME_RESIDENT, .is_bf16 = 1},
 };
 const uint32_t zt_n_state_shapes = sizeof zt_state_shapes / sizeof *zt_state_shapes;
 
@@ -54,8 +54,7 @@ void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage) {
     snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n%s\n[log]\nlevel = error\n", zenflow,
              zt_state_mode.host);
     zt_rig_start(rig, zt_state_shapes, zt_n_state_shapes);
-    rig->rule = zt_state_mode.rule;
-    rig->callback = zt_state_mode.callback;
+    zt_rig_use_rule(rig, zt_state_mode.rule, zt_state_mode.callback);
     for (uint32_t i = 0; i < rig->n_params && is_garbage; i++)
         for (size_t k = 0; k < rig->params[i].n_elems * rig->params[i].elem_nbytes; k++)
             if (!(rig->params[i].shape.flags & ZF_PARAM_FROZEN))

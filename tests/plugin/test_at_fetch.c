@@ -235,7 +235,7 @@ END_TEST
 static atomic_int is_held, n_waiting;
 
 /* AdamW that stops at the last parameter (group 1) while it is held. */
-static void held_adamw(void *ctx, const zf_rule_update_t *u) {
+static int32_t held_adamw(void *ctx, const zf_rule_update_t *u) {
     zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
     const struct timespec a_while = {0, 1000000};
     (void)ctx;
@@ -245,6 +245,7 @@ static void held_adamw(void *ctx, const zf_rule_update_t *u) {
     }
     for (uint64_t i = 0; i < u->n_elems; i++)
         zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+    return 0;
 }
 
 /* A replay that cannot end: the step is reported, the first parameter is fetched, and only a fetch of the last waits.
@@ -256,8 +257,7 @@ START_TEST(only_what_is_late_waits) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     uint64_t before;
     start();
-    rig.rule = ZF_RULE_CALLBACK;
-    rig.callback = &callback;
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
     zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n",
                 ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
@@ -290,10 +290,11 @@ END_TEST
 
 /* ---- a host that does not fetch ---------------------------------------------------------------------------------- */
 
-static void take_a_while(void *ctx, const zf_rule_update_t *update) {
+static int32_t take_a_while(void *ctx, const zf_rule_update_t *update) {
     (void)ctx;
     (void)update;
     nanosleep(&(struct timespec){0, 100000}, NULL);
+    return 0;
 }
 
 static int n_said;
@@ -311,8 +312,7 @@ static int n_waits_said(const char *keys, uint32_t flags) {
     char config[256];
     n_said = 0;
     start();
-    rig.rule = ZF_RULE_CALLBACK;
-    rig.callback = &slow;
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &slow);
     rig.host.log = note_line;
     snprintf(config, sizeof config, "[zenflow]\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n%s[host]\nthreads = 1\n",
              keys);

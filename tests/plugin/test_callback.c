@@ -6,6 +6,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "instance/run.h"
@@ -33,7 +34,7 @@ static void raise_to(atomic_uint_least64_t *most, uint64_t value) {
         ;
 }
 
-static void adamw(void *ctx, const zf_rule_update_t *u) {
+static int32_t adamw(void *ctx, const zf_rule_update_t *u) {
     zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
     if (ctx != &rig || u->group >= ZT_MAX_GROUPS || !u->m || !u->v || u->lr != rig.groups[u->group].lr)
         atomic_fetch_add(&n_bad, 1);
@@ -42,6 +43,7 @@ static void adamw(void *ctx, const zf_rule_update_t *u) {
     raise_to(&newest_n, u->n);
     for (uint64_t i = 0; i < u->n_elems; i++)
         zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+    return 0;
 }
 
 static zf_rule_callback_t callback = {
@@ -49,8 +51,7 @@ static zf_rule_callback_t callback = {
 
 static void start(void) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    rig.rule = ZF_RULE_CALLBACK;
-    rig.callback = &callback;
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
 }
 
 START_TEST(adamw_as_a_callback_is_adamw) {
@@ -79,7 +80,7 @@ START_TEST(each_element_once_per_update) {
     uint64_t n_elems = 0;
     start();
     for (uint32_t i = 0; i < N_SHAPES; i++) {
-        rig.decls[i].flags |= ZF_PARAM_NEVER_SELECTED;
+        rig.decls[i].home = ZF_HOME_HOST;
         n_elems += rig.params[i].n_elems;
     }
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
@@ -99,12 +100,13 @@ END_TEST
 
 static uint32_t n_moments;
 
-static void decay(void *ctx, const zf_rule_update_t *u) {
+static int32_t decay(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
     if ((u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1))
         atomic_fetch_add(&n_bad, 1);
     for (uint64_t i = 0; i < u->n_elems; i++)
         u->w[i] *= 0.5f;
+    return 0;
 }
 
 START_TEST(only_the_moments_asked_for) {
@@ -116,7 +118,7 @@ START_TEST(only_the_moments_asked_for) {
                 .struct_size = sizeof given, .n_moments = n_moments, .name = "decay", .update = decay};
             uint64_t nbytes = 4 + n_moments * (t == 1 ? 2 : 4);
             start();
-            rig.callback = &given;
+            zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
             zt_rig_open(&rig, texts[t], 0);
             memset(&given, 0, sizeof given); /* copied */
             ck_assert_uint_ge(zt_rig_parts(&rig)->host_state_nbytes, nbytes * rig.layout.n_elems);
@@ -134,11 +136,20 @@ END_TEST
 
 static void refused(const zf_rule_callback_t *given, zf_status_t want, const char *words) {
     start();
-    rig.callback = given;
-    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), want);
+    rig.rules[1].callback = given;
+    zt_rig_create(&rig, config, 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), want);
     ck_assert_msg(strstr(rig.err.message, words) != NULL, "%s", rig.err.message);
-    ck_assert_ptr_null(rig.inst);
+    if (want != ZF_ERR_ABI)
+        ck_assert_ptr_nonnull(strstr(rig.err.message, "group 1"));
+    rig.rules[1].callback = &callback; /* nothing of it stays */
+    zt_rig_bind(&rig);
     zt_rig_end(&rig);
+}
+
+static int32_t matrices(void *ctx, const zf_rule_matrices_t *m) {
+    (void)ctx, (void)m;
+    return 0;
 }
 
 START_TEST(bad_callbacks) {
@@ -146,7 +157,7 @@ START_TEST(bad_callbacks) {
     char long_name[65];
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[64] = '\0';
-    refused(NULL, ZF_ERR_ARGUMENT, "rule_callback is NULL");
+    refused(NULL, ZF_ERR_ARGUMENT, "callback is NULL");
     given.n_moments = 3;
     refused(&given, ZF_ERR_ARGUMENT, "n_moments = 3");
     given = callback;
@@ -164,31 +175,98 @@ START_TEST(bad_callbacks) {
     given = callback;
     given.struct_size = 16;
     refused(&given, ZF_ERR_ABI, "zf_rule_callback_t");
+    given = callback;
+    given.update_matrices = matrices;
+    refused(&given, ZF_ERR_UNSUPPORTED_FIELD, "update_matrices is not in this version");
     start();
-    rig.rule = ZF_RULE_ADAM;
-    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_ARGUMENT);
+    zt_rig_create(&rig, config, 0);
+    rig.rules[1].rule = ZF_RULE_ADAM;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(rig.err.message, "it needs rule = 5"));
     zt_rig_end(&rig);
 }
 END_TEST
 
-static void overflow(void *ctx, const zf_rule_update_t *u) {
+static int32_t overflow(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
     for (uint64_t i = 0; i < u->n_elems; i++)
         if (u->group == 2 && u->n == 3)
             u->w[i] = INFINITY;
+    return 0;
 }
 
 START_TEST(a_weight_that_overflows_is_named) {
     zf_rule_callback_t given = {.struct_size = sizeof given, .name = "overflow", .update = overflow};
     zf_status_t st = ZF_OK;
     start();
-    rig.callback = &given;
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 50\n", 0);
     for (int i = 0; i < 20 && st >= 0; i++)
         st = zt_rig_try_step(&rig);
     ck_assert_int_eq(st, ZF_ERR_NONFINITE);
     ck_assert_ptr_nonnull(strstr(rig.err.message, "\"layer.4.weight\""));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Fails in group 1 at update 4: code 77 of update number 4, for deferred or for selected channels. */
+static int32_t fail_late(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    return u->group == 1 && u->n == 4 ? 77 : 0;
+}
+
+START_TEST(a_code_ends_the_instance) {
+    static const char *const texts[] = {
+        "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\n", "[zenflow]\ntopk_ratio = 1\nupdate_interval = 64\n",
+        "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 2\n", "[zenflow]\ndeferred = none\n"};
+    zf_rule_callback_t given = {.struct_size = sizeof given, .name = "fails", .update = fail_late};
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        zf_status_t st = ZF_OK;
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
+        zt_rig_open(&rig, texts[t], 0);
+        for (int i = 0; i < 20 && st >= 0; i++)
+            st = zt_rig_try_step(&rig);
+        ck_assert_msg(st == ZF_ERR_RULE, "%s: %d: %s", texts[t], st, rig.err.message);
+        ck_assert_int_eq(rig.err.native_code, 77);
+        ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
+        ck_assert_msg(strstr(rig.err.message, "group 1: the host's update rule \"fails\" returned 77") != NULL, "%s",
+                      rig.err.message);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+static atomic_int fails_now;
+
+static int32_t fail_when_told(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    return u->group == 1 && atomic_load(&fails_now) ? -3 : 0;
+}
+
+/* Where windows are rehearsed, on copies. */
+START_TEST(a_code_ends_an_export) {
+    zf_rule_callback_t given = {.struct_size = sizeof given, .name = "fails", .update = fail_when_told};
+    zf_status_t st = ZF_OK;
+    float *dst;
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 3};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\nfull_warm_up_rounds = 1\n", 0);
+    item.dst_nbytes = rig.params[3].n_elems * sizeof *dst;
+    item.dst = dst = malloc(item.dst_nbytes);
+    ck_assert_ptr_nonnull(dst);
+    for (int i = 0; i < 4 && st >= 0; i++) { /* at every other step the window is open */
+        atomic_store(&fails_now, 0);
+        zt_rig_step(&rig);
+        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+        atomic_store(&fails_now, 1);
+        st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+    }
+    ck_assert_int_eq(st, ZF_ERR_RULE);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "returned -3"));
+    ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_RULE);
+    free(dst);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -210,4 +288,5 @@ START_TEST(an_unannounced_write_is_noticed) {
 END_TEST
 
 ZT_MAIN("callback", adamw_as_a_callback_is_adamw, each_element_once_per_update, only_the_moments_asked_for,
-        bad_callbacks, a_weight_that_overflows_is_named, an_unannounced_write_is_noticed)
+        bad_callbacks, a_code_ends_the_instance, a_code_ends_an_export, a_weight_that_overflows_is_named,
+        an_unannounced_write_is_noticed)

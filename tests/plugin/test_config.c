@@ -179,19 +179,19 @@ START_TEST(lag_follows_the_host) {
     int key = zfi_key_find("zenflow", "publish_lag");
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch, 1);
+        zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 0);
         ck_assert_int_eq(config.waits_unasked, !can_fetch);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
         zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
         ck_assert_str_eq(text, "0");
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch, 1);
+        zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 1);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), 0);
         ck_assert_int_eq(config.waits_unasked, 0);
         ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = auto\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch, 1);
+        zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 0);
     }
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
@@ -204,15 +204,13 @@ END_TEST
 START_TEST(default_prediction) {
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch, 1);
+        zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(zfi_config_predict(&config), 1);
     }
     ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
-    zfi_config_settle(&config, 0, 1);
+    zfi_config_settle(&config, 0);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
-    zfi_config_settle(&config, 0, 0);
-    ck_assert_int_eq(config.predict, ZFI_PREDICT_OFF);
     ck_assert_int_eq(parse("[zenflow]\ndeferred = mean\n"), ZF_OK);
     ck_assert_int_eq(config.predict, ZFI_PREDICT_OFF);
 }

@@ -36,12 +36,13 @@ static zf_plan_t ask(const zt_rig_t *rig, const char *config, uint32_t flags, ui
                                .flags = flags,
                                .host = &rig->host,
                                .config_text = config,
-                               .device_type = ZF_DEVICE_CPU,
-                               .rule = rig->rule};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = n_ranks, .rank = rank, .create = &create};
+                               .device_type = ZF_DEVICE_CPU};
+    zf_bind_args_t bind = zt_rig_bind_args(rig);
+    zf_plan_args_t args = {
+        .struct_size = sizeof args, .n_ranks = n_ranks, .rank = rank, .create = &create, .bind = &bind};
     zf_plan_t out = {.struct_size = sizeof out};
     zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = plan_table()->plan(&args, rig->decls, rig->n_params, sizeof *rig->decls, &out, &err);
+    zf_status_t st = plan_table()->plan(&args, &out, &err);
     ck_assert_msg(st >= 0, "%s: %s", config, err.message);
     return out;
 }
@@ -152,14 +153,15 @@ START_TEST(nothing_is_touched) {
     zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &tensor};
     zf_host_t host = {.struct_size = sizeof host};
     zf_create_args_t create = {.struct_size = sizeof create, .host = &host, .device_type = ZF_DEVICE_CUDA};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 64, .rank = 63, .create = &create};
+    zf_bind_args_t bind = {.struct_size = sizeof bind, .decls = &decl, .n_decls = 1, .decl_size = sizeof decl};
+    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 64, .rank = 63, .create = &create, .bind = &bind};
     zf_plan_t out = {.struct_size = sizeof out};
     zf_error_t err = {.struct_size = sizeof err};
     ck_assert(reserved != MAP_FAILED);
     create.config_text = "[shard]\nstage = 1\n";
     zt_tensor(&tensor, reserved, shape, 2, 1);
     tensor.dl.device_type = ZF_DEVICE_CUDA;
-    ck_assert_msg(plan_table()->plan(&args, &decl, 1, sizeof decl, &out, &err) >= 0, "%s", err.message);
+    ck_assert_msg(plan_table()->plan(&args, &out, &err) >= 0, "%s", err.message);
     ck_assert_uint_eq(out.n_elems, (uint64_t)1 << 36);
     ck_assert_uint_eq(out.n_owned_elems, (uint64_t)1 << 30);
     ck_assert_uint_ge(out.host_state_nbytes, (uint64_t)12 << 30);
@@ -171,18 +173,20 @@ END_TEST
 START_TEST(what_is_wrong_is_refused) {
     zt_rig_t rig;
     zf_create_args_t create = {.struct_size = sizeof create, .device_type = ZF_DEVICE_CPU};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 2, .rank = 2, .create = &create};
+    zf_bind_args_t bind;
+    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 2, .rank = 2, .create = &create, .bind = &bind};
     zf_plan_t out = {.struct_size = sizeof out};
     zf_error_t err = {.struct_size = sizeof err};
     zt_rig_start(&rig, shapes, N_SHAPES);
     create.host = &rig.host;
-    ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);
+    bind = zt_rig_bind_args(&rig);
+    ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "rank = 2 of 2"));
     args.rank = 1;
     create.config_text = "[shard]\nstage = 3\n[zenflow]\ndeferred = mean\n";
-    ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_CONFIG);
+    ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_CONFIG);
     args.create = NULL;
-    ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_uint_eq(out.n_elems, 0);
     zt_rig_end(&rig);
 }

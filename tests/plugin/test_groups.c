@@ -219,7 +219,7 @@ static void no_norm(job_t *job) {
 }
 static void never_selected(job_t *job) {
     job->rig.decls[1].reduce_group2 = SECOND;
-    job->rig.decls[1].flags |= ZF_PARAM_NEVER_SELECTED;
+    job->rig.decls[1].home = ZF_HOME_HOST;
 }
 static void other_values(job_t *job) {
     share(job);
@@ -241,7 +241,7 @@ START_TEST(declarations_that_cannot_be_kept) {
     expect(&(job_t){.declare = first_group, .config = stage_1}, 0, ZF_ERR_CONFIG, "need stage = 0");
     expect(&(job_t){.declare = first_group, .config = auto_strategy}, 0, ZF_ERR_CONFIG,
            "with [zenflow] select_strategy = auto");
-    expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "NEVER_SELECTED");
+    expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "home = 2 (host)");
 }
 END_TEST
 

@@ -22,8 +22,8 @@ static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
                                     {.rows = 30, .cols = 17, .channels = ZF_CHANNELS_ROWS},
                                     {.rows = 50},
                                     {.rows = 21, .cols = 33, .is_bf16 = 1},
-                                    {.rows = 16, .cols = 16, .flags = ZF_PARAM_NEVER_SELECTED},
-                                    {.rows = 12, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED}};
+                                    {.rows = 16, .cols = 16, .home = ZF_HOME_HOST},
+                                    {.rows = 12, .cols = 9, .home = ZF_HOME_RESIDENT}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void start(const char *config, uint32_t flags) {
@@ -192,7 +192,7 @@ START_TEST(after_bind_again) {
     expect_named(zt_rig_try_step(&rig), 3);
     announce(&rig, 3);
     ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-    rig.decls[0].flags = ZF_PARAM_NEVER_SELECTED; /* another set: masters are carried over */
+    rig.decls[0].home = ZF_HOME_HOST; /* another set: masters are carried over */
     edit_at(&rig, 4, 9);
     expect_named(zt_rig_try_bind(&rig), 4);
     announce(&rig, 4);

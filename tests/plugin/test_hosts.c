@@ -179,7 +179,12 @@ START_TEST(statistics_beside_bind) {
     ck_assert_int_eq(pthread_create(&thread, NULL, read_statistics, NULL), 0);
     while (!atomic_load(&is_read))
         sched_yield();
-    ck_assert_int_eq(rig.zf->bind_params(rig.inst, rig.decls, rig.n_params, sizeof *rig.decls, NULL, NULL, NULL),
+    ck_assert_int_eq(rig.zf->bind_params(rig.inst,
+                                         &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                           .decls = rig.decls,
+                                                           .n_decls = rig.n_params,
+                                                           .decl_size = sizeof *rig.decls},
+                                         NULL, NULL, NULL),
                      ZF_OK);
     atomic_store(&is_over, 1);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);

@@ -95,11 +95,13 @@ END_TEST
 
 START_TEST(rules_and_what_they_allow) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    rig.rule = 6;
-    ck_assert_int_lt(zt_rig_try_create(&rig, config, 0), 0);
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "rule = 6"));
-    ck_assert_ptr_null(rig.inst);
-    for (rig.rule = ZF_RULE_ADAMW; rig.rule <= ZF_RULE_LION; rig.rule++) { /* without effect from SGD on */
+    zt_rig_create(&rig, config, 0);
+    rig.rules[2].rule = 6;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "group 2: rule = 6"));
+    rig.zf->destroy(rig.inst);
+    for (uint32_t rule = ZF_RULE_ADAMW; rule <= ZF_RULE_LION; rule++) { /* predict: without effect from SGD on */
+        zt_rig_use_rule(&rig, rule, NULL);
         zt_rig_open(&rig, "[zenflow]\npredict = auto\n", 0);
         rig.zf->destroy(rig.inst, NULL);
     }
@@ -472,10 +474,10 @@ START_TEST(members_that_mean_nothing) {
     ck_assert_int_eq(zt_rig_try_create(&rig, NULL, 0), ZF_ERR_UNSUPPORTED_FIELD);
     rig.host.reserved0 = 0;
     zt_rig_create(&rig, NULL, 0);
-    rig.decls[0].reserved0 = 1;
+    rig.decls[0].home = 3;
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_UNSUPPORTED_FIELD);
-    ck_assert_str_eq(rig.err.message, "zf_param_decl_t: reserved0 = 1; it must be 0");
-    rig.decls[0].reserved0 = 0;
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "home = 3; allowed: 0 (plugin), 1 (resident), 2 (host)"));
+    rig.decls[0].home = ZF_HOME_PLUGIN;
     rig.params[0].tensor.dl.byte_offset = (uint64_t)1 << 63;
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
     rig.params[0].tensor.dl.byte_offset = 0;
@@ -503,7 +505,7 @@ END_TEST
 
 /* It closes a window: what the step before left in it is published, and no master moves. */
 START_TEST(a_skipped_step_publishes_what_was_due) {
-    static const zt_shape_t shape = {.rows = 6, .cols = 5, .flags = ZF_PARAM_NEVER_SELECTED};
+    static const zt_shape_t shape = {.rows = 6, .cols = 5, .home = ZF_HOME_HOST};
     const float infinite = INFINITY;
     float before[30], masters[30], after[30];
     zf_export_item_t item = {.struct_size = sizeof item, .dst = masters, .dst_nbytes = sizeof masters};

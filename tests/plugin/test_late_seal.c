@@ -95,7 +95,7 @@ START_TEST(bind_params) {
     zt_rig_bind(&rig);
     edit_and_ask();
     ck_assert_uint_eq(is_written(ZF_WRITTEN_ACCEPT), 1);
-    rig.decls[1].flags = ZF_PARAM_NEVER_SELECTED;
+    rig.decls[1].home = ZF_HOME_HOST;
     hold_next();
     zt_rig_bind(&rig);
     edit_and_ask();

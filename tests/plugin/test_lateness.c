@@ -13,11 +13,11 @@
 
 enum { N_STEPS = 40 };
 
-static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0},
-                                    {40, 0, 0, 0, 0, 0},
-                                    {64, 33, 1, 0, 1, 0},
-                                    {30, 50, 1, 0, 2, ZF_CHANNELS_ROWS},
-                                    {7, 9, 0, ZF_PARAM_NEVER_SELECTED, 1, 0}};
+static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0, ZF_HOME_PLUGIN},
+                                    {40, 0, 0, 0, 0, 0, ZF_HOME_PLUGIN},
+                                    {64, 33, 1, 0, 1, 0, ZF_HOME_PLUGIN},
+                                    {30, 50, 1, 0, 2, ZF_CHANNELS_ROWS, ZF_HOME_PLUGIN},
+                                    {7, 9, 0, 0, 1, 0, ZF_HOME_HOST}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;

@@ -68,7 +68,7 @@ START_TEST(rules_of_one_moment_keep_one) {
     uint64_t two_moments = 0;
     for (uint32_t rule = ZF_RULE_ADAMW; rule <= ZF_RULE_LION; rule++) {
         zt_rig_start(&rig, shapes, N_SHAPES);
-        rig.rule = rule;
+        zt_rig_use_rule(&rig, rule, NULL);
         zt_rig_open(&rig, "", 0);
         if (rule == ZF_RULE_ADAMW)
             two_moments = zt_rig_parts(&rig)->host_state_nbytes;

@@ -320,9 +320,10 @@ START_TEST(bind) {
     zt_rig_create(&rig, whole, 0);
     for (int64_t n = 0;; n++) {
         zf_status_t st;
+        zf_bind_args_t args = zt_rig_bind_args(&rig);
         rig.err.message[0] = '\0';
         arm(n);
-        st = rig.zf->bind_params(rig.inst, rig.decls, rig.n_params, sizeof *rig.decls, NULL, NULL, &rig.err);
+        st = rig.zf->bind_params(rig.inst, &args, NULL, NULL, &rig.err);
         if (!disarm()) {
             ZT_OK(&rig, st);
             ck_assert_int_gt(n, 15);
@@ -352,9 +353,10 @@ START_TEST(bind_again) {
     rig.decls[0].group = 1; /* what is bound as it was is not made again */
     for (int64_t n = 0;; n++) {
         zf_status_t st;
+        zf_bind_args_t args = zt_rig_bind_args(&rig);
         rig.err.message[0] = '\0';
         arm(n);
-        st = rig.zf->bind_params(rig.inst, rig.decls, rig.n_params, sizeof *rig.decls, NULL, NULL, &rig.err);
+        st = rig.zf->bind_params(rig.inst, &args, NULL, NULL, &rig.err);
         if (!disarm()) {
             ZT_OK(&rig, st);
             ck_assert_int_gt(n, 20);

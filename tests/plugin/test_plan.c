@@ -32,7 +32,7 @@ static void start(uint32_t interval, double topk) {
 }
 
 /* b x rows x cols with one batch axis, in a place of its own. */
-static void add(int64_t b, int64_t rows, int64_t cols, int is_bf16, uint32_t flags, int32_t channels) {
+static void add(int64_t b, int64_t rows, int64_t cols, int is_bf16, int32_t home, int32_t channels) {
     uint32_t i = n_params++;
     sizes[i][0] = b;
     sizes[i][1] = rows;
@@ -42,11 +42,11 @@ static void add(int64_t b, int64_t rows, int64_t cols, int is_bf16, uint32_t fla
     zt_tensor(&tensors[i], nowhere, sizes[i], 3, is_bf16);
     tensors[i].dl.byte_offset = (uint64_t)i << 40;
     decls[i] = (zf_param_decl_t){.struct_size = sizeof decls[i],
-                                 .flags = flags,
                                  .name = names[i],
                                  .tensor = &tensors[i],
                                  .n_batch_axes = 1,
-                                 .channels = channels};
+                                 .channels = channels,
+                                 .home = home};
 }
 
 static void build(void) {
@@ -102,14 +102,14 @@ static void check_matrices(void) {
 static void check_selection(void) {
     for (uint32_t i = 0; i < plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan.matrices[i];
-        uint32_t flags = params[matrix->param].flags;
+        int32_t home = params[matrix->param].home;
         uint64_t channels = matrix->channels_are_rows ? matrix->rows : matrix->cols;
         double k = floor(config.topk_ratio * (double)channels + 0.5);
         if (k < 1)
             k = 1;
-        if (k > (double)channels || (flags & ZF_PARAM_ALWAYS_SELECTED))
+        if (k > (double)channels || home == ZF_HOME_RESIDENT)
             k = (double)channels;
-        if ((flags & ZF_PARAM_NEVER_SELECTED) || (config.topk_ratio == 0 && !(flags & ZF_PARAM_ALWAYS_SELECTED)))
+        if (home == ZF_HOME_HOST || (config.topk_ratio == 0 && home != ZF_HOME_RESIDENT))
             k = 0;
         ck_assert_uint_eq(matrix->n_channels, channels);
         ck_assert_uint_eq(matrix->k, (uint32_t)k);
@@ -398,9 +398,9 @@ START_TEST(random_models) {
             int64_t most = seed % 3 == 0 && i > 0 ? 3 : 90; /* a crowd of tiny ones, which share lots */
             add((int64_t)(1 + x % 3 * (x >> 8) % 4), (int64_t)(1 + (int64_t)(x >> 16) % most),
                 (int64_t)(1 + (int64_t)(x >> 24 & 0xFFFF) % (most == 3 ? 2 : 70)), (x >> 32) % 2 != 0,
-                (x >> 33) % 5 == 0   ? ZF_PARAM_NEVER_SELECTED
-                : (x >> 33) % 5 == 1 ? ZF_PARAM_ALWAYS_SELECTED
-                                     : 0,
+                (x >> 33) % 5 == 0   ? ZF_HOME_HOST
+                : (x >> 33) % 5 == 1 ? ZF_HOME_RESIDENT
+                                     : ZF_HOME_PLUGIN,
                 (x >> 40) % 3 == 0);
             if ((x >> 48) % 9 == 0)
                 decls[n_params - 1].grad_dtype = (zf_dtype_t){ZF_DTYPE_CODE_FLOAT, 32, 1};
@@ -533,7 +533,8 @@ END_TEST
 
 START_TEST(nothing_to_train) {
     start(4, 0.1);
-    add(1, 3, 3, 0, ZF_PARAM_FROZEN, 0);
+    add(1, 3, 3, 0, 0, 0);
+    decls[n_params - 1].flags = ZF_PARAM_FROZEN;
     add(1, 0, 3, 0, 0, 0);
     ck_assert_int_eq(zfi_params_build(decls, 2, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_OK);
     ck_assert_int_eq(zfi_plan_build(&config, params, 2, &plan, &err), ZF_ERR_PARAM);

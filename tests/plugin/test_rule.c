@@ -87,7 +87,7 @@ static zf_error_t err = {.struct_size = sizeof err};
 
 static zf_status_t check(double lr, double beta1, double beta2, double eps, double decay) {
     zf_group_hyper_t hyper = {sizeof hyper, 0, lr, beta1, beta2, eps, decay};
-    return zfi_rule_check(&hyper, 5, &err);
+    return zfi_rule_check(&hyper, 5, "step", &err);
 }
 
 START_TEST(ranges) {

@@ -15,7 +15,7 @@
 static const zt_shape_t shapes[] = {{.rows = 30, .cols = 50},
                                     {.rows = 41, .cols = 13, .channels = ZF_CHANNELS_ROWS},
                                     {.rows = 19},
-                                    {.rows = 6, .cols = 300, .flags = ZF_PARAM_NEVER_SELECTED},
+                                    {.rows = 6, .cols = 300, .home = ZF_HOME_HOST},
                                     {.rows = 700, .cols = 40},
                                     {.rows = 3, .cols = 2600},
                                     {.rows = 9, .cols = 4500, .channels = ZF_CHANNELS_ROWS}}; /* wider than a block */

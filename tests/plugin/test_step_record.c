@@ -11,7 +11,8 @@
 
 enum { KEPT = 128, MOST = 64 };
 
-static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0}, {40, 0, 0, 0, 0, 0}, {64, 33, 1, 0, 1, 0}};
+static const zt_shape_t shapes[] = {
+    {48, 40, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {40, 0, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {64, 33, 1, 0, 1, 0, ZF_HOME_PLUGIN}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\n[log]\nlateness = 1\n";
 

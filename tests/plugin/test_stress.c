@@ -115,8 +115,8 @@ static const zt_shape_t mixed[] = {
     {.rows = 100, .cols = 30, .is_bf16 = 1},
     {.rows = 77},
     {.rows = 40, .cols = 64, .channels = ZF_CHANNELS_ROWS, .group = 1},
-    {.rows = 1, .cols = 200, .flags = ZF_PARAM_NEVER_SELECTED},
-    {.rows = 30, .cols = 3, .flags = ZF_PARAM_ALWAYS_SELECTED, .group = 2},
+    {.rows = 1, .cols = 200, .home = ZF_HOME_HOST},
+    {.rows = 30, .cols = 3, .home = ZF_HOME_RESIDENT, .group = 2},
     {.rows = 1},
     {.rows = 50, .cols = 128, .is_bf16 = 1, .group = 1},
 };

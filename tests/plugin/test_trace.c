@@ -13,7 +13,8 @@
 #include "rig.h"
 #include "suite.h"
 
-static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0}, {40, 0, 0, 0, 0, 0}, {64, 33, 1, 0, 1, 0}};
+static const zt_shape_t shapes[] = {
+    {48, 40, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {40, 0, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {64, 33, 1, 0, 1, 0, ZF_HOME_PLUGIN}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;

@@ -14,10 +14,10 @@
 static const zt_shape_t shapes[] = {{.rows = 96, .cols = 130},
                                     {.rows = 17},
                                     {.rows = 64, .cols = 48, .is_bf16 = 1, .group = 1},
-                                    {.rows = 31, .cols = 33, .flags = ZF_PARAM_NEVER_SELECTED},
+                                    {.rows = 31, .cols = 33, .home = ZF_HOME_HOST},
                                     {.rows = 12, .cols = 5, .flags = ZF_PARAM_FROZEN},
                                     {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
-                                    {.rows = 6, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED}};
+                                    {.rows = 6, .cols = 9, .home = ZF_HOME_RESIDENT}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;
@@ -195,12 +195,13 @@ END_TEST
 /* The host's rule is slow, so that the next step's gradient is delivered while it reads this one's. */
 static atomic_uint n_slow;
 
-static void slow_rule(void *ctx, const zf_rule_update_t *u) {
+static int32_t slow_rule(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
     if (atomic_fetch_add(&n_slow, 1) < 4)
         usleep(100000);
     for (uint64_t i = 0; i < u->n_elems; i++)
         u->w[i] -= u->g[i];
+    return 0;
 }
 
 START_TEST(staging_is_not_written_before_it_is_read) {
@@ -209,8 +210,7 @@ START_TEST(staging_is_not_written_before_it_is_read) {
         .struct_size = sizeof callback, .n_moments = 0, .name = "slow", .update = slow_rule};
     float *want;
     zt_rig_start(&rig, one, 1);
-    rig.rule = ZF_RULE_CALLBACK;
-    rig.callback = &callback;
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
     rig.unscale = 1.0;
     want = malloc(rig.params[0].n_elems * sizeof *want);
     memcpy(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want);

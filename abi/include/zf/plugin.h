@@ -42,6 +42,26 @@ typedef struct zf_description { /* output struct; strings live as long as the li
 /* With FETCH: it reads parameters where zf.shards/0 says, and releases what it has read before it steps. */
 #define ZF_CREATE_CAP_SHARDS 2u
 
+typedef struct zf_create_args {
+    uint32_t struct_size;
+    uint32_t flags;        /* ZF_CREATE_CAP_... */
+    const zf_host_t *host; /* required; copied, with its strings: only its ctx must outlive the instance */
+    /* Configuration, INI: text (config_text, config_text_nbytes; 0 bytes = NUL-terminated) or a file (config_path),
+     * never both; neither = defaults. A key that another one leaves without effect is named in a warning. */
+    const char *config_text;
+    uint64_t config_text_nbytes;
+    const char *config_path;
+    const char *const *overrides; /* "section.key=value", applied after the text; borrowed for the call */
+    uint32_t n_overrides;
+    int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
+    int32_t device_id;
+    uint32_t norm_group; /* process group of all ranks that train one model together, over which norms add up (tensor or
+                          * pipeline parallel, experts); it holds every other group. 0 = the ranks of group 0 alone */
+    const void *next;    /* zf_chained_t, or NULL */
+} zf_create_args_t;
+
+/* ---- bind_params ------------------------------------------------------------------------------------------------- */
+
 /* Update rules; formulas in plugin/SCHEDULE.md ("Update rules"). */
 #define ZF_RULE_ADAMW 0        /* Loshchilov & Hutter, arXiv 1711.05101, algorithm 2 */
 #define ZF_RULE_ADAM 1         /* weight decay as L2, added to the gradient */
@@ -63,44 +83,50 @@ typedef struct zf_rule_update {
     double lr, beta1, beta2, eps, weight_decay;
 } zf_rule_update_t;
 
+/* One update of `batch` matrices of a parameter, each whole: element (b, i, j) of every array lies at
+ * b * batch_stride + i * row_stride + j. Members of the same names as above mean the same. */
+typedef struct zf_rule_matrices {
+    uint32_t struct_size;
+    uint32_t group;
+    uint64_t n;
+    uint64_t batch, rows, cols;
+    uint64_t batch_stride, row_stride; /* elements */
+    float *w;
+    float *m, *v;
+    const float *g;
+    double lr, beta1, beta2, eps, weight_decay;
+} zf_rule_matrices_t;
+
 typedef struct zf_rule_callback {
     uint32_t struct_size;
     uint32_t n_moments; /* 0, 1 or 2 */
     const char *name;   /* for the log and checkpoints */
     void *ctx;
-    /* [worker] Called on the plugin's own threads, several at once, between create() and destroy(): must not call the
-     * plugin, block, or touch state that is not its own. */
-    void (*update)(void *ctx, const zf_rule_update_t *update);
+    /* [worker] Called on the plugin's own threads, several at once, between bind_params() and destroy(): must not call
+     * the plugin, block, or touch state that is not its own. 0, or a code of the host's: it ends the instance, with
+     * ZF_ERR_RULE and a message that names the group and the code. */
+    int32_t (*update)(void *ctx, const zf_rule_update_t *update);
+    /* [worker] In place of update, for rules that need a matrix whole. Refused in this version: NULL. */
+    int32_t (*update_matrices)(void *ctx, const zf_rule_matrices_t *matrices);
 } zf_rule_callback_t;
 
-typedef struct zf_create_args {
+/* An optimizer parameter group: how its parameters are updated. A group keeps its rule as long as the instance lives.
+ */
+typedef struct zf_group_decl {
     uint32_t struct_size;
-    uint32_t flags;        /* ZF_CREATE_CAP_... */
-    const zf_host_t *host; /* required; copied, with its strings: only its ctx must outlive the instance */
-    /* Configuration, INI: text (config_text, config_text_nbytes; 0 bytes = NUL-terminated) or a file (config_path),
-     * never both; neither = defaults. A key that another one leaves without effect is named in a warning. */
-    const char *config_text;
-    uint64_t config_text_nbytes;
-    const char *config_path;
-    const char *const *overrides; /* "section.key=value", applied after the text; borrowed for the call */
-    uint32_t n_overrides;
-    int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
-    int32_t device_id;
-    uint32_t norm_group; /* process group of all ranks that train one model together, over which norms add up (tensor or
-                          * pipeline parallel, experts); it holds every other group. 0 = the ranks of group 0 alone */
-    uint32_t rule;       /* ZF_RULE_... */
-    uint32_t reserved0;
-    const zf_rule_callback_t *rule_callback; /* with ZF_RULE_CALLBACK; copied */
-} zf_create_args_t;
+    uint32_t rule;                      /* ZF_RULE_... */
+    const zf_rule_callback_t *callback; /* with ZF_RULE_CALLBACK; copied */
+} zf_group_decl_t;
 
-/* ---- bind_params ------------------------------------------------------------------------------------------------- */
+#define ZF_PARAM_FROZEN 1u       /* no gradient will come: no state, no memory */
+#define ZF_PARAM_TIED 2u         /* shares the storage of tied_to: no state of its own */
+#define ZF_PARAM_NOT_IN_NORM 16u /* does not count in the gradient norm (a tensor-parallel duplicate) */
+#define ZF_PARAM_AVERAGE 32u     /* several ranks: its gradient is their average, not their sum */
 
-#define ZF_PARAM_FROZEN 1u          /* no gradient will come: no state, no memory */
-#define ZF_PARAM_TIED 2u            /* shares the storage of tied_to: no state of its own */
-#define ZF_PARAM_ALWAYS_SELECTED 4u /* every channel runs ahead on the device */
-#define ZF_PARAM_NEVER_SELECTED 8u  /* no channel does; wins over ALWAYS_SELECTED; deferred = none knows neither */
-#define ZF_PARAM_NOT_IN_NORM 16u    /* does not count in the gradient norm (a tensor-parallel duplicate) */
-#define ZF_PARAM_AVERAGE 32u        /* several ranks: its gradient is their average, not their sum */
+/* Where a parameter is updated. With deferred = none everything is resident, whatever is asked for. */
+#define ZF_HOME_PLUGIN 0   /* the plugin's choice: [zenflow] topk_ratio of its channels at every step on the device */
+#define ZF_HOME_RESIDENT 1 /* all of it at every step on the device: every channel is selected */
+#define ZF_HOME_HOST 2     /* by the host's threads alone: no channel is selected */
 
 #define ZF_CHANNELS_COLUMNS 0 /* [out, in]: a channel is an input feature, one column */
 #define ZF_CHANNELS_ROWS 1    /* [in, out] (GPT-2's Conv1D): a channel is one row */
@@ -115,19 +141,33 @@ typedef struct zf_param_decl {
     uint32_t reduce_group;     /* process group over which its gradient is summed or averaged; 0 = data parallel; an
                                 * expert's own otherwise: needs norm_group and [shard] stage = 0 */
     uint32_t reduce_group2;    /* a second one, over which these sums are added up (sequence parallel, an embedding tied
-                                * over pipeline stages): all of it hold the parameter, which is then always selected and
+                                * over pipeline stages): all of it hold the parameter, which is then ZF_HOME_RESIDENT and
                                 * counts in the norm once; needs norm_group. 0 = none */
     int32_t n_batch_axes;      /* leading axes that number independent matrices: 1 for [L, out, in] */
     int32_t channels;          /* ZF_CHANNELS_... */
     uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
-    uint32_t reserved0;
+    int32_t home;              /* ZF_HOME_... */
     const zf_tensor_t *scale; /* reserved: scales of a quantised parameter. NULL, or the parameter is refused by name */
     /* Reserved: the whole of which the tensor is a part (tensor parallel), and where in it the part begins; [dl.ndim]
      * elements each. NULL = the tensor is the whole, which the two may also say; else the parameter is refused by name,
      * and is declared as a tensor of its own. */
     const int64_t *global_shape;
     const int64_t *global_offset;
+    const void *next; /* zf_chained_t, or NULL */
 } zf_param_decl_t;
+
+typedef struct zf_bind_args {
+    uint32_t struct_size;
+    uint32_t flags;               /* 0 */
+    const zf_param_decl_t *decls; /* [n_decls], 1 at least; borrowed for the call, as groups is */
+    uint32_t n_decls;
+    uint32_t decl_size;            /* sizeof(zf_param_decl_t) as the host compiled it */
+    const zf_group_decl_t *groups; /* [n_groups], every group that a declaration names; NULL with n_groups = 0: each of
+                                    * them is updated by AdamW */
+    uint32_t n_groups;
+    uint32_t group_size; /* sizeof(zf_group_decl_t) as the host compiled it; not read without groups */
+    const void *next;    /* zf_chained_t, or NULL */
+} zf_bind_args_t;
 
 /* The memory plan. Its parts are zf.plan/0's (zf/ext/draft/plan.h). */
 typedef struct zf_layout { /* output struct */
@@ -211,6 +251,7 @@ typedef struct zf_step_args {
                               * Several ranks: the norm of what they sum, the same on each; one that differs is refused
                               * where the host computes on its thread, and not noticed on a stream */
     const zf_stream_t *stream;
+    const void *next; /* zf_chained_t, or NULL */
 } zf_step_args_t;
 
 #define ZF_SKIP_NONE 0
@@ -280,18 +321,19 @@ typedef struct zf_plugin {
      * arrive first; several ranks do so together. instance may be NULL. Never fails. State: every one. */
     void (*destroy)(zf_instance_t *instance, const zf_destroy_args_t *args);
 
-    /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
-     * allocates all memory, copies the visible values into the masters. Whole or not at all. Refused by name: a weight
-     * that is not finite, memory that another live instance of this library trains. out_ids [n] receives ids (0, 1, ...
-     * in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced: again. The same
-     * declarations with other memory, which already holds the values: everything goes on; what waits to be fetched
-     * comes to the other memory, and nothing is written to the former. Another set (parameters added, unfrozen, frozen,
-     * gone): windows end as with FLUSH, what is trained in both by name and shape keeps its weights, moments and update
-     * counts, what is new begins from its visible values, and the schedule begins anew with its warm-up; what is frozen
-     * or gone keeps what it shows, without the updates of open windows (FLUSH before brings them); gradients delivered
-     * but not stepped are dropped; while the call lasts the host memory of both is needed. */
-    zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
+    /* [control] Declares parameters and the rules of their groups, plans and allocates all memory, copies the visible
+     * values into the masters. Whole or not at all. Refused by name: a weight that is not finite, memory that another
+     * live instance of this library trains, and again: another rule for a group, a parameter that comes to a group of
+     * another rule. out_ids [n_decls] receives ids (0, 1, ... in registration order). out_layout may be NULL. State:
+     * created -> bound; bound, active, quiesced: again. The same declarations with other memory, which already holds
+     * the values: everything goes on; what waits to be fetched comes to the other memory, and nothing is written to the
+     * former. Another set (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in
+     * both by name and shape keeps its weights, moments and update counts, what is new begins from its visible values,
+     * and the schedule begins anew with its warm-up; what is frozen or gone keeps what it shows, without the updates of
+     * open windows (FLUSH before brings them); gradients delivered but not stepped are dropped; while the call lasts
+     * the host memory of both is needed. */
+    zf_status_t (*bind_params)(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
+                               zf_layout_t *out_layout, zf_error_t *err);
 
     /* [control] The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values,
      * open slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a parameter
@@ -300,6 +342,11 @@ typedef struct zf_plugin {
      * quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err);
+
+    /* [hook] What the host expects to give to the coming step: before its first gradient, else ZF_ERR_STATE. Optional,
+     * and any number of times: the newest counts. Checked as step checks its arguments; nothing is read in stream order
+     * and nothing changes. A step with other values is as good as one that was announced, and has the same result. */
+    zf_status_t (*announce)(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err);
 
     /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is read and never written;
      * it is borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the

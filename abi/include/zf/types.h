@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ZF_ABI_0_3 ZF_ABI_NUMBER(0, 3) /* the ABI these headers describe */
+#define ZF_ABI_0_4 ZF_ABI_NUMBER(0, 4) /* the ABI these headers describe */
 
 /* Status: 0 is success, positive is information, negative is an error. */
 typedef int32_t zf_status_t;
@@ -48,6 +48,19 @@ typedef int32_t zf_status_t;
 #define ZF_ERR_CHECKPOINT (-19)       /* a checkpoint is damaged, foreign, of a later version, or does not fit */
 #define ZF_ERR_CAPTURE (-20)          /* the stream is being captured into a CUDA graph */
 #define ZF_ERR_RANKS (-21)            /* the ranks of a job do not do the same, or the transport between them failed */
+
+#define ZF_ERR_RULE (-22) /* the host's own update rule failed: native_code is what it returned */
+
+/* What `next` of an input struct leads to: a chain of structs that others than this ABI define, each of which begins
+ * with these members. What a plugin does not know it passes over, but for what is required: ZF_ERR_UNSUPPORTED_FIELD.
+ * At most 64 in a chain; borrowed for the call. */
+#define ZF_CHAINED_REQUIRED 1u /* without it the call makes no sense: a plugin that does not know it refuses */
+typedef struct zf_chained {
+    uint32_t struct_size; /* of the whole struct */
+    uint32_t flags;       /* ZF_CHAINED_... */
+    const char *id;       /* "vendor.name/1": whose struct, which, and its revision */
+    const void *next;     /* the next one, or NULL */
+} zf_chained_t;
 
 /* Data types and devices use DLPack's numbers. */
 #define ZF_DTYPE_CODE_INT 0

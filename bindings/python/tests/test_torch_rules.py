@@ -18,7 +18,7 @@ MODES = ({}, ALL_SELECTED)
 SOURCE = r"""
 #include <math.h>
 #include "zf/plugin.h"
-void adamw(void *ctx, const zf_rule_update_t *u) {
+int32_t adamw(void *ctx, const zf_rule_update_t *u) {
     double bc1 = 1 - pow(u->beta1, (double)u->n), bc2 = 1 - pow(u->beta2, (double)u->n);
     (void)ctx;
     for (uint64_t i = 0; i < u->n_elems; i++) {
@@ -27,10 +27,12 @@ void adamw(void *ctx, const zf_rule_update_t *u) {
         u->w[i] = (float)(u->w[i] * (1 - u->lr * u->weight_decay) -
                           u->lr * u->m[i] / bc1 / (sqrt(u->v[i] / bc2) + u->eps));
     }
+    return 0;
 }
-void scaled_sgd(void *ctx, const zf_rule_update_t *u) {
+int32_t scaled_sgd(void *ctx, const zf_rule_update_t *u) {
     for (uint64_t i = 0; i < u->n_elems; i++)
         u->w[i] -= (float)(u->lr * *(const double *)ctx) * u->g[i];
+    return 0;
 }
 """
 
@@ -138,8 +140,8 @@ class Callback(RulesTest):
         self.assertEqual(opt.stats()["steps"], 5)
 
     def test_refused(self):
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        in_python = kind(lambda ctx, update: None)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+        in_python = kind(lambda ctx, update: 0)
         wrong = [(in_python, 1, "written in Python"), (ctypes.cast(in_python, kind), 1, "written in Python"),
                  (lambda ctx, update: None, 1, "need a function"), (0, 1, "need a function"), (True, 1, "need a function"),
                  (self.library.adamw, 3, "0, 1, 2"), (self.library.adamw, None, "0, 1, 2")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.3.txt: change that, not this.
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.4.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
 compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.
@@ -43,7 +43,7 @@ class Bootstrap(C.Structure):
     ]
 
 
-ABI_0_3 = 3
+ABI_0_4 = 4
 OK = 0
 IN_PROGRESS = 1
 DISABLED = 2
@@ -70,6 +70,8 @@ ERR_STORAGE = -18
 ERR_CHECKPOINT = -19
 ERR_CAPTURE = -20
 ERR_RANKS = -21
+ERR_RULE = -22
+CHAINED_REQUIRED = 1
 DTYPE_CODE_INT = 0
 DTYPE_CODE_UINT = 1
 DTYPE_CODE_FLOAT = 2
@@ -95,6 +97,15 @@ FENCE_NONE = 0
 FENCE_STREAM_ORDER = 1
 FENCE_HOST_COUNTER = 2
 NO_ID = 4294967295
+
+
+class Chained(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("id", C.c_char_p),
+        ("next", C.c_void_p),
+    ]
 
 
 class Dtype(C.Structure):
@@ -171,10 +182,11 @@ CREATE_CAP_FETCH = 1
 CREATE_CAP_SHARDS = 2
 PARAM_FROZEN = 1
 PARAM_TIED = 2
-PARAM_ALWAYS_SELECTED = 4
-PARAM_NEVER_SELECTED = 8
 PARAM_NOT_IN_NORM = 16
 PARAM_AVERAGE = 32
+HOME_PLUGIN = 0
+HOME_RESIDENT = 1
+HOME_HOST = 2
 CHANNELS_COLUMNS = 0
 CHANNELS_ROWS = 1
 CHANGED_RESET = 1
@@ -232,13 +244,44 @@ class RuleUpdate(C.Structure):
     ]
 
 
+class RuleMatrices(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("group", C.c_uint32),
+        ("n", C.c_uint64),
+        ("batch", C.c_uint64),
+        ("rows", C.c_uint64),
+        ("cols", C.c_uint64),
+        ("batch_stride", C.c_uint64),
+        ("row_stride", C.c_uint64),
+        ("w", C.c_void_p),
+        ("m", C.c_void_p),
+        ("v", C.c_void_p),
+        ("g", C.c_void_p),
+        ("lr", C.c_double),
+        ("beta1", C.c_double),
+        ("beta2", C.c_double),
+        ("eps", C.c_double),
+        ("weight_decay", C.c_double),
+    ]
+
+
 class RuleCallback(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
         ("n_moments", C.c_uint32),
         ("name", C.c_char_p),
         ("ctx", C.c_void_p),
-        ("update", C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)),
+        ("update", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p)),
+        ("update_matrices", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p)),
+    ]
+
+
+class GroupDecl(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("rule", C.c_uint32),
+        ("callback", C.c_void_p),
     ]
 
 
@@ -255,9 +298,7 @@ class CreateArgs(C.Structure):
         ("device_type", C.c_int32),
         ("device_id", C.c_int32),
         ("norm_group", C.c_uint32),
-        ("rule", C.c_uint32),
-        ("reserved0", C.c_uint32),
-        ("rule_callback", C.c_void_p),
+        ("next", C.c_void_p),
     ]
 
 
@@ -274,10 +315,25 @@ class ParamDecl(C.Structure):
         ("n_batch_axes", C.c_int32),
         ("channels", C.c_int32),
         ("tied_to", C.c_uint32),
-        ("reserved0", C.c_uint32),
+        ("home", C.c_int32),
         ("scale", C.c_void_p),
         ("global_shape", C.c_void_p),
         ("global_offset", C.c_void_p),
+        ("next", C.c_void_p),
+    ]
+
+
+class BindArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("decls", C.c_void_p),
+        ("n_decls", C.c_uint32),
+        ("decl_size", C.c_uint32),
+        ("groups", C.c_void_p),
+        ("n_groups", C.c_uint32),
+        ("group_size", C.c_uint32),
+        ("next", C.c_void_p),
     ]
 
 
@@ -326,6 +382,7 @@ class StepArgs(C.Structure):
         ("clip_norm", C.c_double),
         ("host_norm", C.c_void_p),
         ("stream", C.c_void_p),
+        ("next", C.c_void_p),
     ]
 
 
@@ -392,8 +449,9 @@ class Plugin(C.Structure):
         ("describe", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p)),
         ("create", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("destroy", C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)),
-        ("bind_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("bind_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("params_changed", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_uint32, C.c_void_p)),
+        ("announce", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("grads_ready", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("step", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("param_fetch", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
@@ -419,6 +477,7 @@ COLLECTIVE_FOR_STATE = 8
 COLLECTIVE_FOR_IMPORTANCE = 9
 COLLECTIVE_FOR_PARAMETERS = 10
 COLLECTIVE_FOR_TRANSPORT = 11
+COLLECTIVES_INSTANCES = 1
 
 
 class Collective(C.Structure):
@@ -434,13 +493,15 @@ class Collective(C.Structure):
         ("send", C.c_void_p),
         ("recv", C.c_void_p),
         ("nbytes", C.c_uint64),
+        ("instance", C.c_uint32),
+        ("reserved0", C.c_uint32),
     ]
 
 
 class CollectivesExt(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
-        ("reserved0", C.c_uint32),
+        ("flags", C.c_uint32),
         ("ctx", C.c_void_p),
         ("group", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("start", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
@@ -654,6 +715,7 @@ class PlanArgs(C.Structure):
         ("rank", C.c_uint32),
         ("reserved0", C.c_uint32),
         ("create", C.c_void_p),
+        ("bind", C.c_void_p),
     ]
 
 
@@ -688,7 +750,7 @@ class PlanExt(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
         ("reserved0", C.c_uint32),
-        ("plan", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("plan", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
     ]
 
 
@@ -716,6 +778,7 @@ class ShardsExt(C.Structure):
 LAYOUT = {
     "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 40), ("param", 64, 4), ("rank", 68, 4), ("message", 72, 440)]),
     "Bootstrap": (64, [("struct_size", 0, 4), ("magic", 4, 4), ("abis", 8, 8), ("n_abis", 16, 4), ("chosen_abi", 20, 4), ("plugin", 24, 8), ("error", 32, 8), ("reserved0", 40, 8), ("reserved1", 48, 8), ("reserved2", 56, 8)]),
+    "Chained": (24, [("struct_size", 0, 4), ("flags", 4, 4), ("id", 8, 8), ("next", 16, 8)]),
     "Dtype": (4, [("code", 0, 1), ("bits", 1, 1), ("lanes", 2, 2)]),
     "DlTensor": (48, [("data", 0, 8), ("device_type", 8, 4), ("device_id", 12, 4), ("ndim", 16, 4), ("dtype", 20, 4), ("shape", 24, 8), ("strides", 32, 8), ("byte_offset", 40, 8)]),
     "Tensor": (64, [("struct_size", 0, 4), ("flags", 4, 4), ("dl", 8, 48), ("nbytes", 56, 8)]),
@@ -724,21 +787,24 @@ LAYOUT = {
     "Host": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("name", 16, 8), ("version", 24, 8), ("get_extension", 32, 8), ("log", 40, 8)]),
     "Description": (56, [("struct_size", 0, 4), ("abi", 4, 4), ("name", 8, 8), ("version", 16, 8), ("build", 24, 8), ("required_extensions", 32, 8), ("optional_extensions", 40, 8), ("provided_extensions", 48, 8)]),
     "RuleUpdate": (96, [("struct_size", 0, 4), ("group", 4, 4), ("n", 8, 8), ("n_elems", 16, 8), ("w", 24, 8), ("m", 32, 8), ("v", 40, 8), ("g", 48, 8), ("lr", 56, 8), ("beta1", 64, 8), ("beta2", 72, 8), ("eps", 80, 8), ("weight_decay", 88, 8)]),
-    "RuleCallback": (32, [("struct_size", 0, 4), ("n_moments", 4, 4), ("name", 8, 8), ("ctx", 16, 8), ("update", 24, 8)]),
-    "CreateArgs": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4), ("rule", 64, 4), ("reserved0", 68, 4), ("rule_callback", 72, 8)]),
-    "ParamDecl": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4), ("scale", 56, 8), ("global_shape", 64, 8), ("global_offset", 72, 8)]),
+    "RuleMatrices": (128, [("struct_size", 0, 4), ("group", 4, 4), ("n", 8, 8), ("batch", 16, 8), ("rows", 24, 8), ("cols", 32, 8), ("batch_stride", 40, 8), ("row_stride", 48, 8), ("w", 56, 8), ("m", 64, 8), ("v", 72, 8), ("g", 80, 8), ("lr", 88, 8), ("beta1", 96, 8), ("beta2", 104, 8), ("eps", 112, 8), ("weight_decay", 120, 8)]),
+    "RuleCallback": (40, [("struct_size", 0, 4), ("n_moments", 4, 4), ("name", 8, 8), ("ctx", 16, 8), ("update", 24, 8), ("update_matrices", 32, 8)]),
+    "GroupDecl": (16, [("struct_size", 0, 4), ("rule", 4, 4), ("callback", 8, 8)]),
+    "CreateArgs": (72, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4), ("next", 64, 8)]),
+    "ParamDecl": (88, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("home", 52, 4), ("scale", 56, 8), ("global_shape", 64, 8), ("global_offset", 72, 8), ("next", 80, 8)]),
+    "BindArgs": (48, [("struct_size", 0, 4), ("flags", 4, 4), ("decls", 8, 8), ("n_decls", 16, 4), ("decl_size", 20, 4), ("groups", 24, 8), ("n_groups", 32, 4), ("group_size", 36, 4), ("next", 40, 8)]),
     "Layout": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("host_nbytes", 8, 8), ("device_nbytes", 16, 8), ("n_elems", 24, 8)]),
     "GradItem": (32, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8), ("first_batch", 24, 4), ("n_batches", 28, 4)]),
     "GroupHyper": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("lr", 8, 8), ("beta1", 16, 8), ("beta2", 24, 8), ("eps", 32, 8), ("weight_decay", 40, 8)]),
-    "StepArgs": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8)]),
+    "StepArgs": (64, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8), ("next", 56, 8)]),
     "StepReport": (64, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_missing", 56, 4), ("first_missing", 60, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
     "ParamItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("first_batch", 16, 4), ("n_batches", 20, 4)]),
     "QuiesceArgs": (32, [("struct_size", 0, 4), ("mode", 4, 4), ("flags", 8, 4), ("deadline_ms", 12, 4), ("items", 16, 8), ("n_items", 24, 4), ("elem_size", 28, 4)]),
     "DestroyArgs": (8, [("struct_size", 0, 4), ("flags", 4, 4)]),
-    "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
-    "Collective": (64, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("lane", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8)]),
-    "CollectivesExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("group", 16, 8), ("start", 24, 8), ("test", 32, 8), ("abort", 40, 8)]),
+    "Plugin": (120, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("announce", 48, 8), ("grads_ready", 56, 8), ("step", 64, 8), ("param_fetch", 72, 8), ("param_release", 80, 8), ("quiesce", 88, 8), ("export_params", 96, 8), ("poll", 104, 8), ("get_extension", 112, 8)]),
+    "Collective": (72, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("lane", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8), ("instance", 64, 4), ("reserved0", 68, 4)]),
+    "CollectivesExt": (48, [("struct_size", 0, 4), ("flags", 4, 4), ("ctx", 8, 8), ("group", 16, 8), ("start", 24, 8), ("test", 32, 8), ("abort", 40, 8)]),
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
     "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
@@ -753,7 +819,7 @@ LAYOUT = {
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
     "DigestExt": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8), ("adopt", 24, 8)]),
-    "PlanArgs": (24, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8)]),
+    "PlanArgs": (32, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8), ("bind", 24, 8)]),
     "Plan": (160, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8), ("least_close_elems", 136, 8), ("most_close_elems", 144, 8), ("host_exchange_nbytes", 152, 8)]),
     "PlanExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("plan", 8, 8)]),
     "ShardPlace": (24, [("struct_size", 0, 4), ("is_sharded", 4, 4), ("data", 8, 8), ("nbytes", 16, 8)]),

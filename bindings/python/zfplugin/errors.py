@@ -122,6 +122,11 @@ class RanksError(ZfError):
     status = _abi.ERR_RANKS
 
 
+class RuleError(ZfError):
+    """The caller's own update rule failed; native_code is what it returned."""
+    status = _abi.ERR_RULE
+
+
 class GradientError(ParamError):
     """A step that cannot be right: no parameter has a gradient."""
 
@@ -129,7 +134,8 @@ class GradientError(ParamError):
 CLASSES = {cls.status: cls for cls in (
     ArgumentError, AbiError, UnsupportedFieldError, StateError, ConfigError, ParamError, DtypeError, ShapeError,
     DeviceError, OutOfMemoryError, OverwrittenError, NonfiniteError, DeadlineError, PoisonedError, ForkedError,
-    BusyError, InternalError, StorageError, CheckpointError, CaptureError, RanksError)}
+    BusyError, InternalError, StorageError, CheckpointError, CaptureError, RanksError,
+    RuleError)}
 
 
 def new_record():

@@ -46,8 +46,7 @@ class Param:
     group: int = 0
     frozen: bool = False
     tied_to: int = None
-    always_selected: bool = False
-    never_selected: bool = False
+    home: str = "plugin"  # or "resident", "host": where it is updated
     counts_in_norm: bool = True
     grad_dtype: tuple = None
     n_batch_axes: int = 0
@@ -70,7 +69,7 @@ class Hyper:
 @dataclasses.dataclass
 class RuleCallback:
     """An update rule of the caller's: a compiled function with zf_rule_callback_t.update's signature (zf/plugin.h),
-        void update(void *ctx, const zf_rule_update_t *update);
+        int32_t update(void *ctx, const zf_rule_update_t *update);
     as a function of a ctypes library, or its address as an int (numba: cfunc.address). n_moments: 0, 1 or 2; name: for the
     log and checkpoints; ctx: an address, passed on. Everything it points to must outlive the instance.
 
@@ -83,7 +82,7 @@ class RuleCallback:
     ctx: int = None
 
     def fill(self):
-        """The ABI's struct. Its memory is the caller's to keep for the call only."""
+        """The ABI's struct."""
         address = self.function
         if isinstance(address, C._CFuncPtr):
             if any(type(kept).__name__ == "CThunkObject" for kept in (address._objects or {}).values()):
@@ -219,15 +218,16 @@ class Instance:
                                   device_id=place.number)
         self._host = _make_host(self.log, name, collectives)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
-        callback = rule_callback.fill() if rule_callback is not None else None
+        self._rule = RULES[rule] if rule_callback is None else _abi.RULE_CALLBACK
+        self._callback = rule_callback.fill() if rule_callback is not None else None
         self._norm_group = norm_group
-        self.handle = self._create(config, overrides, before, fetch, RULES[rule], callback)
+        self.handle = self._create(config, overrides, before, fetch)
         kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
-    def _create(self, config, overrides, before, fetch, rule, callback):
+    def _create(self, config, overrides, before, fetch):
         text, path, lines = _split_config(config)
         lines = [*before, *lines, *_config_lines(overrides)]
         _check_sections(lines, self.lib)
@@ -238,9 +238,7 @@ class Instance:
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
             overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=self.place.device_type,
-            device_id=self.place.number, norm_group=self._norm_group,
-            rule=_abi.RULE_CALLBACK if callback is not None else rule,
-            rule_callback=C.addressof(callback) if callback is not None else None)
+            device_id=self.place.number, norm_group=self._norm_group)
         self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
         return out.value
 
@@ -299,14 +297,25 @@ class Instance:
                          if not param.frozen and view.struct.dl.data)
         self._end_older(held)
         ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
-        self.call(self.table.bind_params, decls, len(params), C.sizeof(_abi.ParamDecl), ids, C.byref(layout),
-                  doing="bind")
+        groups = self._groups(1 + max((param.group for param in params), default=0))
+        args = _abi.BindArgs(struct_size=C.sizeof(_abi.BindArgs), decls=C.addressof(decls), n_decls=len(params),
+                             decl_size=C.sizeof(_abi.ParamDecl), groups=C.addressof(groups), n_groups=len(groups),
+                             group_size=C.sizeof(_abi.GroupDecl))
+        self.call(self.table.bind_params, C.byref(args), ids, C.byref(layout), doing="bind")
         self._places = held
         _bound.add(self)
         self.params = params
         self._views = views
         self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[2:]}
         return list(ids)[:len(params)]
+
+    def _groups(self, n):
+        """n groups, all of this instance's rule."""
+        groups = (_abi.GroupDecl * n)()
+        for group in groups:
+            group.struct_size, group.rule = C.sizeof(_abi.GroupDecl), self._rule
+            group.callback = C.addressof(self._callback) if self._callback is not None else None
+        return groups
 
     def _view(self, array, what, name):
         view, place = tensors.view(array, name), self.place
@@ -529,10 +538,9 @@ def _fill_decl(out, param, view, name):
     out.struct_size = C.sizeof(_abi.ParamDecl)
     out.name, out.tensor, out.group = name, view.address, param.group
     out.flags = ((_abi.PARAM_FROZEN * param.frozen) | (_abi.PARAM_TIED * (param.tied_to is not None))
-                 | (_abi.PARAM_ALWAYS_SELECTED * param.always_selected)
-                 | (_abi.PARAM_NEVER_SELECTED * param.never_selected)
                  | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average))
     out.tied_to = param.tied_to or 0
+    out.home = {"plugin": _abi.HOME_PLUGIN, "resident": _abi.HOME_RESIDENT, "host": _abi.HOME_HOST}[param.home]
     out.reduce_group, out.reduce_group2 = param.reduce_group, param.reduce_group2
     if param.grad_dtype is not None:
         out.grad_dtype.code, out.grad_dtype.bits, out.grad_dtype.lanes = (*param.grad_dtype, 1)

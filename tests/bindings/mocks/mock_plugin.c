@@ -40,9 +40,9 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
 
 static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) { (void)instance, (void)args; }
 
-static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    (void)instance, (void)decls, (void)n, (void)elem_size, (void)out_ids, (void)out_layout, (void)err;
+static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
+                               zf_layout_t *out_layout, zf_error_t *err) {
+    (void)instance, (void)args, (void)out_ids, (void)out_layout, (void)err;
     return ZF_ERR_INTERNAL;
 }
 
@@ -139,7 +139,7 @@ static const long_table_t table = {
                            : MOCK == MOCK_TINY_TABLE ? sizeof(uint32_t)
                            : MOCK == MOCK_LONG_TABLE ? sizeof(long_table_t)
                                                      : sizeof(zf_plugin_t),
-            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_3,
+            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_4,
             .describe = describe,
             .create = create,
             .destroy = destroy,
@@ -174,7 +174,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     switch (mock) {
     case MOCK_OTHER_ABI:
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.3");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.4");
     case MOCK_SILENT_ABI:
         return refuse(bootstrap, ZF_ERR_ABI, "");
     case MOCK_REFUSES:
@@ -182,7 +182,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
     case MOCK_UNSERVED_ABI:
         return agree(bootstrap, ZF_ABI_NUMBER(5, 2), &table.known);
     case MOCK_NO_TABLE:
-        return agree(bootstrap, ZF_ABI_0_3, NULL);
+        return agree(bootstrap, ZF_ABI_0_4, NULL);
     default:
         return agree(bootstrap, bootstrap->abis[0], &table.known);
     }

@@ -93,7 +93,12 @@ int main(int argc, char **argv) {
     need(zf->create(&create, &opt, &err) >= 0, "create");
     zf_param_decl_t decls[] = {{.struct_size = sizeof *decls, .name = "w", .tensor = &tensors[0]},
                                {.struct_size = sizeof *decls, .name = "b", .tensor = &tensors[1]}};
-    need(zf->bind_params(opt, decls, 2, sizeof *decls, ids, NULL, &err) >= 0, "bind_params");
+    need(zf->bind_params(
+             opt,
+             &(zf_bind_args_t){
+                 .struct_size = sizeof(zf_bind_args_t), .decls = decls, .n_decls = 2, .decl_size = sizeof *decls},
+             ids, NULL, &err) >= 0,
+         "bind_params");
     zf_grad_item_t items[] = {
         {.struct_size = sizeof *items, .id = ids[0], .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensors[2]},
         {.struct_size = sizeof *items, .id = ids[1], .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensors[3]}};

@@ -59,7 +59,12 @@ static void bind(const zf_plugin_t *zf, zf_instance_t *opt, uint32_t n) {
         snprintf(names[i], sizeof names[i], "p%u", i);
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = names[i], .tensor = &weights[i]};
     }
-    need(zf->bind_params(opt, decls, n, sizeof *decls, ids, NULL, &err) >= 0, "bind_params");
+    need(zf->bind_params(
+             opt,
+             &(zf_bind_args_t){
+                 .struct_size = sizeof(zf_bind_args_t), .decls = decls, .n_decls = n, .decl_size = sizeof *decls},
+             ids, NULL, &err) >= 0,
+         "bind_params");
 }
 
 static void train(const zf_plugin_t *zf, zf_instance_t *opt, uint32_t n, int n_steps) {

@@ -4,8 +4,9 @@
  * A host with more than one rank offers it in zf_host_t.get_extension; without it an instance is alone. It moves bytes
  * and nothing else: what is summed over ranks the plugin sums itself, by rank index, so that every transport gives the
  * same bits. Every rank of a group makes the same calls in the same order in each lane; each call says what it is for,
- * so that a transport can refuse to pair calls that differ. They do not say their instance: one live instance of a
- * process at a time exchanges over one table (start and ctx alike); create or bind_params refuses a second one.
+ * so that a transport can refuse to pair calls that differ, and which instance it belongs to. A transport that keeps
+ * instances apart says ZF_COLLECTIVES_INSTANCES. Over another one (start and ctx alike) one live instance of a process
+ * at a time exchanges; create or bind_params refuses a second one.
  *
  * Threads: group [callback], from create. start, test and abort are the one exception to the rule that the plugin's
  * own threads call nothing of the host: they are called on one such thread per lane of an instance, between create and
@@ -50,16 +51,21 @@ typedef struct zf_collective { /* input struct */
     uint32_t bucket;
     uint32_t lane; /* calls of one lane come in one order; those of two lanes are independent of each other */
     uint64_t step;
-    uint64_t number;  /* of this instance's calls in that lane, from 0: the same on every rank */
-    const void *send; /* [size][nbytes] */
-    void *recv;       /* [size][nbytes]; both stay as they are until test or abort returns ZF_OK */
-    uint64_t nbytes;  /* of one part */
+    uint64_t number;   /* of this instance's calls in that lane, from 0: the same on every rank */
+    const void *send;  /* [size][nbytes] */
+    void *recv;        /* [size][nbytes]; both stay as they are until test or abort returns ZF_OK */
+    uint64_t nbytes;   /* of one part */
+    uint32_t instance; /* lowest number from 0 that no live instance of this process has over this table: the same on
+                        * every rank where all create and destroy theirs in the same order */
+    uint32_t reserved0;
 } zf_collective_t;
+
+#define ZF_COLLECTIVES_INSTANCES 1u /* pairs calls of the same `instance` only */
 
 typedef struct zf_collectives_ext {
     uint32_t struct_size;
-    uint32_t reserved0;
-    void *ctx; /* passed back to every function */
+    uint32_t flags; /* ZF_COLLECTIVES_... */
+    void *ctx;      /* passed back to every function */
     /* This process's place in a group. */
     zf_status_t (*group)(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err);
     /* Starts a collective and returns. *out_request is for test and abort. A start that fails when messages are under

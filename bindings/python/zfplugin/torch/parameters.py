@@ -197,7 +197,7 @@ class ParameterTable:
         return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
-                     always_selected=always, counts_in_norm=counts,
+                     home="resident" if always else "plugin", counts_in_norm=counts,
                      average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
 
     # ---- changes of weights ------------------------------------------------------------------------------------------

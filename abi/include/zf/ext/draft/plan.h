@@ -19,6 +19,7 @@ typedef struct zf_plan_args {
     uint32_t rank;    /* whose plan it is, below n_ranks */
     uint32_t reserved0;
     const zf_create_args_t *create; /* as create takes them; no function of its host is called */
+    const zf_bind_args_t *bind;     /* as bind_params takes them */
 } zf_plan_args_t;
 
 typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device are those of zf.stats/1 */
@@ -52,12 +53,11 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
 typedef struct zf_plan_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] Plans `decls` as bind_params would, and says what it would map. The device need not be there. Data
+    /* [any-thread] Plans what bind_params would, and says what it would map. The device need not be there. Data
      * of the tensors is not read: their addresses have to be distinct, as bind_params wants it, and may be reserved
      * address space. Memory of the machine does not count. Takes memory of some dozen bytes per 65,536 elements, and
      * some hundred per parameter, while it runs. */
-    zf_status_t (*plan)(const zf_plan_args_t *args, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                        zf_plan_t *out, zf_error_t *err);
+    zf_status_t (*plan)(const zf_plan_args_t *args, zf_plan_t *out, zf_error_t *err);
 } zf_plan_ext_t;
 
 #ifdef __cplusplus
