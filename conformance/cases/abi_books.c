@@ -18,7 +18,9 @@ static const char bare_config[] =
 
 static int is_step_skipped(uint32_t s) { return s == 3 || s == 6; }
 
-int abi_has_books(const abi_rig_t *rig) { return rig->table->get_extension(ZF_EXT_STATS) != NULL; }
+int abi_has_books(const abi_rig_t *rig) {
+    return rig->table->get_extension(ZF_EXT_STATS) && rig->table->get_extension(ZF_EXT_STATE);
+}
 
 double abi_data_nbytes(void) {
     char line[256];

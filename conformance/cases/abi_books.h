@@ -5,7 +5,7 @@
 
 #include "abi_rig.h"
 
-/* The plugin has zf.stats/1. */
+/* The plugin trains by plugin/SCHEDULE.md: it has zf.stats/1 and zf.state/1, which small ones lack. */
 int abi_has_books(const abi_rig_t *rig);
 
 /* The value of a counter by its name; 0 and a finding where there is none of that name. */

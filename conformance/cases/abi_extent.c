@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_extent.c - proof 5, what small cases cannot show: hundreds of parameters, a tensor above 2^20 elements, a
  * thousand steps. Gradients do not depend on the weights, so after FLUSH every visible weight is plain AdamW's (law 6
- * of plugin/SCHEDULE.md), which the oracle computes. Needs a plugin that trains by that page: one with zf.stats/1. */
+ * of plugin/SCHEDULE.md), which the oracle computes. Only of plugins that train by that page (abi_has_books). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
