@@ -259,7 +259,7 @@ START_TEST(a_code_ends_an_export) {
     for (int i = 0; i < 4 && st >= 0; i++) { /* at every other step the window is open */
         atomic_store(&fails_now, 0);
         zt_rig_step(&rig);
-        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
         atomic_store(&fails_now, 1);
         st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
     }

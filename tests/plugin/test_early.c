@@ -190,7 +190,7 @@ END_TEST
 START_TEST(flushed) { /* between the deliveries and the step */
     begin(EXACT);
     deliver();
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, &(zf_quiesce_args_t){.struct_size = sizeof(zf_quiesce_args_t), .mode = ZF_QUIESCE_FLUSH}, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
     submit();
     expect(0);
     end();

@@ -99,7 +99,7 @@ START_TEST(rules_and_what_they_allow) {
     rig.rules[2].rule = 6;
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_UNSUPPORTED_FIELD);
     ck_assert_ptr_nonnull(strstr(rig.err.message, "group 2: rule = 6"));
-    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst, NULL);
     for (uint32_t rule = ZF_RULE_ADAMW; rule <= ZF_RULE_LION; rule++) { /* predict: without effect from SGD on */
         zt_rig_use_rule(&rig, rule, NULL);
         zt_rig_open(&rig, "[zenflow]\npredict = auto\n", 0);
