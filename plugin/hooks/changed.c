@@ -205,9 +205,10 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "written", err);
-    asked_t asked = {inst->run, ids, n};
+    asked_t asked;
     if (st)
         return st;
+    asked = (asked_t){inst->run, ids, n};
     st = check_asked(inst, flags, ids, n, out, err);
     if (!ids)
         asked.n = inst->run->n_params;
@@ -255,9 +256,10 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
 
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "adopt", err);
-    asked_t asked = {inst->run, ids, n};
+    asked_t asked;
     if (st)
         return st;
+    asked = (asked_t){inst->run, ids, n};
     st = check_adopted(inst, ids, n, err);
     if (!ids)
         asked.n = inst->run->n_params;
