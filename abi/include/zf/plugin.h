@@ -110,8 +110,7 @@ typedef struct zf_rule_callback {
     int32_t (*update_matrices)(void *ctx, const zf_rule_matrices_t *matrices);
 } zf_rule_callback_t;
 
-/* An optimizer parameter group: how its parameters are updated. A group keeps its rule as long as the instance lives.
- */
+/* How the parameters of an optimizer group are updated. A group keeps its rule while the instance lives. */
 typedef struct zf_group_decl {
     uint32_t struct_size;
     uint32_t rule;                      /* ZF_RULE_... */
