@@ -75,9 +75,16 @@ static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_err
 
 /* ---- pushing a step ---------------------------------------------------------------------------------------------- */
 
+static zfi_hyper_t hyper_of(const zf_step_args_t *args, uint32_t group) {
+    const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)group * args->elem_size);
+    return (zfi_hyper_t){hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+}
+
+static double unscale_of(const zf_step_args_t *args) { return args->unscale != 0 ? args->unscale : 1.0; }
+
 static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread) {
     zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
-    row->unscale = args->unscale != 0 ? args->unscale : 1.0;
+    row->unscale = unscale_of(args);
     row->clip_norm = args->clip_norm;
     row->host_norm = args->host_norm;
     if (args->host_norm && is_host_thread) {
@@ -85,8 +92,7 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
         row->host_norm = &row->host_norm_now;
     }
     for (uint32_t i = 0; i < inst->run->n_groups; i++) {
-        const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)i * args->elem_size);
-        zfi_hyper_t now = {hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+        zfi_hyper_t now = hyper_of(args, i);
         if (memcmp(&row->hyper[i], &now, sizeof now) == 0)
             continue;
         zfi_early_drop(inst->run->early); /* early replays read it */
@@ -94,13 +100,12 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
     }
 }
 
-/* The coming step is expected to have the hyper-parameters of the one before. */
-static void expect_step(zf_instance_t *inst, double unscale) {
+/* The coming step, of which nothing is delivered, is expected to have these arguments. */
+static void expect_step(zf_instance_t *inst, const zf_step_args_t *args) {
     zfi_run_t *run = inst->run;
-    if (run->early && run->clock.t)
-        memcpy(zfi_row(run, run->clock.t + 1)->hyper, zfi_row(run, run->clock.t)->hyper,
-               run->n_groups * sizeof(zfi_hyper_t));
-    zfi_early_begin(run->early, run->clock.t + 1, unscale);
+    for (uint32_t i = 0; i < run->n_groups; i++)
+        zfi_row(run, run->clock.t + 1)->hyper[i] = hyper_of(args, i);
+    zfi_early_begin(run->early, run->clock.t + 1, unscale_of(args));
 }
 
 /* Whether the hook waits for the step. */
@@ -224,7 +229,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst->run);
-        expect_step(inst, zfi_row(inst->run, t)->unscale);
+        expect_step(inst, args);
         if (is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
         if (!st)
@@ -273,7 +278,6 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
     return st;
 }
 
-/* There is nothing yet that works ahead with what is expected. */
 zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_error_t *err) {
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_step_args_t args;
@@ -292,6 +296,8 @@ zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_er
     if (!st && zfi_deliver_has_begun(inst))
         st = zfi_error(err, ZF_ERR_STATE, "announce",
                        "gradients of the coming step were delivered already: announce before the first of them");
+    if (!st && !(args.flags & ZF_STEP_DISCARD))
+        expect_step(inst, &args);
     zfi_hook_end(inst);
     return st;
 }

@@ -141,7 +141,8 @@ void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
         return;
     row = zfi_row(early->run, t);
     pthread_mutex_lock(&early->lock);
-    early->stage = pays(early) ? EXPECTED : OFF;
+    if (early->row.t != t)
+        early->stage = pays(early) ? EXPECTED : OFF;
     early->row = (zfi_step_row_t){.t = t, .hyper = row->hyper, .present = row->present};
     early->row.scalars.s = (float)unscale;
     early->row.scalars.applied = 1;

@@ -2,11 +2,11 @@
 /* plugin/replay/early.h - replays that begin before their step: while the backward pass goes on.
  *
  * Model. A chunk's gradients of a step are final long before the step. What else its replay needs is expected: the
- * step's hyper-parameters, which row->hyper already holds, the unscale of the step before, a clip factor of 1, a step
- * that is not skipped. Such a replay reads the chunk's state and writes a spare; its values to publish go where the
- * close's go. When the close's own job comes, and all is as expected, the spare and the chunk exchange places. Else
- * the spare is given back and the job replays the chunk. So bits never depend on whether a replay was early, and
- * nothing is undone.
+ * step's hyper-parameters and unscale, as announced or as in the step before (row->hyper holds them), a clip factor of
+ * 1, a step that is not skipped. Such a replay reads the chunk's state and writes a spare; its values to publish go
+ * where the close's go. When the close's own job comes, and all is as expected, the spare and the chunk exchange
+ * places. Else the spare is given back and the job replays the chunk. So bits never depend on whether a replay was
+ * early, and nothing is undone.
  *
  *   host thread   begin(t) .. final(parameter) .. sent(batch) ..      drop() where anything else touches the state
  *   a worker      run(): a chunk all of whose gradients are in its slot, while no close waits for workers
@@ -28,7 +28,8 @@ void zfi_early_free(zfi_early_t *early);
 
 /* NULL is legal in all that follows, and does nothing. */
 
-/* [hook] Before the first delivery of step t, whose row holds the expected hyper-parameters; unscale: expected. */
+/* [hook] Before the first delivery of step t, whose row holds the expected hyper-parameters; unscale: expected. Again
+ * for the same step where the host announces others. */
 void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale);
 /* [hook] A parameter's gradient of this step is in the open batch, and none will follow. */
 void zfi_early_final(zfi_early_t *early, const zfi_param_t *param);
