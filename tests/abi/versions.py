@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-MOCK = ["mock_plugin.c", "mock_check.c", "mock_break.c", "mock_queue.c"]
+MOCK = ["mock_plugin.c", "mock_check.c", "mock_break.c", "mock_queue.c", "mock_stats.c"]
 WEIGHTS = re.compile(r"^ABI (\S+), weights ([^,]+), (.*)$")
 
 
