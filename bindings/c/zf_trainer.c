@@ -408,14 +408,8 @@ static void warn_of_waits(zf_trainer_t *t) {
                 "called in two steps: weights are read while they are being written");
 }
 
-zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
-    zf_status_t st = check(trainer, 1, "step"), submitted;
-    if (st < 0)
-        return st;
-    warn_of_waits(trainer);
-    st = deliver_the_rest(trainer);
-    if (st < 0)
-        return st;
+/* Of a step with this learning rate. */
+static zf_step_args_t step_args(zf_trainer_t *trainer, double lr) {
     zf_step_args_t args;
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
@@ -426,6 +420,26 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     args.elem_size = sizeof trainer->groups[0];
     args.clip_norm = trainer->clip_norm;
     args.stream = &trainer->stream;
+    return args;
+}
+
+zf_status_t zf_trainer_announce(zf_trainer_t *trainer, double lr) {
+    zf_status_t st = check(trainer, 1, "announce");
+    if (st < 0)
+        return st;
+    zf_step_args_t args = step_args(trainer, lr);
+    return take(trainer, trainer->zf->announce(trainer->instance, &args, &trainer->error));
+}
+
+zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
+    zf_status_t st = check(trainer, 1, "step"), submitted;
+    if (st < 0)
+        return st;
+    warn_of_waits(trainer);
+    st = deliver_the_rest(trainer);
+    if (st < 0)
+        return st;
+    zf_step_args_t args = step_args(trainer, lr);
     submitted = take(trainer, trainer->zf->step(trainer->instance, &args, &trainer->report, &trainer->error));
     for (uint32_t i = 0; i < trainer->n_arrays && submitted == ZF_ERR_OVERWRITTEN; ++i)
         trainer->arrays[i].is_ready = 1; /* the plugin has them still */

@@ -22,6 +22,7 @@ int main(int argc, char **argv) {
     }
     zf_trainer_bind(opt);
     for (int step = 1; step <= N_STEPS; ++step) {
+        zf_trainer_announce(opt, learning_rate(step));
         zf_trainer_wait(opt);
         double loss = forward(&model, &data);
         backward_output(&model);

@@ -344,7 +344,8 @@ typedef struct zf_plugin {
 
     /* [hook] What the host expects to give to the coming step: before its first gradient, else ZF_ERR_STATE. Optional,
      * and any number of times: the newest counts. Checked as step checks its arguments; nothing is read in stream order
-     * and nothing changes. A step with other values is as good as one that was announced, and has the same result. */
+     * and nothing that a host can see changes: updates of gradients delivered with LAST may begin before their step. A
+     * step with other values is as good as one that was announced, and has the same result. */
     zf_status_t (*announce)(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err);
 
     /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is read and never written;
