@@ -29,7 +29,7 @@ static int print_row(unsigned interval, char **settings, float *memory) {
     const zf_layout_t *l = zf_trainer_layout(opt);
     double n = (double)l->n_elems, s = interval;
     if (is_bound)
-        printf("%2u  %7.2f  %7.2f\n", interval, 12 + 4 * ((s + 1) / 2 + 1) + 4 / s, (double)l->host_nbytes / n);
+        printf("%2u  %7.2f  %7.2f\n", interval, 12 + 4 * ((s + 1) / 2 + 1) + 4 / s + 8 / s, (double)l->host_nbytes / n);
     else
         fprintf(stderr, "%s\n", zf_trainer_error(opt));
     zf_trainer_free(opt);

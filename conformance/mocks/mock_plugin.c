@@ -279,7 +279,8 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *gi
         if (!st)
             st = mock_check_chain(decl.next, decl.name ? decl.name : "", err);
         if (!st && args.n_groups && decl.group >= args.n_groups)
-            st = mock_fail(err, ZF_ERR_PARAM, "\"%s\": group %u of %u", decl.name, decl.group, args.n_groups);
+            st = mock_blame(
+                err, mock_fail(err, ZF_ERR_PARAM, "\"%s\": group %u of %u", decl.name, decl.group, args.n_groups), i);
         if (!st)
             st = mock_blame(err, read_param(draft, &decl, i, err), i);
     }

@@ -159,9 +159,9 @@ static zf_status_t give(const zfi_engine_t *engine, const zfi_config_t *config, 
     if (!param->has_state)
         return ZF_OK;
     if (args->n_groups && param->group >= args->n_groups)
-        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "parameter \"%s\": group = %u, but the table of groups has %u: declare every group's rule",
-                         param->name, param->group, args->n_groups);
+        return zfi_error_of(err, ZF_ERR_PARAM, param->id, "bind_params",
+                            "parameter \"%s\": group = %u, but the table of groups has %u: declare every group's rule",
+                            param->name, param->group, args->n_groups);
     param->rule = rules->of[param->group];
     return check_device(engine, config, param, err);
 }

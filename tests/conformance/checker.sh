@@ -37,7 +37,7 @@ expect reads_late 1 '^law [1256]: step ' --cases 40
 expect drain_flushes 1 "$value" --cases 80
 expect fetches_all 1 "$value" --cases 200
 expect fetches_nothing 1 "$value" --cases 60
-expect layers_all 1 "$value" --cases 60
+expect layers_all 1 "$value" --cases 200
 expect gap 1 'bytes beside its elements were overwritten' --cases 40
 expect norm 1 'report.grad_norm: expected' --cases 40
 expect crash 1 'the process ended by signal' --cases 4

@@ -76,14 +76,14 @@ START_TEST(adamw_as_a_callback_is_adamw) {
 END_TEST
 
 /* What lies between two matrices in memory is not the host's to see. */
-START_TEST(each_element_once_per_update) {
+START_TEST(each_element_once_per_update) { /* where none begins before its step */
     uint64_t n_elems = 0;
     start();
     for (uint32_t i = 0; i < N_SHAPES; i++) {
         rig.decls[i].home = ZF_HOME_HOST;
         n_elems += rig.params[i].n_elems;
     }
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\noverlap_step = false\n", 0);
     for (int i = 0; i < 9; i++)
         zt_rig_step(&rig);
     zt_rig_check_flushed(&rig);

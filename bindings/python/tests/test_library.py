@@ -100,7 +100,7 @@ class Opening(unittest.TestCase):
             with self.assertRaises(zfplugin.AbiError) as caught:
                 zfplugin.Library()
         self.assertIn("7.3", str(caught.exception))
-        self.assertIn("0.2", str(caught.exception))
+        self.assertIn("0.4", str(caught.exception))
 
     def test_import_needs_neither_torch_nor_numpy(self):
         code = ("import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None; "

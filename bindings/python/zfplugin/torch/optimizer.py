@@ -274,7 +274,7 @@ class ZenFlow(torch.optim.Optimizer):
         names = moments.names_of(self._rule) if self._rule in ("adamw", "adam") or self._is_cut() else None
         checkpoint.check(self.param_groups, state_dict, names)
         packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
-        if packed is not None or state_dict.get("state"):
+        if packed is not None or state_dict.get("state") or self._binding is not None:
             self._refuse_shared("load_state_dict")
         if packed is not None:
             blobs = checkpoint.unpack(packed)
