@@ -334,11 +334,11 @@ typedef struct zf_plugin {
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
                                zf_layout_t *out_layout, zf_error_t *err);
 
-    /* [control] The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values,
-     * open slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a parameter
-     * count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written without
-     * this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none. State: bound, active,
-     * quiesced. */
+    /* [control] The host wrote these parameters itself (a load), and is done with it. Masters follow the visible
+     * values, open slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a
+     * parameter count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written
+     * without this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none. State:
+     * bound, active, quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err);
 
@@ -349,8 +349,8 @@ typedef struct zf_plugin {
     zf_status_t (*announce)(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err);
 
     /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is read and never written;
-     * it is borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the
-     * call returns). */
+     * it is borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without
+     * ASYNC_READ: until the call returns). */
     zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
 
