@@ -44,6 +44,8 @@ static void train(zf_trainer_t *t, int from, int to) {
     for (int step = from; step < to; ++step) {
         ck_assert_int_ge(zf_trainer_wait(t), 0);
         set_gradients(step);
+        if (step % 3) /* it may be wrong, and need not come */
+            ck_assert_int_ge(zf_trainer_announce(t, step % 3 == 1 ? 0.01 : 0.5), 0);
         if (step % 2)
             ck_assert_int_ge(zf_trainer_ready(t, 1), 0);
         ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));

@@ -208,14 +208,23 @@ zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fen
     return rig->zf->grads_ready(rig->inst, &item, 1, sizeof item, &rig->stream, fence, &rig->err);
 }
 
+static zf_step_args_t step_args(zt_rig_t *rig, uint32_t flags) {
+    return (zf_step_args_t){.struct_size = sizeof(zf_step_args_t),
+                            .flags = flags,
+                            .groups = rig->groups,
+                            .n_groups = ZT_MAX_GROUPS,
+                            .elem_size = sizeof rig->groups[0],
+                            .unscale = rig->unscale,
+                            .stream = &rig->stream};
+}
+
+zf_status_t zt_rig_announce(zt_rig_t *rig) {
+    zf_step_args_t args = step_args(rig, 0);
+    return rig->zf->announce(rig->inst, &args, &rig->err);
+}
+
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report) {
-    zf_step_args_t args = {.struct_size = sizeof args,
-                           .flags = flags,
-                           .groups = rig->groups,
-                           .n_groups = ZT_MAX_GROUPS,
-                           .elem_size = sizeof rig->groups[0],
-                           .unscale = rig->unscale,
-                           .stream = &rig->stream};
+    zf_step_args_t args = step_args(rig, flags);
     zf_status_t st;
     if (report)
         report->struct_size = sizeof *report;

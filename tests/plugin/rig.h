@@ -84,6 +84,8 @@ void zt_rig_fill_grad(zt_rig_t *rig, uint32_t param, uint64_t step);
 /* One delivery, TOTAL | LAST unless flags say otherwise. */
 zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence);
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report);
+/* What zt_rig_submit() would submit now. */
+zf_status_t zt_rig_announce(zt_rig_t *rig);
 /* Fills and delivers every parameter's gradient, submits, and updates the serial AdamW. Ends the test on an error. */
 void zt_rig_step(zt_rig_t *rig);
 /* The same up to the first error, which it returns. */

@@ -6,6 +6,8 @@
 #include <check.h>
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 #include "instance/instance.h"
 #include "rig.h"
@@ -197,6 +199,80 @@ START_TEST(flushed) { /* between the deliveries and the step */
 }
 END_TEST
 
+START_TEST(announced) { /* from the first step on, whatever the rates are */
+    start(EXACT);
+    for (int i = 0; i < N_STEPS; i++) {
+        rig.groups[i % 3].lr *= 0.9;
+        rig.unscale *= 0.5;
+        ZT_OK(&rig, zt_rig_announce(&rig));
+        deliver();
+        submit();
+        expect(1);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(announced_otherwise) {
+    begin(EXACT);
+    rig.groups[0].lr *= 0.5;
+    ZT_OK(&rig, zt_rig_announce(&rig));
+    rig.groups[0].lr *= 2;
+    deliver();
+    submit();
+    expect(0);
+    end();
+}
+END_TEST
+
+/* ---- a replay that does not end ---------------------------------------------------------------------------------- */
+
+static _Atomic int has_begun, may_end = 1;
+
+static int32_t slow_adamw(void *ctx, const zf_rule_update_t *u) {
+    zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
+    (void)ctx;
+    atomic_store(&has_begun, 1);
+    while (!atomic_load(&may_end))
+        sched_yield();
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+    return 0;
+}
+
+/* "Not yet" can fail only if the engine does not wait. */
+START_TEST(a_step_waits_for_what_has_begun) {
+    static const zf_rule_callback_t rule = {
+        .struct_size = sizeof rule, .n_moments = 2, .name = "slow", .update = slow_adamw};
+    static const zt_shape_t one = {.rows = 50, .cols = 40};
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zt_rig_start(&rig, &one, 1);
+    zt_rig_use_queue(&rig);
+    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &rule);
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 4\n",
+                ZF_CREATE_CAP_FETCH);
+    run = rig.inst->run;
+    zt_rig_step(&rig);
+    zt_rig_step(&rig);
+    ZT_OK(&rig, zt_fetch(&rig, 0, &fence)); /* so that there is a place for the next values */
+    zt_rig_sync(&rig);
+    zt_rig_fill_grad(&rig, 0, rig.step + 1);
+    atomic_store(&may_end, 0);
+    atomic_store(&has_begun, 0);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, &fence));
+    while (!atomic_load(&has_begun))
+        sched_yield();
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    zt_serial_update(&rig.params[0].serial, &rig.groups[0], rig.params[0].grad_values, (float)rig.unscale);
+    usleep(60000);
+    ck_assert_uint_lt(zfi_timeline_now(&rig.inst->engine.lines.jobs), run->clock.next_job);
+    atomic_store(&may_end, 1);
+    zt_rig_check_flushed(&rig);
+    ck_assert_uint_gt(atomic_load(&rig.inst->engine.count.early_taken), 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(pauses_where_nothing_is_of_use) {
     uint64_t n_tried = 0, taken, lost;
     begin(EXACT);
@@ -216,4 +292,5 @@ START_TEST(pauses_where_nothing_is_of_use) {
 END_TEST
 
 ZT_MAIN("early", of_use, of_use_in_windows, other_learning_rate, other_factor, skipped, skipped_without_a_word,
-        delivered_again, discarded, flushed, pauses_where_nothing_is_of_use)
+        delivered_again, discarded, flushed, announced, announced_otherwise, a_step_waits_for_what_has_begun,
+        pauses_where_nothing_is_of_use)
