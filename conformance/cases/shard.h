@@ -98,7 +98,7 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 /* Bytes that NCCL's double (tests/cuda/fakenccl) has sent for this process since the last call, but for the names of
  * exchanges: so many bytes to each other rank. */
 #define ZS_NOT_KNOWN UINT64_MAX /* it is not the double */
-enum { ZS_NAME_NBYTES = 16 };
+enum { ZS_NAME_NBYTES = 32 };
 uint64_t zs_ranks_nccl_nbytes(void);
 
 /* shard_share.c: the part of a case that is law 4's alone. */

@@ -94,6 +94,8 @@ class RuleCallback:
                                        "ctypes library, or the address of a compiled one")
         if isinstance(self.n_moments, bool) or self.n_moments not in (0, 1, 2):
             raise errors.ArgumentError(f"rule_callback: n_moments = {self.n_moments!r}; allowed: 0, 1, 2")
+        if not self.name:
+            raise errors.ArgumentError("rule_callback: name is empty; it stands in the log and in checkpoints")
         kind = dict(_abi.RuleCallback._fields_)["update"]
         return _abi.RuleCallback(struct_size=C.sizeof(_abi.RuleCallback), n_moments=self.n_moments,
                                  name=self.name.encode(), ctx=self.ctx, update=kind(address))
