@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_manners.c - proof 7, what a plugin may not cost or leave: files, memory per instance, time of idle threads and of
- * hooks. What is measured is compared with limits that a loaded machine does not reach: processor time, or the median
+ * hooks. What is measured is compared with limits that a loaded machine does not reach: processor time, or the least
  * of many calls. */
 #define _GNU_SOURCE /* unshare */
 #include <dirent.h>
@@ -96,15 +96,13 @@ static void probe_idle(abi_probe_t *p) {
     abi_rig_end(&rig);
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void check_median(abi_probe_t *p, double *ms, const char *hook) {
-    qsort(ms, N_HOOKS, sizeof *ms, by_size);
-    abi_check(p, ABI_RULE_HOOK_TIME, ms[N_HOOKS / 2] <= max_hook_ms, "%s takes %.2f ms of a tiny model, limit %.0f",
-              hook, ms[N_HOOKS / 2], max_hook_ms);
+/* Other programs make some calls slow, a slow hook makes all of them slow. */
+static void check_least(abi_probe_t *p, const double *ms, const char *hook) {
+    double least = ms[0];
+    for (int i = 1; i < N_HOOKS; i++)
+        least = ms[i] < least ? ms[i] : least;
+    abi_check(p, ABI_RULE_HOOK_TIME, least <= max_hook_ms, "%s takes %.2f ms of a tiny model, limit %.0f", hook, least,
+              max_hook_ms);
 }
 
 static void probe_hooks(abi_probe_t *p) {
@@ -126,9 +124,9 @@ static void probe_hooks(abi_probe_t *p) {
         poll[i] = now_ms(CLOCK_MONOTONIC) - at;
     }
     abi_host_leave(&rig.host);
-    check_median(p, deliver, "grads_ready");
-    check_median(p, step, "step");
-    check_median(p, poll, "poll");
+    check_least(p, deliver, "grads_ready");
+    check_least(p, step, "step");
+    check_least(p, poll, "poll");
     abi_rig_end(&rig);
 }
 

@@ -176,6 +176,8 @@ uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *
         from = (zfi_replay_from_t){target->from->w + at, zfi_moment_at(view->moments, target->from->m, at),
                                    zfi_moment_at(view->moments, target->from->v, at)};
         job.from = &from;
+        if (job.v && !zfi_rule_has_v((zfi_rule_t)slots->rule->number)) /* another group's rule has one */
+            memcpy(job.v, from.v, job.n_elems * zfi_moments_nbytes(view->moments));
     }
     job.scalars = zfi_replay_scalars(slots, stretch->n_before);
     job.has_predict = stretch->predict > 0 && slots->n > 0 && zfi_rule_has_v((zfi_rule_t)slots->rule->number);
