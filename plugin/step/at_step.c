@@ -20,8 +20,8 @@ static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
     return ZF_OK;
 }
 
-static zf_status_t rest(zfi_run_t *run, int is_checked) {
-    (void)run, (void)is_checked;
+static zf_status_t rest(zfi_run_t *run) {
+    (void)run;
     return ZF_OK;
 }
 

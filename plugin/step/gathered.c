@@ -20,8 +20,8 @@ static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
     return zfi_unfetched_show(run, first, end, 0, show);
 }
 
-static zf_status_t rest(zfi_run_t *run, int is_checked) {
-    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, is_checked, show);
+static zf_status_t rest(zfi_run_t *run) {
+    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, 1, show);
     zfi_values_end(run);
     run->clock.n_due = 0;
     return st;

@@ -21,8 +21,8 @@ typedef struct zfi_publisher {
     /* Values of matrices [first, end) that wait become visible; the others stay. */
     zf_status_t (*fetch)(zfi_run_t *run, uint32_t first, uint32_t end);
     /* All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.
-     * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
-    zf_status_t (*rest)(zfi_run_t *run, int is_checked);
+     * All visible values were checked before (guard.h). */
+    zf_status_t (*rest)(zfi_run_t *run);
     /* The values of matrices [first, end) that wait are dropped: the host has written others. */
     zf_status_t (*drop)(zfi_run_t *run, uint32_t first, uint32_t end);
 } zfi_publisher_t;

@@ -18,7 +18,7 @@
 void zfi_unfetched_keep(zfi_run_t *run, const zfi_close_t *close);
 
 /* [hook] Those of matrices [first, end) that wait become visible by `show`, which adds to the device's list.
- * is_checked: as in publisher.h. */
+ * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
 typedef void (*zfi_show_fn)(zfi_run_t *run, uint32_t first, uint32_t end);
 zf_status_t zfi_unfetched_show(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked, zfi_show_fn show);
 
