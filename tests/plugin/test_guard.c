@@ -493,7 +493,35 @@ START_TEST(ask_beside_other_modes) {
 }
 END_TEST
 
+/* Of two blocks of a matrix, whose windows close in turn, one is due; the other one is edited. */
+START_TEST(an_edit_in_a_block_that_is_not_due) {
+    static const zt_shape_t one = {.rows = 8, .cols = 64, .home = ZF_HOME_HOST};
+    size_t element = 0;
+    unsigned char *before;
+    setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
+    for (int n_steps = 7; n_steps < 9; n_steps++) /* either block is the one that is due */
+        for (int half = 0; half < 2; half++) {
+            zf_fence_t fence = {.struct_size = sizeof fence};
+            zt_rig_start(&rig, &one, 1);
+            zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 2\n", ZF_CREATE_CAP_FETCH);
+            for (int i = 0; i < n_steps; i++) {
+                ZT_OK(&rig, zt_fetch(&rig, 0, &fence));
+                zt_rig_wait(&rig, &fence);
+                zt_rig_step(&rig);
+            }
+            element = half ? 511 : 0;
+            edit_at(&rig, 0, element);
+            before = copy_of(0);
+            expect_named(flush(&rig), 0);
+            ck_assert_int_eq(memcmp(before, rig.params[0].visible, nbytes_of(0)), 0);
+            free(before);
+            zt_rig_end(&rig);
+        }
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+}
+END_TEST
+
 ZT_MAIN("guard", any_element_at_any_step, corners, right_after_bind_and_in_warm_up, after_flush_and_drain, after_load,
         after_bind_again, before_a_partial_load, a_queue_is_told_at_the_next_call, a_fetch_leaves_it,
-        nothing_is_said_of_what_is_as_it_was, off_checks_nothing, ask_finds_it_when_asked, ask_holds_it,
-        adopted_by_element, adopting_is_refused, ask_beside_other_modes)
+        an_edit_in_a_block_that_is_not_due, nothing_is_said_of_what_is_as_it_was, off_checks_nothing,
+        ask_finds_it_when_asked, ask_holds_it, adopted_by_element, adopting_is_refused, ask_beside_other_modes)
