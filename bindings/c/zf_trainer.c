@@ -219,9 +219,7 @@ int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, float *w, float 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t create(zf_trainer_t *t) {
-    zf_create_args_t args;
-    memset(&args, 0, sizeof args);
-    args.struct_size = sizeof args;
+    zf_create_args_t args = {.struct_size = sizeof args};
     args.flags = t->flags & ZF_TRAINER_OVERLAP ? ZF_CREATE_CAP_FETCH : 0;
     args.host = &t->host;
     args.config_path = t->config_path;
@@ -410,9 +408,7 @@ static void warn_of_waits(zf_trainer_t *t) {
 
 /* Of a step with this learning rate. */
 static zf_step_args_t step_args(zf_trainer_t *trainer, double lr) {
-    zf_step_args_t args;
-    memset(&args, 0, sizeof args);
-    args.struct_size = sizeof args;
+    zf_step_args_t args = {.struct_size = sizeof args};
     for (uint32_t i = 0; i < trainer->n_groups; ++i)
         trainer->groups[i].lr = lr;
     args.groups = trainer->groups;
@@ -456,12 +452,10 @@ static void forget_announced(zf_trainer_t *t) {
 }
 
 zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
-    zf_step_args_t args;
+    zf_step_args_t args = {.struct_size = sizeof args};
     zf_status_t st = check(trainer, 1, "discard");
     if (st < 0)
         return st;
-    memset(&args, 0, sizeof args);
-    args.struct_size = sizeof args;
     args.flags = ZF_STEP_DISCARD;
     args.stream = &trainer->stream;
     st = take(trainer, trainer->zf->step(trainer->instance, &args, NULL, &trainer->error));
