@@ -79,7 +79,7 @@ static void be_rude(void) {
     if (fd >= 0)
         close(fd);
     if (IS(leak))
-        mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        (void)mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 static void drop_warning(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
@@ -154,7 +154,7 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
         spoil_decl(&decls[i]);
     st = real->bind_params(instance, &mine, out_ids, out_layout, err);
     if (IS(maps_more))
-        mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        (void)mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (st == ZF_OK && out_layout)
         spoil_layout(out_layout);
     return st;

@@ -134,7 +134,7 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
                                .n_elems = batch->n};
     zfi_replay_t update = {.w = batch->w,
                            .m = batch->m,
-                           .v = job->run->hs.chunks[0].v ? batch->v : NULL,
+                           .v = job->run->n_moments > 1 ? batch->v : NULL,
                            .grads = &grads,
                            .scalars = zfi_replay_scalars(&job->slots, job->n_before) + k,
                            .n_slots = 1,
