@@ -118,12 +118,12 @@ def link(plugin, probe, value_nbytes: float) -> dict:
 
 
 def memory(plugin, adamw, probe, value_nbytes: float) -> dict:
-    """Host bytes per parameter: by the formula, planned and mapped by the plugin, and seen from outside: the peak resident size beyond
+    """Host bytes per parameter: by the formula (with room for replays that begin early), planned and mapped by the plugin, and seen from outside: the peak resident size beyond
     AdamW's run, and that run's own 12 bytes of w, m and v, less what stands for the device's memory."""
     s, n = probe.number("zenflow.update_interval", math.nan), plugin[0]["model"]["parameters"]
     beyond = mean_of(r.get("peak_rss_bytes") for r in plugin) - mean_of(r.get("peak_rss_bytes") for r in adamw[:len(plugin)])
     device = counter(plugin, "device_bytes_per_param")
-    return {"formula": 12.0 + value_nbytes * ((s + 1.0) / 2.0 + 1.0) + value_nbytes / s,
+    return {"formula": 12.0 + value_nbytes * ((s + 1.0) / 2.0 + 1.0) + (value_nbytes + 8.0) / s,
             "planned": counter(plugin, "host_planned_bytes_per_param"), "mapped": counter(plugin, "host_bytes_per_param"),
             "device": device, "from_outside": beyond / n + 12.0 - device}
 

@@ -109,7 +109,7 @@ class Figures(unittest.TestCase):
                          [4000.0, 1000.0, 4000.0 * (12 / 8 / 4 - 1 / 4)])
         plugin[0]["peak_rss_bytes"] = 1e6 + 25000
         memory = judge.memory(plugin, [report([1.0])], probe, 4.0)
-        self.assertEqual(memory["formula"], 12 + 4 * (5 / 2 + 1) + 1)
+        self.assertEqual(memory["formula"], 12 + 4 * (5 / 2 + 1) + 1 + 2)
         self.assertEqual((memory["planned"], memory["mapped"], memory["from_outside"]), (30.0, 31.0, 25.0 + 12.0 - 6.0))
 
     def test_the_last_quarter(self):
