@@ -103,6 +103,8 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
 /* The coming step, of which nothing is delivered, is expected to have these arguments. */
 static void expect_step(zf_instance_t *inst, const zf_step_args_t *args) {
     zfi_run_t *run = inst->run;
+    if (!run->early)
+        return;
     for (uint32_t i = 0; i < run->n_groups; i++)
         zfi_row(run, run->clock.t + 1)->hyper[i] = hyper_of(args, i);
     zfi_early_begin(run->early, run->clock.t + 1, unscale_of(args));

@@ -451,6 +451,20 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
     return ZF_OK;
 }
 
+uint32_t zfi_first_segment(const zfi_plan_t *plan, uint32_t matrix) {
+    uint32_t first = 0, n = plan->n_segments;
+    while (n) {
+        uint32_t half = n / 2;
+        if (plan->segments[first + half].matrix < matrix) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
 void zfi_plan_free(zfi_plan_t *plan) {
     free(plan->matrices);
     free(plan->lots);

@@ -162,6 +162,8 @@ static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matri
     *out_n = n < left ? n : left;
     return tile->state_base + (first - tile->matrix_offset);
 }
+/* The first segment of a matrix numbered `matrix` or higher, or n_segments: segments rise with their matrices. */
+uint32_t zfi_first_segment(const zfi_plan_t *plan, uint32_t matrix);
 /* The chunk that state index `at` lies in; hint: the one to try first. */
 static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint32_t hint) {
     uint32_t first = 0, end = plan->n_chunks;

@@ -23,7 +23,7 @@ typedef enum { OFF, EXPECTED, OPEN } stage_t;
 /* What became of a chunk's early replay. */
 typedef struct result {
     phase_t phase;
-    uint32_t spare;    /* with DONE: it holds the new state */
+    uint32_t spare;    /* but with NOTHING: it gets, or holds, the new state */
     uint64_t order;    /* the lower, the earlier its gradients came */
     zfi_close_t close; /* as expected */
     float s;
@@ -195,6 +195,7 @@ void zfi_early_end(zfi_early_t *early) {
     pthread_mutex_unlock(&early->lock);
 }
 
+/* What lies in the spare is not needed any more. */
 static void give_up(zfi_early_t *early, result_t *result) {
     early->free[early->n_free++] = result->spare;
     result->phase = NOTHING;
@@ -316,8 +317,8 @@ static int begin_job(zfi_early_t *early, early_job_t *out) {
         has_one = out->spare != UINT32_MAX;
     }
     if (has_one) {
-        early->results[out->chunk] =
-            (result_t){.phase = RUNNING, .order = queued.order, .close = out->close, .s = out->row.scalars.s};
+        early->results[out->chunk] = (result_t){
+            .phase = RUNNING, .spare = out->spare, .order = queued.order, .close = out->close, .s = out->row.scalars.s};
         early->n_running++;
     }
     pthread_mutex_unlock(&early->lock);
@@ -327,11 +328,10 @@ static int begin_job(zfi_early_t *early, early_job_t *out) {
 static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, const zfi_replayed_t *replayed) {
     result_t *result = &early->results[job->chunk];
     pthread_mutex_lock(&early->lock);
-    result->phase = is_done ? DONE : NOTHING;
-    result->spare = job->spare;
+    result->phase = DONE;
     result->replayed = *replayed;
     if (!is_done)
-        early->free[early->n_free++] = job->spare;
+        give_up(early, result);
     early->n_running--;
     pthread_cond_broadcast(&early->is_over);
     pthread_mutex_unlock(&early->lock);
@@ -417,8 +417,7 @@ int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk,
     if (is_taken) {
         exchange(&early->run->hs.chunks[chunk], &early->run->hs.spares[result->spare]);
         *out = result->replayed;
-        early->free[early->n_free++] = result->spare;
-        result->phase = NOTHING;
+        give_up(early, result); /* the former state */
         early->n_taken++;
         atomic_fetch_add(&early->run->engine->count.early_taken, 1);
     } else if (result->phase == DONE) {

@@ -11,51 +11,42 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
     return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
-/* The address of an array's element, on either side; NULL: the rule has no such array. */
-static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
+/* The address of an array's element, on either side; NULL: the rule has no such array. *io_n: as many of the elements
+ * from there on as lie together. */
+static void *place_of(const zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t *io_n) {
     const zfi_data_t *head = &run->dev.head;
     zfi_chunk_state_t state = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
     unsigned char *base;
     if (!zfi_state_is_on_device(&run->hs)) {
-        uint32_t chunk = zfi_state_chunk(&run->plan, at, 0);
-        state = run->hs.chunks[chunk];
-        at -= run->plan.chunks[chunk].state_base;
+        uint32_t number = zfi_state_chunk(&run->plan, at, 0);
+        const zfi_chunk_t *chunk = &run->plan.chunks[number];
+        state = run->hs.chunks[number];
+        at -= chunk->state_base;
+        *io_n = *io_n < chunk->n_elems - at ? *io_n : chunk->n_elems - at;
     }
     base = array == ZFI_STATE_W ? (unsigned char *)state.w : array == ZFI_STATE_M ? state.m : state.v;
     return base ? base + at * zfi_dtype_nbytes(dtype_of(&run->dev, array)) : NULL;
 }
 
-/* How many of the n elements from `at` on lie together. */
-static uint64_t n_together(const zfi_run_t *run, uint64_t at, uint64_t n) {
-    const zfi_chunk_t *chunk;
-    uint64_t left;
+/* Values as they lie. */
+static zf_status_t copy(zfi_run_t *run, const void *from, uint64_t nbytes, void *out) {
     if (zfi_state_is_on_device(&run->hs))
-        return n;
-    chunk = &run->plan.chunks[zfi_state_chunk(&run->plan, at, 0)];
-    left = chunk->state_base + chunk->n_elems - at;
-    return n < left ? n : left;
-}
-
-/* Elements [at, at + n) as they lie. */
-static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, void *out) {
-    const void *from = address(run, array, at);
-    if (zfi_state_is_on_device(&run->hs))
-        return zfi_device_read(run->engine, out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
-    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
+        return zfi_device_read(run->engine, out, from, nbytes);
+    memcpy(out, from, nbytes);
     return ZF_OK;
 }
 
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
-static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, float *out) {
+static zf_status_t get(zfi_run_t *run, zfi_array_t array, const void *from, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
     zf_status_t st;
-    if (!address(run, array, at)) {
+    if (!from) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
     if (dtype_of(&run->dev, array) == ZFI_F32)
-        return copy(run, array, at, n, out);
-    st = copy(run, array, at, n, bits);
+        return copy(run, from, n * sizeof *out, out);
+    st = copy(run, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -64,9 +55,9 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t 
     return st;
 }
 
-static zf_status_t put(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, const float *values) {
+static zf_status_t put(zfi_run_t *run, zfi_array_t array, void *to, uint64_t n, const float *values) {
     zfi_dtype_t dtype = dtype_of(&run->dev, array);
-    void *to = address(run, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
+    void *bits = run->dev.exchange + run->dev.exchange_elems;
     if (!to)
         return ZF_OK;
     if (!zfi_state_is_on_device(&run->hs)) {
@@ -83,8 +74,8 @@ zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
-        m = n_together(run, at, m);
-        st = get(run, array, at, m, out + done);
+        const void *from = place_of(run, array, at, &m);
+        st = get(run, array, from, m, out + done);
     }
     return st;
 }
@@ -94,8 +85,8 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
-        m = n_together(run, at, m);
-        st = put(run, array, at, m, values + done);
+        void *to = place_of(run, array, at, &m);
+        st = put(run, array, to, m, values + done);
     }
     return st;
 }
@@ -103,8 +94,9 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
     size_t elem = zfi_dtype_nbytes(dtype_of(&run->dev, array));
     for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
-        void *to = address(run, array, tile->state_base + done);
-        n = n_together(run, tile->state_base + done, tile->n_elems - done);
+        void *to;
+        n = tile->n_elems - done;
+        to = place_of(run, array, tile->state_base + done, &n);
         if (!to)
             return ZF_OK;
         if (zfi_state_is_on_device(&run->hs))

@@ -135,26 +135,11 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
     return first;
 }
 
-/* The first segment of a matrix numbered `matrix` or higher: segments follow each other by matrix. */
-static uint32_t first_segment(const zfi_plan_t *plan, uint32_t matrix) {
-    uint32_t first = 0, n = plan->n_segments;
-    while (n) {
-        uint32_t half = n / 2;
-        if (plan->segments[first + half].matrix < matrix) {
-            first += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return first;
-}
-
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
     const zfi_plan_t *plan = &run->plan;
     part_t part = {
-        .close = close, .first_segment = first_segment(plan, first), .end_segment = first_segment(plan, end)};
+        .close = close, .first_segment = zfi_first_segment(plan, first), .end_segment = zfi_first_segment(plan, end)};
     if (part.first_segment == part.end_segment)
         return part;
     part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);

@@ -11,30 +11,14 @@
 #include "step/publish.h"
 #include "step/updater.h"
 
-/* The first segment of a matrix, or the end of all. */
-static uint32_t first_segment(const zfi_run_t *run, uint32_t matrix) {
-    const zfi_plan_t *plan = &run->plan;
-    uint32_t first = 0, n = plan->n_segments;
-    while (n) { /* segments rise with their matrices */
-        uint32_t half = n / 2;
-        if (plan->segments[first + half].matrix < matrix) {
-            first += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return first;
-}
-
 static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     zfi_update_all_args_t args = {.data = run->dev.data,
                                   .step = zfi_device_input(run, t),
                                   .scalars = zfi_device_scalars(run, t),
                                   .first = first,
                                   .end = end,
-                                  .first_segment = first_segment(run, first),
-                                  .end_segment = first_segment(run, end),
+                                  .first_segment = zfi_first_segment(&run->plan, first),
+                                  .end_segment = zfi_first_segment(&run->plan, end),
                                   .key = zfi_rounding_key(t)};
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
