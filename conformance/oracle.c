@@ -62,6 +62,19 @@ static int is_all_finite(const zo_param_t *p) {
     return 1;
 }
 
+static double sum_of_squares(const zo_t *o, uint32_t id) {
+    double lanes[32] = {0};
+    uint64_t n_units = 0;
+
+    for (uint32_t k = 0; k < o->n_matrices; k++) {
+        const zo_matrix_t *x = &o->matrices[k];
+
+        if (x->param == id)
+            zo_take_squares(lanes, &n_units, o->params[id].grad + x->first, x->rows, x->cols, x->channels_are_rows);
+    }
+    return zo_lanes_sum(lanes);
+}
+
 static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
     double sumsq = 0.0, clip;
 
@@ -75,7 +88,7 @@ static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
         if (!is_all_finite(p) && r->nonfinite_param == ZO_NO_ID)
             r->nonfinite_param = id;
         if (!p->decl.is_not_in_norm)
-            sumsq += (p->decl.norm_factor > 0 ? p->decl.norm_factor : 1.0) * zo_linear_sum(p->grad, p->n_elems, 1);
+            sumsq += (p->decl.norm_factor > 0 ? p->decl.norm_factor : 1.0) * sum_of_squares(o, id);
     }
     r->norm = args->host_norm ? *args->host_norm : args->unscale * sqrt(sumsq);
     if (args->clip_norm > 0.0) {
@@ -89,9 +102,12 @@ static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
 static void take_record(const zo_t *o, zo_matrix_t *x, double s_t) {
     const float *g = o->params[x->param].grad + x->first;
 
+    if (!x->channels_are_rows)
+        zo_column_sums(x->record, g, x->rows, x->cols);
+    for (uint64_t c = 0; c < x->channels && x->channels_are_rows; c++)
+        x->record[c] = x->cols == 1 ? fabs((double)g[c]) : zo_row_sum(g + c * x->cols, x->cols);
     for (uint64_t c = 0; c < x->channels; c++)
-        x->record[c] = s_t * (x->channels_are_rows ? zo_linear_sum(g + c * x->cols, x->cols, 0)
-                                                   : zo_column_sum(g, x->rows, x->cols, c));
+        x->record[c] = s_t * x->record[c];
 }
 
 static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {

@@ -224,35 +224,112 @@ float zo_round_moment(float x, zo_moments_t moments, uint32_t random16) {
 
 /* ---- sums that decide -------------------------------------------------------------------------------------------- */
 
-/* One block of up to 4096 terms: 32 lanes, then a binary tree. x(i) = term(g[i]). */
-static double block_sum(const float *g, uint64_t n, int is_square) {
-    double lane[32] = {0};
+/* A unit: n lanes, lane l has the elements g[l], g[l + step], ... before g[end]. The tree has n_tree lanes, those
+ * beyond n zero; it is single (in fp32) or not. */
+typedef struct unit {
+    const float *g;
+    uint64_t n, n_tree, step, end;
+    int has_single_tree;
+} unit_t;
 
-    for (uint64_t i = 0; i < n; i++)
-        lane[i % 32] += is_square ? (double)g[i] * (double)g[i] : fabs((double)g[i]);
-    for (unsigned off = 16; off > 0; off /= 2)
-        for (unsigned l = 0; l < off; l++)
-            lane[l] += lane[l + off];
-    return lane[0];
-}
+/* A double holds products of floats exactly and sums of two of them well enough for one rounding to be right. */
+static double rounded(double x, int is_single) { return is_single ? (double)(float)x : x; }
 
-double zo_linear_sum(const float *g, uint64_t n, int is_square) {
+static double lane_sum(const unit_t *u, uint64_t l, int is_square, int is_single) {
     double sum = 0.0;
 
-    for (uint64_t i = 0; i < n; i += 4096)
-        sum += block_sum(g + i, n - i < 4096 ? n - i : 4096, is_square);
-    return sum;
-}
+    for (uint64_t i = l; l < u->n && i < u->end; i += u->step) {
+        double x = fabs((double)u->g[i]);
 
-double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c) {
-    double sum = 0.0;
-
-    for (uint64_t r = 0; r < rows; r += 64) {
-        double block = 0.0;
-
-        for (uint64_t i = r; i < rows && i < r + 64; i++)
-            block += fabs((double)g[i * cols + c]);
-        sum += block;
+        sum = rounded(sum + rounded(is_square ? x * x : x, is_single), is_single);
     }
     return sum;
+}
+
+/* The sum of lanes l, l + apart, l + 2 * apart, ...: the tree seen from its root, which is (0, 1). */
+static double tree_sum(const unit_t *u, uint64_t l, uint64_t apart, int is_square, int is_single) {
+    if (apart == u->n_tree)
+        return lane_sum(u, l, is_square, is_single);
+    return rounded(tree_sum(u, l, 2 * apart, is_square, is_single) +
+                       tree_sum(u, l + apart, 2 * apart, is_square, is_single),
+                   is_single && u->has_single_tree);
+}
+
+/* Whether fp32 holds the unit's squares. */
+static int is_single(const unit_t *u) {
+    double sum = tree_sum(u, 0, 1, 1, 1);
+
+    return isfinite(sum) && sum >= 0x1p-108;
+}
+
+/* Up to 1,024 neighbours from g on. */
+static unit_t row_unit(const float *g, uint64_t n) {
+    return (unit_t){.g = g, .n = 64, .n_tree = 64, .step = 64, .end = n < 1024 ? n : 1024, .has_single_tree = 1};
+}
+
+/* Up to 32 rows by 256 columns from (r, c) on. */
+static unit_t column_unit(const float *g, uint64_t rows, uint64_t cols, uint64_t r, uint64_t c) {
+    uint64_t n = cols - c < 256 ? cols - c : 256, n_rows = rows - r < 32 ? rows - r : 32;
+
+    return (unit_t){.g = g + r * cols + c, .n = n, .n_tree = 256, .step = cols, .end = n_rows * cols - c};
+}
+
+/* The squares of unit number *n_units of a gradient. */
+static void take_unit(double lanes[32], uint64_t *n_units, const unit_t *u) {
+    lanes[(*n_units)++ % 32] += tree_sum(u, 0, 1, 1, is_single(u));
+}
+
+void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64_t rows, uint64_t cols, int by_rows) {
+    uint64_t length = cols == 1 ? rows : cols;
+    unit_t u;
+
+    if (by_rows || rows == 1 || cols == 1) {
+        for (uint64_t first = 0; first < rows * cols; first += length)
+            for (uint64_t i = 0; i < length; i += 1024) {
+                u = row_unit(g + first + i, length - i);
+                take_unit(lanes, n_units, &u);
+            }
+        return;
+    }
+    for (uint64_t r = 0; r < rows; r += 32)
+        for (uint64_t c = 0; c < cols; c += 256) {
+            u = column_unit(g, rows, cols, r, c);
+            take_unit(lanes, n_units, &u);
+        }
+}
+
+double zo_lanes_sum(const double lanes[32]) {
+    double half[32];
+
+    memcpy(half, lanes, sizeof half);
+    for (unsigned n = 16; n > 0; n /= 2)
+        for (unsigned l = 0; l < n; l++)
+            half[l] = half[l] + half[n + l];
+    return half[0];
+}
+
+double zo_row_sum(const float *g, uint64_t n) {
+    double sum = 0.0;
+
+    for (uint64_t i = 0; i < n; i += 1024) {
+        unit_t u = row_unit(g + i, n - i);
+
+        sum += tree_sum(&u, 0, 1, 0, is_single(&u));
+    }
+    return sum;
+}
+
+void zo_column_sums(double *sums, const float *g, uint64_t rows, uint64_t cols) {
+    for (uint64_t c = 0; c < cols; c++)
+        sums[c] = rows == 1 ? fabs((double)g[c]) : 0.0;
+    if (cols == 1)
+        sums[0] = zo_row_sum(g, rows);
+    for (uint64_t r = 0; rows > 1 && cols > 1 && r < rows; r += 32)
+        for (uint64_t c = 0; c < cols; c += 256) {
+            unit_t u = column_unit(g, rows, cols, r, c);
+            int is_fit = is_single(&u);
+
+            for (uint64_t l = 0; l < u.n; l++)
+                sums[c + l] += lane_sum(&u, l, 0, is_fit);
+        }
 }

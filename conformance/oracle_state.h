@@ -73,8 +73,11 @@ uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group); /* 
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
 uint32_t zo_random32(uint64_t step, uint64_t index);
-double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
-double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
+/* Sums of squares of a matrix's units go to the lanes of its gradient, of which n_units are there already. */
+void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64_t rows, uint64_t cols, int by_rows);
+double zo_lanes_sum(const double lanes[32]);
+double zo_row_sum(const float *g, uint64_t n);                                   /* of |g| */
+void zo_column_sums(double *sums, const float *g, uint64_t rows, uint64_t cols); /* of |g| */
 
 /* oracle_windows.c */
 void zo_decide_closes(zo_t *o);

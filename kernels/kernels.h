@@ -2,31 +2,52 @@
 /* kernels/kernels.h - the arithmetic of the engine as one table of functions per instruction set.
  *
  * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
- * IEEE square root and division; sums that decide are taken in double in ONE stated order (below). kernels/ref/ is the
+ * IEEE square root and division; sums that decide are taken in ONE stated order (below). kernels/ref/ is the
  * obviously right definition; kernels/cpu/ holds generic, NEON, AVX2 and AVX-512. The caller's thread must be in the
  * default floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
  *
  * No kernel allocates, locks, or keeps state. Arrays need only the alignment of their element. All arrays of one call
  * are distinct unless said.
  *
- * Order of sums (double):
- *   sum of squares of a parameter's gradient, linear index i (row-major, contiguous), in blocks of ZFI_SUM_BLOCK_ELEMS:
- *     in a block, lane l (of ZFI_SUM_LANES) starts at +0.0 and adds (double)g[i]*(double)g[i] for i = l mod LANES,
- *     i rising; lanes are joined by a binary tree: for off = LANES/2 ... 1: x[l] += x[l + off] for l < off; block sums
- *     are added to +0.0 in index order.
- *   importance sum of a column: rows in blocks of ZFI_SUM_BLOCK_ROWS: from +0.0 add |g[r][c]|, r rising; block sums are
- *     added to +0.0 in index order.
- *   importance sum of a row: as the sum of squares, with |g[r][c]| and the column index c in place of i.
- */
+ * Order of sums (plugin/SCHEDULE.md has the same in words). A matrix is cut into units. A unit's sums are short chains
+ * in fp32 (a term is x*x, rounded, or |x|), joined by a binary tree: for off = half of the lanes ... 1: lane[l] +=
+ * lane[l + off] for l < off. Chains begin at +0.0.
+ *   by columns: a unit is ZFI_SUM_ROWS rows by ZFI_SUM_COLS columns, at multiples of them, numbered row by row. A chain
+ *     runs down each column. The tree joins the columns' squares in double, 0 for columns that are missing.
+ *   by rows (zfi_sums_by_rows): a unit is ZFI_SUM_ELEMS neighbours of a row, ZFI_SUM_LANES lanes, lane l takes elements
+ *     l mod ZFI_SUM_LANES of the unit. The tree is fp32. A matrix of one column is a row,
+ *     with channels the other way: where each element is a channel, its sum is |x|.
+ *   Where a unit's sum of squares is not finite, or below ZFI_SUM_LEAST, all of its sums are taken in double, by the
+ *     same chains and trees: nothing overflows or is lost below fp32's range.
+ *   The sum of squares of a gradient: units of all matrices in order, number u to lane u mod ZFI_UNIT_LANES in double;
+ *     the tree.
+ *   The sum of |g| of a channel: from +0.0, in double, the chains (columns) or trees (rows) of its units in order. */
 #ifndef ZFI_KERNELS_H
 #define ZFI_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define ZFI_SUM_BLOCK_ELEMS 4096u
-#define ZFI_SUM_LANES 32u
-#define ZFI_SUM_BLOCK_ROWS 64u
+#define ZFI_SUM_ROWS 32u
+#define ZFI_SUM_COLS 256u
+#define ZFI_SUM_ELEMS 1024u
+#define ZFI_SUM_LANES 64u
+#define ZFI_UNIT_LANES 32u
+#define ZFI_SUM_LEAST 0x1p-108
+
+/* Whether units of a matrix are parts of rows. */
+static inline int zfi_sums_by_rows(uint64_t rows, uint64_t cols, int channels_are_rows) {
+    return channels_are_rows || rows == 1 || cols == 1;
+}
+
+/* Units of a matrix. */
+static inline uint64_t zfi_sum_units(uint64_t rows, uint64_t cols, int channels_are_rows) {
+    if (rows == 0 || cols == 0)
+        return 0;
+    if (!zfi_sums_by_rows(rows, cols, channels_are_rows))
+        return ((rows - 1) / ZFI_SUM_ROWS + 1) * ((cols - 1) / ZFI_SUM_COLS + 1);
+    return cols == 1 ? (rows - 1) / ZFI_SUM_ELEMS + 1 : rows * ((cols - 1) / ZFI_SUM_ELEMS + 1);
+}
 
 /* Element types of gradients and visible parameters. F16 is IEEE half: denormals kept, beyond the largest is Inf. */
 typedef enum zfi_dtype { ZFI_F32 = 0, ZFI_BF16 = 1, ZFI_F16 = 2, ZFI_N_DTYPES } zfi_dtype_t;
@@ -132,7 +153,7 @@ typedef struct zfi_stats {
 } zfi_stats_t;
 
 typedef struct zfi_stats_result {
-    double sum_squares;   /* over all matrices, linear index of the whole gradient */
+    double sum_squares;   /* over all matrices */
     uint64_t n_nonfinite; /* elements that are Inf or NaN */
 } zfi_stats_result_t;
 

@@ -26,10 +26,9 @@ typedef struct zfi_data_param {
     zfi_dtype_t grad_dtype;
     uint32_t group;                    /* index into the hyper-parameters of a step */
     uint32_t first_matrix, n_matrices; /* of which statistics are taken: all, or those that this rank has elements of */
-    uint64_t n_read;                   /* ... their elements */
+    uint64_t n_units;                  /* ... the units of their sums (kernels.h) */
     int channels_are_rows;
     int counts_in_norm;
-    uint64_t first_block; /* in block_squares */
     zfi_rule_t rule;
     const void *host_rule; /* in place of the rule's kernel, the host's own: what it is called with; else NULL */
 } zfi_data_param_t;
@@ -46,6 +45,7 @@ typedef struct zfi_data_matrix {
     uint64_t index_base;   /* first position in index */
     uint64_t channel_base; /* first channel in masks */
     uint64_t sum_base;     /* first channel in sums */
+    uint64_t unit_base;    /* first unit in unit_squares */
     zfi_place_t place;     /* of element (0, 0) in the visible parameter */
     void *shown;           /* [rows][cols] a second copy of what kernels wrote there; NULL: none is kept. CPU only */
 } zfi_data_matrix_t;
@@ -108,14 +108,14 @@ struct zfi_data {
     uint8_t *has_nonfinite;             /* [n_params] of the step */
     const void **held;                  /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
     const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
-    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see block_squares */
+    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see unit_squares */
     zfi_stats_matrix_t *stats_matrices; /* scratch */
-    double *block_squares; /* scratch of backends that work on many matrices at once, else NULL: sums of squares of
-                            * every ZFI_SUM_BLOCK_ELEMS elements of a parameter */
-    uint64_t *found;       /* ... [n_matrices] digests of what CHECK finds; 0 between two of them */
-    uint32_t *is_bad;      /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
-    uint64_t *digests;     /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
-    uint8_t *is_foreign;   /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
+    double *unit_squares; /* scratch of backends that work on many matrices at once, else NULL: the units' sums of
+                           * squares, of all matrices */
+    uint64_t *found;      /* ... [n_matrices] digests of what CHECK finds; 0 between two of them */
+    uint32_t *is_bad;     /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
+    uint64_t *digests;    /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
+    uint8_t *is_foreign;  /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: set with is_foreign, for the host to read */
 };

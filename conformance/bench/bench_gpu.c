@@ -128,8 +128,9 @@ static void fill_gradient(bench_t *b) {
 }
 
 static void make_tables(bench_t *b) {
+    const uint64_t units = zfi_sum_units(b->rows_per_matrix, b->o.cols, b->by_rows);
     zfi_data_param_t param = {.n_elems = b->n_elems,
-                              .n_read = b->n_elems,
+                              .n_units = b->n_matrices * units,
                               .grad_dtype = b->dtype,
                               .n_matrices = b->n_matrices,
                               .channels_are_rows = b->by_rows,
@@ -149,7 +150,8 @@ static void make_tables(bench_t *b) {
                                           .param_offset = i * b->rows_per_matrix * b->o.cols,
                                           .grad_base = (uint64_t)i * k * other * elem,
                                           .index_base = (uint64_t)i * k,
-                                          .sum_base = i * channels};
+                                          .sum_base = i * channels,
+                                          .unit_base = i * units};
         for (uint32_t j = 0; j < k; j++)
             index[i * k + j] = (uint32_t)((uint64_t)j * channels / k);
     }
@@ -162,7 +164,7 @@ static void make_tables(bench_t *b) {
     b->host.sums[0] = b->host.sums[1] = upload(NULL, b->n_matrices * channels * sizeof(double));
     b->host.sum_squares = upload(NULL, sizeof(double));
     b->host.has_nonfinite = upload(NULL, 1);
-    b->host.block_squares = upload(NULL, (b->n_elems / ZFI_SUM_BLOCK_ELEMS + 1) * sizeof(double));
+    b->host.unit_squares = upload(NULL, b->n_matrices * units * sizeof(double));
     b->device_data = upload(&b->host, sizeof b->host);
     free(matrices);
     free(index);

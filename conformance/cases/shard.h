@@ -41,7 +41,7 @@ typedef enum zs_fault {
 } zs_fault_t;
 
 enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
-#define ZS_QUANTUM 0x1p-10f
+#define ZS_QUANTUM 0x1p-4f
 
 /* Process groups, as the host numbers them. */
 enum { ZS_GROUP_DATA = 0, ZS_GROUP_ALL = 1, ZS_GROUP_MODELS = 2, ZS_GROUP_EXPERT = 3 };

@@ -58,8 +58,8 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
 }
 
 /* Where sums over a rank's part are summed over ranks, the order is another than one rank's, so they have to be exact:
- * gradients are multiples of ZS_QUANTUM below about 2^6. Then squares are multiples of 2^-20 below 2^12, and a sum of a
- * million of them fits into the 53 bits of a double. */
+ * gradients are up to 127 times ZS_QUANTUM. Then a unit's sums, of 1,024 squares at most in fp32, fit into its 24 bits,
+ * and a sum of a million of them into the 53 bits of a double. */
 static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 81, c->index);
 
@@ -67,7 +67,7 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
         zx_param_t *p = &c->params[i];
 
-        p->grad_scale = zx_log_uniform(&rng, 0.05, 4.0);
+        p->grad_scale = zx_log_uniform(&rng, 0.25, 4.0);
         p->grad_style = p->grad_style < 3 ? p->grad_style : 0; /* denormals are below */
     }
 }
@@ -254,7 +254,8 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g) {
     if (!ranks->has_exact_sums)
         return g;
-    return nearbyintf(g / ZS_QUANTUM) * ZS_QUANTUM * scale_of(ranks->kinds[param], ranks->model, ranks->expert);
+    g = fminf(fmaxf(nearbyintf(g / ZS_QUANTUM), -127.0f), 127.0f);
+    return g * ZS_QUANTUM * scale_of(ranks->kinds[param], ranks->model, ranks->expert);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b) {

@@ -35,10 +35,16 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castp
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
 
-static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)_mm256_cvtps_pd(_mm_loadu_ps(from)); }
+static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) {
+    const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b), high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
 
-static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
-    return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum);
+    return (vf)_mm256_permute2f128_ps(low, high, 0x20);
+}
+
+static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) {
+    const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b), high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
+
+    return (vf)_mm256_permute2f128_ps(low, high, 0x31);
 }
 
 #include "replay.h"

@@ -126,9 +126,9 @@ static ALWAYS_INLINE vd vd_upper(vf x) { return (vd){x[2], x[3]}; }
 
 #endif
 
-static ALWAYS_INLINE vd vd_load(const float *from) { return (vd){from[0], from[1]}; }
+static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) { return (vf){a[0], b[0], a[1], b[1]}; }
 
-static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) { return sum + x * x; }
+static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) { return (vf){a[2], b[2], a[3], b[3]}; }
 
 #include "halves.h"
 

@@ -45,8 +45,8 @@ static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 *
 static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
 static vd vd_lower(vf x);                 /* the first VD lanes, exact */
 static vd vd_upper(vf x);                 /* the others */
-static vd vd_load(const float *from);  /* VD floats; cheaper than widening a vector, where the CPU widens from memory */
-static vd vd_add_square(vd sum, vd x); /* x is a float: x*x is exact, so fused or not makes no difference */
+static vf vf_zip_lower(vf a, vf b);       /* a[0], b[0], a[1], b[1] ... */
+static vf vf_zip_upper(vf a, vf b);       /* those of the upper halves */
 
 static ALWAYS_INLINE vf vf_splat(float x) {
     return x - (vf){0.0f}; /* x - +0.0 is x, -0.0 too; compiles to one broadcast */

@@ -31,11 +31,9 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((f
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)vcvt_high_f64_f32((float32x4_t)x); }
 
-static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)vcvt_f64_f32(vld1_f32(from)); }
+static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) { return (vf)vzip1q_f32((float32x4_t)a, (float32x4_t)b); }
 
-static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
-    return (vd)vfmaq_f64((float64x2_t)sum, (float64x2_t)x, (float64x2_t)x);
-}
+static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) { return (vf)vzip2q_f32((float32x4_t)a, (float32x4_t)b); }
 
 #include "halves.h"
 

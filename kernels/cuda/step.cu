@@ -4,35 +4,34 @@
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-DEVICE double from_lane(double x, int lane) {
+DEVICE double from_partner(double x, int off) {
     uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
-    low = __shfl_sync(0xffffffffu, low, lane);
-    high = __shfl_sync(0xffffffffu, high, lane);
+    low = __shfl_xor_sync(0xffffffffu, low, off);
+    high = __shfl_xor_sync(0xffffffffu, high, off);
     return __longlong_as_double((long long)((uint64_t)high << 32 | low));
 }
 
-/* Sums of the blocks of each present parameter in index order, a warp per parameter: 32 sums are loaded at once, then
- * added one by one. Zeros in place of blocks past the end add nothing to a sum that is not negative. */
+/* The units of each present parameter, a warp per parameter: a thread is a lane of the stated order. */
 KERNEL(zf_norm_params, zfi_norm_part_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
-        const uint64_t n = ceil_div(data->params[i].n_read, ZFI_SUM_BLOCK_ELEMS);
-        const double *blocks = data->block_squares + data->params[i].first_block;
-        double sum = 0.0, next;
+        const zfi_data_param_t *param = &data->params[i];
+        const double *units = data->unit_squares + (param->n_units ? data->matrices[param->first_matrix].unit_base : 0);
+        double sum = 0.0;
         bool is_bad = false;
         if (!args.step.present[i])
             continue;
-        next = lane < n ? blocks[lane] : 0.0;
-        for (uint64_t first = 0; first < n; first += 32) {
-            double mine = next;
-            next = first + 32 + lane < n ? blocks[first + 32 + lane] : 0.0;
-            is_bad = is_bad || !is_finite(mine);
-#pragma unroll
-            for (int l = 0; l < 32; l++)
-                sum = __dadd_rn(sum, from_lane(mine, l));
+#pragma unroll 4
+        for (uint64_t u = lane; u < param->n_units; u += ZFI_UNIT_LANES) {
+            const double unit = units[u];
+            is_bad = is_bad || !is_finite(unit);
+            sum = __dadd_rn(sum, unit);
         }
+#pragma unroll
+        for (int off = ZFI_UNIT_LANES / 2; off > 0; off /= 2)
+            sum = __dadd_rn(sum, from_partner(sum, off));
         is_bad = __ballot_sync(0xffffffffu, is_bad) != 0;
         if (lane == 0) {
             data->sum_squares[i] = sum;

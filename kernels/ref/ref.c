@@ -167,55 +167,115 @@ static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, c
     }
 }
 
-static double square_of(float x) { return (double)x * (double)x; }
+/* ---- sums that decide: the stated order of kernels.h ------------------------------------------------------------- */
 
-static double magnitude_of(float x) { return fabs((double)x); }
+/* n_lanes chains begin side by side at element first; each goes on in steps, to before element end. */
+typedef struct unit {
+    uint64_t first, n_lanes, step, end;
+} unit_t;
 
-/* Elements [first, first + n) summed in blocks, lanes and a binary tree: the stated order of kernels.h. */
-static double sum_of(double (*term)(float), const void *grad, zfi_dtype_t dtype, uint64_t first, uint64_t n) {
-    double sum = 0.0;
+static double chain(const zfi_stats_t *job, uint64_t first, const unit_t *unit, int is_square, int is_wide) {
+    float sum = 0.0f;
+    double wide = 0.0;
 
-    for (uint64_t block = 0; block < n; block += ZFI_SUM_BLOCK_ELEMS) {
-        double lane[ZFI_SUM_LANES] = {0.0};
+    for (uint64_t i = first; i < unit->end; i += unit->step) {
+        const float x = load(job->grad, job->dtype, i);
+        const float term = is_square ? x * x : fabsf(x);
 
-        for (uint64_t i = block; i < n && i < block + ZFI_SUM_BLOCK_ELEMS; i++)
-            lane[i % ZFI_SUM_LANES] += term(load(grad, dtype, first + i));
-        for (uint32_t off = ZFI_SUM_LANES / 2; off > 0; off /= 2)
-            for (uint32_t l = 0; l < off; l++)
-                lane[l] += lane[l + off];
-        sum += lane[0];
+        sum += term;
+        wide += is_square ? (double)x * (double)x : fabs((double)x);
     }
-    return sum;
+    return is_wide ? wide : (double)sum;
 }
 
-static double sum_of_column(const void *grad, zfi_dtype_t dtype, uint64_t first, uint64_t rows, uint64_t cols) {
-    double sum = 0.0;
+/* n is a power of two. */
+static double tree(double *lane, uint64_t n, int is_wide) {
+    for (uint64_t off = n / 2; off > 0; off /= 2)
+        for (uint64_t l = 0; l < off; l++)
+            lane[l] = is_wide ? lane[l] + lane[l + off] : (double)((float)lane[l] + (float)lane[l + off]);
+    return lane[0];
+}
 
-    for (uint64_t block = 0; block < rows; block += ZFI_SUM_BLOCK_ROWS) {
-        double part = 0.0;
+static double sum_of_row(const zfi_stats_t *job, const unit_t *unit, int is_square, int is_wide) {
+    double lane[ZFI_SUM_LANES] = {0.0};
 
-        for (uint64_t r = block; r < rows && r < block + ZFI_SUM_BLOCK_ROWS; r++)
-            part += magnitude_of(load(grad, dtype, first + r * cols));
-        sum += part;
+    for (uint64_t l = 0; l < unit->n_lanes; l++)
+        lane[l] = chain(job, unit->first + l, unit, is_square, is_wide);
+    return tree(lane, ZFI_SUM_LANES, is_wide);
+}
+
+static double squares_of_columns(const zfi_stats_t *job, const unit_t *unit, int is_wide) {
+    double lane[ZFI_SUM_COLS] = {0.0};
+
+    for (uint64_t l = 0; l < unit->n_lanes; l++)
+        lane[l] = chain(job, unit->first + l, unit, 1, is_wide);
+    return tree(lane, ZFI_SUM_COLS, 1);
+}
+
+static int is_in_range(double squares) { return isfinite(squares) && squares >= ZFI_SUM_LEAST; }
+
+/* Units of the gradient so far. */
+typedef struct units {
+    double lane[ZFI_UNIT_LANES];
+    uint64_t n;
+} units_t;
+
+static void add_row(const zfi_stats_t *job, units_t *units, uint64_t first, uint64_t n, double *magnitude) {
+    for (uint64_t i = 0; i < n; i += ZFI_SUM_ELEMS) {
+        const uint64_t left = n - i < ZFI_SUM_ELEMS ? n - i : ZFI_SUM_ELEMS;
+        const unit_t unit = {first + i, left < ZFI_SUM_LANES ? left : ZFI_SUM_LANES, ZFI_SUM_LANES, first + i + left};
+        const int is_wide = !is_in_range(sum_of_row(job, &unit, 1, 0));
+
+        units->lane[units->n++ % ZFI_UNIT_LANES] += sum_of_row(job, &unit, 1, is_wide);
+        *magnitude += sum_of_row(job, &unit, 0, is_wide);
     }
-    return sum;
+}
+
+static void add_columns(const zfi_stats_t *job, units_t *units, uint64_t first, const zfi_stats_matrix_t *a) {
+    for (uint64_t r = 0; r < a->rows; r += ZFI_SUM_ROWS)
+        for (uint64_t c = 0; c < a->cols; c += ZFI_SUM_COLS) {
+            const uint64_t below = r + ZFI_SUM_ROWS < a->rows ? r + ZFI_SUM_ROWS : a->rows;
+            const uint64_t n = a->cols - c < ZFI_SUM_COLS ? a->cols - c : ZFI_SUM_COLS;
+            const unit_t unit = {first + r * a->cols + c, n, a->cols, first + below * a->cols};
+            const int is_wide = !is_in_range(squares_of_columns(job, &unit, 0));
+
+            units->lane[units->n++ % ZFI_UNIT_LANES] += squares_of_columns(job, &unit, is_wide);
+            for (uint64_t l = 0; a->abs_sums && l < n; l++)
+                a->abs_sums[c + l] += chain(job, unit.first + l, &unit, 0, is_wide);
+        }
+}
+
+static void add_matrix(const zfi_stats_t *job, units_t *units, uint64_t first, const zfi_stats_matrix_t *a) {
+    const int is_column = a->cols == 1; /* a row, with channels the other way */
+    const int by_rows = is_column ? !job->channels_are_rows : job->channels_are_rows;
+    const uint64_t rows = is_column ? a->rows > 0 : a->rows, cols = is_column ? a->rows : a->cols;
+    double magnitude;
+
+    for (uint64_t l = 0; a->abs_sums && l < (job->channels_are_rows ? a->rows : a->cols); l++)
+        a->abs_sums[l] = 0.0;
+    if (!zfi_sums_by_rows(a->rows, a->cols, job->channels_are_rows)) {
+        add_columns(job, units, first, a);
+        return;
+    }
+    for (uint64_t r = 0; r < rows; r++) {
+        magnitude = 0.0;
+        add_row(job, units, first + r * cols, cols, &magnitude);
+        if (a->abs_sums && by_rows)
+            a->abs_sums[r] = magnitude;
+    }
+    for (uint64_t c = 0; a->abs_sums && !by_rows && rows > 0 && c < cols; c++)
+        a->abs_sums[c] = fabs((double)load(job->grad, job->dtype, first + c));
 }
 
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     uint64_t first = 0; /* of the matrix */
+    units_t units = {{0.0}, 0};
 
     for (uint32_t k = 0; k < job->n_matrices; k++) {
-        const zfi_stats_matrix_t *a = &job->matrices[k];
-
-        if (a->abs_sums && job->channels_are_rows)
-            for (uint64_t r = 0; r < a->rows; r++)
-                a->abs_sums[r] = sum_of(magnitude_of, job->grad, job->dtype, first + r * a->cols, a->cols);
-        else if (a->abs_sums)
-            for (uint64_t c = 0; c < a->cols; c++)
-                a->abs_sums[c] = sum_of_column(job->grad, job->dtype, first + c, a->rows, a->cols);
-        first += a->rows * a->cols;
+        add_matrix(job, &units, first, &job->matrices[k]);
+        first += job->matrices[k].rows * job->matrices[k].cols;
     }
-    out->sum_squares = sum_of(square_of, job->grad, job->dtype, 0, first);
+    out->sum_squares = tree(units.lane, ZFI_UNIT_LANES, 1);
     out->n_nonfinite = 0;
     for (uint64_t i = 0; i < first; i++)
         out->n_nonfinite += isfinite(load(job->grad, job->dtype, i)) ? 0 : 1;

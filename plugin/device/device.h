@@ -119,7 +119,7 @@ typedef struct zfi_device_ops {
     int32_t device_type; /* ZF_DEVICE_... */
     int runs_host_code;  /* a host's own update rule can run on it */
     int has_own_memory;  /* which the host's threads cannot read or write */
-    int is_parallel;     /* kernels work on many matrices at once: they are given block_squares, is_bad, and scalars for
+    int is_parallel;     /* kernels work on many matrices at once: they are given unit_squares, is_bad, and scalars for
                           * all matrices (launch.h) */
 
     /* device [control]. open refuses a device_id that is not there. */

@@ -295,12 +295,12 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
 /* Scratch of backends whose kernels work on many matrices at once. */
 static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_data_t *head = &run->dev.head;
-    uint64_t n_blocks = 0;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        n_blocks += zfi_sum_blocks(&run->params[i]);
+    uint64_t n_units = 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        n_units += zfi_matrix_units(&run->plan.matrices[i]);
     if (!run->engine->ops->is_parallel)
         return;
-    head->block_squares = zfi_arena_take(arena, n_blocks, sizeof(double));
+    head->unit_squares = zfi_arena_take(arena, n_units, sizeof(double));
     head->found = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->found);
     head->is_bad = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? run->plan.n_matrices : 0,
                                   sizeof *head->is_bad);

@@ -14,15 +14,15 @@
 
 static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *param) {
     uint32_t first, n = zfi_owned_matrices(plan, param, &first);
-    uint64_t n_read = 0;
+    uint64_t n_units = 0;
     for (uint32_t i = first; i < first + n; i++)
-        n_read += plan->matrices[i].rows * plan->matrices[i].cols;
+        n_units += zfi_matrix_units(&plan->matrices[i]);
     return (zfi_data_param_t){.n_elems = param->n_elems,
                               .grad_dtype = param->grad_dtype,
                               .group = param->group,
                               .first_matrix = first,
                               .n_matrices = n,
-                              .n_read = n_read,
+                              .n_units = n_units,
                               .channels_are_rows = param->channels_are_rows,
                               .counts_in_norm = param->counts_in_norm,
                               .rule = (zfi_rule_t)param->rule->number,
@@ -112,12 +112,9 @@ zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
 
 static zf_status_t upload_params(zfi_run_t *run) {
     zfi_data_param_t *rows = calloc(run->n_params, sizeof *rows);
-    uint64_t first_block = 0;
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < run->n_params && rows; i++) {
         rows[i] = param_row(&run->plan, &run->params[i]);
-        rows[i].first_block = first_block;
-        first_block += zfi_sum_blocks(&run->params[i]);
     }
     if (!st)
         st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
@@ -169,10 +166,14 @@ static void fill_head(zfi_run_t *run) {
 }
 
 zf_status_t zfi_tables_upload(zfi_run_t *run) {
+    uint64_t n_units = 0;
     zf_status_t st;
     fill_head(run);
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         run->dev.matrices[i] = matrix_row(&run->plan.matrices[i], run->dev.matrices[i].shown);
+        run->dev.matrices[i].unit_base = n_units;
+        n_units += zfi_matrix_units(&run->plan.matrices[i]);
+    }
     st = zfi_device_write(run->engine, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);

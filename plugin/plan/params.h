@@ -53,11 +53,6 @@ uint32_t zfi_params_n_moments(const zfi_param_t *params, uint32_t n);
 /* Whether a rule of the host's updates some of them. */
 int zfi_params_have_callback(const zfi_param_t *params, uint32_t n);
 
-/* Blocks in which the squares of its gradient are added up (kernels.h). */
-static inline uint64_t zfi_sum_blocks(const zfi_param_t *param) {
-    return (param->n_elems + ZFI_SUM_BLOCK_ELEMS - 1) / ZFI_SUM_BLOCK_ELEMS;
-}
-
 /* Offset in elements of the first element of batch matrix b in the visible tensor. */
 int64_t zfi_param_batch_offset(const zfi_param_t *param, uint64_t b);
 

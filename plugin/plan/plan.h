@@ -188,6 +188,10 @@ static inline uint32_t zfi_owned_matrices(const zfi_plan_t *plan, const zfi_para
     *out_first = first;
     return end - first;
 }
+/* The units of its gradient's sums (kernels.h). */
+static inline uint64_t zfi_matrix_units(const zfi_matrix_t *matrix) {
+    return zfi_sum_units(matrix->rows, matrix->cols, matrix->channels_are_rows);
+}
 /* The count of updates of a matrix's channel. */
 static inline uint64_t zfi_count_at(const zfi_matrix_t *matrix, uint64_t channel) {
     return matrix->count_base + (matrix->n_counts > 1 ? channel : 0);

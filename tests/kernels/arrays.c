@@ -55,6 +55,16 @@ static float random_element(contents_t contents) {
         return random_below(8) == 0 ? special() : random_unit() * 1e-3f;
     case POSITIVE:
         return random_below(8) == 0 ? float_of((uint32_t)random_below(1u << 23)) : (random_unit() + 1.0f) * 1e-6f;
+    case EDGE: {
+        static uint64_t left;
+        static int kind;
+
+        if (left-- == 0) {
+            left = 1 + random_below(5000);
+            kind = (int)random_below(4);
+        }
+        return random_unit() * (kind == 0 ? 0.0f : kind == 1 ? 0x1p-58f : kind == 2 ? 0x1p63f : 1.0f);
+    }
     case ANY_BITS:
         return float_of((uint32_t)random_bits());
     default:

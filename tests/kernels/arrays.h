@@ -21,6 +21,7 @@ typedef enum contents {
     ORDINARY, /* normal numbers around 1e-3 */
     SPECIAL,  /* one in eight is Inf, NaN, denormal, +-0, huge or tiny */
     POSITIVE, /* ordinary magnitudes and denormals: second moments */
+    EDGE,     /* runs of zeros, of numbers whose squares are about 2^-108 or 2^127, and of ordinary ones */
     ANY_BITS
 } contents_t;
 

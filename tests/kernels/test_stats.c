@@ -28,41 +28,62 @@ START_TEST(small_by_hand) {
 }
 END_TEST
 
-/* The stated order shows in the bits: 2^53 in lane 0 swallows a 1 of its own lane, but not the sum of ones of others.
- */
+/* The stated order shows in the bits: 2^24 in lane 0 of a row's unit, in fp32, swallows a 1 of its own lane and of lane
+ * 32, which joins it first, but not lanes 16 and 48 together. */
 START_TEST(order_by_hand) {
-    float grad[64];
-    zfi_stats_matrix_t matrix = {.rows = 1, .cols = 64, .abs_sums = NULL};
+    float grad[65] = {0x1p12f};
+    zfi_stats_matrix_t matrix = {.rows = 1, .cols = 65, .abs_sums = NULL};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
     zfi_stats_result_t result;
 
-    for (int i = 0; i < 64; i++)
-        grad[i] = i % 32 == 0 || i % 32 == 16 ? 1.0f : 0.0f;
-    grad[0] = 0x1p27f; /* squared: 2^54, whose next double is 4 away */
+    grad[32] = grad[64] = 1.0f;
     zfi_kernels_ref()->stats(&job, &result);
-    ck_assert(result.sum_squares == 0x1p54); /* 1 is lost in its lane, the tie of 2 goes to even */
-    grad[8] = grad[40] = 1.0f;               /* joins lane 0 as 2 more, after lane 16 was lost */
+    ck_assert(result.sum_squares == 0x1p24);
+    grad[16] = 1.0f; /* a tie again */
     zfi_kernels_ref()->stats(&job, &result);
-    ck_assert(result.sum_squares == 0x1p54);
-    grad[24] = grad[56] = 1.0f; /* lanes 8 and 24 join first: 4, not lost */
+    ck_assert(result.sum_squares == 0x1p24);
+    grad[48] = 1.0f;
     zfi_kernels_ref()->stats(&job, &result);
-    ck_assert(result.sum_squares == 0x1p54 + 4.0);
+    ck_assert(result.sum_squares == 0x1p24 + 2.0);
 }
 END_TEST
 
-/* Blocks of 64 rows: 2^53 and 63 ones in the first block lose the ones, 2 ones in the second block together do not. */
-START_TEST(column_blocks_by_hand) {
-    float grad[66];
-    double sum;
-    zfi_stats_matrix_t matrix = {.rows = 66, .cols = 1, .abs_sums = &sum};
+/* Units of 32 rows: 2^24 in the first loses the ones of its chain, those of the next units are added in double. */
+START_TEST(column_units_by_hand) {
+    float grad[66][2];
+    double sums[2];
+    zfi_stats_matrix_t matrix = {.rows = 66, .cols = 2, .abs_sums = sums};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
     zfi_stats_result_t result;
 
-    for (int i = 0; i < 66; i++)
-        grad[i] = -1.0f;
-    grad[0] = -0x1p53f;
+    for (int r = 0; r < 66; r++)
+        grad[r][0] = -1.0f, grad[r][1] = 0.5f;
+    grad[0][0] = -0x1p24f;
     zfi_kernels_ref()->stats(&job, &result);
-    ck_assert(sum == 0x1p53 + 2.0);
+    ck_assert(sums[0] == 0x1p24 + 34.0 && sums[1] == 33.0);
+    ck_assert(result.sum_squares == 0x1p48 + 34.0 + 66 * 0.25);
+}
+END_TEST
+
+/* What fp32 does not hold is neither lost nor infinite: each element alone, and a whole matrix. */
+START_TEST(all_of_range_counts) {
+    static const float values[] = {0x1p-149f, 0x1p-126f, 1e-30f, 1e-25f, 0x1p-59f, 0x1p-58f, 1e18f, 1e19f, 0x1p127f};
+    static float grad[40 * 300];
+    double sums[300];
+
+    for (size_t k = 0; k < 2 * sizeof values / sizeof values[0]; k++)
+        for (int c = 0; c < 2; c++) {
+            const double x = (double)values[k / 2], n = k % 2 ? 12000.0 : 1.0;
+            zfi_stats_matrix_t matrix = {.rows = 40, .cols = 300, .abs_sums = sums};
+            zfi_stats_t job = {grad, ZFI_F32, c, &matrix, 1};
+            zfi_stats_result_t result;
+
+            for (int i = 0; i < 12000; i++)
+                grad[i] = k % 2 || i == 7 ? values[k / 2] : 0.0f;
+            zfi_kernels_ref()->stats(&job, &result);
+            ck_assert(fabs(result.sum_squares / (n * x * x) - 1.0) < 1e-6 && result.n_nonfinite == 0);
+            ck_assert(fabs(sums[c ? 0 : 7] / (k % 2 ? (c ? 300 : 40) * x : x) - 1.0) < 1e-6);
+        }
 }
 END_TEST
 
@@ -175,12 +196,25 @@ START_TEST(every_path) {
     static const shape_t shapes[] = {
         {0, 5},      {5, 0},     {3, 33},    {64, 64},   {65, 64},    {130, 31},   {200, 100},
         {129, 1000}, {70, 1025}, {64, 4097}, {1, 8191},  {70, 4096},  {130, 4097}, {66, 9001},
-        {2, 70001},  {4096, 3},  {1000, 32}, {65, 8192}, {67, 12288}, {300, 1024}, {66, 8224},
+        {2, 70001},  {33, 256},  {31, 257},  {40, 2049}, {64, 1},     {3000, 1},   {1, 3000},
+        {70, 2047},  {4096, 3},  {1000, 32}, {65, 8192}, {67, 12288}, {300, 1024}, {66, 8224},
     };
 
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         for (int c = 0; c < 2 * ZFI_N_DTYPES; c++)
             compare(&shapes[k], 1, (zfi_dtype_t)(c / 2), c % 2, c / 2 ? SPECIAL : ORDINARY, 1);
+}
+END_TEST
+
+/* Rows and columns on both sides of what fp32 holds, and some of zeros. */
+START_TEST(every_range) {
+    static const shape_t shapes[] = {{70, 600}, {33, 2100}, {40, 1030}, {1, 2500}, {2500, 1}};
+    static const contents_t ranges[] = {EDGE, ANY_BITS};
+
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
+        for (int c = 0; c < 4 * ZFI_N_DTYPES; c++)
+            for (int repeat = 0; repeat < 5; repeat++)
+                compare(&shapes[k], 1, (zfi_dtype_t)(c / 4), c % 2, ranges[c / 2 % 2], 1);
 }
 END_TEST
 
@@ -198,5 +232,5 @@ START_TEST(several_matrices) {
 }
 END_TEST
 
-ZT_MAIN("stats", small_by_hand, order_by_hand, column_blocks_by_hand, nonfinite_are_counted, all_lengths, every_path,
-        several_matrices)
+ZT_MAIN("stats", small_by_hand, order_by_hand, column_units_by_hand, all_of_range_counts, nonfinite_are_counted,
+        all_lengths, every_path, every_range, several_matrices)
