@@ -7,7 +7,7 @@
 #ifndef ZFI_STATS_COLUMNS_H
 #define ZFI_STATS_COLUMNS_H
 
-#include "stats.h"
+#include "lanes.h"
 
 enum { ROWS_AT_ONCE = 4, STRIP_COLS = 2048 };
 

@@ -3,7 +3,7 @@
 #ifndef ZFI_STATS_ROWS_H
 #define ZFI_STATS_ROWS_H
 
-#include "stats.h"
+#include "lanes.h"
 
 /* Pairs of lanes that are taken at once, as many of squares as of magnitudes; and in all. */
 enum { PAIRS_AT_ONCE = 2, N_PAIRS = ZFI_SUM_LANES / PAIR, N_LOOKS = N_PAIRS / PAIRS_AT_ONCE };
