@@ -2,7 +2,7 @@
 /* test_driver.c - the double against CUDA's own rules, and every fault that it looks for, seen found.
  *
  * Each test is a process of its own that opens libcuda.so.1 as a plugin would. Those marked "also real" hold for a
- * driver and a GPU as well: `test_driver_real` is the same program without the others, and tests/gpu.sh runs it. */
+ * driver and a GPU as well: `test_driver_real` is the same program without the others, and the kit's session.sh runs it. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <math.h>
