@@ -183,6 +183,10 @@ class Binding:
         """Whether parameters may show other values than the plugin has for them, until they are fetched."""
         return self.fetcher is not None and (self.fetcher.may_wait or self.table.has_aside())
 
+    def shows_old(self):
+        """Whether one was not fetched since the step, and is not when it is read."""
+        return self.has_waiting() and (bool(self.fetcher.is_new) or self.table.has_aside()) and not self.fetcher.watch.is_serving()
+
     def pause_watch(self, depth):
         if self.fetcher is not None:
             self.fetcher.watch.pause(depth)
