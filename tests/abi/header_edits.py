@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""header_edits.py ROOT - edits of the public headers, each of which the golden declarations must show; and what 1.0 may be.
+"""header_edits.py ROOT - edits of the public headers, each of which the declarations, and so their digest, must show; and what 1.0 may be.
 
 Each row: what is edited, the pattern, what replaces its first match in any header. A pattern that matches nowhere, and an edit
 after which the headers do not compile for another reason than their own assertions, fail the test: such a row asks nothing."""
@@ -76,7 +76,7 @@ def compiles(include):
 
 def judge(root, what, pattern, to):
     """(caught, text), or the end of the test where the row asks nothing."""
-    golden = (root / "abi/layout/declarations.txt").read_text(encoding="utf-8")
+    golden = declarations(root / "abi/include")
     with tempfile.TemporaryDirectory() as folder:
         include = Path(folder) / "include"
         shutil.copytree(root / "abi/include", include)
@@ -92,7 +92,7 @@ def judge(root, what, pattern, to):
 
 def judge_freeze(root):
     """1.0 has to be its candidate but for the number: whether that is taken, and one word more is not."""
-    candidate = (root / "abi/layout/declarations.txt").read_text(encoding="utf-8")
+    candidate = declarations(root / "abi/include")
     x, y = number_of(candidate)
     frozen = candidate.replace(f"ZF_ABI_{x}_{y}", "ZF_ABI_1_0").replace(f"ZF_ABI_NUMBER({x}, {y})", "ZF_ABI_NUMBER(1, 0)")
     other = frozen.replace("uint32_t n_groups;", "uint64_t n_groups;", 1)
