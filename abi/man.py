@@ -78,8 +78,6 @@ def hook_pages(include):
     headers = {str(path.relative_to(include)): path.read_text(encoding="utf-8") for path in sorted(include.glob("zf/**/*.h"))}
     structs = {name: text for header in headers.values() for text, name in STRUCT.findall(header)}
     for header, text in headers.items():
-        if untagged(text):
-            sys.exit(f"man.py: {header}: no thread is said of {', '.join(untagged(text))}: end the comment above with a line like \"[hook]\"")
         for table, body in TABLE.findall(text):
             prefix = "zf_" if table == "zf_plugin" else table[:-len("ext")]
             slots = SLOT.findall(body)
@@ -91,6 +89,8 @@ def hook_pages(include):
                 shown = [structs[name] for name in taken(arguments, {k: v for k, v in structs.items()
                                                                      if k not in ("zf_error", "zf_plugin", table)})]
                 yield prefix + slot, header, table, first_sentence(contract), textwrap.dedent("    " + declaration), contract, shown
+        if untagged(text):
+            sys.exit(f"man.py: {header}: no thread is said of {', '.join(untagged(text))}: end the comment above with a line like \"[hook]\"")
 
 
 def write_hooks(version, out, include):
