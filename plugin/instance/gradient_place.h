@@ -2,10 +2,12 @@
 /* plugin/instance/gradient_place.h - where gradients lie on the device between their delivery and the kernels that read
  * them.
  *
- *   one rank       the host's own memory, or staging: 4 bytes per element of each parameter with state, mapped at first
- * use several ranks  the flat memory of the parameter's bucket, which goes to the other ranks: in staging, or (stage >=
- * 2) in the buffer that the bucket has now. Their sums come back there, or, where this rank keeps its part only, behind
- * each other in staging
+ * One rank: in the host's own memory, or in staging, which has 4 bytes per element of each parameter with state and is
+ * mapped at first use.
+ *
+ * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. It is a part of staging,
+ * or from stage 2 on the buffer that the bucket has now. Sums over ranks come back there; where this rank keeps its
+ * part only, its parts lie in staging one behind the other.
  *
  * A view of a run, made for one question: staging may be mapped and buffers change hands between two of them. */
 #ifndef ZFI_GRADIENT_PLACE_H
