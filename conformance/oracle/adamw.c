@@ -56,5 +56,3 @@ const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id) { return a->params[id]
 const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id) { return a->params[id].m; }
 
 const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id) { return a->params[id].v; }
-
-uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id) { return a->n[id]; }

@@ -172,7 +172,6 @@ void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *g
 const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id);
 const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id);
 const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id);
-uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id);
 
 /* Element i of an array of a data type; narrowing rounds to nearest even. fp16 overflows to Inf. */
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i);

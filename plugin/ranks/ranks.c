@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/timeline.h"
+#include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
 #include "ranks/collective.h"
@@ -152,7 +153,8 @@ static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
 /* Elements [first, end) of a parameter's gradient become zeros. */
 static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    unsigned char *grad = (unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem;
+    unsigned char *grad =
+        (unsigned char *)zfi_mirrored(run, zfi_gradient_staged(zfi_gradient_place(run), param->id)) + first * elem;
     zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
     if (!run->engine->ranks_stream)
         memset(grad, 0, op.nbytes);
@@ -186,12 +188,7 @@ typedef struct reduce_args {
 /* Where a bucket's sums of this rank's part lie on the device. */
 static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    const zfi_opened_t *opened = run->reduction.opened;
-    uint64_t first = bucket->place.rank * bucket->part_elems;
-    if (!opened)
-        return zfi_flat(run, number) + first * zfi_dtype_nbytes(bucket->dtype);
-    return run->mem.staging_arena.base + opened[number].kept_at +
-           (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+    return zfi_gradient_sums(zfi_gradient_place(run), number, bucket->place.rank * bucket->part_elems);
 }
 
 /* This rank's part of a bucket's sums is added up over the second group. */
@@ -368,7 +365,7 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
-        unsigned char *flat = zfi_flat(run, bucket);
+        unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(run), bucket);
         zfi_mirror_down(run, &engine->to_device, flat,
                         run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
         args.flat = zfi_mirrored(run, flat);
@@ -392,7 +389,8 @@ void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
     if (run->reduction.opened)
         zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
     else
-        zfi_mirror_up(run, zfi_flat(run, bucket), all->place.n_ranks * zfi_part_nbytes(all));
+        zfi_mirror_up(run, zfi_gradient_bucket(zfi_gradient_place(run), bucket),
+                      all->place.n_ranks * zfi_part_nbytes(all));
 }
 
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {

@@ -481,11 +481,6 @@ class Instance:
                                                                    doing="step_record")), **out}
 
     @property
-    def tensor_addresses(self):
-        """Of the zf_tensor_t of every bound parameter, by id; until the next bind()."""
-        return [view.address for view in self._views]
-
-    @property
     def digest_function(self):
         """zf.digest/0 as it is, for callers with descriptors of their own: status = function(handle, address of n tensor
         addresses, n, address of n uint64, address of an error record or None). None where the plugin has none."""
