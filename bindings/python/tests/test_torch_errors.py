@@ -1,9 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import unittest
+from unittest import mock
 
 from support import ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
+
+
+class FullDevice:
+    """An instance that finds too little device memory until torch's cache is empty."""
+
+    def __init__(self):
+        self.n_binds, self.n_emptied = 0, 0
+
+    def empty_cache(self):
+        self.n_emptied += 1
+
+    def bind(self, decls):
+        self.n_binds += 1
+        if not self.n_emptied or decls == "too large":
+            raise zfplugin.errors.OutOfMemoryError("device memory for the device's side")
+
+
+class Memory(unittest.TestCase):
+    def bind(self, decls, has_cuda):
+        from zfplugin.torch import devices
+        full = FullDevice()
+        with mock.patch.object(torch.cuda, "is_initialized", lambda: has_cuda), \
+                mock.patch.object(torch.cuda, "empty_cache", full.empty_cache):
+            try:
+                devices.bind(full, decls)
+                return full.n_binds, True
+            except zfplugin.errors.OutOfMemoryError:
+                return full.n_binds, False
+
+    def test_torchs_cache_is_emptied_once(self):
+        self.assertEqual(self.bind("some", True), (2, True))
+        self.assertEqual(self.bind("too large", True), (2, False))
+        self.assertEqual(self.bind("some", False), (1, False))
 
 
 class Misuse(TorchTest):

@@ -16,7 +16,7 @@ import logging
 import torch
 
 from .. import _abi, errors, state
-from . import adamw, moments
+from . import adamw, devices, moments
 from . import groups as hyper_groups
 from .cut import JointNorm, local, settle
 from .gradients import GradientFeed
@@ -39,7 +39,7 @@ class Binding:
         self._at_rest = set()  # frozen ones whose updates have all arrived
         self._left = {}  # id: (parameter, its name, its moments and count) of those that were taken out of the groups
         table = self._make_table(groups)
-        instance.bind(table.decls)
+        devices.bind(instance, table.decls)
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
         handles.append(self.feed.handles)
         self._warn_of_names(table)
@@ -328,7 +328,7 @@ class Binding:
                 values = [table.aliases[i].clone() for i in edited]
                 self._settle_leaving(before, [i for i, p in before.trainable if id(p) not in table.numbers and i not in replaced])
                 self.discard()  # step() delivers all gradients again
-                self.instance.bind(table.decls)
+                devices.bind(self.instance, table.decls)
             except BaseException:
                 self.names = names
                 for group, params in members:

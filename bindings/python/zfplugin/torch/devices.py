@@ -42,3 +42,15 @@ def of(params, names):
         raise errors.DeviceError(f'"{names.get(id(first), "param0")}" is on {first.device} ({kind}); the plugin trains parameters '
                                  "on cpu and on NVIDIA GPUs (cuda)", scope="param")
     return Cuda(first.device.index or 0)
+
+
+def bind(instance, decls):
+    """Binds. Device memory that torch's allocator keeps for later is free memory to torch alone: where the plugin finds too little
+    it is given back, once."""
+    try:
+        instance.bind(decls)
+    except errors.OutOfMemoryError:
+        if not torch.cuda.is_initialized():
+            raise
+        torch.cuda.empty_cache()
+        instance.bind(decls)
