@@ -481,7 +481,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     if (!st)
         st = map_device(run->engine, &device, "the device's side", err);
     if (!st)
-        st = run->engine->ops->pin(run->engine->device, host.base, host.total_nbytes, &run->mem.is_pageable, err);
+        st = zfi_engine_pin(run->engine, &host, &run->mem.is_pageable, err);
     if (st) {
         zfi_arena_free(&host);
         free_device(run->engine, &device);
@@ -556,7 +556,7 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)
-        st = run->engine->ops->pin(run->engine->device, arena->base, arena->total_nbytes, &is_pageable, err);
+        st = zfi_engine_pin(run->engine, arena, &is_pageable, err);
     if (st) {
         zfi_arena_free(arena);
         return st;

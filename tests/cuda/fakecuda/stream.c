@@ -6,8 +6,9 @@
  * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
  * sanitizer takes that for an order, so races are looked for with a queue per stream.)
  *
- * A queue takes FAKECUDA_DEPTH commands; a call that brings one more waits until one is over. What the double adds for
- * its own ends (synchronisation, queries, order with the legacy stream) takes no room. */
+ * A queue takes FAKECUDA_DEPTH commands, or about a thousand, another number for each; a call that brings one more
+ * waits until one is over. What the double adds for its own ends (synchronisation, queries, order with the legacy
+ * stream) takes no room. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -24,7 +25,8 @@ struct fc_queue {
     fc_op_t *head, *tail;
     uint32_t n_enqueued; /* what the thread sleeps on */
     uint32_t n_streams;
-    uint32_t n_commands; /* that take room, enqueued and not over; at most fc_config.depth */
+    uint64_t depth;      /* 0: any number */
+    uint32_t n_commands; /* that take room, enqueued and not over; at most so many */
     uint32_t n_hindered; /* calls that wait for room */
     int is_closing;
     uint64_t random;
@@ -121,7 +123,7 @@ uint32_t fakecuda_n_waiting_calls(void) { return __atomic_load_n(&n_waiting_call
 
 static int has_taken_room(fc_queue_t *q) {
     uint32_t n = __atomic_load_n(&q->n_commands, __ATOMIC_RELAXED);
-    while (fc_config.depth == 0 || n < fc_config.depth)
+    while (q->depth == 0 || n < q->depth)
         if (__atomic_compare_exchange_n(&q->n_commands, &n, n + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             return 1;
     return 0;
@@ -140,11 +142,11 @@ static void take_room(CUstream s) {
         return;
     if (s->is_plugin && q->n_streams == 1)
         fc_finding("a call of libzfplugin waits for room: more than %llu commands are in flight in a stream of its own",
-                   (unsigned long long)fc_config.depth);
+                   (unsigned long long)q->depth);
     __atomic_add_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
     while (!has_taken_room(q))
-        fc_sleep_on(&q->n_commands, (uint32_t)fc_config.depth);
+        fc_sleep_on(&q->n_commands, (uint32_t)q->depth);
     __atomic_sub_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
     __atomic_sub_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
 }
@@ -176,6 +178,7 @@ static void *queue_main(void *raw) {
 static fc_queue_t *queue_new(uint64_t number) {
     fc_queue_t *q = need(sizeof *q);
     q->random = fc_config.seed * 1000003 + number;
+    q->depth = fc_config.depth == FC_DRAWN ? 900 + mix(q->random) % 200 : fc_config.depth;
     if (pthread_create(&q->thread, NULL, queue_main, q) != 0) {
         free(q);
         return NULL;
