@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How gradients reach the plugin: accumulation, changes after backward, holes, ties, loss scaling; beside AdamW."""
+import time
 import unittest
 from unittest import mock
 
@@ -297,6 +298,99 @@ class ChangedAfterBackward(GradientTest):
             opt.zero_grad()
 
         self.check(step)
+
+
+@EARLY
+class BeforeTheStep(TorchTest):
+    """Gradients that are never changed count as final after some steps: what is deferred is updated during backward, to the same bits."""
+
+    N_STEPS = 16
+
+    def pair(self, one_step, n_lost=0, announces=True, **kwargs):
+        """Side by side with a run whose gradients travel at step(). Returns the optimizer."""
+        models, opts = twins(lambda: mlp(width=192, n_hidden=6)), []
+        for model, overlap in zip(models, (True, False)):
+            opts.append(self.zenflow(model, **{**HYPER, "overlap": overlap, "model": model, **kwargs, "config": config(
+                {"zenflow.update_interval": 1, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1})}))
+            opts[-1].bind()
+        opts[0].register_step_pre_hook(lambda *_: time.sleep(0.03))  # backward of a larger model
+        if not announces:
+            opts[0]._binding.feed.announce = None
+        schedules = [torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 1 / (1 + i)) for opt in opts]
+        for i in range(self.N_STEPS):
+            for model, opt, schedule in zip(models, opts, schedules):
+                one_step(model, opt, i)
+                schedule.step()
+            final = [model.state_dict() for model in models] if i % 5 == 4 or i == self.N_STEPS - 1 else [{}, {}]
+            for name in final[0]:
+                self.assertTrue(torch.equal(final[0][name], final[1][name]), (i, name))
+        stats = opts[0].stats()
+        self.assertGreater(stats["early_taken"], 0) if n_lost == 0 else self.assertGreaterEqual(stats["early_lost"], n_lost)
+        if n_lost == 0:
+            self.assertEqual(stats["early_lost"], 0)
+        self.assertEqual(opts[1].stats()["early_taken"], 0)
+        return opts[0]
+
+    def test_with_a_schedule_of_rates(self):
+        """They are announced: that a step has others than the one before costs nothing."""
+        self.pair(plain_step)
+
+    def test_what_is_not_announced_is_lost(self):
+        self.pair(plain_step, n_lost=10, announces=False)
+
+    def test_a_promise_counts_from_the_first_step(self):
+        opt = self.pair(plain_step, final_gradients=True)
+        self.assertGreater(opt.stats()["early_taken"], 0)
+
+    def test_the_trainer_clips_now_and_then(self):
+        """What was final is delivered again, and nothing counts as final for some steps."""
+        flags = []
+
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if opt._binding.feed.is_shipping:
+                flags.append(opt._binding.feed.n_unchanged_steps >= 3)
+            if i in (6, 7):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            opt.step()
+
+        opt = self.pair(one_step, n_lost=1)
+        self.assertEqual([i for i, is_final in enumerate(flags) if is_final], [3, 4, 5, 6, *range(11, 16)])
+        self.assertGreater(opt.stats()["early_taken"], 0)
+
+    def test_an_edit_that_moves_no_counter(self):
+        """One element, through .data, after everything was taken for final."""
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i == 9:
+                model[2].weight.grad.data[3, 5] += 0.5
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
+
+    def test_the_plugin_clips(self):
+        self.pair(plain_step, n_lost=1, clip_norm=0.02)
+
+    def test_weights_edited_between_backward_and_step(self):
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i in (8, 12):
+                model[2].weight.data[3] = 0.125
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
+
+    def test_another_number_of_backwards(self):
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            for k in range(1 + (i in (7, 8, 9))):
+                loss_of(model, i + k).backward()
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
 
 
 class Holes(GradientTest):

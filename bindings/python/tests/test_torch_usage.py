@@ -20,7 +20,8 @@ if torch is not None:
     import usage_weights  # noqa: F401: adds its own
 
 FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
-SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)}}
+SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
+            "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
 BOUND = 1e-6
 
 

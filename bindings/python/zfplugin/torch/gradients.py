@@ -10,6 +10,11 @@ What is written past the version counter (.data, numpy) and undone before step l
 have read it: that would take a digest of what was read, by the plugin; the README says so.
 Correctness never depends on the hooks.
 
+Final gradients: where none was changed after it was shipped in some steps, or the caller promises that none is, they are delivered as the last
+ones, and the step is announced with what param_groups say when backward begins. So the plugin updates what is deferred during backward
+(early replay), into memory of its own. One that was changed all the same is delivered again, and what was updated early is dropped: a
+wrong expectation costs time, never bits.
+
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
 the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
 accumulation_steps say it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
@@ -40,6 +45,7 @@ from .digests import Digests, flat_address
 BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
+STEPS_UNTIL_FINAL = 3       # steps in which none was, after which they count as final until one is
 BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
 WATCHED_STEPS = 30          # steps in which bursts are looked for
 BURST_GAPS = 3              # times what autograd needs from one parameter to the next without an operation between
@@ -105,7 +111,9 @@ class GradientFeed:
         if overlap and not self.is_shipping:
             self.log.info("gradients on %s travel at step: where nothing changes them after backward, final_gradients=True lets "
                           "them travel during it", self.place.name)
-        self._early = _FINAL if is_final else _WHOLE
+        self.is_final, self.is_promised = is_final, is_promised
+        self.announce = None            # called before the first delivery of a step that is early
+        self.n_unchanged_steps = 0
         self._has_warned_local = is_alone
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
@@ -147,6 +155,7 @@ class GradientFeed:
         self.n_gaps = self.n_long_gaps = 0
         self.n_steps = self.n_bursts = self.n_changed_steps = 0
         self.most_released = sum(self.nbytes)
+        self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()
         self._attach()
@@ -238,7 +247,7 @@ class GradientFeed:
                     return  # a share of it
                 if self.released_nbytes > self.most_released:
                     self._release_all()
-                self._collect(i, grad_of(param), self._early)
+                self._collect(i, grad_of(param), self._early_flags())
                 if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
@@ -246,6 +255,16 @@ class GradientFeed:
             finally:
                 if self.is_timing:
                     self.hook_end = time.perf_counter()
+
+    def _early_flags(self):
+        """A gradient that will not change, as far as is known: what needs no more than the gradient may begin. On its way to other ranks it
+        cannot be called back, so there it takes a promise; here one that changed all the same is delivered again."""
+        is_final = self.is_final or self.is_alone and (self.is_promised or self.n_unchanged_steps >= STEPS_UNTIL_FINAL)
+        if self.is_first:
+            self.is_first = False
+            if is_final and self.announce is not None:
+                self.announce()
+        return _FINAL if is_final else _WHOLE
 
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
@@ -416,6 +435,7 @@ class GradientFeed:
             self.log.warning("gradients were changed between backward and step: with group=... .grad is this rank's own until "
                              "step() adds them up, so clip with clip_norm=..., which knows the norm over all ranks")
         self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
+        self.n_unchanged_steps = self.n_unchanged_steps + 1 if n_changed == 0 else 0
         if not self.is_shipping or self.n_changed_steps < STEPS_UNTIL_OFF:
             return
         self.is_shipping = False
@@ -435,6 +455,7 @@ class GradientFeed:
 
     def discard(self):
         """Drops everything that was delivered since the last step."""
+        self.is_first = True
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
         args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
                              stream=C.addressof(self.instance.stream))
@@ -469,6 +490,7 @@ class GradientFeed:
             if self.is_timing:
                 self._judge_burst()
             self.fired = [0] * n
+            self.is_first = True
 
     def _judge_burst(self):
         """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd

@@ -56,7 +56,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more.
-        False, the default without final_gradients: at step.
+        Once none was changed in some steps, updates begin during backward, too. False, the default without final_gradients: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
