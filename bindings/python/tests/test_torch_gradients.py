@@ -2,6 +2,7 @@
 """How gradients reach the plugin: accumulation, changes after backward, holes, ties, loss scaling; beside AdamW."""
 import time
 import unittest
+import weakref
 from unittest import mock
 
 from support import ALL_SELECTED, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
@@ -391,6 +392,93 @@ class BeforeTheStep(TorchTest):
             opt.step()
 
         self.pair(one_step, n_lost=1)
+
+
+@EARLY
+class Released(TorchTest):
+    """release_gradients=True: .grad is None after backward, the weights are AdamW's."""
+
+    def check(self, one_step, options, n_steps=20, make=mlp, **kwargs):
+        ours, theirs = twins(make)
+        opt = self.zenflow(ours, **HYPER, release_gradients=True, model=ours, **options)
+        opt.bind()  # else the first step's gradients travel at step()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(n_steps):
+            one_step(theirs, reference, i)
+            one_step(ours, opt, i)
+            self.assertFalse(any(p.grad is not None for p in ours.parameters()))
+        opt.flush()
+        self.assert_same(ours, theirs)
+        return opt
+
+    def test_is_adamw(self):
+        def one_step(model, opt, i):
+            for k in range(2):
+                loss_of(model, 2 * i + k).backward()
+            if not isinstance(opt, torch.optim.AdamW):
+                self.assertFalse(any(p.grad is not None for p in model.parameters()))
+            opt.step()
+            opt.zero_grad()
+
+        for extra in BOTH:
+            self.check(one_step, {**extra, "accumulation_steps": 2})
+            self.check(lambda model, opt, i: (plain_step(model, opt, i), opt.zero_grad()), extra)
+        opt = self.check(one_step, {"accumulation_steps": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
+                                                                               "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
+        self.assertEqual(opt.stats()["early_lost"], 0)
+
+    def test_layers_without_a_gradient_and_fewer_backwards(self):
+        def one_step(model, opt, i):
+            for k in range(1 + i % 2):
+                x, y = batch(2 * i + k)
+                for at, layer in enumerate(model):
+                    x = x if at in (2, 3, 4) and (i + k) % 3 == 1 else layer(x)
+                torch.nn.functional.mse_loss(x, y).backward()
+            opt.step()
+            opt.zero_grad()
+
+        self.check(one_step, {"accumulation_steps": 2})
+
+    def test_memory_is_free_before_the_step(self):
+        """As much as one bucket is held, and what the plugin has not read yet."""
+        model, alive = mlp(width=128, n_hidden=8), []
+        opt = self.zenflow(model, release_gradients=True)
+        opt.bind()
+        with mock.patch("zfplugin.torch.gradients.IN_FLIGHT_NBYTES", 1 << 17):
+            for p in model.parameters():
+                p.register_hook(lambda grad: alive.append(weakref.ref(grad.untyped_storage())) or grad)
+            loss_of(model, 0).backward()
+        feed = opt._binding.feed
+        held = sum(nbytes for _, _, nbytes in feed.in_flight) + feed._pending_nbytes
+        self.assertLessEqual(held, (1 << 17) + 128 * 128 * 4)
+        self.assertGreater(sum(p.numel() * 4 for p in model.parameters()), 4 * held)
+        opt.step()
+        self.assertEqual((feed.in_flight, feed.lent), ([], []))
+
+    def test_what_is_refused(self):
+        model = mlp()
+        for wrong in ({"overlap": False}, {"norm_group": object()}):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, "release_gradients=True"):
+                self.zenflow(model, release_gradients=True, **wrong)
+        opt = self.zenflow(model, release_gradients=True)
+        plain_step(model, opt, 0)
+        before = [p.detach().clone() for p in model.parameters()]
+        for _ in range(2):
+            loss_of(model, 1).backward()
+        with self.assertRaisesRegex(zfplugin.StateError, "came 2 times before step"):
+            opt.step()
+        opt.zero_grad()
+        loss_of(model, 1).backward()
+        model[2].weight.grad = torch.ones(24, 24)
+        with self.assertRaisesRegex(zfplugin.StateError, '"2.weight" was given another .grad'):
+            opt.step()
+        for p, values in zip(model.parameters(), before):
+            self.assertTrue(torch.equal(p, values))
+        opt.zero_grad()
+        opt._binding.discard()
+        opt._binding.feed.forget_firings()
+        plain_step(model, opt, 1)
+        self.assertEqual(opt.stats()["steps"], 2)
 
 
 class Holes(GradientTest):

@@ -58,7 +58,14 @@ class Binding:
         if table.spread is not None and len(set(rules)) > 1:
             raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
                                        "their states could not be put together again; make an optimizer for each rule")
-        self.instance.bind(table.decls, rules)
+        try:
+            self.instance.bind(table.decls, rules)
+        except errors.OutOfMemoryError as problem:
+            if not self.instance.place.is_stream:
+                raise
+            self.log.info("%s; what torch's allocator does not use is given back, and it is tried again", problem)
+            self.instance.place.give_back()
+            self.instance.bind(table.decls, rules)
         self.rules = rules
 
     def rules_by_name(self):
