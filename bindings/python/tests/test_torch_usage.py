@@ -6,12 +6,12 @@ with torch's AdamW; what it keeps (losses, averages, saved weights) is compared 
 
 writes the table, with the largest difference. With exact=True the weights themselves are compared after every step, too. The second
 setting is model= alone with update_interval = 1, where parameters come when their module's forward begins or when somebody reads them:
-there the comparison is not to be the one that reads them, so the weights are compared after the last step.
+there the comparison is not to be the one that reads them, so the weights are compared after the last step. The third is the second with
+overlap=True, where updates begin during backward.
 """
 import logging
 import re
 import sys
-import unittest
 
 from support import HERE, SYNCHRONOUS, TorchTest, config, torch
 
@@ -20,7 +20,8 @@ if torch is not None:
     import usage_weights  # noqa: F401: adds its own
 
 FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
-SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)}}
+SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
+            "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
 BOUND = 1e-6
 
 
@@ -68,11 +69,11 @@ Each program runs with the plugin and with `torch.optim.AdamW`, {N_STEPS} steps 
 difference of anything that it keeps after any step (losses, averages, saved weights; relative where it is above 1) and of the weights.
 At most {BOUND:.0e} is allowed (`ctest -R python_torch_weights`). This page is what `tests/test_torch_usage.py` prints.
 
-| what the trainer does | `exact=True` | `model=` alone, `update_interval = 1` |
-|---|---|---|""")
+| what the trainer does | `exact=True` | `model=` alone, `update_interval = 1` | with `overlap=True`, too |
+|---|---|---|---|""")
     for name, program, make in USES:
         figures = [side_by_side(program, make, options, setting == "exact") for setting, options in SETTINGS.items()]
-        print("| {} | {:.1e} | {:.1e} |".format(name, *figures), flush=True)
+        print("| {} | {:.1e} | {:.1e} | {:.1e} |".format(name, *figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -186,7 +186,7 @@ def _make_host(logger, ctx_name, collectives):
     return host
 
 
-_HOOKS = {"grads_ready", "step", "discard", "param_fetch"}
+_HOOKS = {"announce", "grads_ready", "step", "discard", "param_fetch"}
 _RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 

@@ -58,7 +58,14 @@ class Binding:
         if table.spread is not None and len(set(rules)) > 1:
             raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
                                        "their states could not be put together again; make an optimizer for each rule")
-        self.instance.bind(table.decls, rules)
+        try:
+            self.instance.bind(table.decls, rules)
+        except errors.OutOfMemoryError as problem:
+            if not self.instance.place.is_stream:
+                raise
+            self.log.info("%s; what torch's allocator does not use is given back, and it is tried again", problem)
+            self.instance.place.give_back()
+            self.instance.bind(table.decls, rules)
         self.rules = rules
 
     def rules_by_name(self):
@@ -93,6 +100,11 @@ class Binding:
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
             elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
+        self._expected = _abi.StepArgs(
+            struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
+            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
+        self._groups = groups  # of the optimizer: what it says when backward begins is expected of the step
+        self.feed.announce = self._announce
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
 
     def _warn_of_names(self, table):
@@ -137,6 +149,12 @@ class Binding:
         self.feed.end_step()
         self._end_step(written)
         return self._raw_report
+
+    def _announce(self):
+        """The step is expected to be as param_groups say now, and as the last one was otherwise."""
+        hyper_groups.write(self._groups, self._hyper_words, GROUP_WORDS)
+        self._expected.clip_norm, self._expected.unscale = self._args.clip_norm, self._args.unscale
+        self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
 
     def _settle_frozen(self):
         """What was on its way to a parameter that is frozen since arrives now: from this step on it stands still."""

@@ -56,7 +56,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more.
-        False, the default without final_gradients: at step.
+        Once none was changed in some steps, updates begin during backward, too. False, the default without final_gradients: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -75,6 +75,9 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
         which one that is, default 1): with group they are exchanged during backward; on CUDA they travel during backward,
         else at step.
+    release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
+        read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
+        step need accumulation_steps. Not with other processes.
     unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
         unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
@@ -84,7 +87,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, exact=False, unscale_in_plugin=False, library=None, log=None,
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, exact=False, unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
@@ -101,6 +104,8 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
                                        "need: leave model= out, and flush() before you save")
         if accumulation_steps is not None and (not isinstance(accumulation_steps, int) or accumulation_steps < 1):
             raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps!r}; allowed: 1, 2, ...")
+        if release_gradients and (overlap is False or (group or norm_group) is not None):
+            raise errors.ArgumentError("release_gradients=True gives gradients back during backward: not with overlap=False, group= or norm_group=")
         self.log = log or logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self.unscale_in_plugin = unscale_in_plugin
@@ -115,6 +120,8 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         self._rule = rule if rule_callback is None else None
         held = [(self._names.get(id(p)), p) for group_ in self.param_groups for p in group_["params"]]
         if self._is_cut():
+            if release_gradients:
+                raise errors.ArgumentError("release_gradients=True where parameters are cut over processes: FSDP gives them back by itself")
             fetch = fetch and is_told_to_fetch
             processes.check_cut(fetch)
             norm_group = processes.norm_group_of(group, norm_group, held)
@@ -150,7 +157,8 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
             feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
-                          "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients},
+                          "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients,
+                          "is_releasing": release_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         if model is not None:
