@@ -177,6 +177,10 @@ static zf_status_t launch_wide(zfi_stream_t *stream, int number, const void *arg
     return launch(stream, number, args, stream->device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
 }
 
+static zf_status_t launch_warp(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, 1, 32);
+}
+
 static zf_status_t launch_thread(zfi_stream_t *stream, int number, const void *args) {
     return launch(stream, number, args, 1, 1);
 }
@@ -245,7 +249,7 @@ static zf_status_t launch_update_all(zfi_stream_t *stream, const zfi_update_all_
     zf_status_t st = launch_wide(stream, K_zf_update_all_begin, args);
     if (!st)
         st = launch_wide(stream, K_zf_update_all, args);
-    return st ? st : launch_thread(stream, K_zf_update_all_end, args);
+    return st ? st : launch_warp(stream, K_zf_update_all_end, args);
 }
 
 zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
@@ -270,7 +274,7 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
         return launch_statistics(stream, args, from);
     case ZFI_KERNEL_NORM_PART:
         st = launch_wide(stream, K_zf_norm_params, args);
-        return st ? st : launch_thread(stream, K_zf_norm_part, args);
+        return st ? st : launch_warp(stream, K_zf_norm_part, args);
     case ZFI_KERNEL_SCALARS:
         return launch_thread(stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:
