@@ -113,15 +113,9 @@ DEVICE uint32_t f32_to_f16(float x) { /* kernels/cpu/f16.c */
 
 DEVICE uint32_t elem_nbytes(int dtype) { return dtype == ZFI_F32 ? 4u : 2u; }
 
-/* An element's bits, from and to memory of its type. */
+/* An element's bits. */
 DEVICE uint32_t load_bits(const void *array, int dtype, uint64_t i) {
     return dtype == ZFI_F32 ? ((const uint32_t *)array)[i] : ((const uint16_t *)array)[i];
-}
-DEVICE void store_bits(void *array, int dtype, uint64_t i, uint32_t bits) {
-    if (dtype == ZFI_F32)
-        ((uint32_t *)array)[i] = bits;
-    else
-        ((uint16_t *)array)[i] = (uint16_t)bits;
 }
 
 DEVICE float widen(int dtype, uint32_t bits) {

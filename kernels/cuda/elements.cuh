@@ -131,12 +131,12 @@ DEVICE spaced_t lanes_of(const run_t &run, uint32_t first, uint32_t end) {
 template <int N>
 DEVICE void update_some(int rule, int kept, const line_t &line, const spaced_t &at, uint32_t i, found_t *found) {
     bits_t x[N];
-    uint32_t e[N];
+    uint64_t e[N];
     int64_t to[N];
 #pragma unroll
     for (uint32_t j = 0; j < N; j++) {
         const uint32_t number = i + j < at.n ? i + j : at.n - 1;
-        e[j] = at.first + number * at.by;
+        e[j] = at.first + (uint64_t)number * at.by;
         to[j] = at.columns ? in_global(at.columns)[e[j]] : at.place + (int64_t)number * at.place_by;
         x[j].w = get_bits(line.w, ZFI_F32, e[j]);
         x[j].m = get_bits(line.m, kept, e[j]);

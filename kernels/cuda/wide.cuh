@@ -71,11 +71,6 @@ DEVICE packed_t pack(int dtype, const uint32_t bits[FOUR]) {
         x.word[0] = bits[0] | bits[1] << 16, x.word[1] = bits[2] | bits[3] << 16, x.word[2] = x.word[3] = 0;
     return x;
 }
-DEVICE void widen_four(float out[FOUR], int dtype, const packed_t &x) {
-#pragma unroll
-    for (int j = 0; j < FOUR; j++)
-        out[j] = widen(dtype, bits_of(x, dtype, j));
-}
 DEVICE packed_t narrow_four(int dtype, const float x[FOUR]) {
     uint32_t bits[FOUR];
 #pragma unroll

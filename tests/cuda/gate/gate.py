@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] - what can be said of kernels without a GPU.
+"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] [--launched FILE] [--short] - what can be said of kernels without a GPU.
 
-ptxas assembles the PTX for each architecture of ARCHS; for each kernel
+ptxas assembles the PTX for each architecture of ARCHS, with --short for PRINTED alone; for each kernel
   registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
   spills      none, and no stack frame
-  SASS        of PRINTED, loads: on the way through an innermost loop that has most, beside the data that LOADS says it needs: at most SPARE, in
-              loops with accesses of 16 bytes and in the others; no generic access; no division of integers in such a loop, but
-              DIVIDES says why. Of all: no fused multiply-add of a width that the kernel's PTX has none of, beside division and square root, which
-              ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm: PyPI nvidia-cuda-cuobjdump,
-              nvidia-cuda-nvdisasm; without them this part is left out, and said)
+  SASS        of PRINTED: loads on the way through an innermost loop that has most, at most SPARE beside the data that LOADS
+              names, in loops with accesses of 16 bytes and in the others; no generic access; no division of integers in such a
+              loop, but DIVIDES says why. Of all: no fused multiply-add of a width that the kernel's PTX has none of, beside
+              division and square root, which ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm:
+              PyPI nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm; without them this part is left out, and said)
   traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of gate/trainer.c. Of requests whose lanes
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
               bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
               once, and each that it writes. "-": the kernel has no such requests, or did nothing in these runs
+  blocks      --launched: lines "grid KERNEL blocks" of the double on PROCESSORS: one, or as many as run there at once
 
 TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
 memory, of those that a multiprocessor takes. Without --traffic the table's own columns of it are kept.
-
-The table that is printed has what the machine code of PRINTED shows, and blocks: how many a device of PROCESSORS runs at once, and
-how many were launched, as the double says (--launched).
 
 Exit status: 0 passes, 1 does not, 77 no ptxas.
 """
@@ -44,11 +42,13 @@ WARM_UP = 40  # requests: a kernel that has fewer was launched to be loaded, wit
 BELOW = {
     "zf_check_end": "a word per matrix, from records of a hundred",
     "zf_enter_maps": "channels that enter: a few positions of the maps",
-    "zf_merge": "elements of selected channels are skipped, so requests have holes; and the double takes the n-th access of each lane "
-                "for one request, which those that skip shift against each other",
+    "zf_merge": "elements of selected channels are skipped, so requests have holes",
+    "zf_norm_part": "a word per parameter, from records of a hundred bytes",
+    "zf_round_moments": "a strip of 32 selected columns, from rows that begin anywhere",
     "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
     "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",
     "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row",
+    "zf_update_all_end": "a word per matrix",
     "zf_update_all_begin": "a count per matrix, from records of a hundred bytes",
 }
 SPARE = 2  # loads beyond data
@@ -235,6 +235,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--traffic")
     parser.add_argument("--launched", help="lines of the double on PROCESSORS: grid KERNEL blocks")
+    parser.add_argument("--short", action="store_true", help="PRINTED alone")
     parser.add_argument("--ptxas", default=shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas")
     args = parser.parse_args()
     if not Path(args.ptxas).exists():
@@ -244,7 +245,7 @@ def main():
     traffic = read_traffic(args.traffic) if args.traffic else {}
     cuobjdump, rows, wrong = find_cuobjdump(), [], []
     with tempfile.TemporaryDirectory() as folder:
-        for arch in ARCHS:
+        for arch in [PRINTED] if args.short else ARCHS:
             cubin = f"{folder}/{arch}.cubin"
             assembled = assemble(args.ptxas, args.ptx, arch, cubin)
             if assembled is None:

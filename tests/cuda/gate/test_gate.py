@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test_gate.py - each rule of gate.py finds the fault of faults.cu that is planted for it. Exit status 77: no nvcc or cuobjdump."""
+"""test_gate.py - each rule of gate.py finds the fault of faults.cu that is planted for it. Exit status 77: no nvcc, no cuobjdump."""
 import shutil
 import subprocess
 import sys
