@@ -151,7 +151,7 @@ count_traffic() {
 count_blocks() {
     for mode in "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
         # shellcheck disable=SC2086 # words
-        FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=900 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
+        FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=90 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
             LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" build/cuda/tests/cuda/trainer \
             build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
     done >build/cuda/launched.txt
