@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda.sh - everything that can be said of the CUDA code without a GPU. From any directory: sh tests/cuda.sh [--cases N]
 #
-#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions; coalescing (tests/cuda/gate)
+#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions, loads of inner loops, generic accesses,
+#             divisions; coalescing, blocks launched (tests/cuda/gate)
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 96), N/3 of each without
 #             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
 #             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
     --match) match=$2 ;;
     --record) record=$2 ;;
     *)
-        sed -n '3,23p' "$0" >&2
+        sed -n '3,24p' "$0" >&2
         exit 2
         ;;
     esac
@@ -134,11 +135,12 @@ own_tests() { # NAME FOLDER
     fi
 }
 
+common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0" # every kernel has work
+
 # trainer.c in four modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
 # order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
 count_traffic() {
     (targets=trainer && build . build/cuda) || return 1
-    common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0"
     for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
@@ -146,10 +148,22 @@ count_traffic() {
     done >build/cuda/traffic.txt
 }
 
+# Blocks of each kernel's launches on as many processors as an H100 has.
+count_blocks() {
+    for mode in "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
+        # shellcheck disable=SC2086 # words
+        FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=90 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
+            LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" build/cuda/tests/cuda/trainer \
+            build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
+    done >build/cuda/launched.txt
+}
+
 stage_gate() {
     count_traffic || fails gate "trainer.c: build/cuda/traffic.txt, build/cuda/cuda.log"
-    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt ||
-        fails gate "see above"
+    count_blocks || fails gate "trainer.c on 132 processors: build/cuda/launched.txt"
+    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt \
+        --launched build/cuda/launched.txt || fails gate "see above"
+    python3 tests/cuda/gate/test_gate.py || fails gate "its planted faults"
 }
 
 stage_plain() {

@@ -11,19 +11,20 @@ DEVICE double from_lane(double x, int lane) {
     return __longlong_as_double((long long)((uint64_t)high << 32 | low));
 }
 
-/* Sums of the blocks of each present parameter in index order, a warp per parameter: 32 sums are loaded at once, then
- * added one by one. Zeros in place of blocks past the end add nothing to a sum that is not negative. */
-KERNEL(zf_norm_params, zfi_norm_part_args_t) {
+/* Sums of the blocks of each parameter of a batch in index order, behind its statistics, while backward goes on: a warp
+ * per parameter. 32 sums are loaded at once, then added one by one. Zeros in place of blocks past the end add nothing
+ * to a sum that is not negative. */
+KERNEL(zf_norm_params, zfi_cuda_statistics_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
-        const uint64_t n = ceil_div(data->params[i].n_read, ZFI_SUM_BLOCK_ELEMS);
-        const double *blocks = data->block_squares + data->params[i].first_block;
+    for (uint32_t entry = (blockIdx.x * THREADS + threadIdx.x) / 32; entry < args.n;
+         entry += gridDim.x * THREADS / 32) {
+        const uint32_t i = args.list[entry].param;
+        const uint64_t n = ceil_div(in_global(data->params)[i].n_read, ZFI_SUM_BLOCK_ELEMS);
+        const double *blocks = in_global(data->block_squares) + in_global(data->params)[i].first_block;
         double sum = 0.0, next;
         bool is_bad = false;
-        if (!args.step.present[i])
-            continue;
         next = lane < n ? blocks[lane] : 0.0;
         for (uint64_t first = 0; first < n; first += 32) {
             double mine = next;
@@ -41,22 +42,28 @@ KERNEL(zf_norm_params, zfi_norm_part_args_t) {
     }
 }
 
-/* One thread: the parameters by id. */
+/* One warp: the parameters by id, 32 of them loaded at once and added one by one. */
 KERNEL(zf_norm_part, zfi_norm_part_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     double sum = 0.0;
     int64_t nonfinite = ZFI_NO_PARAM;
-    for (uint32_t i = 0; i < data->n_params; i++) {
-        if (!args.step.present[i])
-            continue;
-        if (data->has_nonfinite[i] && nonfinite == ZFI_NO_PARAM)
-            nonfinite = i;
-        if (data->params[i].counts_in_norm)
-            sum = __dadd_rn(sum, data->sum_squares[i]);
+    for (uint32_t first = 0; first < data->n_params; first += 32) {
+        const uint32_t i = first + threadIdx.x;
+        const bool is_there = i < data->n_params && in_global(args.step.present)[i];
+        const double mine =
+            is_there && in_global(data->params)[i].counts_in_norm ? in_global(data->sum_squares)[i] : 0.0;
+        const uint32_t bad = __ballot_sync(0xffffffffu, is_there && in_global(data->has_nonfinite)[i]);
+        if (bad && nonfinite == ZFI_NO_PARAM)
+            nonfinite = first + lowest_of(bad);
+#pragma unroll
+        for (int l = 0; l < 32; l++)
+            sum = __dadd_rn(sum, from_lane(mine, l));
     }
-    args.out->sum_squares = sum;
-    args.out->nonfinite_param = nonfinite;
+    if (threadIdx.x == 0) {
+        args.out->sum_squares = sum;
+        args.out->nonfinite_param = nonfinite;
+    }
 }
 
 /* ---- scalars ----------------------------------------------------------------------------------------------------- */
