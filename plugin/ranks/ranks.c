@@ -47,13 +47,21 @@ zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* Blocks that all selected channels would fill: of the model, not of what this rank has, since all walk alike. */
+static uint64_t count_blocks(const zfi_plan_t *plan) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        n += plan->matrices[i].k * zfi_channel_elems(&plan->matrices[i]);
+    return n / ZFI_ENTER_ELEMS + plan->n_matrices / ZFI_ENTER_RECTS + 1;
+}
+
 /* What is gathered in host memory takes so much of all ranks together, no more than the whole state has, and something
  * of each. Entering state waits in as many blocks as one exchange takes. */
 static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_reduction_t *reduction) {
     uint32_t n_ranks = zfi_n_ranks(engine);
     uint64_t all = plan->n_elems * zfi_enter_arrays(n_moments) * sizeof(float);
     uint64_t each = (all < ROOM_NBYTES ? all : ROOM_NBYTES) / n_ranks / ROOM_ALIGN * ROOM_ALIGN;
-    uint64_t n_full = plan->n_sel_elems / ZFI_ENTER_ELEMS + plan->n_matrices / ZFI_ENTER_RECTS + 1;
+    uint64_t n_full = count_blocks(plan);
     if (!zfi_is_sharded(engine))
         return;
     reduction->room_nbytes = each > LEAST_ROOM ? each : LEAST_ROOM;

@@ -19,7 +19,7 @@ typedef struct job {
     zt_rank_t *rank;
     char config[400];
     uint64_t before[ZT_PURPOSES];
-    int is_trained;
+    int is_trained, is_uneven;
     zf_status_t st;
 } job_t;
 
@@ -29,11 +29,13 @@ static void *run_job(void *raw) {
     job_t *job = raw;
     zt_shape_t shapes[N] = {shape, shape, shape, shape};
     zf_export_item_t items[N];
+    for (int i = 0; i < N && job->is_uneven; i++)
+        shapes[i].rows = i == 1 ? 3 * ROWS : i == 3 ? 400 : 16;
     zt_rig_start(&job->rig, shapes, N);
     job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
     for (int t = 0; t < STEPS && job->is_trained && job->st >= 0; t++)
         job->st = zt_rig_try_step(&job->rig);
-    if (!job->is_trained || job->st < 0)
+    if (!job->is_trained || job->is_uneven || job->st < 0)
         return NULL;
     memcpy(job->before, job->rank->nbytes_of, sizeof job->before);
     for (int i = 0; i < N; i++)
@@ -47,7 +49,7 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-static job_t *run(uint32_t n, uint32_t stage, int is_trained) {
+static job_t *run(uint32_t n, uint32_t stage, int is_trained, int is_uneven) {
     pthread_t threads[MOST];
     job_t *jobs = calloc(n, sizeof *jobs);
     zt_ranks_init(&ranks, n);
@@ -55,10 +57,12 @@ static job_t *run(uint32_t n, uint32_t stage, int is_trained) {
         jobs[r].rank = &ranks.ranks[r];
         jobs[r].rank->flags = stage == 3 ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS : 0;
         jobs[r].is_trained = is_trained;
+        jobs[r].is_uneven = is_uneven;
         snprintf(
             jobs[r].config, sizeof jobs[r].config,
             "[zenflow]\ntopk_ratio = 0.1\nupdate_interval = 1\nfull_warm_up_rounds = 2\nselect_interval = 8\n"
-            "publish_lag = 0\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nstage = %u\n",
+            "publish_lag = 0\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\nlevel = error\n[shard]\nstage = %u\n"
+            "resident_bytes = 25000\n",
             (unsigned)stage);
         ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
@@ -87,7 +91,7 @@ static void check_bytes(const char *what, uint64_t sent, uint64_t all, uint32_t 
 
 static void send_parts(uint32_t n) {
     uint64_t entering = (uint64_t)N * SELECTED * ROWS * ARRAYS * sizeof(float);
-    job_t *jobs = run(n, 1, 1);
+    job_t *jobs = run(n, 1, 1, 0);
     for (uint32_t r = 0; r < n; r++) {
         const uint64_t *sent = ranks.ranks[r].nbytes_of;
         check_bytes("entering", sent[ZF_COLLECTIVE_FOR_ENTERING], entering, n);
@@ -108,7 +112,7 @@ END_TEST
 
 /* As bind_params said. */
 static void map_plan(uint32_t n, uint32_t stage) {
-    job_t *jobs = run(n, stage, 0);
+    job_t *jobs = run(n, stage, 0, 0);
     for (uint32_t r = 0; r < n; r++) {
         const zt_rig_t *rig = &jobs[r].rig;
         ck_assert_uint_eq(rig->layout.host_nbytes, zt_rig_counter(rig, "host_measured_nbytes"));
@@ -124,4 +128,15 @@ START_TEST(planned_is_mapped) {
 }
 END_TEST
 
-ZT_MAIN("ranks_cost", each_sends_its_part, planned_is_mapped)
+/* Stage 3: what enters is walked alike by ranks that have more and less of it. Small parameters, of which all need
+ * all, come first and in the middle. */
+START_TEST(ranks_that_have_less_walk_alike) {
+    job_t *jobs = run(2, 3, 1, 1);
+    ck_assert_uint_eq(ranks.ranks[0].n_of[ZF_COLLECTIVE_FOR_ENTERING], ranks.ranks[1].n_of[ZF_COLLECTIVE_FOR_ENTERING]);
+    ck_assert_uint_eq(ranks.ranks[0].nbytes_of[ZF_COLLECTIVE_FOR_ENTERING],
+                      ranks.ranks[1].nbytes_of[ZF_COLLECTIVE_FOR_ENTERING]);
+    end(jobs, 2);
+}
+END_TEST
+
+ZT_MAIN("ranks_cost", each_sends_its_part, planned_is_mapped, ranks_that_have_less_walk_alike)
