@@ -406,11 +406,11 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
 }
 
 void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
-    *out = (zf_layout_t){.struct_size = sizeof *out,
-                         .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run),
-                         .device_nbytes =
-                             run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
-                         .n_elems = run->mem.layout.n_elems};
+    *out = (zf_layout_t){
+        .struct_size = sizeof *out,
+        .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
+        .device_nbytes = run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
+        .n_elems = run->mem.layout.n_elems};
 }
 
 /* Device memory for what was counted. */

@@ -40,9 +40,8 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     if (rank->fails_to_start == 1)
         return ZF_ERR_RANKS;
     pthread_mutex_lock(&all->lock);
-    rank->nbytes_of_values += what->purpose == ZF_COLLECTIVE_FOR_VALUES ? what->nbytes : 0;
-    rank->n_of_parameters += what->purpose == ZF_COLLECTIVE_FOR_PARAMETERS;
-    rank->nbytes_of_parameters += what->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? what->nbytes : 0;
+    rank->n_of[what->purpose]++;
+    rank->nbytes_of[what->purpose] += what->nbytes;
     if (call->number != *n_started + 1) {
         memset(call, 0, sizeof *call);
         call->number = *n_started + 1;

@@ -12,6 +12,7 @@
 
 enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
 enum { ZT_MAX_INSTANCES = 3 };
+enum { ZT_PURPOSES = ZF_COLLECTIVE_FOR_TRANSPORT + 1 };
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 4, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
@@ -20,8 +21,8 @@ typedef struct zt_rank {
     struct zt_ranks *all;
     uint32_t rank;
     uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES];
-    uint64_t nbytes_of_values;                      /* that it has sent to each other rank */
-    uint64_t n_of_parameters, nbytes_of_parameters; /* gathers of parameters, and what they have sent to each */
+    /* exchanges, and what they have sent to each other rank, by purpose */
+    uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
     uint32_t n_given_up;
     int fails_to_start; /* set by the test; 2: when the exchange is under way */
     int fails_to_abort; /* ... */

@@ -45,9 +45,9 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t slots_mean_milli;
     uint64_t
         least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps ... */
-    uint64_t most_close_elems; /* ... and the most; 0 with deferred = none */
-    uint64_t
-        host_exchange_nbytes; /* of host_nbytes: copies of what ranks exchange, of a device with memory of its own */
+    uint64_t most_close_elems;     /* ... and the most; 0 with deferred = none */
+    uint64_t host_exchange_nbytes; /* of host_nbytes: what ranks gather there; copies of what they exchange, of a device
+                                    * with memory of its own */
 } zf_plan_t;
 
 typedef struct zf_plan_ext {
