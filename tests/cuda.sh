@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda.sh - everything that can be said of the CUDA code without a GPU. From any directory: sh tests/cuda.sh [--cases N]
 #
-#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions; coalescing (tests/cuda/gate)
-#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
-#             with streams that share hardware queues, without stream memory operations, with long delays, and with
-#             queues of 1,000, 64 and 24 commands
+#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions, loads of inner loops, generic accesses,
+#             divisions; coalescing, blocks launched (tests/cuda/gate)
+#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 96), N/3 of each without
+#             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
+#             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
 #   glue      tests/cuda/host: the reference host's layers beside the processor's, curves, and a whole verdict of the GLUE area
 #   failures  calls of the driver that fail: an error each, no crash, no hang
-#   asan, tsan  the double's own tests, N/6 cases, and ranks over the double of NCCL, under the sanitizers
+#   asan, tsan  the double's own tests, N/8 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
 #   nccl      the same over the double of NCCL, and what goes wrong there (tests/cuda/nccl.sh)
 #   faults    each of tests/cuda/faults/*.patch is built and caught
@@ -24,7 +25,7 @@ set -u
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
-cases=60
+cases=96
 seed=1
 only=
 match=
@@ -37,15 +38,16 @@ while [ $# -gt 0 ]; do
     --match) match=$2 ;;
     --record) record=$2 ;;
     *)
-        sed -n '3,23p' "$0" >&2
+        sed -n '3,24p' "$0" >&2
         exit 2
         ;;
     esac
     shift 2
 done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
-few=$((cases / 6 > 0 ? cases / 6 : 1))
-targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
+few=$((cases / 8 > 0 ? cases / 8 : 1))
+third=$((cases / 3 > 0 ? cases / 3 : 1))
+targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_sizes test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -133,11 +135,12 @@ own_tests() { # NAME FOLDER
     fi
 }
 
+common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0" # every kernel has work
+
 # trainer.c in four modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
 # order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
 count_traffic() {
     (targets=trainer && build . build/cuda) || return 1
-    common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0"
     for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
@@ -145,18 +148,34 @@ count_traffic() {
     done >build/cuda/traffic.txt
 }
 
+# Blocks of each kernel's launches on as many processors as an H100 has.
+count_blocks() {
+    for mode in "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
+        # shellcheck disable=SC2086 # words
+        FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=90 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
+            LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" build/cuda/tests/cuda/trainer \
+            build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
+    done >build/cuda/launched.txt
+}
+
 stage_gate() {
     count_traffic || fails gate "trainer.c: build/cuda/traffic.txt, build/cuda/cuda.log"
-    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt ||
-        fails gate "see above"
+    count_blocks || fails gate "trainer.c on 132 processors: build/cuda/launched.txt"
+    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt \
+        --launched build/cuda/launched.txt || fails gate "see above"
+    python3 tests/cuda/gate/test_gate.py || fails gate "its planted faults"
 }
 
 stage_plain() {
     own_tests plain build/cuda
     judge plain build/cuda "$cases"
+    given=$seed
+    seed=$((given + 1))
+    judge "plain, no stream memory operations" build/cuda "$third" ZF_CUDA_MEMOPS=0 FAKECUDA_SEED=4
+    seed=$((given + 2))
+    judge "plain, one hardware queue" build/cuda "$third" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
+    seed=$given
     judge "plain, two hardware queues" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=2 FAKECUDA_SEED=2
-    judge "plain, one hardware queue" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
-    judge "plain, no stream memory operations" build/cuda "$few" FAKECUDA_MEMOPS=0 FAKECUDA_SEED=4
     judge "plain, long delays" build/cuda "$few" FAKECUDA_DELAY_US=2000 FAKECUDA_SEED=6
     judge "plain, queues of 1,000 commands" build/cuda "$few" FAKECUDA_DEPTH=1000 FAKECUDA_SEED=7
     judge "plain, queues of 64 commands" build/cuda "$few" FAKECUDA_DEPTH=64 ZF_CUDA_IN_FLIGHT=64 FAKECUDA_SEED=8
@@ -277,18 +296,18 @@ build_fault() {
     build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
 }
 
-signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_cuda.*:[EF]:.{0,100}'
+signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,100}'
 
 # symptom WAY: what the fault that was caught showed itself by.
 symptom() {
     file=build/cuda-faults/$1/conform.out
     [ "$1" != ranks ] || file=build/cuda-faults/plain/shard.out
-    grep -oE "$signs" "$file" | grep -m 1 -vE 'no answer within|left out'
+    grep -oE "$signs" "$file" | grep -m 1 -vE 'no answer within|left out|timeout expired'
 }
 
 # shows FILE STATUS: whether a run found a fault. That a case did not end in time is no sign: the machine may be slow.
 shows() {
-    [ "$2" -ne 0 ] && grep -E "$signs" "$1" | grep -qvE 'no answer within|deadline of'
+    [ "$2" -ne 0 ] && grep -E "$signs" "$1" | grep -qvE 'no answer within|deadline of|timeout expired'
 }
 
 # catches WAY CASES SEED: whether the planted fault shows; a fault that values do not show is looked for by the thread sanitizer.
@@ -309,16 +328,16 @@ catches() {
     shows "build/cuda-faults/$1/conform.out" $?
 }
 
-# The backend's orders made call by call (tests/cuda/backend).
+# The backend's orders made call by call, and sizes that no case of exact has (tests/cuda/backend).
 catches_by_own_tests() {
     mkdir -p build/cuda-faults/own
     build_fault plain || return 1
-    ctest --test-dir build/cuda-faults/plain -R '^test_cuda_backend' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
+    ctest --test-dir build/cuda-faults/plain -R '^test_cuda_(backend|sizes)' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
     shows build/cuda-faults/own/conform.out $?
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree
@@ -420,7 +439,7 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree

@@ -13,7 +13,7 @@
 #include "progress.h"
 #include "speed.h"
 
-enum { N_INTERVALS = 4, LARGEST_ELEMS = 16 << 20, SMALLEST_ELEMS = 1 << 20, BYTES_PER_ELEM = 48 };
+enum { IMAGE_NBYTES = 512, N_INTERVALS = 4, LARGEST_ELEMS = 16 << 20, SMALLEST_ELEMS = 1 << 20, BYTES_PER_ELEM = 48 };
 static const uint32_t intervals[N_INTERVALS] = {1, 2, 4, 8};
 
 typedef struct doctor {
@@ -82,6 +82,41 @@ static void find_plugin(doctor_t *doctor) {
                                   zf_loader_file(doctor->cli->loader), "version", about.version ? about.version : "",
                                   "abi", abi, "build", about.build ? about.build : "", "extensions",
                                   about.provided_extensions ? about.provided_extensions : ""));
+}
+
+/* "kernels: ..." is in what create logs of a device. */
+static void take_image(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                       const char *text, uint64_t nbytes) {
+    char *out = ctx;
+    const char *at = strstr(text, "kernels: ");
+    (void)level, (void)component, (void)file, (void)line, (void)nbytes;
+    if (at)
+        snprintf(out, IMAGE_NBYTES, "%s", at + strlen("kernels: "));
+}
+
+/* Which of the plugin's images the driver took on each device, or why it took none. */
+static void find_images(doctor_t *doctor) {
+    json_t *device;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(doctor->found, "cuda"), "devices"), i, device) {
+        const zf_plugin_t *zf = zf_loader_plugin(doctor->cli->loader);
+        char image[IMAGE_NBYTES] = "";
+        zf_error_t err = {.struct_size = sizeof err};
+        zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = image, .log = take_image};
+        static const char config[] = "[log]\nlevel = info\n";
+        zf_create_args_t args = {.struct_size = sizeof args,
+                                 .host = &host,
+                                 .config_text = config,
+                                 .config_text_nbytes = sizeof config - 1,
+                                 .device_type = ZF_DEVICE_CUDA,
+                                 .device_id = (int32_t)i};
+        zf_instance_t *inst = NULL;
+        if (zf->create(&args, &inst, &err) >= 0)
+            zf->destroy(inst, NULL);
+        else
+            doctor->lacks_needed |= doctor->needs_cuda;
+        json_object_set_new(device, "kernels", json_string(inst ? image : err.message));
+    }
 }
 
 /* ---- measurements ------------------------------------------------------------------------------------------------ */
@@ -209,6 +244,8 @@ static void print_drivers(const json_t *found) {
         printf(", ");
         print_nbytes(device, "memory_nbytes", "?");
         printf(", compute capability %s\n", string(device, "compute_capability"));
+        if (json_object_get(device, "kernels"))
+            printf("           kernels: %s\n", string(device, "kernels"));
         print_link(json_object_get(device, "link"));
     }
     if (flag(mpi, "found")) {
@@ -293,6 +330,8 @@ int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv) {
     json_object_set_new(doctor.found, "cuda", zf_machine_cuda());
     json_object_set_new(doctor.found, "mpi", zf_machine_mpi());
     find_plugin(&doctor);
+    if (doctor.cli->loader)
+        find_images(&doctor);
     judge(&doctor);
     n_elems = choose_elems(json_object_get(doctor.found, "memory"));
     if (!doctor.is_quick)

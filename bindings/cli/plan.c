@@ -300,6 +300,8 @@ static void print_bytes(const plan_t *plan) {
         printf("copies of what ranks exchange %.3f, ", gib((double)b->host_exchange_nbytes));
     printf("the rest %.3f GiB\n", gib((double)(b->host_nbytes - b->host_state_nbytes - b->host_slots_nbytes -
                                                b->host_publish_nbytes - b->host_exchange_nbytes)));
+    if (!plan->options.is_cpu)
+        printf("           all of it is page-locked when parameters are bound: tens of seconds for tens of GiB\n");
     printf(is_whole ? "device     %9.3f GiB per rank beside weights and gradients of %.3f each\n"
                     : "device     %9.3f GiB per rank beside gradients of %.3f\n",
            gib((double)b->device_nbytes), gib((double)plan->model.nbytes));

@@ -6,8 +6,8 @@
  * call next.
  * Here the tag of a message is made of what it is for (kind, purpose, bucket, step, number, size): ranks that do
  * different things wait for each other until the plugin's deadline instead of taking one thing for another, but for one
- * pair in as many as MPI has tags (2^31 in Open MPI). Each lane has a communicator of its own, where all ranks make the
- * same calls in the same order: there equal tags of two calls that are under way do no harm.
+ * pair in as many as MPI has tags (2^31 in Open MPI). Each lane of each instance has a communicator of its own, where
+ * all ranks make the same calls in the same order: there equal tags of two calls that are under way do no harm.
  *
  * Messages are at most PIECE bytes, since MPI counts in int. */
 #include "zf_mpi.h"
@@ -19,12 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 30, N_LANES = 4, LEAST_TAG_UB = 32767, MOST_GROUPS = 16 };
+enum { PIECE = 1 << 30, N_LANES = 4, N_INSTANCES = 4, LEAST_TAG_UB = 32767, MOST_GROUPS = 16 };
 
 /* A process group. */
 typedef struct circle {
     uint32_t number;
-    MPI_Comm comms[N_LANES]; /* by lane */
+    MPI_Comm comms[N_INSTANCES][N_LANES];
     int rank, size;
 } circle_t;
 
@@ -109,7 +109,7 @@ static int start_pieces(const zf_mpi_t *mpi, const zf_collective_t *call, int pe
                                     ? (const unsigned char *)call->send + (uint64_t)peer * call->nbytes
                                     : (const unsigned char *)call->recv + (uint64_t)request->group->rank * call->nbytes;
     unsigned char *recv = (unsigned char *)call->recv + (uint64_t)peer * call->nbytes;
-    MPI_Comm comm = request->group->comms[call->lane % N_LANES];
+    MPI_Comm comm = request->group->comms[call->instance][call->lane % N_LANES];
     int tag = tag_of(mpi, call);
     for (int i = 0; i < request->n_pieces; i++) {
         uint64_t at = (uint64_t)i * PIECE;
@@ -143,9 +143,11 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     size_t n = of ? 2 * (size_t)n_pieces * (size_t)(of->size - 1) : 0;
     request_t *request = calloc(1, sizeof *request + n * sizeof *request->messages);
     int code;
-    if (!of || !request) {
+    if (!of || !request || call->instance >= N_INSTANCES) {
+        const char *what = !of ? "unknown process group" : "more than four instances over one transport";
+        what = of && !request ? "no memory for a request" : what;
         free(request);
-        return fail(mpi, err, MPI_SUCCESS, of ? "no memory for a request" : "unknown process group");
+        return fail(mpi, err, MPI_SUCCESS, what);
     }
     request->group = of;
     request->n_pieces = n_pieces;
@@ -223,12 +225,14 @@ static void find_tags(zf_mpi_t *mpi) {
     mpi->tag_mask = mask;
 }
 
-/* A communicator for each lane. */
+/* A communicator for each lane of each instance: made here, since making one is a call of all ranks without a deadline.
+ */
 static int fill_group(circle_t *group, MPI_Comm comm) {
-    for (int i = 0; i < N_LANES; i++) {
-        if (MPI_Comm_dup(comm, &group->comms[i]) != MPI_SUCCESS)
+    for (int i = 0; i < N_INSTANCES * N_LANES; i++) {
+        MPI_Comm *made = &group->comms[i / N_LANES][i % N_LANES];
+        if (MPI_Comm_dup(comm, made) != MPI_SUCCESS)
             return -1;
-        MPI_Comm_set_errhandler(group->comms[i], MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN);
     }
     MPI_Comm_rank(comm, &group->rank);
     MPI_Comm_size(comm, &group->size);
@@ -236,8 +240,8 @@ static int fill_group(circle_t *group, MPI_Comm comm) {
 }
 
 static void free_group(circle_t *group) {
-    for (int i = 0; i < N_LANES; i++)
-        MPI_Comm_free(&group->comms[i]);
+    for (int i = 0; i < N_INSTANCES * N_LANES; i++)
+        MPI_Comm_free(&group->comms[i / N_LANES][i % N_LANES]);
 }
 
 int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
@@ -255,8 +259,13 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
     }
     mpi->n_groups = 1;
     find_tags(mpi);
-    mpi->table = (zf_collectives_ext_t){
-        .struct_size = sizeof mpi->table, .ctx = mpi, .group = group, .start = start, .test = test, .abort = give_up};
+    mpi->table = (zf_collectives_ext_t){.struct_size = sizeof mpi->table,
+                                        .flags = ZF_COLLECTIVES_INSTANCES,
+                                        .ctx = mpi,
+                                        .group = group,
+                                        .start = start,
+                                        .test = test,
+                                        .abort = give_up};
     *out = mpi;
     return 0;
 }

@@ -2,8 +2,8 @@
 /* abi_report.c - collecting and printing findings (abi_report.h). */
 #include "abi_report.h"
 
-#include "checks.h"
-#include "json_file.h"
+#include "harness/checks.h"
+#include "harness/json_file.h"
 
 #include <string.h>
 
@@ -17,13 +17,6 @@ static const struct {
 };
 
 const char *abi_rule_name(abi_rule_t rule) { return rule < ABI_N_RULES ? rules[rule].name : "?"; }
-
-abi_rule_t abi_rule_find(const char *name) {
-    int i = 0;
-    while (i < ABI_N_RULES && strcmp(rules[i].name, name) != 0)
-        i++;
-    return (abi_rule_t)i;
-}
 
 void abi_report_add(abi_report_t *report, abi_rule_t rule, abi_verdict_t verdict, const char *detail) {
     abi_finding_t *f = &report->rules[rule];

@@ -99,8 +99,6 @@ typedef struct abi_report {
 } abi_report_t;
 
 const char *abi_rule_name(abi_rule_t rule);
-abi_rule_t abi_rule_find(const char *name); /* ABI_N_RULES = there is none */
-
 /* One finding; detail may be NULL for a pass. */
 void abi_report_add(abi_report_t *report, abi_rule_t rule, abi_verdict_t verdict, const char *detail);
 

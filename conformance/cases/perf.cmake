@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Area "perf" of zf-conform: bytes moved and occupied. Included by conformance/CMakeLists.txt.
-target_sources(zf-conform PRIVATE cases/perf_child.c cases/perf_main.c cases/perf_model.c
-    cases/perf_timeline.c)
+target_sources(zf-conform PRIVATE cases/perf_child.c cases/perf_main.c cases/perf_model.c)
 target_link_libraries(zf-conform PRIVATE ${CMAKE_DL_LIBS})
 
 # zf_count_alloc.so: preloaded by "perf" and "abi" to count allocations; sanitizers have their own allocator.

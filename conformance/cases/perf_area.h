@@ -16,7 +16,6 @@ typedef struct zp_setting {
     unsigned interval;      /* S, update_interval */
     unsigned gradient_size; /* 2 = bfloat16, 4 = float32; parameters are bfloat16 */
     double millions;        /* about so many parameters */
-    int wants_timeline;     /* instead of counting, sample what every thread does (perf_timeline.h) */
 } zp_setting_t;
 
 /* Entry point; argv[0] is the area's name. Returns the exit status of zf-conform. */

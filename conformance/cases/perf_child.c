@@ -8,17 +8,17 @@
 #include "perf_area.h"
 
 #include "perf_model.h"
-#include "perf_timeline.h"
 #include "zf/ext/draft/plan.h"
 #include "zf_loader.h"
 
 #include <dlfcn.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_SETS = 80, N_WINDOWS = 8, N_SETTLE = 64, N_TIMELINE = 8 };
+enum { MAX_SETS = 80, N_WINDOWS = 8, N_SETTLE = 64 };
 static const uint64_t timeout_ns = UINT64_C(60000000000);
 
 typedef struct rig {
@@ -36,7 +36,6 @@ typedef struct rig {
     zf_fence_t *done;     /* [n] */
     uint32_t *ids;        /* [n] */
     unsigned step;
-    zp_timeline_t *timeline; /* while one is taken */
     zf_error_t error;
 } rig_t;
 
@@ -212,23 +211,9 @@ static int fetch(rig_t *r) {
 
 static int run_steps(rig_t *r, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
-        double at = zp_timeline_now(r->timeline);
-
         zp_model_fill_gradients(&r->model, ++r->step);
-        zp_timeline_mark(r->timeline, ZP_MARK_BACKWARD, at);
-        at = zp_timeline_now(r->timeline);
-        if (deliver(r) != 0)
+        if (deliver(r) != 0 || step(r) != 0 || fetch(r) != 0)
             return -1;
-        zp_timeline_mark(r->timeline, ZP_MARK_GRADS_READY, at);
-        at = zp_timeline_now(r->timeline);
-        if (step(r) != 0)
-            return -1;
-        zp_timeline_mark(r->timeline, ZP_MARK_STEP, at);
-        at = zp_timeline_now(r->timeline);
-        if (fetch(r) != 0)
-            return -1;
-        zp_timeline_mark(r->timeline, ZP_MARK_FETCH, at);
-        zp_timeline_end_step(r->timeline);
     }
     return 0;
 }
@@ -327,28 +312,6 @@ static int measure(rig_t *r, const zp_setting_t *s) {
     return print_line(figures);
 }
 
-static int take_timeline(rig_t *r, const zp_setting_t *s) {
-    int st;
-
-    if (create(r, s) != 0 || bind_all(r) != 0 || run_steps(r, N_SETTLE) != 0)
-        return -1;
-    r->timeline = zp_timeline_start(r->zf, r->instance);
-    if (r->timeline == NULL)
-        return fail(r, "the sampler cannot be started");
-    st = run_steps(r, N_TIMELINE);
-    zp_timeline_stop(r->timeline);
-    if (st == 0) {
-        json_t *seen = zp_timeline_json(r->timeline);
-
-        (void)json_object_set_new(seen, "interval", json_integer(s->interval));
-        (void)json_object_set_new(seen, "gradient", json_string(s->gradient_size == 2 ? "bf16" : "fp32"));
-        st = print_line(seen);
-    }
-    zp_timeline_free(r->timeline);
-    r->timeline = NULL;
-    return st;
-}
-
 int zp_perf_child(const zp_setting_t *s) {
     static rig_t r;
     int st = -1;
@@ -360,7 +323,7 @@ int zp_perf_child(const zp_setting_t *s) {
         r.ids = calloc(r.model.n, sizeof *r.ids);
         zp_model_fill_gradients(&r.model, 0); /* so that its memory counts before */
         if (r.tensors != NULL && r.done != NULL && r.ids != NULL)
-            st = s->wants_timeline ? take_timeline(&r, s) : measure(&r, s);
+            st = measure(&r, s);
     }
     if (r.instance != NULL)
         r.zf->destroy(r.instance, NULL);

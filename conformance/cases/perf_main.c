@@ -11,9 +11,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
-#include "json_file.h"
-#include "option_table.h"
-#include "progress.h"
+#include "harness/json_file.h"
+#include "harness/option_table.h"
+#include "harness/progress.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,7 +39,6 @@ typedef struct options {
     zc_overrides_t sets;
     const char *millions;
     uint32_t child_interval, child_gradient_size; /* measure this one here */
-    int is_child_timeline;
     int wants_help;
 } options_t;
 
@@ -73,10 +72,9 @@ static const zc_option_t table[] = {
               "override a key; may be repeated (update_interval and deferred are this area's own)"),
     ZC_OPTION("millions", ZC_POSITIVE_TEXT, AT(millions), "X", "about so many million parameters, default 5",
               .least = 1, .most = 100000),
-    ZC_OPTION("out", ZC_TEXT, AT(out), "FILE", "JSON too, with a timeline of what every thread does over a few steps"),
+    ZC_OPTION("out", ZC_TEXT, AT(out), "FILE", "JSON too"),
     ZC_OPTION("child-interval", ZC_U32, AT(child_interval), "S", NULL, .least = 1, .most = 64),
     ZC_OPTION("child-gradient", ZC_U32, AT(child_gradient_size), "BYTES", NULL, .least = 2, .most = 4),
-    ZC_OPTION("child-timeline", ZC_SWITCH, AT(is_child_timeline), NULL, NULL),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 
@@ -123,7 +121,7 @@ static void preload_counter(const char *folder) {
         (void)setenv("LD_PRELOAD", path, 1);
 }
 
-static void become(const options_t *o, const row_t *row, int wants_timeline, int out) {
+static void become(const options_t *o, const row_t *row, int out) {
     char self[MAX_PATH], folder[MAX_PATH], interval[16], gradient[16];
     const char *arguments[MAX_ARGS] = {self, "perf", "--plugin", o->plugin, "--millions", o->millions};
     size_t n = 6;
@@ -135,8 +133,6 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
     arguments[n++] = interval;
     arguments[n++] = "--child-gradient";
     arguments[n++] = gradient;
-    if (wants_timeline)
-        arguments[n++] = "--child-timeline";
     if (o->config != NULL) {
         arguments[n++] = "--config";
         arguments[n++] = o->config;
@@ -158,7 +154,7 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
 }
 
 /* Runs one setting and takes what it prints, up to nbytes - 1. Returns its exit status, or 128 + signal. */
-static int run_setting(const options_t *o, const row_t *row, int wants_timeline, char *text, size_t nbytes) {
+static int run_setting(const options_t *o, const row_t *row, char *text, size_t nbytes) {
     size_t used = 0;
     int fds[2], status = 0;
     ssize_t n;
@@ -170,7 +166,7 @@ static int run_setting(const options_t *o, const row_t *row, int wants_timeline,
         return COULD_NOT_RUN;
     }
     if (pid == 0)
-        become(o, row, wants_timeline, fds[1]);
+        become(o, row, fds[1]);
     (void)close(fds[1]);
     while (used < nbytes - 1 && (n = read(fds[0], text + used, nbytes - 1 - used)) > 0)
         used += (size_t)n;
@@ -187,8 +183,7 @@ static int run_child_here(const options_t *o) {
                       .n_sets = o->sets.n,
                       .interval = o->child_interval,
                       .gradient_size = o->child_gradient_size,
-                      .millions = strtod(o->millions, NULL),
-                      .wants_timeline = o->is_child_timeline};
+                      .millions = strtod(o->millions, NULL)};
 
     return zp_perf_child(&s);
 }
@@ -287,21 +282,6 @@ static int print_verdict(const row_t *rows, size_t n) {
     return status;
 }
 
-/* What the threads do over a few steps, bfloat16 gradients, S = 4; NULL where it could not be taken. */
-static json_t *take_timeline(const options_t *o) {
-    enum { MOST_NBYTES = 4 << 20 };
-    const row_t row = {.interval = 4, .gradient_size = 2};
-    char *text = malloc(MOST_NBYTES);
-    json_t *timeline = NULL;
-
-    if (text != NULL && run_setting(o, &row, 1, text, MOST_NBYTES) == 0)
-        timeline = zj_parse(text);
-    if (timeline == NULL)
-        (void)fputs("zf-conform perf: no timeline could be taken\n", stderr);
-    free(text);
-    return timeline;
-}
-
 static json_t *json_of(const row_t *r) {
     return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:s, s:O}", "gradient", name_of(r), "interval", (int)r->interval,
                      "down_formula", zj_real(down_formula(r)), "up_formula", zj_real(up_formula(r)), "host_formula",
@@ -311,14 +291,11 @@ static json_t *json_of(const row_t *r) {
 
 static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_status) {
     json_t *document = json_pack("{s:s, s:i, s:s, s:[]}", "area", "perf", "exit_status", exit_status, "unit",
-                                 "bytes per parameter", "rows"),
-           *timeline = take_timeline(o);
+                                 "bytes per parameter", "rows");
     glue_error_t err;
 
     for (size_t i = 0; i < n; i++)
         (void)json_array_append_new(json_object_get(document, "rows"), json_of(&rows[i]));
-    if (timeline != NULL)
-        (void)json_object_set_new(document, "timeline", timeline);
     if (zj_write(document, o->out, &err) == 0)
         return 0;
     (void)fprintf(stderr, "zf-conform perf: %s\n", err.text);
@@ -349,7 +326,7 @@ static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
         (void)snprintf(what, sizeof what, "gradients in %s, S = %u", name_of(r), r->interval);
         progress.n_done = i;
         zc_progress_show(&progress, what);
-        status = run_setting(o, r, 0, text, sizeof text);
+        status = run_setting(o, r, text, sizeof text);
         if (status != 0) {
             zc_progress_end(&progress);
             (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", name_of(r),

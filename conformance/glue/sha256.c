@@ -2,7 +2,6 @@
 /* sha256.c - SHA-256 as FIPS 180-4 states it, section 6.2 (glue_sha256.h). */
 #include "sha256.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,26 +80,4 @@ void glue_sha256_hex(glue_sha256_t *hash, char out[GLUE_SHA256_HEX_NBYTES]) {
     glue_sha256_update(hash, length, sizeof length);
     for (int i = 0; i < 8; i++)
         (void)snprintf(out + (size_t)i * 8, 9, "%08x", hash->state[i]);
-}
-
-int glue_sha256_file(const char *path, char out[GLUE_SHA256_HEX_NBYTES]) {
-    unsigned char buffer[65536];
-    glue_sha256_t hash;
-    FILE *file = fopen(path, "rb");
-    size_t n;
-    int has_failed;
-
-    if (file == NULL)
-        return -1;
-    glue_sha256_init(&hash);
-    while ((n = fread(buffer, 1, sizeof buffer, file)) > 0)
-        glue_sha256_update(&hash, buffer, n);
-    has_failed = ferror(file) != 0;
-    (void)fclose(file);
-    if (has_failed) {
-        errno = EIO;
-        return -1;
-    }
-    glue_sha256_hex(&hash, out);
-    return 0;
 }

@@ -18,7 +18,4 @@ void glue_sha256_init(glue_sha256_t *hash);
 void glue_sha256_update(glue_sha256_t *hash, const void *data, size_t nbytes);
 void glue_sha256_hex(glue_sha256_t *hash, char out[GLUE_SHA256_HEX_NBYTES]);
 
-/* The digest of a whole file. Returns 0, or -1 with errno where it cannot be read. */
-int glue_sha256_file(const char *path, char out[GLUE_SHA256_HEX_NBYTES]);
-
 #endif

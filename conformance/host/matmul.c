@@ -28,8 +28,6 @@ const char *host_matmul_use_bf16(void) {
 
 int host_matmul_is_bf16(void) { return is_bf16; }
 
-size_t host_matmul_threads(void) { return n_threads == 0 ? 1 : n_threads; }
-
 void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, host_matrix_t b, double keep,
                  host_real_t *out, size_t out_stride) {
     enum CBLAS_TRANSPOSE op_a = a.is_transposed ? CblasTrans : CblasNoTrans;

@@ -22,7 +22,6 @@ void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, ho
 
 /* Threads of every later product; 1 where it is not called. */
 void host_matmul_set_threads(size_t n);
-size_t host_matmul_threads(void);
 
 /* From now on large products round their operands to bf16 and sum in fp32 (matmul_bf16.h); 2^20 multiplications and
  * more are large. Returns NULL, or why that cannot be done here; then products stay fp32. */

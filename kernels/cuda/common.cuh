@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cuda/common.cuh - what the kernels share: exact arithmetic, element types, places, how work is shared out.
  *
- * Arithmetic. Every floating-point operation names its rounding (__fmaf_rn, __dadd_rn ...): a plain product next to a sum
- * might be contracted. Conversions between element types are kernels.h's, by integers where bits could differ.
+ * Arithmetic. Every floating-point operation names its rounding (__fmaf_rn, __dadd_rn ...): a plain product next to a
+ * sum might be contracted. Conversions between element types are kernels.h's, by integers where bits could differ.
  *
  * Work. A grid has as many blocks as the device runs at once; the backend does not know how much there is to do, since
- * the tables lie in device memory. Work is a list of units (a slice of a matrix, of a piece); block b takes units b, b +
- * gridDim.x, ... Neighbouring units touch neighbouring memory, so that what a second look reads is still in the cache. */
+ * the tables lie in device memory. Work is a list of units (a slice of a matrix, of a piece); block b takes units b, b
+ * + gridDim.x, ... Neighbouring units touch neighbouring memory, so that what a second look reads is still in the
+ * cache. */
 #ifndef ZFI_CUDA_COMMON_CUH
 #define ZFI_CUDA_COMMON_CUH
 
@@ -20,15 +21,22 @@
 #define KERNEL(name, args_t)                                                                                           \
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS) name(const args_t args, const uint32_t *has_ended)
 /* One whose loads hide behind each other only with so many blocks on a processor. */
+#define KERNEL_OF(blocks, name, args_t)                                                                                \
+    extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, blocks)                                             \
+        name(const args_t args, const uint32_t *has_ended)
 #ifndef STREAMING_BLOCKS
 #define STREAMING_BLOCKS 3
 #endif
-#define STREAMING_KERNEL(name, args_t)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, STREAMING_BLOCKS)                                   \
-        name(const args_t args, const uint32_t *has_ended)
+#define STREAMING_KERNEL(name, args_t) KERNEL_OF(STREAMING_BLOCKS, name, args_t)
 #define RETURN_IF_ENDED                                                                                                \
     if (__syncthreads_or((int)*has_ended)) /* one answer for all threads, though the word may change */                \
     return
+
+/* A pointer that was read from a table, to device or page-locked memory: without this, accesses are generic ones. */
+template <typename T> DEVICE T *in_global(T *at) {
+    __builtin_assume(__isGlobal(at));
+    return at;
+}
 
 DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 DEVICE uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -44,6 +52,9 @@ DEVICE uint64_t divide(uint64_t a, uint64_t b, uint64_t *rest) {
     *rest = a - q * b;
     return q;
 }
+
+/* The lowest bit that is set of some. */
+DEVICE uint32_t lowest_of(uint32_t bits) { return (uint32_t)__popc((bits & (0u - bits)) - 1u); }
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
@@ -102,15 +113,9 @@ DEVICE uint32_t f32_to_f16(float x) { /* kernels/cpu/f16.c */
 
 DEVICE uint32_t elem_nbytes(int dtype) { return dtype == ZFI_F32 ? 4u : 2u; }
 
-/* An element's bits, from and to memory of its type. */
+/* An element's bits. */
 DEVICE uint32_t load_bits(const void *array, int dtype, uint64_t i) {
     return dtype == ZFI_F32 ? ((const uint32_t *)array)[i] : ((const uint16_t *)array)[i];
-}
-DEVICE void store_bits(void *array, int dtype, uint64_t i, uint32_t bits) {
-    if (dtype == ZFI_F32)
-        ((uint32_t *)array)[i] = bits;
-    else
-        ((uint16_t *)array)[i] = (uint16_t)bits;
 }
 
 DEVICE float widen(int dtype, uint32_t bits) {
@@ -147,7 +152,7 @@ DEVICE void find_element(const zfi_data_matrix_t *matrix, const uint32_t *index,
 
 /* Elements from the place's start. */
 DEVICE int64_t place_offset(const zfi_place_t *place, uint64_t row, uint64_t col) {
-    return (int64_t)row * place->row_stride + (place->col_offset ? place->col_offset[col] : (int64_t)col);
+    return (int64_t)row * place->row_stride + (place->col_offset ? in_global(place->col_offset)[col] : (int64_t)col);
 }
 
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
@@ -174,7 +179,7 @@ DEVICE void add_to_digest(uint64_t *sum, uint64_t part) {
         part += (uint64_t)high << 32 | low;
     }
     if (threadIdx.x % 32 == 0)
-        atomicAdd((unsigned long long *)sum, (unsigned long long)part);
+        atomicAdd((unsigned long long *)in_global(sum), (unsigned long long)part);
 }
 
 /* ---- hash -------------------------------------------------------------------------------------------------------- */

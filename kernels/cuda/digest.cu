@@ -2,15 +2,50 @@
 /* digest.cu - what the host wrote unannounced: digests of visible values, compared and taken anew.
  *
  * Two kernels: every block adds up what it finds (integers: no order), then one block compares. */
-#include "common.cuh"
+#include "wide.cuh"
 
-DEVICE uint64_t find_digest(const zfi_data_matrix_t *matrix, span_t span) {
-    const int dtype = matrix->place.dtype;
+/* Elements [first, end) of a run by 16 bytes, two at once. */
+template <int NBYTES> DEVICE uint64_t find_wide(const void *visible, uint64_t first, uint64_t end) {
+    enum { N = sixteen<NBYTES>::N, AT_ONCE = 2 };
     uint64_t sum = 0;
-    for (uint64_t index = span.first + threadIdx.x; index < span.end; index += THREADS) {
-        uint64_t col, row = divide(index, matrix->cols, &col);
-        sum += digest_element(
-            load_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col)), index);
+#pragma unroll 1
+    for (uint64_t at = first + LANE * N; at < end; at += 32 * N * AT_ONCE) {
+        sixteen<NBYTES> x[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            x[u].get(visible, u == 0 || at + 32 * N * u < end ? at + 32 * N * u : at);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (at + 32 * N * u >= end)
+                break;
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                sum += digest_element(x[u].at(j), (uint32_t)at + 32 * N * u + j);
+        }
+    }
+    return sum;
+}
+
+/* Elements of a run from `first` on: those that stand alone, then 16 bytes at once. */
+DEVICE uint64_t find_run(const zfi_data_matrix_t *matrix, const run_t &run, uint64_t first) {
+    const int dtype = matrix->place.dtype;
+    const uint32_t nbytes = elem_nbytes(dtype);
+    uint64_t middle = first, sum = 0;
+    if (!run.columns && is_aligned(offset_by(run.visible, nbytes, (int64_t)first), 16))
+        middle = run.end - (run.end - first) % (16 / nbytes);
+#pragma unroll 1
+    for (uint64_t at = middle + LANE; at < run.end; at += 32)
+        sum += digest_element(get_bits(run.visible, dtype, place_in(run, at)), at);
+    return sum + (nbytes == 4 ? find_wide<4>(run.visible, first, middle) : find_wide<2>(run.visible, first, middle));
+}
+
+/* A warp's elements. */
+DEVICE uint64_t find_digest(const zfi_data_matrix_t *matrix, span_t span) {
+    uint64_t sum = 0;
+    while (span.first < span.end) {
+        const run_t run = run_of(matrix->place, matrix->cols, 0, span.first, span.end, false);
+        sum += find_run(matrix, run, span.first);
+        span.first = run.end;
     }
     return sum;
 }
@@ -19,12 +54,11 @@ STREAMING_KERNEL(zf_check, zfi_check_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.n);
-    for (uint64_t unit = blockIdx.x; unit < (uint64_t)args.n * n_slices; unit += gridDim.x) {
-        uint64_t slice, i = divide(unit, n_slices, &slice);
-        const uint32_t number = data->listed_matrices[args.first + i];
-        const zfi_data_matrix_t *matrix = &data->matrices[number];
+    for (uint32_t unit = blockIdx.x; unit < args.n * n_slices; unit += gridDim.x) {
+        const uint32_t number = in_global(data->listed_matrices)[args.first + unit / n_slices];
+        const zfi_data_matrix_t *matrix = in_global(&data->matrices[number]);
         add_to_digest(&data->found[number],
-                      find_digest(matrix, slice_of(matrix->rows * matrix->cols, (uint32_t)slice, n_slices, THREADS)));
+                      find_digest(matrix, warp_slice(matrix->rows * matrix->cols, unit % n_slices, n_slices)));
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enter.cu - channels that enter the selection: the device's maps, their compact state, their visible values. */
-#include "common.cuh"
+#include "wide.cuh"
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
 
@@ -35,8 +35,8 @@ KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
 
 /* Where element (i, j) of the entering channels of a matrix lies in the compact arrays. */
 DEVICE uint64_t compact_index(const zfi_data_matrix_t *matrix, const uint32_t *position, uint64_t i, uint64_t j) {
-    return matrix->sel_base + (matrix->channels_are_rows ? (uint64_t)position[i] * matrix->cols + j
-                                                         : i * matrix->k + position[j]);
+    return matrix->sel_base +
+           (matrix->channels_are_rows ? (uint64_t)position[i] * matrix->cols + j : i * matrix->k + position[j]);
 }
 
 DEVICE void take_rect(const zfi_enter_state_args_t *args, const zfi_enter_rect_t *rect) {
@@ -73,22 +73,47 @@ KERNEL(zf_enter_counts, zfi_enter_maps_args_t) {
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
-DEVICE void show_span(const zfi_data_t *data, uint32_t number, const zfi_entering_t *entering, uint64_t n_cols,
-                      span_t span) {
-    const zfi_data_matrix_t *matrix = &data->matrices[number];
-    const uint32_t *position = entering->position + matrix->index_base;
-    const uint32_t *channel = entering->channel + matrix->index_base;
+/* A warp: an entering row, or 32 entering columns down some rows. */
+enum { SHOWN_ROWS = 64 };
+
+DEVICE uint64_t show_element(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t from, uint64_t row,
+                             uint64_t col) {
     const int dtype = matrix->place.dtype;
-    uint64_t moved = 0;
-    for (uint64_t e = span.first + threadIdx.x; e < span.end; e += THREADS) {
-        uint64_t j, i = divide(e, n_cols, &j);
-        uint64_t row = matrix->channels_are_rows ? channel[i] : i, col = matrix->channels_are_rows ? j : channel[j];
-        uint64_t at = (uint64_t)place_offset(&matrix->place, row, col), index = row * matrix->cols + col;
-        uint32_t bits = narrow(dtype, data->w[compact_index(matrix, position, i, j)]);
-        if (data->digests)
-            moved += digest_move(load_bits(matrix->place.visible, dtype, at), bits, index);
-        store_bits(matrix->place.visible, dtype, at, bits);
+    const uint64_t at = (uint64_t)place_offset(&matrix->place, row, col);
+    const uint32_t bits = narrow(dtype, in_global(data->w)[from]);
+    const uint64_t moved =
+        data->digests ? digest_move(get_bits(matrix->place.visible, dtype, at), bits, row * matrix->cols + col) : 0;
+    put_bits(matrix->place.visible, dtype, at, bits);
+    return moved;
+}
+
+DEVICE uint64_t show_patch(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering,
+                           uint32_t n, uint64_t patch) {
+    const uint32_t *position = in_global(entering->position + matrix->index_base);
+    const uint32_t *channel = in_global(entering->channel + matrix->index_base);
+    uint64_t moved = 0, strip, chunk;
+    if (matrix->channels_are_rows) {
+        for (uint64_t col = LANE; col < matrix->cols; col += 32)
+            moved += show_element(data, matrix, compact_index(matrix, position, patch, col), channel[patch], col);
+        return moved;
     }
+    chunk = divide(patch, ceil_div(n, 32), &strip);
+    const uint64_t e = strip * 32 + LANE, end = smaller(matrix->rows, (chunk + 1) * SHOWN_ROWS);
+    for (uint64_t row = chunk * SHOWN_ROWS; e < n && row < end; row++)
+        moved += show_element(data, matrix, compact_index(matrix, position, row, e), row, channel[e]);
+    return moved;
+}
+
+DEVICE void show_matrix(const zfi_data_t *data, uint32_t number, const zfi_entering_t *entering, uint32_t slice,
+                        uint32_t n_slices) {
+    const zfi_data_matrix_t *matrix = in_global(&data->matrices[number]);
+    const uint32_t n = in_global(entering->n_enter)[number], n_warps = THREADS / 32;
+    const uint64_t n_patches = matrix->channels_are_rows ? n : ceil_div(n, 32) * ceil_div(matrix->rows, SHOWN_ROWS);
+    uint64_t moved = 0;
+    if (!n || in_global(data->is_foreign)[matrix->param])
+        return;
+    for (uint64_t patch = slice * n_warps + threadIdx.x / 32; patch < n_patches; patch += n_slices * n_warps)
+        moved += show_patch(data, matrix, entering, n, patch);
     if (data->digests)
         add_to_digest(&data->digests[number], moved);
 }
@@ -97,13 +122,6 @@ KERNEL(zf_show_entered, zfi_enter_maps_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(data->n_matrices);
-    for (uint64_t unit = blockIdx.x; unit < (uint64_t)data->n_matrices * n_slices; unit += gridDim.x) {
-        uint64_t slice, number = divide(unit, n_slices, &slice);
-        const zfi_data_matrix_t *matrix = &data->matrices[number];
-        const uint64_t n = args.entering.n_enter[number];
-        const uint64_t n_rows = matrix->channels_are_rows ? n : matrix->rows;
-        const uint64_t n_cols = matrix->channels_are_rows ? matrix->cols : n;
-        if (n && !data->is_foreign[matrix->param])
-            show_span(data, (uint32_t)number, &args.entering, n_cols, slice_of(n_rows * n_cols, (uint32_t)slice, n_slices, 32));
-    }
+    for (uint32_t unit = blockIdx.x; unit < data->n_matrices * n_slices; unit += gridDim.x)
+        show_matrix(data, unit / n_slices, &args.entering, unit % n_slices, n_slices);
 }

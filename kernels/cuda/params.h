@@ -21,7 +21,7 @@ typedef struct zfi_cuda_gradient {
     uint32_t param, unused;
 } zfi_cuda_gradient_t;
 
-/* zf_statistics: no parameter stands in the list twice. */
+/* zf_statistics, and zf_norm_params behind it: no parameter stands in the list twice. */
 typedef struct zfi_cuda_statistics {
     const zfi_data_t *data;
     uint32_t n, turn;

@@ -1,32 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.cu - what is done with the memory that ranks exchange: parts are summed, pieces packed and unpacked. */
-#include "common.cuh"
+#include "wide.cuh"
+
+/* Four neighbours, or one element: of every rank, by rank, divided, rounded. */
+template <int N> DEVICE void sum_at(const zfi_sum_parts_args_t &args, uint64_t i) {
+    const float n_ranks = (float)args.n_ranks;
+    float sum[N];
+    packed_t out;
+#pragma unroll 4
+    for (uint32_t r = 0; r < args.n_ranks; r++) {
+        const void *part =
+            r == args.rank ? args.own : offset_by(args.arrived, elem_nbytes(args.dtype), (int64_t)(r * args.n_elems));
+        packed_t x;
+        if (N == FOUR)
+            x = get_four(part, args.dtype, i);
+        else
+            x.word[0] = get_bits(part, args.dtype, i);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float value = widen(args.dtype, bits_of(x, args.dtype, j));
+            sum[j] = r == 0 ? value : __fadd_rn(sum[j], value);
+        }
+    }
+    if (args.is_average)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            sum[j] = __fdiv_rn(sum[j], n_ranks);
+    if (N == FOUR) {
+        out = narrow_four(args.dtype, sum);
+        put_four(args.out, args.dtype, i, out);
+    } else {
+        put_bits(args.out, args.dtype, i, narrow(args.dtype, sum[0]));
+    }
+}
 
 STREAMING_KERNEL(zf_sum_parts, zfi_sum_parts_args_t) {
     RETURN_IF_ENDED;
-    const float n_ranks = (float)args.n_ranks;
-    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < args.n_elems;
-         i += (uint64_t)gridDim.x * THREADS) {
-        float sum = 0.0f;
-        for (uint32_t r = 0; r < args.n_ranks; r++) {
-            const float x = r == args.rank ? load_float(args.own, args.dtype, i)
-                                           : load_float(args.arrived, args.dtype, r * args.n_elems + i);
-            sum = r == 0 ? x : __fadd_rn(sum, x);
-        }
-        if (args.is_average)
-            sum = __fdiv_rn(sum, n_ranks);
-        store_bits(args.out, args.dtype, i, narrow(args.dtype, sum));
-    }
+    const uint64_t first = blockIdx.x * (uint64_t)THREADS + threadIdx.x, step = (uint64_t)gridDim.x * THREADS;
+    const bool by_fours = takes_four(args.own, args.dtype) && takes_four(args.arrived, args.dtype) &&
+                          takes_four(args.out, args.dtype) && args.n_elems % FOUR == 0;
+#pragma unroll 1
+    for (uint64_t i = first; by_fours && i < args.n_elems / FOUR; i += step)
+        sum_at<FOUR>(args, i * FOUR);
+#pragma unroll 1
+    for (uint64_t i = first; !by_fours && i < args.n_elems; i += step)
+        sum_at<1>(args, i);
 }
 
 KERNEL(zf_move, zfi_move_args_t) {
     RETURN_IF_ENDED;
-    const uint32_t n_slices = slices_of((uint32_t)args.n);
-    for (uint64_t unit = blockIdx.x; unit < args.n * n_slices; unit += gridDim.x) {
+    const uint32_t n = (uint32_t)args.n, n_slices = slices_of(n), nbytes = elem_nbytes(args.dtype);
+    for (uint64_t unit = blockIdx.x; unit < (uint64_t)n * n_slices; unit += gridDim.x) {
         uint64_t slice, i = divide(unit, n_slices, &slice);
-        const zfi_move_t move = args.moves[i];
-        const span_t span = slice_of(move.n_elems, (uint32_t)slice, n_slices, THREADS);
-        for (uint64_t e = span.first + threadIdx.x; e < span.end; e += THREADS)
-            store_bits(move.to, args.dtype, e, load_bits(move.from, args.dtype, e));
+        const zfi_move_t move = in_global(args.moves)[i];
+        const span_t span = warp_slice(move.n_elems, (uint32_t)slice, n_slices);
+        if (span.first < span.end)
+            copy_warp(offset_by(move.to, nbytes, (int64_t)span.first),
+                      offset_by(move.from, nbytes, (int64_t)span.first), args.dtype, span.end - span.first);
     }
 }

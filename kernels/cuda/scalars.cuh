@@ -18,9 +18,10 @@ DEVICE double power_of(double b, uint32_t n) {
 
 DEVICE double one_minus(double x) { return __dsub_rn(1.0, x); }
 
+DEVICE bool has_v(int rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
+
 DEVICE zfi_scalars_t rule_scalars(int rule, const zfi_hyper_t *hyper, float s, uint32_t n) {
-    bool corrects = rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM;
-    double correction = corrects ? one_minus(power_of(hyper->beta1, n)) : 1.0;
+    double correction = has_v(rule) ? one_minus(power_of(hyper->beta1, n)) : 1.0;
     zfi_scalars_t out;
     out.s = s;
     out.b1 = __double2float_rn(hyper->beta1);

@@ -4,6 +4,13 @@
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
+DEVICE double from_lane(double x, int lane) {
+    uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
+    low = __shfl_sync(0xffffffffu, low, lane);
+    high = __shfl_sync(0xffffffffu, high, lane);
+    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
+}
+
 DEVICE double from_partner(double x, int off) {
     uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
     low = __shfl_xor_sync(0xffffffffu, low, off);
@@ -11,21 +18,24 @@ DEVICE double from_partner(double x, int off) {
     return __longlong_as_double((long long)((uint64_t)high << 32 | low));
 }
 
-/* The units of each present parameter, a warp per parameter: a thread is a lane of the stated order. */
-KERNEL(zf_norm_params, zfi_norm_part_args_t) {
+/* Units of each parameter of a batch, behind its statistics, while backward goes on: a warp per parameter, a thread per
+ * lane of the stated order. */
+KERNEL(zf_norm_params, zfi_cuda_statistics_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
-        const zfi_data_param_t *param = &data->params[i];
-        const double *units = data->unit_squares + (param->n_units ? data->matrices[param->first_matrix].unit_base : 0);
+    for (uint32_t entry = (blockIdx.x * THREADS + threadIdx.x) / 32; entry < args.n;
+         entry += gridDim.x * THREADS / 32) {
+        const uint32_t i = args.list[entry].param;
+        const uint64_t n = in_global(data->params)[i].n_units;
+        const uint32_t first_matrix = in_global(data->params)[i].first_matrix;
+        const double *units =
+            in_global(data->unit_squares) + (n ? in_global(data->matrices)[first_matrix].unit_base : 0);
         double sum = 0.0;
         bool is_bad = false;
-        if (!args.step.present[i])
-            continue;
 #pragma unroll 4
-        for (uint64_t u = lane; u < param->n_units; u += ZFI_UNIT_LANES) {
-            const double unit = units[u];
+        for (uint64_t u = lane; u < n; u += ZFI_UNIT_LANES) {
+            const double unit = in_global(units)[u];
             is_bad = is_bad || !is_finite(unit);
             sum = __dadd_rn(sum, unit);
         }
@@ -40,22 +50,28 @@ KERNEL(zf_norm_params, zfi_norm_part_args_t) {
     }
 }
 
-/* One thread: the parameters by id. */
+/* One warp: the parameters by id, 32 of them loaded at once and added one by one. */
 KERNEL(zf_norm_part, zfi_norm_part_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     double sum = 0.0;
     int64_t nonfinite = ZFI_NO_PARAM;
-    for (uint32_t i = 0; i < data->n_params; i++) {
-        if (!args.step.present[i])
-            continue;
-        if (data->has_nonfinite[i] && nonfinite == ZFI_NO_PARAM)
-            nonfinite = i;
-        if (data->params[i].counts_in_norm)
-            sum = __dadd_rn(sum, data->sum_squares[i]);
+    for (uint32_t first = 0; first < data->n_params; first += 32) {
+        const uint32_t i = first + threadIdx.x;
+        const bool is_there = i < data->n_params && in_global(args.step.present)[i];
+        const double mine =
+            is_there && in_global(data->params)[i].counts_in_norm ? in_global(data->sum_squares)[i] : 0.0;
+        const uint32_t bad = __ballot_sync(0xffffffffu, is_there && in_global(data->has_nonfinite)[i]);
+        if (bad && nonfinite == ZFI_NO_PARAM)
+            nonfinite = first + lowest_of(bad);
+#pragma unroll
+        for (int l = 0; l < 32; l++)
+            sum = __dadd_rn(sum, from_lane(mine, l));
     }
-    args.out->sum_squares = sum;
-    args.out->nonfinite_param = nonfinite;
+    if (threadIdx.x == 0) {
+        args.out->sum_squares = sum;
+        args.out->nonfinite_param = nonfinite;
+    }
 }
 
 /* ---- scalars ----------------------------------------------------------------------------------------------------- */

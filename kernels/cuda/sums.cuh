@@ -15,7 +15,7 @@
 #ifndef ZFI_CUDA_SUMS_CUH
 #define ZFI_CUDA_SUMS_CUH
 
-#include "common.cuh"
+#include "wide.cuh"
 
 enum {
     LANES = ZFI_SUM_LANES,
@@ -77,7 +77,7 @@ template <int DTYPE, int V> DEVICE void copy_word(const vec<DTYPE, V> &word, voi
     }
 #pragma unroll
     for (int j = 0; j < V; j++)
-        store_bits(to, DTYPE, i + j, word.raw(j));
+        put_bits(to, DTYPE, i + j, word.raw(j));
 }
 
 /* ---- a warp's sums ----------------------------------------------------------------------------------------------- */
@@ -207,8 +207,8 @@ template <int DTYPE, int V> DEVICE void gather_tile(const shared_t *shared, uint
         if (row >= job->matrix.rows)
             continue;
         for (uint32_t p = threadIdx.x % 32; p < shared->n_picked; p += 32)
-            store_bits(job->compact, DTYPE, row * job->matrix.k + shared->position[p],
-                       load_bits(shared->tile, DTYPE, t * n_cols + shared->picked[p]));
+            put_bits(job->compact, DTYPE, row * job->matrix.k + shared->position[p],
+                     load_bits(shared->tile, DTYPE, t * n_cols + shared->picked[p]));
     }
 }
 
@@ -405,7 +405,7 @@ DEVICE void sum_unit(const job_t *job, uint64_t first, uint32_t n, double *out_s
             const uint32_t bits = load_bits(job->own, DTYPE, first + l);
             add_terms(widen(DTYPE, bits), &squares[k / V][k % V], &magnitudes[k / V][k % V]);
             if (job->copies)
-                store_bits(job->compact, DTYPE, first + l, bits);
+                put_bits(job->compact, DTYPE, first + l, bits);
             if (job->each)
                 job->each[first + l] = fabs((double)widen(DTYPE, bits));
         }
@@ -421,7 +421,7 @@ DEVICE void widen_units(const job_t *job, uint64_t first, uint32_t n, double *sq
     uint32_t left = __ballot_sync(0xffffffffu, n > 0 && !is_in_range(*squares) && !(*magnitudes == 0.0));
     left &= T == 32 ? 1u : T == 16 ? 0x00010001u : 0x01010101u;
     while (left) {
-        const int leader = __ffs((int)left) - 1;
+        const int leader = (int)lowest_of(left);
         const uint32_t low = __shfl_sync(0xffffffffu, (uint32_t)first, leader);
         const uint32_t high = __shfl_sync(0xffffffffu, (uint32_t)(first >> 32), leader);
         const uint64_t from = (uint64_t)high << 32 | low, end = from + __shfl_sync(0xffffffffu, n, leader);

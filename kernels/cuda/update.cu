@@ -3,11 +3,11 @@
  * where they were delivered.
  *
  * Three kernels, as a run-ahead: update counts and scalars of every matrix, the update itself, and what it found, which
- * one thread adds to what the host reads. */
-#include "scalars.cuh"
+ * one warp adds to what the host reads. Each rule has a loop of its own for moments of four bytes and of two. */
+#include "elements.cuh"
 
 DEVICE bool takes_part(const zfi_update_all_args_t *args, const zfi_data_matrix_t *matrix) {
-    return args->only_shows || (args->scalars->applied && args->step.present[matrix->param]);
+    return args->only_shows || (args->scalars->applied && in_global(args->step.present)[matrix->param]);
 }
 
 KERNEL(zf_update_all_begin, zfi_update_all_args_t) {
@@ -24,85 +24,125 @@ KERNEL(zf_update_all_begin, zfi_update_all_args_t) {
     }
 }
 
-/* Writes a visible value unless the host did; returns what its digest moves by. */
-DEVICE uint64_t show_element(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t to, uint64_t index, float w) {
-    const int dtype = matrix->place.dtype;
-    const uint32_t bits = narrow(dtype, w);
-    const uint64_t moved = data->digests ? digest_move(load_bits(matrix->place.visible, dtype, to), bits, index) : 0;
-    if (data->is_foreign[matrix->param])
-        return 0;
-    store_bits(matrix->place.visible, dtype, to, bits);
-    return moved;
-}
+/* ---- elements of a segment --------------------------------------------------------------------------------------- */
 
-/* A moment as it is kept; random: the bits that stochastic rounding adds. */
-DEVICE void store_moment(void *array, int moments, uint64_t i, float x, uint32_t random) {
-    if (moments == ZFI_MOMENTS_F32)
-        ((float *)array)[i] = x;
-    else
-        ((uint16_t *)array)[i] = (uint16_t)(__float_as_uint(round_moment(x, moments, random)) >> 16);
-}
-
-/* Elements of a segment. */
-DEVICE void update_all_span(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, span_t span) {
+/* Nobody shows or counts what the host wrote. */
+DEVICE line_t line_of(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment) {
     const zfi_data_t *data = args->data;
-    const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
-    const int grad_dtype = data->params[matrix->param].grad_dtype;
-    const zfi_rule_t rule = data->params[matrix->param].rule;
-    const int moments = data->moments, kept = moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
-    const void *grad = data->held[matrix->param];
-    const zfi_scalars_t *scalars = &data->scalars[segment->matrix];
-    uint64_t moved = 0;
-    bool is_bad = false;
-    for (uint64_t at = span.first + threadIdx.x; at < span.end; at += THREADS) {
-        const uint64_t e = segment->matrix_offset + at, in_param = matrix->param_offset + e;
-        const uint64_t i = segment->state_base + at;
-        uint64_t row, col, to;
-        uint32_t random = 0;
-        state_t x;
-        row = divide(e, matrix->cols, &col);
-        to = (uint64_t)place_offset(&matrix->place, row, col);
-        x.w = data->all_w[i];
-        if (args->only_shows) {
-            moved += show_element(data, matrix, to, e, x.w);
-            is_bad |= !is_finite(x.w);
-            continue;
-        }
-        x.m = load_float(data->all_m, kept, i);
-        x.v = data->all_v ? load_float(data->all_v, kept, i) : 0.0f;
-        update(rule, &x, load_float(grad, grad_dtype, in_param), scalars);
-        moved += show_element(data, matrix, to, e, x.w);
-        data->all_w[i] = x.w;
-        if (moments == ZFI_MOMENTS_BF16_STOCHASTIC)
-            random = random32(args->key, ((uint64_t)matrix->param << 40) + in_param);
-        store_moment(data->all_m, moments, i, x.m, random);
-        if (data->all_v)
-            store_moment(data->all_v, moments, i, x.v, random >> 16);
-        is_bad |= !is_finite(x.w);
+    const zfi_data_matrix_t *matrix = in_global(&data->matrices[segment->matrix]);
+    const zfi_data_param_t *param = in_global(&data->params[matrix->param]);
+    const uint32_t kept_nbytes = data->moments == ZFI_MOMENTS_F32 ? 4 : 2;
+    const uint64_t in_param = matrix->param_offset + segment->matrix_offset;
+    const int64_t at = (int64_t)segment->state_base;
+    line_t line;
+    line.rule = param->rule;
+    line.grad_dtype = param->grad_dtype;
+    line.dtype = matrix->place.dtype;
+    line.w = data->all_w + at;
+    line.m = offset_by(data->all_m, kept_nbytes, at);
+    line.v = has_v(param->rule) ? offset_by(data->all_v, kept_nbytes, at) : NULL;
+    line.grad = args->only_shows
+                    ? NULL
+                    : offset_by(in_global(data->held)[matrix->param], elem_nbytes(line.grad_dtype), (int64_t)in_param);
+    line.first = (uint32_t)segment->matrix_offset;
+    line.random_base = ((uint64_t)matrix->param << 40) + in_param;
+    line.key = args->key;
+    line.scalars = in_global(data->scalars)[segment->matrix];
+    line.shows = !in_global(data->is_foreign)[matrix->param];
+    line.is_counted = data->digests && line.shows;
+    line.is_random = data->moments == ZFI_MOMENTS_BF16_STOCHASTIC;
+    return line;
+}
+
+DEVICE run_t run_in(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, uint32_t at, uint32_t most) {
+    const zfi_data_matrix_t *matrix = in_global(&args->data->matrices[segment->matrix]);
+    return run_of(matrix->place, matrix->cols, segment->matrix_offset, at, most, false);
+}
+
+DEVICE bool is_by_fours(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, const line_t &line,
+                        int kept) {
+    const zfi_data_matrix_t *matrix = in_global(&args->data->matrices[segment->matrix]);
+    return line_takes_four(line, kept) && place_takes_four(matrix->place, matrix->cols, segment->matrix_offset);
+}
+
+template <int KEPT>
+DEVICE void update_span(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, const line_t &line,
+                        uint32_t first, uint32_t end, found_t *found) {
+    const uint32_t middle = is_by_fours(args, segment, line, KEPT) ? end - (end - first) % FOUR : first;
+    for (uint32_t at = middle; at < end;) {
+        const run_t run = run_in(args, segment, at, end);
+        update_spaced<1>(line.rule, KEPT, line, lanes_of(run, at, (uint32_t)run.end), found);
+        at = (uint32_t)run.end;
     }
-    if (is_bad)
-        atomicOr(&data->is_bad[segment->matrix], 1u);
-    if (data->digests)
-        add_to_digest(&data->digests[segment->matrix], moved);
+    while (first < middle) {
+        const run_t run = run_in(args, segment, first, middle);
+        update_by_fours<KEPT>(line, run.visible, first, (uint32_t)run.end, found);
+        first = (uint32_t)run.end;
+    }
+}
+
+/* Visible values again of what they are rounded from. */
+DEVICE void show_span(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, const line_t &line,
+                      uint32_t first, uint32_t end, found_t *found) {
+    while (first < end) {
+        const run_t run = run_in(args, segment, first, end);
+#pragma unroll 1
+        for (uint32_t at = first + LANE; at < (uint32_t)run.end; at += 32) {
+            const uint64_t to = place_in(run, at);
+            const float w = __uint_as_float(get_bits(line.w, ZFI_F32, at));
+            const uint32_t bits = narrow(line.dtype, w);
+            if (line.is_counted)
+                found->moved += digest_move(get_bits(run.visible, line.dtype, to), bits, line.first + at);
+            if (line.shows)
+                put_bits(run.visible, line.dtype, to, bits);
+            found->is_bad |= !is_finite(w);
+        }
+        first = (uint32_t)run.end;
+    }
+}
+
+/* A warp's span of a segment. */
+DEVICE void update_all_span(const zfi_update_all_args_t *args, const zfi_data_segment_t *segment, span_t span) {
+    const line_t line = line_of(args, segment);
+    const uint32_t first = (uint32_t)span.first, end = (uint32_t)span.end;
+    found_t found = {0, false};
+    if (first >= end)
+        return;
+    if (args->only_shows)
+        show_span(args, segment, line, first, end, &found);
+    else if (args->data->moments == ZFI_MOMENTS_F32)
+        update_span<ZFI_F32>(args, segment, line, first, end, &found);
+    else
+        update_span<ZFI_BF16>(args, segment, line, first, end, &found);
+    if (found.is_bad)
+        atomicOr(in_global(&args->data->is_bad[segment->matrix]), 1u);
+    if (line.is_counted)
+        add_to_digest(&args->data->digests[segment->matrix], found.moved);
 }
 
 STREAMING_KERNEL(zf_update_all, zfi_update_all_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
-    const uint32_t n_segments = args.end_segment - args.first_segment, n_slices = slices_of(n_segments);
-    for (uint32_t unit = blockIdx.x; unit < n_segments * n_slices; unit += gridDim.x) {
-        const zfi_data_segment_t *segment = &data->segments[args.first_segment + unit / n_slices];
-        if (!takes_part(&args, &data->matrices[segment->matrix]))
+    const uint32_t n_segments = args.end_segment - args.first_segment;
+    for (uint32_t unit = blockIdx.x; unit < n_segments * slices_of(n_segments); unit += gridDim.x) {
+        const uint32_t n_slices = slices_of(n_segments);
+        const zfi_data_segment_t *segment = in_global(&data->segments[args.first_segment + unit / n_slices]);
+        if (!takes_part(&args, in_global(&data->matrices[segment->matrix])))
             continue;
-        update_all_span(&args, segment, slice_of(segment->n_elems, unit % n_slices, n_slices, THREADS));
+        update_all_span(&args, segment, warp_slice(segment->n_elems, unit % n_slices, n_slices));
     }
 }
 
-/* One thread. */
+/* One warp: the lowest matrix that went bad. */
 KERNEL(zf_update_all_end, zfi_update_all_args_t) {
     RETURN_IF_ENDED;
     volatile zfi_totals_t *totals = args.data->totals;
-    for (uint32_t i = args.first; i < args.end; i++)
-        if (args.data->is_bad[i] && totals->nonfinite_param == 0)
-            totals->nonfinite_param = (uint64_t)args.data->matrices[i].param + 1;
+    for (uint32_t first = args.first; first < args.end; first += 32) {
+        const uint32_t i = first + threadIdx.x;
+        const uint32_t bad = __ballot_sync(0xffffffffu, i < args.end && args.data->is_bad[i]);
+        if (bad && threadIdx.x == 0 && totals->nonfinite_param == 0)
+            totals->nonfinite_param = (uint64_t)args.data->matrices[first + lowest_of(bad)].param + 1;
+        if (bad)
+            return;
+    }
 }

@@ -1,35 +1,126 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* visible.cu - what the model reads: published values merged into it, and plain reads and writes of it. */
-#include "common.cuh"
+#include "wide.cuh"
+
+/* ---- into places ------------------------------------------------------------------------------------------------- */
+
+/* Elements that come from contiguous memory: number i of `from` is number base + i of the matrix. */
+typedef struct written {
+    const zfi_data_matrix_t *matrix;
+    const void *from;
+    uint64_t base;
+    const uint8_t *mask; /* channels that are left alone; NULL: none */
+    bool is_counted;
+} written_t;
+
+/* Elements [first, end) of a run by 16 bytes, two at once; returns what the digest moves by. */
+template <int NBYTES>
+DEVICE uint64_t write_wide(const void *from, void *to, uint32_t index, uint64_t first, uint64_t end, bool is_counted) {
+    enum { N = sixteen<NBYTES>::N, AT_ONCE = 2 };
+    uint64_t moved = 0;
+#pragma unroll 1
+    for (uint64_t at = first + LANE * N; at < end; at += 32 * N * AT_ONCE) {
+        sixteen<NBYTES> x[AT_ONCE], before[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t i = u == 0 || at + 32 * N * u < end ? at + 32 * N * u : at;
+            x[u].get(from, i);
+            before[u] = x[u];
+            if (is_counted)
+                before[u].get(to, i);
+        }
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t i = at + 32 * N * u;
+            if (i >= end)
+                break;
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                moved += digest_move(before[u].at(j), x[u].at(j), index + (uint32_t)i + j);
+            x[u].put(to, i);
+        }
+    }
+    return moved;
+}
+
+/* The same by elements, four at once, but for those that the mask of the run's columns has. */
+DEVICE uint64_t write_singly(const written_t &w, const run_t &run, const uint8_t *mask, int dtype, uint64_t first,
+                             uint64_t end) {
+    uint64_t moved = 0;
+#pragma unroll 1
+    for (uint64_t at = first + LANE; at < end; at += TURN) {
+        uint32_t x[FOUR], before[FOUR];
+        uint64_t to[FOUR];
+        bool is_open[FOUR];
+#pragma unroll
+        for (int j = 0; j < FOUR; j++) {
+            const uint64_t i = j == 0 || at + 32 * j < end ? at + 32 * j : at;
+            to[j] = place_in(run, i);
+            is_open[j] = !mask || !in_global(mask)[i];
+            x[j] = get_bits(w.from, dtype, i);
+            before[j] = w.is_counted ? get_bits(run.visible, dtype, to[j]) : x[j];
+        }
+#pragma unroll
+        for (int j = 0; j < FOUR; j++) {
+            if (at + 32 * j >= end)
+                break;
+            if (!is_open[j])
+                continue;
+            moved += digest_move(before[j], x[j], (uint32_t)(w.base + at) + 32 * j);
+            put_bits(run.visible, dtype, to[j], x[j]);
+        }
+    }
+    return moved;
+}
+
+/* Elements [first, end) of a run. */
+DEVICE uint64_t write_run(const written_t &w, const run_t &run, const uint8_t *mask, uint64_t first, uint64_t end) {
+    const int dtype = w.matrix->place.dtype;
+    const uint32_t nbytes = elem_nbytes(dtype);
+    const void *visible = offset_by(run.visible, nbytes, (int64_t)first);
+    uint64_t middle = first, moved = 0;
+    if (!mask && !run.columns && is_aligned(visible, 16) && is_aligned(offset_by(w.from, nbytes, (int64_t)first), 16))
+        middle = end - (end - first) % (16 / nbytes);
+    if (middle < end)
+        moved = write_singly(w, run, mask, dtype, middle, end);
+    if (nbytes == 4)
+        return moved + write_wide<4>(w.from, run.visible, (uint32_t)w.base, first, middle, w.is_counted);
+    return moved + write_wide<2>(w.from, run.visible, (uint32_t)w.base, first, middle, w.is_counted);
+}
+
+/* A warp's elements [first, end). Digests change by what it returns. */
+DEVICE uint64_t write_span(const written_t &w, uint64_t first, uint64_t end) {
+    const zfi_data_matrix_t *matrix = in_global(w.matrix);
+    uint64_t moved = 0;
+    while (first < end) {
+        const run_t run = run_of(matrix->place, matrix->cols, w.base, first, end, w.mask != NULL);
+        const bool by_columns = w.mask && !matrix->channels_are_rows;
+        if (!w.mask || by_columns || !in_global(w.mask)[run.row])
+            moved += write_run(w, run, by_columns ? w.mask + run.to_col : NULL, first, run.end);
+        first = run.end;
+    }
+    return moved;
+}
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
 /* Elements of one segment, from and to counted in the piece. */
 DEVICE void merge_segment(const zfi_merge_args_t *args, const zfi_data_segment_t *segment, const unsigned char *staged,
                           span_t span) {
-    const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
-    const uint8_t *mask = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base;
-    const int dtype = matrix->place.dtype;
-    const bool is_counted = args->data->digests != NULL;
-    uint64_t moved = 0;
+    const zfi_data_matrix_t *matrix = in_global(&args->data->matrices[segment->matrix]);
+    written_t written;
+    uint64_t moved;
     if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
-    if (args->data->is_foreign[matrix->param])
+    if (span.first >= span.end || in_global(args->data->is_foreign)[matrix->param])
         return;
-#pragma unroll 1
-    for (uint64_t at = span.first + threadIdx.x; at < span.end; at += THREADS) {
-        uint64_t index = segment->matrix_offset + (at - segment->piece_offset), to, col;
-        uint64_t row = divide(index, matrix->cols, &col);
-        uint32_t bits;
-        if (mask && mask[matrix->channels_are_rows ? row : col])
-            continue;
-        to = (uint64_t)place_offset(&matrix->place, row, col);
-        bits = load_bits(staged, dtype, at);
-        if (is_counted)
-            moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, index);
-        store_bits(matrix->place.visible, dtype, to, bits);
-    }
-    if (is_counted)
+    written.matrix = matrix;
+    written.from = staged;
+    written.base = segment->matrix_offset - segment->piece_offset;
+    written.mask = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base;
+    written.is_counted = args->data->digests != NULL;
+    moved = write_span(written, span.first, span.end);
+    if (written.is_counted)
         add_to_digest(&args->data->digests[segment->matrix], moved);
 }
 
@@ -46,7 +137,7 @@ DEVICE uint32_t find_segment(const zfi_data_segment_t *segments, uint32_t n, uin
 }
 
 DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *piece, uint64_t number, span_t span) {
-    const zfi_data_segment_t *segments = args->data->segments + piece->first_segment;
+    const zfi_data_segment_t *segments = in_global(args->data->segments + piece->first_segment);
     const unsigned char *staged = args->staged + number % args->n_places * args->place_nbytes;
     if (span.first >= span.end)
         return;
@@ -59,64 +150,64 @@ DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *pie
             continue;
         part.first = larger(span.first, segments[i].piece_offset);
         part.end = smaller(span.end, segments[i].piece_offset + segments[i].n_elems);
-        if (number >= args->data->merge_from[segments[i].matrix])
+        if (number >= in_global(args->data->merge_from)[segments[i].matrix])
             merge_segment(args, &segments[i], staged, part);
     }
 }
 
-STREAMING_KERNEL(zf_merge, zfi_merge_args_t) {
+KERNEL_OF(2, zf_merge, zfi_merge_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.n);
     for (uint32_t unit = blockIdx.x; unit < args.n * n_slices; unit += gridDim.x) {
         const uint32_t i = unit / n_slices;
-        const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args.first + i]];
-        merge_span(&args, piece, args.first_number + i, slice_of(piece->n_elems, unit % n_slices, n_slices, THREADS));
+        const zfi_data_piece_t *piece = in_global(&data->pieces[in_global(data->listed_pieces)[args.first + i]]);
+        merge_span(&args, piece, args.first_number + i, warp_slice(piece->n_elems, unit % n_slices, n_slices));
     }
 }
 
 /* ---- plain reads and writes -------------------------------------------------------------------------------------- */
 
+/* Elements of a run from `first` on, to contiguous memory. */
+DEVICE void copy_run(void *to, const run_t &run, int dtype, uint64_t first) {
+    const uint32_t nbytes = elem_nbytes(dtype);
+    if (!run.columns) {
+        copy_warp(offset_by(to, nbytes, (int64_t)first), offset_by(run.visible, nbytes, (int64_t)first), dtype,
+                  run.end - first);
+        return;
+    }
+#pragma unroll 1
+    for (uint64_t at = first + LANE; at < run.end; at += 32)
+        put_bits(to, dtype, at, get_bits(run.visible, dtype, place_in(run, at)));
+}
+
 KERNEL(zf_read_place, zfi_place_args_t) {
     RETURN_IF_ENDED;
-    const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
-    const int dtype = matrix->place.dtype;
-    for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
-        uint64_t col, row = divide(args.first + e, matrix->cols, &col);
-        store_bits(args.bits, dtype, e,
-                   load_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col)));
+    const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[args.matrix]);
+    span_t span = warp_slice(args.n, blockIdx.x, gridDim.x);
+    while (span.first < span.end) {
+        const run_t run = run_of(matrix->place, matrix->cols, args.first, span.first, span.end, false);
+        copy_run(args.bits, run, matrix->place.dtype, span.first);
+        span.first = run.end;
     }
 }
 
 KERNEL(zf_write_place, zfi_place_args_t) {
     RETURN_IF_ENDED;
-    const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
-    const int dtype = matrix->place.dtype;
-    const bool is_counted = args.data->digests != NULL;
-    const uint8_t *mask = args.keeps_selected ? args.data->masks[args.turn] + matrix->channel_base : NULL;
-    const uint64_t step = (uint64_t)gridDim.x * THREADS; /* elements, and so many rows and columns */
-    uint64_t moved = 0, e = blockIdx.x * (uint64_t)THREADS + threadIdx.x;
-    uint64_t col, row = divide(args.first + e, matrix->cols, &col);
-    uint64_t more_cols, more_rows = divide(step, matrix->cols, &more_cols);
-    if (args.data->is_foreign[matrix->param])
+    const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[args.matrix]);
+    const span_t span = warp_slice(args.n, blockIdx.x, gridDim.x);
+    written_t written;
+    uint64_t moved;
+    if (in_global(args.data->is_foreign)[matrix->param])
         return;
-    if (mask && matrix->k == matrix->n_channels)
+    if (args.keeps_selected && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
-    for (; e < args.n; e += step) {
-        if (!mask || !mask[matrix->channels_are_rows ? row : col]) {
-            uint64_t to = (uint64_t)place_offset(&matrix->place, row, col);
-            uint32_t bits = load_bits(args.bits, dtype, e);
-            if (is_counted)
-                moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, args.first + e);
-            store_bits(matrix->place.visible, dtype, to, bits);
-        }
-        row += more_rows;
-        col += more_cols;
-        if (col >= matrix->cols) {
-            col -= matrix->cols;
-            row++;
-        }
-    }
-    if (is_counted)
+    written.matrix = matrix;
+    written.from = args.bits;
+    written.base = args.first;
+    written.mask = args.keeps_selected ? args.data->masks[args.turn] + matrix->channel_base : NULL;
+    written.is_counted = args.data->digests != NULL;
+    moved = write_span(written, span.first, span.end);
+    if (written.is_counted)
         add_to_digest(&args.data->digests[args.matrix], moved);
 }

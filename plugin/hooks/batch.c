@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "replay/early.h"
 #include "replay/workers.h"
@@ -50,16 +51,10 @@ static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     return ZF_OK;
 }
 
-static int is_staged(const zf_instance_t *inst, const zfi_param_t *param, const void *source) {
-    const zfi_run_t *run = inst->run;
-    if (run->buckets.n)
-        return source == zfi_summed(run, param->id) || (source && source == zfi_staging(run, param->id));
-    return run->mem.staging_arena.base && source == zfi_staging(run, param->id);
-}
-
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
                              const int64_t *strides) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
+    const zfi_gradient_place_t place = zfi_gradient_place(inst->run);
     zfi_batch_t *batch = zfi_batch_open(inst);
     zfi_gradient_t *entry = &batch->gradients[batch->n];
     int is_collected = (flags & COLLECTED) != 0;
@@ -70,9 +65,9 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
     entry->param = param->id;
     entry->flags = flags;
     entry->source = source;
-    entry->grad = is_collected ? zfi_staging(inst->run, param->id) : (void *)(uintptr_t)source;
+    entry->grad = is_collected ? zfi_gradient_staged(place, param->id) : (void *)(uintptr_t)source;
     entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(&inst->run->mem, param->id) : NULL;
-    if (is_collected || is_staged(inst, param, source)) {
+    if (is_collected || zfi_gradient_is_staged(place, param->id, source)) {
         uint64_t this_batch = inst->engine.n_batches + 1;
         if (is_collected && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
             batch->staging_batch = grad->staging_batch;

@@ -61,8 +61,8 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
         .n_buckets = run->buckets.n,
         .update_interval = config->update_interval,
         .publish_lag = config->publish_lag,
-        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run),
-        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run),
+        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,
@@ -100,6 +100,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
     if (!st) {
         zfi_memory_plan(run);
+        zfi_ranks_plan_room(run);
         fill(run, &engine->config, out);
     }
     zfi_buffers_free(&run->reduction);
@@ -132,10 +133,8 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     zfi_engine_t *engine;
     zfi_comm_t ranks;
     zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_plan_args_t", err);
-    if (!st && !out)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "out is NULL");
     if (!st)
-        st = zfi_struct_check_out(out, "zf_plan_t", err);
+        st = zfi_struct_need_out(out, "zf_plan_t", "plan", err);
     if (!st && args.rank >= (args.n_ranks ? args.n_ranks : 1))
         st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "rank = %u of %u; need a rank below n_ranks", args.rank,
                        args.n_ranks ? args.n_ranks : 1);

@@ -14,7 +14,7 @@
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
 #include "instance/instance.h"
-#include "ranks/ranks.h"
+#include "ranks/gathering.h"
 #include "replay/state_arrays.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
@@ -77,16 +77,15 @@ static void export_as_they_are(export_work_t *work) {
 
 static void run_export(void *raw) {
     export_work_t *work = *(export_work_t **)raw;
-    const zfi_run_t *run = work->run;
-    const zfi_plan_t *plan = &run->plan;
+    const zfi_plan_t *plan = &work->run->plan;
     zfi_fp_mode_ieee();
-    if (zfi_state_is_on_device(&run->hs)) {
+    if (zfi_state_is_on_device(&work->run->hs)) {
         export_as_they_are(work);
         return;
     }
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t window;
-        zfi_window_open(&run->clock, c, &window);
+        zfi_window_open(&work->run->clock, c, &window);
         for (uint32_t i = 0; i < plan->cohorts[c].n_chunks; i++) {
             uint32_t number = zfi_cohort_chunk(plan, c, i);
             if (!work->status && is_wanted(work, &plan->chunks[number]))
@@ -155,18 +154,46 @@ static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *tog
     return st;
 }
 
-static void clear_wanted(const export_work_t *work) {
-    for (uint32_t i = 0; i < work->run->n_params; i++)
-        if (work->dst[i])
-            memset(work->dst[i], 0, work->run->params[i].n_elems * sizeof(float));
+enum { TOGETHER_NBYTES = 4 << 20 };
+
+/* Parameters [first, end) of what is exported. */
+typedef struct part {
+    const export_work_t *work;
+    uint32_t first, end;
+} part_t;
+
+static void walk_part(zfi_gathering_t *gathering, uint32_t rank) {
+    const part_t *part = gathering->arg;
+    uint64_t first, end;
+    for (uint32_t i = part->first; i < part->end; i++) {
+        const zfi_param_t *param = &gathering->run->params[i];
+        for (uint32_t m = 0; m < param->n_matrices && part->work->dst[i]; m++) {
+            const zfi_matrix_t *matrix = &gathering->run->plan.matrices[param->first_matrix + m];
+            zfi_bucket_share(&gathering->run->buckets, param, matrix, rank, &first, &end);
+            zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + first,
+                               (end - first) * sizeof(float));
+        }
+    }
+}
+
+/* The next parameters, together as large as an exchange should be. */
+static void take_part(part_t *part) {
+    uint64_t nbytes = 0;
+    part->first = part->end;
+    while (part->end < part->work->run->n_params && nbytes < TOGETHER_NBYTES) {
+        uint32_t id = part->end++;
+        nbytes += part->work->dst[id] ? part->work->run->params[id].n_elems * sizeof(float) : 0;
+    }
 }
 
 static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
+    part_t part = {.work = work};
+    zfi_gathering_t gathering = {.run = work->run, .walk = walk_part, .arg = &part};
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < work->run->n_params && !st; i++)
-        if (work->dst[i])
-            st = zfi_ranks_join_at_rest(work->run->engine, &work->run->reduction, work->dst[i],
-                                        work->run->params[i].n_elems * sizeof(float));
+    while (part.end < work->run->n_params && !st) {
+        take_part(&part);
+        st = zfi_gathering_at_rest(&gathering);
+    }
     if (st && zfi_is_poisoned(work->run->engine))
         return zfi_error_copy(err, &work->run->engine->poison.error);
     return st ? zfi_error(err, st, "export_params", "the ranks' masters could not be joined") : ZF_OK;
@@ -206,7 +233,6 @@ static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_
     if (!st)
         st = compare_wanted(work, &together, err);
     if (!st) {
-        clear_wanted(work);
         st = export_rest(inst, work, err);
         st = zfi_together_meet(&together, st, err);
     }

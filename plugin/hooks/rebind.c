@@ -16,6 +16,7 @@
 #include "hooks/stream.h"
 #include "instance/rules.h"
 #include "instance/tables.h"
+#include "ranks/gathering.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
@@ -94,13 +95,27 @@ static uint32_t find(const zfi_run_t *into, const named_t *sorted, uint32_t n, c
     return found->id;
 }
 
-/* Where each rank has its own elements of a matrix, zeros elsewhere: all of them, on every rank. */
+/* What is left of a matrix. */
+typedef struct left {
+    uint32_t matrix;
+    const zfi_flushed_t *flushed;
+} left_t;
+
+static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
+    const left_t *left = gathering->arg;
+    const zfi_matrix_t *matrix = &gathering->run->plan.matrices[left->matrix];
+    float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
+    uint64_t first, end;
+    zfi_bucket_share(&gathering->run->buckets, &gathering->run->params[matrix->param], matrix, rank, &first, &end);
+    for (int i = 0; i < 3; i++)
+        zfi_gathering_pass(gathering, arrays[i] + first, (end - first) * sizeof(float));
+}
+
+/* Where each rank has its own elements of a matrix: all of them, on every rank. */
 static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *flushed, zf_error_t *err) {
-    uint64_t nbytes = run->plan.matrices[number].rows * run->plan.matrices[number].cols * sizeof(float);
-    float *const arrays[] = {flushed->w, flushed->m, flushed->v};
-    zf_status_t st = ZF_OK;
-    for (int i = 0; i < 3 && zfi_is_sharded(run->engine) && !st; i++)
-        st = zfi_ranks_join_at_rest(run->engine, &run->reduction, arrays[i], nbytes);
+    left_t left = {number, flushed};
+    zfi_gathering_t gathering = {.run = run, .walk = walk_left, .arg = &left};
+    zf_status_t st = zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
     return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
 }
 

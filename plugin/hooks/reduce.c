@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "hooks/batch.h"
+#include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"
@@ -253,7 +254,8 @@ static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here)
     st = zfi_batch_flush(inst); /* what was delivered before, and is void */
     zfi_list_add(device, zfi_op_wait(&run->engine->lines.batches, run->incoming.grads[id].staging_batch,
                                      &run->engine->count.stall_pool_ns));
-    zfi_list_add(device, zfi_op_fill(zfi_staging(run, id), param->n_elems * zfi_dtype_nbytes(param->grad_dtype)));
+    zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(run), id),
+                                     param->n_elems * zfi_dtype_nbytes(param->grad_dtype)));
     return st;
 }
 
@@ -288,7 +290,8 @@ static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])
-            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP, zfi_summed(run, id), NULL);
+            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP,
+                                  zfi_gradient_summed(zfi_gradient_place(run), id), NULL);
     }
     return st ? st : zfi_batch_flush(inst);
 }

@@ -81,8 +81,9 @@ static void open_lists(zfi_engine_t *engine) {
 /* The transport, and its thread where there are other ranks. Its deadline passes before those of whoever waits for it,
  * so that its error, which says more, comes first. */
 static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
-    zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set,
-                          engine->ops, engine->device, engine->norm_group};
+    zfi_comm_env_t env = {engine->host,           engine->timeout_ns - engine->timeout_ns / 8,
+                          &engine->poison.is_set, engine->ops,
+                          engine->device,         engine->norm_group};
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
     if (!st && engine->norm_group)
         st = engine->comm_ops->join(engine->comm, engine->norm_group, &engine->norm_index, err);
@@ -104,6 +105,19 @@ static void log_image(const zfi_engine_t *engine) {
         zfi_log(engine, ZF_LOG_INFO, "create", "kernels: %s", info.image);
 }
 
+zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err) {
+    int is_long = engine->ops->has_own_memory && arena->total_nbytes >= ZFI_LONG_PIN_NBYTES;
+    zfi_run_clock_t clock = zfi_run_clock();
+    zf_status_t st;
+    if (is_long)
+        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking %" PRIu64 " MiB of host memory, which takes seconds",
+                arena->total_nbytes >> 20);
+    st = engine->ops->pin(engine->device, arena->base, arena->total_nbytes, out_is_pageable, err);
+    if (is_long)
+        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking took %.1f s", (double)zfi_run_ns(&clock) * 1e-9);
+    return st;
+}
+
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     zfi_device_env_t env = {.kernels = engine->kernels,
                             .timeout_ns = engine->timeout_ns,
@@ -122,7 +136,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     if (!st)
         st = zfi_arena_map(&engine->pinned, "the device's counters", err);
     if (!st)
-        st = engine->ops->pin(engine->device, engine->pinned.base, engine->pinned.total_nbytes, &is_pageable, err);
+        st = zfi_engine_pin(engine, &engine->pinned, &is_pageable, err);
     engine->totals = (void *)engine->pinned.base;
     if (!st)
         st = open_ranks(engine, err);

@@ -34,7 +34,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 36 }; /* of zf.stats/1 (hooks/stats.c) */
+enum { ZFI_N_COUNTERS = 36 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */
@@ -201,6 +201,8 @@ void zfi_engine_settle(zfi_engine_t *engine, zfi_stream_t *const *host_streams, 
 /* [control] The device, its streams and the control thread. stop runs what was enqueued and ends them; then the memory
  * of a run can be freed, and last the device closed. Both are legal after an open that failed. */
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err);
+/* Makes memory of the host reachable for the device; says so where that may take seconds. */
+zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err);
 void zfi_engine_stop(zfi_engine_t *engine);
 void zfi_engine_close(zfi_engine_t *engine);
 

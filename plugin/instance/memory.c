@@ -157,7 +157,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
         zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
-    run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->plan.n_matrices : 0, 1);
+    run->unfetched.is_done = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
     run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);
@@ -406,11 +406,11 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
 }
 
 void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
-    *out = (zf_layout_t){.struct_size = sizeof *out,
-                         .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run),
-                         .device_nbytes =
-                             run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
-                         .n_elems = run->mem.layout.n_elems};
+    *out = (zf_layout_t){
+        .struct_size = sizeof *out,
+        .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
+        .device_nbytes = run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
+        .n_elems = run->mem.layout.n_elems};
 }
 
 /* Device memory for what was counted. */
@@ -440,11 +440,6 @@ void zfi_memory_plan(zfi_run_t *run) {
     zfi_arena_t host = {0}, device = {0};
     run->hs.n_spares = most_spares(run->engine, &run->plan);
     count_memory(run, &host, &device);
-}
-
-/* Where an element of a parameter lies in memory that has four bytes for each of them; the next such place. */
-static uint64_t after_param(uint64_t base, const zfi_param_t *param) {
-    return base + (param->has_state ? (param->n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN : 0);
 }
 
 /* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
@@ -486,7 +481,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     if (!st)
         st = map_device(run->engine, &device, "the device's side", err);
     if (!st)
-        st = run->engine->ops->pin(run->engine->device, host.base, host.total_nbytes, &run->mem.is_pageable, err);
+        st = zfi_engine_pin(run->engine, &host, &run->mem.is_pageable, err);
     if (st) {
         zfi_arena_free(&host);
         free_device(run->engine, &device);
@@ -498,7 +493,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     lay_out_device(run, &run->mem.device_arena);
     for (uint32_t i = 0; i < run->n_params; i++) {
         run->mem.param_base[i] = base;
-        base = after_param(base, &run->params[i]);
+        base = zfi_memory_after(base, &run->params[i]);
     }
     return ZF_OK;
 }
@@ -561,7 +556,7 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)
-        st = run->engine->ops->pin(run->engine->device, arena->base, arena->total_nbytes, &is_pageable, err);
+        st = zfi_engine_pin(run->engine, arena, &is_pageable, err);
     if (st) {
         zfi_arena_free(arena);
         return st;
@@ -571,109 +566,17 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     return ZF_OK;
 }
 
-/* Four bytes per element of every parameter with state. */
-static uint64_t per_element_nbytes(const zfi_run_t *run) {
-    uint64_t n = 0, base = 0;
-    for (uint32_t i = 0; i < run->n_params; i++) {
-        if (run->params[i].has_state)
-            n = base + run->params[i].n_elems;
-        base = after_param(base, &run->params[i]);
-    }
-    return 4 * n;
-}
-
-static uint64_t exchanged_nbytes(const zfi_run_t *run) {
-    uint64_t nbytes = zfi_sums_nbytes(&run->buckets, &run->reduction) + run->buckets.arriving_nbytes;
-    if (zfi_is_sharded(run->engine))
-        nbytes += run->buckets.values_nbytes;
-    if (zfi_has_norm_parts(run->engine))
-        nbytes += zfi_norm_nbytes(run->engine);
-    return nbytes;
-}
-
-/* The memory of buckets, or of the gradients one by one. */
-static uint64_t staging_nbytes(const zfi_run_t *run) {
-    return run->buckets.n ? exchanged_nbytes(run) : per_element_nbytes(run);
-}
-
-static uint64_t mapped(uint64_t nbytes) {
-    zfi_arena_t arena = {0};
-    zfi_arena_take(&arena, nbytes, 1);
-    return zfi_arena_mapped_nbytes(&arena);
-}
-
-/* Stage 3: this rank's parts of the parameters, and the buckets that are fetched. */
-static uint64_t shards_nbytes(const zfi_shards_t *shards) {
-    uint64_t n_buffers = shards->n_whole < ZFI_LEAST_BUFFERS ? shards->n_whole : ZFI_LEAST_BUFFERS;
-    return shards->n_whole ? mapped(shards->nbytes) + n_buffers * mapped(shards->buffer_nbytes) : 0;
-}
-
-uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
-    uint64_t n_buffers = run->buckets.n < ZFI_LEAST_BUFFERS ? run->buckets.n : ZFI_LEAST_BUFFERS;
-    if (!zfi_shards_gradients(run->engine))
-        n_buffers = 0;
-    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes) + shards_nbytes(&run->shards);
-}
-
-/* Where all channels are selected they lie in one piece. An edge between two ranks cuts a row: where its selected
- * elements are many, each is a piece, for positions are not in the order of channels. */
-uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket) {
-    const zfi_bucket_t *all = &run->buckets.all[bucket];
-    uint64_t n = 0, most = 0;
-    for (uint32_t i = 0; i < all->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[all->first + i]];
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            uint64_t k = matrix->is_choosable ? matrix->k : 0;
-            n += k + 1;
-            most = k > most ? k : most;
-        }
-    }
-    return n + zfi_n_ranks(run->engine) * (most + 1);
-}
-
-static uint64_t moves_nbytes(const zfi_run_t *run) {
-    uint64_t n = 0;
-    for (uint32_t b = 0; b < run->buckets.n; b++)
-        n += zfi_memory_n_moves(run, b);
-    return n * sizeof(zfi_move_t);
-}
-
-/* Where ranks exchange the host's memory. */
-static uint64_t all_mirrors_nbytes(const zfi_run_t *run) {
-    zfi_arena_t selected = {0};
-    uint64_t own =
-        run->shards.n_whole ? mapped(run->shards.nbytes) : 0; /* this rank's parts do not travel from there */
-    uint64_t nbytes = zfi_memory_staging_nbytes(run) - own;
-    zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes, 1);
-    zfi_arena_take(&selected, run->plan.n_index, sizeof *run->dev.head.index);
-    return nbytes + (zfi_is_sharded(run->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
-}
-
-uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
-    uint64_t nbytes = 0;
-    if (!run->buckets.n || !run->engine->ops->has_own_memory)
-        return 0;
-    if (!zfi_exchanges_on_device(run->engine))
-        return all_mirrors_nbytes(run);
-    if (zfi_is_grouped(run->engine))
-        nbytes = mapped(zfi_norm_nbytes(run->engine));
-    if (zfi_is_sharded(run->engine))
-        nbytes += mapped(run->plan.n_index * sizeof *run->dev.head.index) + mapped(moves_nbytes(run));
-    return nbytes;
-}
-uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
-
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
     if (run->mem.staging_arena.base)
         return ZF_OK;
-    return zfi_memory_map_more(run, &run->mem.staging_arena, staging_nbytes(run), "gradient staging", err);
+    return zfi_memory_map_more(run, &run->mem.staging_arena, zfi_memory_gradients_nbytes(run), "gradient staging", err);
 }
 
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
     if (run->mem.sum_arena.base)
         return ZF_OK;
-    return zfi_memory_map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
+    return zfi_memory_map_more(run, &run->mem.sum_arena, zfi_memory_per_element_nbytes(run),
+                               "sums of micro-batch parts", err);
 }
 
 uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem) {

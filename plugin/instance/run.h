@@ -24,6 +24,7 @@ enum {
     ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
+    ZFI_MOST_BLOCKS = 256,      /* of entering state that wait for other ranks' elements */
     ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
     ZFI_ENOUGH_SAMPLES = 4096,  /* weights that it should measure */
     ZFI_NO_PIECE = -1
@@ -200,7 +201,8 @@ typedef struct zfi_run_memory {
         selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
-    uint64_t extra_host_nbytes; /* of mirrors */
+    uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
+    uint64_t room_nbytes;       /* of what ranks agree on and gather in host memory, planned */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zfi_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
@@ -326,20 +328,24 @@ typedef struct zfi_reduction {
     uint32_t *n_final;         /* [buckets] of its parameters, delivered for good */
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
-    zfi_arena_t arena;         /* holds agreements and entering */
+    zfi_arena_t arena;         /* holds agreements, room and blocks */
     unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;
     uint32_t events;
     zfi_group_lists_t groups;
     /* where each rank keeps a part of the state: */
-    uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches */
+    uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches with the last bucket;
+                               * one more with each before it */
     uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
-    uint64_t *value_at; /* [n_matrices] publishing at fetch: first element in what is sent, in the part it begins in */
-    uint32_t *entering; /* [ranks][most_words] the control thread's */
-    uint64_t most_words;
+    uint64_t *value_at;  /* [n_matrices] publishing at fetch: first element in what is sent, in the part it begins in */
+    unsigned char *room; /* [ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
+    uint64_t room_nbytes;  /* ... or the hooks' while it rests */
+    unsigned char *blocks; /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
+    uint64_t block_nbytes;
+    uint32_t n_blocks;
     uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
     /* where gradients are sharded, too (ranks/buffers.h); else NULL: */
     zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
@@ -402,7 +408,7 @@ typedef struct zfi_run {
     zfi_shards_t shards;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
-    struct zfi_early *early; /* NULL: no replay begins before its step */
+    struct zfi_early *early;               /* NULL: no replay begins before its step */
     const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) ... */
     const struct zfi_publisher *publisher; /* ... and when windows become visible (step/publisher.h) */
 

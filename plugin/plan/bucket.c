@@ -162,6 +162,13 @@ void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, ui
     zfi_overlap(buckets->offset[param->id], param->n_elems, rank * part, (rank + 1) * part, out_first, out_end);
 }
 
+void zfi_bucket_share(const zfi_buckets_t *buckets, const zfi_param_t *param, const zfi_matrix_t *matrix, uint32_t rank,
+                      uint64_t *out_first, uint64_t *out_end) {
+    uint64_t first, end;
+    zfi_bucket_owned(buckets, param, rank, &first, &end);
+    zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, first, end, out_first, out_end);
+}
+
 void zfi_buckets_free(zfi_buckets_t *buckets) {
     free(buckets->all);
     free(buckets->params);

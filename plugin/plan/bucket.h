@@ -19,6 +19,7 @@
 
 #include "base/member.h"
 #include "plan/params.h"
+#include "plan/plan.h"
 
 enum { ZFI_BUCKET_ALIGN = 64, ZFI_PART_ALIGN = 128 }; /* elements: of a parameter; a bucket's end: see part_elems */
 
@@ -61,5 +62,8 @@ static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {
 /* [any-thread] Elements [*out_first, *out_end) of a parameter of a bucket that are in a rank's part. */
 void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, uint32_t rank, uint64_t *out_first,
                       uint64_t *out_end);
+/* The same of a matrix: counted from its own first element. */
+void zfi_bucket_share(const zfi_buckets_t *buckets, const zfi_param_t *param, const zfi_matrix_t *matrix, uint32_t rank,
+                      uint64_t *out_first, uint64_t *out_end);
 
 #endif

@@ -101,8 +101,8 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
     n_selected_elems = out->is_absent ? 0 : out->k * (out->rows * out->cols / out->n_channels);
-    plan->n_sel_elems += n_selected_elems;
-    plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 3) / 4 * 4;
+    plan->n_sel_elems += (n_selected_elems + 3) / 4 * 4; /* each matrix begins where 16 bytes are one access */
+    plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 15) / 16 * 16;
     plan->n_elems += out->rows * out->cols;
 }
 

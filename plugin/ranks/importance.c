@@ -12,11 +12,10 @@
 static void find_owners(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zfi_reduction_t *reduction = &run->reduction;
-    uint64_t owned_first, owned_end, first, end;
+    uint64_t first, end;
     int is_found = 0;
     for (uint32_t r = 0; r < run->buckets.n_ranks; r++) {
-        zfi_bucket_owned(&run->buckets, &run->params[matrix->param], r, &owned_first, &owned_end);
-        zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, owned_first, owned_end, &first, &end);
+        zfi_bucket_share(&run->buckets, &run->params[matrix->param], matrix, r, &first, &end);
         if (first >= end)
             continue;
         if (!is_found)
@@ -114,8 +113,8 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
 static zf_status_t join(packing_t *packing, uint64_t t) {
     zfi_engine_t *engine = packing->run->engine;
     uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
-    uint64_t room = packing->run->reduction.most_words * sizeof(uint32_t) / sizeof(double), most = 0;
-    double *all = (void *)packing->run->reduction.entering;
+    uint64_t room = packing->run->reduction.room_nbytes / sizeof(double), most = 0;
+    double *all = (void *)packing->run->reduction.room;
     zfi_exchange_t what = {
         .purpose = ZF_COLLECTIVE_FOR_IMPORTANCE, .bucket = ZF_NO_ID, .step = t, .recv = all, .lane = ZFI_LANE_ENTERING};
     zf_status_t st = ZF_OK;
@@ -153,7 +152,7 @@ zf_status_t zfi_importance_join(zfi_run_t *run, const zfi_step_row_t *row) {
 
 zf_status_t zfi_importance_join_ready(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
-    uint32_t n = run->plan.n_cohorts, *all = run->reduction.entering;
+    uint32_t n = run->plan.n_cohorts, *all = (void *)run->reduction.room;
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_IMPORTANCE,
                            .bucket = ZF_NO_ID,
                            .step = t,

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/timeline.h"
+#include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
 #include "ranks/collective.h"
@@ -21,11 +22,13 @@
 #include "ranks/mirror.h"
 #include "ranks/selected_sums.h"
 
+enum { ROOM_NBYTES = 8 << 20, LEAST_ROOM = 1 << 13, ROOM_ALIGN = 64 };
+
 /* ---- what lives as long as the run ------------------------------------------------------------------------------- */
 
-static uint64_t agreement_nbytes(const zfi_run_t *run) {
-    uint64_t share = zfi_is_sharded(run->engine) ? zfi_meter_share_nbytes(run->n_groups) : 0;
-    return sizeof(zfi_agreement_t) + (run->n_params + 7u) / 8u * 8u + share;
+static uint64_t agreement_nbytes(const zfi_engine_t *engine, uint32_t n_params, uint32_t n_groups) {
+    uint64_t share = zfi_is_sharded(engine) ? zfi_meter_share_nbytes(n_groups) : 0;
+    return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u + share;
 }
 
 zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
@@ -45,11 +48,47 @@ zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* Blocks that all selected channels would fill: of the model, not of what this rank has, since all walk alike. */
+static uint64_t count_blocks(const zfi_plan_t *plan) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        n += plan->matrices[i].k * zfi_channel_elems(&plan->matrices[i]);
+    return n / ZFI_ENTER_ELEMS + plan->n_matrices / ZFI_ENTER_RECTS + 1;
+}
+
+/* What is gathered in host memory takes so much of all ranks together, no more than the whole state has, and something
+ * of each. Entering state waits in as many blocks as one exchange takes. */
+static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_reduction_t *reduction) {
+    uint32_t n_ranks = zfi_n_ranks(engine);
+    uint64_t all = plan->n_elems * zfi_enter_arrays(n_moments) * sizeof(float);
+    uint64_t each = (all < ROOM_NBYTES ? all : ROOM_NBYTES) / n_ranks / ROOM_ALIGN * ROOM_ALIGN;
+    uint64_t n_full = count_blocks(plan);
+    if (!zfi_is_sharded(engine))
+        return;
+    reduction->room_nbytes = each > LEAST_ROOM ? each : LEAST_ROOM;
+    if (zfi_config_defers_nothing(&engine->config))
+        return;
+    reduction->n_blocks = (uint32_t)(n_full < ZFI_MOST_BLOCKS ? n_full : ZFI_MOST_BLOCKS);
+}
+
 /* What a transport reads and writes besides buckets. */
-static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks, uint32_t most_ranks) {
+static void lay_out(zfi_engine_t *engine, zfi_reduction_t *reduction) {
     zfi_arena_t *arena = &reduction->arena;
+    uint32_t most_ranks = zfi_groups_most_ranks(engine, &reduction->groups);
     reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
-    reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
+    reduction->room = zfi_arena_take(arena, zfi_n_ranks(engine), reduction->room_nbytes);
+    reduction->blocks = zfi_arena_take(arena, reduction->n_blocks, reduction->block_nbytes);
+}
+
+void zfi_ranks_plan_room(zfi_run_t *run) {
+    zfi_reduction_t *reduction = &run->reduction;
+    if (!zfi_has_peers(run->engine))
+        return;
+    reduction->agreement_nbytes = agreement_nbytes(run->engine, run->n_params, run->n_groups);
+    reduction->block_nbytes = run->dev.enter_block_nbytes;
+    size_room(run->engine, &run->plan, run->n_moments, reduction);
+    lay_out(run->engine, reduction);
+    run->mem.room_nbytes = zfi_arena_mapped_nbytes(&reduction->arena);
 }
 
 static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
@@ -62,11 +101,9 @@ static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
 
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
-    uint32_t n_ranks = zfi_n_ranks(run->engine), most_ranks;
     zf_status_t st;
     if (!zfi_has_peers(run->engine))
         return ZF_OK;
-    reduction->agreement_nbytes = agreement_nbytes(run);
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(run->n_params, 1);
     reduction->number = calloc(run->n_params, sizeof *reduction->number);
@@ -75,18 +112,17 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
     reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
-    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->n_moments);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
         zfi_importance_new(run) || zfi_buffers_new(run) ||
         zfi_groups_list(run->engine, run->params, run->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
-    most_ranks = zfi_groups_most_ranks(run->engine, &reduction->groups);
-    lay_out(reduction, n_ranks, most_ranks);
+    zfi_ranks_plan_room(run);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
-    lay_out(reduction, n_ranks, most_ranks);
+    lay_out(run->engine, reduction);
+    run->mem.extra_host_nbytes += reduction->arena.total_nbytes;
     st = zfi_memory_need_staging(run, err);
     if (!st)
         st = map_staging_mirror(run, err);
@@ -152,7 +188,8 @@ static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
 /* Elements [first, end) of a parameter's gradient become zeros. */
 static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    unsigned char *grad = (unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem;
+    unsigned char *grad =
+        (unsigned char *)zfi_mirrored(run, zfi_gradient_staged(zfi_gradient_place(run), param->id)) + first * elem;
     zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
     if (!run->engine->ranks_stream)
         memset(grad, 0, op.nbytes);
@@ -186,12 +223,7 @@ typedef struct reduce_args {
 /* Where a bucket's sums of this rank's part lie on the device. */
 static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    const zfi_opened_t *opened = run->reduction.opened;
-    uint64_t first = bucket->place.rank * bucket->part_elems;
-    if (!opened)
-        return zfi_flat(run, number) + first * zfi_dtype_nbytes(bucket->dtype);
-    return run->mem.staging_arena.base + opened[number].kept_at +
-           (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+    return zfi_gradient_sums(zfi_gradient_place(run), number, bucket->place.rank * bucket->part_elems);
 }
 
 /* This rank's part of a bucket's sums is added up over the second group. */
@@ -306,13 +338,21 @@ static void run_norm(void *raw) {
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
+/* The selected channels of the last bucket, with which a forward pass begins, come first. */
+static uint64_t number_of(const zfi_buckets_t *buckets, uint64_t first, uint32_t bucket) {
+    return first + (buckets->n - 1 - bucket);
+}
+
 static void run_selected(void *raw) {
     const reduce_args_t *args = raw;
     zfi_engine_t *engine = args->run->engine;
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
-    if (!zfi_selected_sums_gather(args->run, args->step))
-        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+    for (uint32_t b = args->run->buckets.n; b-- > 0;) {
+        if (zfi_selected_sums_gather(args->run, b, args->step))
+            return;
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, number_of(&args->run->buckets, args->number, b));
+    }
 }
 
 static void run_share(void *raw) {
@@ -368,7 +408,7 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
-        unsigned char *flat = zfi_flat(run, bucket);
+        unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(run), bucket);
         zfi_mirror_down(run, &engine->to_device, flat,
                         run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
         args.flat = zfi_mirrored(run, flat);
@@ -392,7 +432,8 @@ void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
     if (run->reduction.opened)
         zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
     else
-        zfi_mirror_up(run, zfi_flat(run, bucket), all->place.n_ranks * zfi_part_nbytes(all));
+        zfi_mirror_up(run, zfi_gradient_bucket(zfi_gradient_place(run), bucket),
+                      all->place.n_ranks * zfi_part_nbytes(all));
 }
 
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
@@ -408,16 +449,25 @@ void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
+    zf_status_t st;
     zfi_selected_sums_down(run);
-    return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
+    st = start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
+    run->engine->n_exchanged += run->buckets.n - 1;
+    return st;
 }
 
-void zfi_ranks_await_selected(zfi_run_t *run) {
+void zfi_ranks_await_selected(zfi_run_t *run, uint32_t first, uint32_t end) {
     zfi_engine_t *engine = run->engine;
-    uint64_t nbytes = (uint64_t)((unsigned char *)run->dev.head.index - run->dev.head.grad);
-    zfi_list_add(&engine->to_device,
-                 zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, run->dev.head.grad, nbytes);
+    const zfi_matrix_t *matrices = run->plan.matrices;
+    uint64_t from = matrices[first].grad_base, number = 0;
+    uint64_t to = end < run->plan.n_matrices ? matrices[end].grad_base : run->plan.n_sel_grad_nbytes;
+    for (uint32_t i = first; i < end; i++) {
+        uint64_t of =
+            number_of(&run->buckets, run->reduction.selected_number, run->buckets.of_param[matrices[i].param]);
+        number = of > number ? of : number;
+    }
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, run->dev.head.grad + from, to - from);
 }
 
 zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
@@ -461,24 +511,6 @@ void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
     run->reduction.value_up[bucket] = number;
 }
 
-zf_status_t zfi_ranks_join(zfi_engine_t *engine, zfi_reduction_t *reduction, uint64_t step, uint32_t *words,
-                           uint64_t n_words) {
-    uint32_t *all = reduction->entering;
-    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_ENTERING,
-                           .bucket = ZF_NO_ID,
-                           .step = step,
-                           .recv = all,
-                           .nbytes = n_words * sizeof *all,
-                           .lane = ZFI_LANE_ENTERING};
-    zf_status_t st;
-    memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
-    st = zfi_collective(engine, &what);
-    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
-        for (uint64_t i = 0; i < n_words; i++)
-            words[i] |= all[r * n_words + i];
-    return st;
-}
-
 static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
     zf_status_t outcome = ZF_ERR_POISONED;
     gather_args_t args = {engine, *what, &outcome};
@@ -517,8 +549,8 @@ zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void
 
 zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
-    uint64_t n = run->plan.n_counts, most = run->reduction.most_words;
-    uint32_t *all = run->reduction.entering;
+    uint64_t n = run->plan.n_counts, most = run->reduction.room_nbytes / sizeof(uint32_t);
+    uint32_t *all = (void *)run->reduction.room;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, k; done < n && !st; done += k) {
         k = n - done < most ? n - done : most;
@@ -527,22 +559,6 @@ zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
         for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
             if (all[i] > run->hs.n[done + i % k])
                 run->hs.n[done + i % k] = all[i];
-    }
-    return st;
-}
-
-/* The control thread is idle, so its memory is free. */
-zf_status_t zfi_ranks_join_at_rest(zfi_engine_t *engine, zfi_reduction_t *reduction, void *bytes, uint64_t nbytes) {
-    uint64_t most = reduction->most_words * sizeof *reduction->entering;
-    unsigned char *all = (unsigned char *)reduction->entering, *to = bytes;
-    zf_status_t st = ZF_OK;
-    for (uint64_t done = 0, n; done < nbytes && !st; done += n) {
-        n = nbytes - done < most ? nbytes - done : most;
-        memcpy(all + zfi_rank(engine) * n, to + done, n);
-        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, n);
-        for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
-            for (uint64_t i = 0; i < n; i++)
-                to[done + i] |= all[r * n + i];
     }
     return st;
 }

@@ -23,6 +23,9 @@
  * is legal after a failure. */
 zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
+/* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned: run->mem.room_nbytes.
+ */
+void zfi_ranks_plan_room(zfi_run_t *run);
 void zfi_ranks_free(zfi_run_t *run);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
@@ -33,12 +36,13 @@ zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
 void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket);
 
 /* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
- * the compact gradient of the selected channels. `exchanged` reaches *out_number, or run->reduction.selected_number,
- * then. await: what the device stream does from now on sees them. */
+ * the compact gradient of the selected channels, buckets in the order of a forward pass. `exchanged` reaches
+ * *out_number, or from run->reduction.selected_number on a number for each bucket, then. await: what the device stream
+ * does from now on sees them, of selected channels those of matrices [first, end). */
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
 void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step);
-void zfi_ranks_await_selected(zfi_run_t *run);
+void zfi_ranks_await_selected(zfi_run_t *run, uint32_t first, uint32_t end);
 
 /* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
  * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
@@ -54,11 +58,6 @@ zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whol
 /* [hook] What the device stream is given next finds them. */
 void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number);
 
-/* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
- * most run->reduction.most_words. */
-zf_status_t zfi_ranks_join(zfi_engine_t *engine, zfi_reduction_t *reduction, uint64_t step, uint32_t *words,
-                           uint64_t n_words);
-
 /* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
  * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
@@ -71,9 +70,6 @@ zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t pu
 zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes);
 zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
                                         uint64_t nbytes);
-
-/* [hook] zfi_ranks_join while the run rests, of any number of bytes. */
-zf_status_t zfi_ranks_join_at_rest(zfi_engine_t *engine, zfi_reduction_t *reduction, void *bytes, uint64_t nbytes);
 
 /* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
  * count its updates, so each matrix's count becomes the largest of any rank. */

@@ -8,78 +8,51 @@
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
-/* ---- which elements of the compact gradient a rank owns ---------------------------------------------------------- */
+/* ---- which elements of a range are selected -----------------------------------------------------------------------
+ */
 
-/* n neighbours in the compact gradient of a matrix, from element `at` on. */
-typedef void (*stretch_fn)(unsigned char *grad, uint64_t nbytes, void *arg);
-
+/* A matrix's selected channels, and what is done with stretches of them. */
 typedef struct walk {
-    const zfi_run_t *run;
-    unsigned char *grad; /* the compact gradient, where the host finds it, ... */
-    const uint32_t
-        *index;  /* ... and the selected channels. The device's list: the host's may not have followed a choice */
-    size_t elem; /* bytes of an element */
-    stretch_fn fn;
+    const zfi_matrix_t *matrix;
+    const uint32_t *index; /* NULL: all of them are selected */
+    zfi_selected_fn fn;
     void *arg;
 } walk_t;
 
-static uint64_t take(const walk_t *walk, const zfi_matrix_t *matrix, uint64_t at, uint64_t n) {
+static uint64_t take(const walk_t *walk, uint64_t at, uint64_t n) {
     if (walk->fn)
-        walk->fn(walk->grad + matrix->grad_base + at * walk->elem, n * walk->elem, walk->arg);
+        walk->fn(at, n, walk->arg);
     return n;
 }
 
-/* NULL: all of them are selected. */
-static const uint32_t *selected_of(const walk_t *walk, const zfi_matrix_t *matrix) {
-    return matrix->is_choosable ? walk->index + matrix->index_base : NULL;
-}
-
-static uint64_t take_rows(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
-    const uint32_t *index = selected_of(walk, matrix);
+static uint64_t take_rows(const walk_t *walk, const zfi_rect_t *rect) {
+    const zfi_matrix_t *matrix = walk->matrix;
     uint64_t n = 0;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
-        if ((index ? index[pos] : pos) - rect->first_row < rect->n_rows) /* before it: wraps around */
-            n += take(walk, matrix, pos * matrix->cols + rect->first_col, rect->n_cols);
+        if ((walk->index ? walk->index[pos] : pos) - rect->first_row < rect->n_rows) /* before it: wraps around */
+            n += take(walk, pos * matrix->cols + rect->first_col, rect->n_cols);
     return n;
 }
 
-static uint64_t take_columns(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
-    const uint32_t *index = selected_of(walk, matrix);
+static uint64_t take_columns(const walk_t *walk, const zfi_rect_t *rect) {
+    const zfi_matrix_t *matrix = walk->matrix;
     uint64_t n = 0;
     if (rect->n_cols == matrix->cols)
-        return take(walk, matrix, rect->first_row * matrix->k, rect->n_rows * matrix->k);
+        return take(walk, rect->first_row * matrix->k, rect->n_rows * matrix->k);
     for (uint32_t pos = 0; pos < matrix->k; pos++) /* a part of one row */
-        if ((index ? index[pos] : pos) - rect->first_col < rect->n_cols)
-            n += take(walk, matrix, rect->first_row * matrix->k + pos, 1);
+        if ((walk->index ? walk->index[pos] : pos) - rect->first_col < rect->n_cols)
+            n += take(walk, rect->first_row * matrix->k + pos, 1);
     return n;
 }
 
-/* Elements [first, end) of a matrix. */
-static uint64_t take_range(const walk_t *walk, const zfi_matrix_t *matrix, uint64_t first, uint64_t end) {
+uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, uint64_t first, uint64_t end,
+                                zfi_selected_fn fn, void *arg) {
+    walk_t walk = {matrix, matrix->is_choosable ? index : NULL, fn, arg};
     zfi_rect_t rects[ZFI_MOST_TILES];
     uint32_t n_rects = zfi_tiles_of_range(matrix->rows, matrix->cols, first, end, rects);
     uint64_t n = 0;
     for (uint32_t i = 0; i < n_rects; i++)
-        n += matrix->channels_are_rows ? take_rows(walk, matrix, &rects[i]) : take_columns(walk, matrix, &rects[i]);
-    return n;
-}
-
-/* What a rank owns of the selected channels of a bucket's present parameters. Returns its elements. */
-static uint64_t take_part(const walk_t *walk, const zfi_bucket_t *bucket, const uint8_t *present, uint32_t rank) {
-    const zfi_run_t *run = walk->run;
-    uint64_t n = 0, owned_first, owned_end, first, end;
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
-        zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
-        if (!present[param->id] || param->is_sharded || owned_first >= owned_end)
-            continue;
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, owned_first, owned_end, &first, &end);
-            if (matrix->k && first < end)
-                n += take_range(walk, matrix, first, end);
-        }
-    }
+        n += matrix->channels_are_rows ? take_rows(&walk, &rects[i]) : take_columns(&walk, &rects[i]);
     return n;
 }
 
@@ -87,9 +60,13 @@ static uint64_t take_part(const walk_t *walk, const zfi_bucket_t *bucket, const 
 
 /* Between the compact gradient and what travels: at once, or noted for the device to do. */
 typedef struct moving {
+    unsigned char *grad; /* the compact gradient, where the host finds it, ... */
+    const uint32_t
+        *index; /* ... and the selected channels. The device's list: the host's may not have followed a choice */
+    unsigned char *from; /* the present matrix's, there */
     unsigned char *packed;
     int is_unpacking;
-    size_t elem;
+    size_t elem;       /* bytes of an element */
     zfi_move_t *moves; /* NULL: at once */
     uint64_t n;
 } moving_t;
@@ -103,16 +80,38 @@ static void note(moving_t *moving, const zfi_move_t *move) {
         moving->moves[moving->n++] = *move;
 }
 
-static void move(unsigned char *grad, uint64_t nbytes, void *arg) {
+static void move(uint64_t at, uint64_t n, void *arg) {
     moving_t *moving = arg;
-    zfi_move_t one = {grad, moving->packed, nbytes / moving->elem};
+    unsigned char *grad = moving->from + at * moving->elem;
+    zfi_move_t one = {grad, moving->packed, n};
     if (moving->is_unpacking)
-        one = (zfi_move_t){moving->packed, grad, nbytes / moving->elem};
+        one = (zfi_move_t){moving->packed, grad, n};
     if (moving->moves)
         note(moving, &one);
     else
-        memcpy(one.to, one.from, nbytes);
-    moving->packed += nbytes;
+        memcpy(one.to, one.from, n * moving->elem);
+    moving->packed += n * moving->elem;
+}
+
+/* What a rank owns of the selected channels of a bucket's present parameters is moved, or where there is nothing packed
+ * counted. Returns its elements. */
+static uint64_t take_part(const zfi_run_t *run, moving_t *moving, const zfi_bucket_t *bucket, const uint8_t *present,
+                          uint32_t rank) {
+    uint64_t n = 0, first, end;
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        if (!present[param->id] || param->is_sharded)
+            continue;
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+            const zfi_matrix_t *matrix = &run->plan.matrices[m];
+            zfi_bucket_share(&run->buckets, param, matrix, rank, &first, &end);
+            moving->from = moving->grad + matrix->grad_base;
+            if (matrix->k && first < end)
+                n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, first, end,
+                                            moving->packed ? move : NULL, moving);
+        }
+    }
+    return n;
 }
 
 /* Noted moves, on the stream of gradients. */
@@ -126,39 +125,37 @@ static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
     moving->n = 0;
 }
 
-/* moves: the bucket's part of the table of moves; NULL where there is none. */
-static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t, zfi_move_t *moves) {
+zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint32_t number, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(run, t)->present;
     unsigned char *all = zfi_mirrored(run, zfi_arriving(run));
-    moving_t moving = {.elem = zfi_dtype_nbytes(bucket->dtype), .moves = moves};
-    walk_t walk = {.run = run,
-                   .grad = zfi_mirrored(run, run->dev.head.grad),
-                   .index = zfi_mirrored(run, run->dev.head.index),
-                   .elem = moving.elem,
-                   .arg = &moving};
+    moving_t moving = {.grad = zfi_mirrored(run, run->dev.head.grad),
+                       .index = zfi_mirrored(run, run->dev.head.index),
+                       .elem = zfi_dtype_nbytes(bucket->dtype),
+                       .moves = (zfi_move_t *)(void *)run->mem.moves.arena.base};
     zfi_exchange_t sums = {
         .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .stream = engine->ranks_stream};
     uint64_t most = 0;
     zf_status_t st;
+    for (uint32_t b = 0; b < number && moving.moves; b++)
+        moving.moves += zfi_memory_n_moves(run, b);
     for (uint32_t r = 0; r < zfi_n_ranks(engine); r++) {
-        uint64_t n = take_part(&walk, bucket, present, r);
+        uint64_t n = take_part(run, &moving, bucket, present, r);
         most = n > most ? n : most;
     }
     if (!most)
         return ZF_OK;
-    sums.nbytes = most * walk.elem;
-    walk.fn = move;
+    sums.nbytes = most * moving.elem;
     moving.packed = all + zfi_rank(engine) * sums.nbytes;
-    (void)take_part(&walk, bucket, present, zfi_rank(engine));
+    (void)take_part(run, &moving, bucket, present, zfi_rank(engine));
     send(run->engine, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
         moving.packed = all + r * sums.nbytes;
         if (r != zfi_rank(engine))
-            (void)take_part(&walk, bucket, present, r);
+            (void)take_part(run, &moving, bucket, present, r);
     }
     if (!st)
         send(run->engine, &moving, bucket->dtype);
@@ -200,14 +197,4 @@ void zfi_selected_sums_down(zfi_run_t *run) {
         zfi_mirror_down(run, &run->engine->to_device, run->dev.head.index, index_nbytes(&run->plan, &run->dev));
     else
         zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, selected_nbytes(&run->plan, &run->dev));
-}
-
-zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t) {
-    zfi_move_t *moves = (zfi_move_t *)(void *)run->mem.moves.arena.base;
-    zf_status_t st = ZF_OK;
-    for (uint32_t b = 0; b < run->buckets.n && !st; b++) {
-        st = gather_bucket(run, b, t, moves);
-        moves = moves ? moves + zfi_memory_n_moves(run, b) : NULL;
-    }
-    return st;
 }

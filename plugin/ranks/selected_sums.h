@@ -19,8 +19,17 @@
 
 #include "instance/run.h"
 
-/* [communication thread] The compact gradient of step t becomes that of all ranks. A failure has ended the instance. */
-zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t);
+/* n neighbours in the compact memory of a matrix, from element `at` on. */
+typedef void (*zfi_selected_fn)(uint64_t at, uint64_t n, void *arg);
+
+/* Calls fn (or not, NULL) for what elements [first, end) of a matrix have in its compact memory, in the order of tiles.
+ * index: its selected channels. Returns their number. */
+uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, uint64_t first, uint64_t end,
+                                zfi_selected_fn fn, void *arg);
+
+/* [communication thread] A bucket's part of the compact gradient of step t becomes that of all ranks. A failure has
+ * ended the instance. */
+zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint32_t bucket, uint64_t t);
 
 /* [control] Maps what it needs in page-locked memory: mirrors of the compact gradient and of the list behind it; where
  * the device's memory is exchanged, of the list alone, and the table of what the device packs and unpacks. */

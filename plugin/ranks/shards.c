@@ -296,7 +296,7 @@ static zf_status_t activate(zfi_run_t *run, uint32_t number) {
 
 /* ---- fetch and release ------------------------------------------------------------------------------------------- */
 
-static uint32_t n_listed(const zfi_run_t *run, const zfi_ids_t *ids) { return ids->n ? ids->n : run->n_params; }
+static uint32_t n_listed(const zfi_ids_t *ids, uint32_t n_params) { return ids->n ? ids->n : n_params; }
 
 /* Parameter number i of a list. */
 static uint32_t listed(const zfi_ids_t *ids, uint32_t i) {
@@ -343,7 +343,7 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *e
     zf_status_t st = shards->all ? make_room(run, ids, err) : ZF_OK;
     if (st || !shards->all)
         return st;
-    for (uint32_t i = 0; i < n_listed(run, ids) && !st; i++) {
+    for (uint32_t i = 0; i < n_listed(ids, run->n_params) && !st; i++) {
         uint32_t bucket = hold(run, listed(ids, i), 1);
         if (bucket != ZF_NO_ID)
             st = activate(run, bucket);
@@ -362,7 +362,7 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *e
 }
 
 zf_status_t zfi_shards_release(zfi_run_t *run, const zfi_ids_t *ids) {
-    for (uint32_t i = 0; i < n_listed(run, ids) && run->shards.all; i++)
+    for (uint32_t i = 0; i < n_listed(ids, run->n_params) && run->shards.all; i++)
         (void)hold(run, listed(ids, i), 0);
     return run->shards.active == ZF_NO_ID || !run->shards.all ? ZF_OK : prefetch(run);
 }

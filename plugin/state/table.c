@@ -23,13 +23,6 @@ static const struct {
 const char *zfi_state_dtype_name(zfi_state_dtype_t dtype) { return dtypes[dtype].name; }
 size_t zfi_state_dtype_nbytes(zfi_state_dtype_t dtype) { return dtypes[dtype].nbytes; }
 
-int zfi_state_dtype_of_name(const char *name) {
-    for (int i = 0; i < (int)(sizeof dtypes / sizeof *dtypes); i++)
-        if (strcmp(dtypes[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 static zfi_state_dtype_t of_kernel(zfi_dtype_t dtype) {
     if (dtype == ZFI_F32)
         return ZFI_STATE_F32;

@@ -23,7 +23,6 @@ typedef enum zfi_state_dtype {
 } zfi_state_dtype_t;
 
 const char *zfi_state_dtype_name(zfi_state_dtype_t dtype);
-int zfi_state_dtype_of_name(const char *name); /* -1: not one of these */
 size_t zfi_state_dtype_nbytes(zfi_state_dtype_t dtype);
 
 /* What a row's functions work on. */

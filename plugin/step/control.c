@@ -13,8 +13,8 @@
 
 #include "instance/tables.h"
 #include "ranks/collective.h"
+#include "ranks/entering.h"
 #include "ranks/importance.h"
-#include "ranks/ranks.h"
 #include "schedule/choose.h"
 #include "schedule/interval.h"
 #include "schedule/select.h"
@@ -67,14 +67,6 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     return zfi_list_send(&engine->to_enter);
 }
 
-/* What every rank needs of all: of matrices that are sharded each needs its own elements alone. */
-static int is_joined(const zfi_run_t *run, const zfi_enter_block_t *block) {
-    for (uint64_t i = 0; i < block->n_rects && zfi_is_sharded(run->engine); i++)
-        if (!run->params[run->plan.matrices[block->rects[i].matrix].param].is_sharded)
-            return 1;
-    return 0;
-}
-
 /* Nothing of what is absent is taken. */
 static void drop_absent(const zfi_plan_t *plan, zfi_enter_block_t *block) {
     uint32_t n = 0;
@@ -84,31 +76,55 @@ static void drop_absent(const zfi_plan_t *plan, zfi_enter_block_t *block) {
     block->n_rects = n;
 }
 
-static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    zfi_enter_walk_t walk = {.run = run};
-    for (;;) {
-        uint64_t number = run->sel.enter_block;
-        zfi_enter_block_t *block = (void *)(run->sel.staging + number % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
-        uint32_t n_elems;
-        zf_status_t st = number < ZFI_ENTER_BLOCKS
-                             ? ZF_OK
-                             : zfi_wait(engine, &engine->lines.enter_done, number - ZFI_ENTER_BLOCKS + 1, NULL);
+/* The next block on its way up may be written. */
+static zf_status_t await_block(zfi_engine_t *engine, const zfi_selection_t *sel, uint64_t nbytes,
+                               zfi_enter_block_t **out) {
+    uint64_t number = sel->enter_block;
+    *out = (void *)(sel->staging + number % ZFI_ENTER_BLOCKS * nbytes);
+    if (number < ZFI_ENTER_BLOCKS)
+        return ZF_OK;
+    return zfi_wait(engine, &engine->lines.enter_done, number - ZFI_ENTER_BLOCKS + 1, NULL);
+}
+
+/* As many blocks as there is room for: they become those of all ranks, each of which has the elements that it owns.
+ * *out_n: how many; fewer than there is room for where that was all. */
+static zf_status_t send_joined(zfi_run_t *run, zfi_enter_walk_t *walk, uint64_t t, uint32_t *out_n) {
+    uint32_t n = 0, n_elems[ZFI_MOST_BLOCKS];
+    zf_status_t st;
+    while (n < run->reduction.n_blocks &&
+           (n_elems[n] = zfi_enter_walk_fill(walk, zfi_entering_block(&run->reduction, n))) != 0)
+        n++;
+    *out_n = n;
+    st = n ? zfi_entering_join(run, n, t) : ZF_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zfi_enter_block_t *block;
+        st = await_block(run->engine, &run->sel, run->dev.enter_block_nbytes, &block);
         if (st)
             return st;
-        n_elems = zfi_enter_walk_fill(&walk, block);
-        if (n_elems == 0)
-            return ZF_OK;
-        if (is_joined(run, block))
-            st = zfi_ranks_join(run->engine, &run->reduction, t, (uint32_t *)(void *)block->values,
-                                (uint64_t)n_elems * zfi_enter_arrays(run->n_moments));
-        if (st)
-            return st;
+        memcpy(block, zfi_entering_block(&run->reduction, i), run->dev.enter_block_nbytes);
         drop_absent(&run->plan, block);
-        st = send_block(run, block, n_elems);
-        if (st)
-            return st;
+        st = send_block(run, block, n_elems[i]);
     }
+    return st;
+}
+
+static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
+    zfi_enter_walk_t walk = {.run = run};
+    zfi_enter_block_t *block;
+    uint32_t n_elems = 1, n = run->reduction.n_blocks;
+    zf_status_t st = ZF_OK;
+    if (zfi_is_sharded(run->engine)) {
+        while (n == run->reduction.n_blocks && !st)
+            st = send_joined(run, &walk, t, &n);
+        return st;
+    }
+    while (n_elems && !st) {
+        st = await_block(run->engine, &run->sel, run->dev.enter_block_nbytes, &block);
+        n_elems = st ? 0 : zfi_enter_walk_fill(&walk, block);
+        if (n_elems)
+            st = send_block(run, block, n_elems);
+    }
+    return st;
 }
 
 /* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'
@@ -133,8 +149,9 @@ static uint64_t move_counts(const zfi_plan_t *plan, zfi_selection_t *sel, uint64
 
 /* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
 static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
-    uint64_t most = run->reduction.most_words, total = move_counts(&run->plan, &run->sel, 0, 0, NULL, 0);
-    uint32_t *all = run->reduction.entering, rank = zfi_rank(run->engine);
+    uint64_t most = run->reduction.room_nbytes / sizeof(uint32_t),
+             total = move_counts(&run->plan, &run->sel, 0, 0, NULL, 0);
+    uint32_t *all = (void *)run->reduction.room, rank = zfi_rank(run->engine);
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, n; done < total && !st; done += n) {
         zfi_exchange_t what = {

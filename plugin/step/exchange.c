@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "instance/device_memory.h"
-#include "ranks/ranks.h"
+#include "ranks/gathering.h"
+#include "ranks/selected_sums.h"
 #include "replay/state_arrays.h"
 #include "step/scalars.h"
 #include "step/selected.h"
@@ -153,8 +154,38 @@ static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t firs
     return st;
 }
 
-/* The device's copies of one array := the selected elements of values. Where each rank has its own elements only, zeros
- * elsewhere: of those of all. */
+/* Compact memory of a matrix, where each rank has what it owns. */
+typedef struct compact {
+    zfi_gathering_t *gathering;
+    const zfi_matrix_t *matrix;
+    unsigned char *bytes;
+    size_t elem;
+} compact_t;
+
+static void pass_compact(uint64_t at, uint64_t n, void *arg) {
+    const compact_t *compact = arg;
+    zfi_gathering_pass(compact->gathering, compact->bytes + at * compact->elem, n * compact->elem);
+}
+
+static void walk_compact(zfi_gathering_t *gathering, uint32_t rank) {
+    const compact_t *compact = gathering->arg;
+    const zfi_matrix_t *matrix = compact->matrix;
+    uint64_t first, end;
+    zfi_bucket_share(&gathering->run->buckets, &gathering->run->params[matrix->param], matrix, rank, &first, &end);
+    (void)zfi_selected_stretches(matrix, gathering->run->sel.index + matrix->index_base, first, end, pass_compact,
+                                 gathering->arg);
+}
+
+/* It becomes that of all ranks. */
+static zf_status_t join_compact(zfi_run_t *run, const zfi_matrix_t *matrix, void *bytes, size_t elem) {
+    compact_t compact = {.matrix = matrix, .bytes = bytes, .elem = elem};
+    zfi_gathering_t gathering = {.run = run, .walk = walk_compact, .arg = &compact};
+    compact.gathering = &gathering;
+    return zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+}
+
+/* The device's copies of one array := the selected elements of values. Where each rank has its own elements only: of
+ * those of all. */
 static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int array, const float *values) {
     const uint32_t *index = run->sel.index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
@@ -163,17 +194,16 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run->engine, &run->reduction, compact, nbytes) : ZF_OK;
+    st = join_compact(run, matrix, compact, sizeof *compact);
     return st || matrix->is_absent
                ? st
                : zfi_device_write(run->engine, compact_array(&run->dev, matrix, array), compact, nbytes);
 }
 
-/* A matrix's elements of an array that this rank owns, zeros elsewhere. */
+/* A matrix's elements of an array that this rank owns. */
 static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number, float *values) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zf_status_t st = ZF_OK;
-    memset(values, 0, zfi_is_sharded(run->engine) ? n_elems_of(matrix) * sizeof *values : 0);
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
         const zfi_tile_t *tile = &run->plan.tiles[i];
         st = zfi_state_get(run, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
@@ -298,7 +328,7 @@ static zf_status_t join_gradient(zfi_run_t *run, const zfi_matrix_t *matrix, uns
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
-    st = zfi_ranks_join_at_rest(run->engine, &run->reduction, compact, matrix->k * per_channel * elem);
+    st = join_compact(run, matrix, compact, elem);
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);

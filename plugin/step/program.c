@@ -80,18 +80,15 @@ static void show_entered(zfi_run_t *run) {
     zfi_publish_note(run->engine, &run->writes, &run->writes.entered);
 }
 
-/* Their gradient comes from the ranks that own it. */
-static void await_selected(zfi_run_t *run, uint64_t t) {
-    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
-        zfi_ranks_await_selected(run);
-}
-
-/* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others. */
+/* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others.
+ * Where ranks own parts of the gradient of selected channels, it waits for those of its own matrices alone. */
 static void update_by_launches(zfi_run_t *run, uint64_t t) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < run->plan.n_launches; i++) {
         if (i)
             (void)zfi_send(run->engine);
+        if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
+            zfi_ranks_await_selected(run, first, run->plan.launch_ends[i]);
         run->updater->update(run, t, first, run->plan.launch_ends[i]);
         zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
@@ -109,7 +106,6 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
         zfi_guard_check(run);
     (void)run->publisher->rest(run); /* a failure stays with the lists */
     show_entered(run);
-    await_selected(run, t);
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     run->updater->end(run, t);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""header_edits.py ROOT - edits of the public headers, each of which the golden declarations must show.
+"""header_edits.py ROOT - edits of the public headers, each of which the declarations, and so their digest, must show; and what 1.0 may be.
 
 Each row: what is edited, the pattern, what replaces its first match in any header. A pattern that matches nowhere, and an edit
 after which the headers do not compile for another reason than their own assertions, fail the test: such a row asks nothing."""
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from declarations import declarations, difference
+from declarations import declarations, difference, digest, number_of, problem_of_freeze
 
 WANTED = 30
 MEMBER = r"^    (uint64_t|uint32_t) (\w+);(.*)\n"
@@ -76,7 +76,7 @@ def compiles(include):
 
 def judge(root, what, pattern, to):
     """(caught, text), or the end of the test where the row asks nothing."""
-    golden = (root / "abi/layout/declarations.txt").read_text(encoding="utf-8")
+    golden = declarations(root / "abi/include")
     with tempfile.TemporaryDirectory() as folder:
         include = Path(folder) / "include"
         shutil.copytree(root / "abi/include", include)
@@ -90,9 +90,21 @@ def judge(root, what, pattern, to):
         return shown is not None, f"{header.relative_to(include)}: {shown}"
 
 
+def judge_freeze(root):
+    """1.0 has to be its candidate but for the number: whether that is taken, and one word more is not."""
+    candidate = declarations(root / "abi/include")
+    x, y = number_of(candidate)
+    frozen = candidate.replace(f"ZF_ABI_{x}_{y}", "ZF_ABI_1_0").replace(f"ZF_ABI_NUMBER({x}, {y})", "ZF_ABI_NUMBER(1, 0)")
+    other = frozen.replace("uint32_t n_groups;", "uint64_t n_groups;", 1)
+    lines = [f"{x}.{y} {digest(candidate)}", "1.0 -"]
+    return problem_of_freeze(lines, (1, 0), frozen) is None and other != frozen and problem_of_freeze(lines, (1, 0), other) is not None
+
+
 def main():
     root = Path(sys.argv[1])
     missed = []
+    if not judge_freeze(root):
+        sys.exit("FAIL: 1.0 may be something else than its candidate, or may not be the candidate")
     for what, pattern, to in EDITS:
         is_caught, text = judge(root, what, pattern, to)
         print(f"{'caught' if is_caught else 'PASSED'}  {what:45} {text[:110]}")

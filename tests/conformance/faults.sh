@@ -30,6 +30,8 @@ for fault in "$dir"/*.so; do
         out=$("$conform" exact --plugin "$fault" $same $cases 2>&1)
         status=$?
         line=$(echo "$out" | grep '^law [1-6]: step [0-9]*, parameter layer' | head -n 1)
+        [ -z "$line" ] || [ "$cases" != "$all" ] ||
+            echo "$out" | sed -n "s/^ *repeat: .* --law \([0-9]*\) --only \([0-9]*\).*/first_cases.txt: $name \1 \2/p"
     done
     if [ "$status" -ne 1 ] || [ -z "$line" ]; then
         echo "FAIL: $name: exit status $status, no law, parameter and step named: $(echo "$out" | head -n 3)"

@@ -266,7 +266,7 @@ static void check_bases(void) {
         channels += m->n_channels;
         index += m->k;
         sums += m->is_choosable ? m->n_channels : 0;
-        sel += m->k * (m->channels_are_rows ? m->cols : m->rows);
+        sel += (m->k * (m->channels_are_rows ? m->cols : m->rows) + 3) / 4 * 4;
     }
     ck_assert(plan.n_channels == channels && plan.n_index == index && plan.n_sums == sums && plan.n_sel_elems == sel);
     for (uint32_t c = 0; c < plan.n_cohorts; c++)

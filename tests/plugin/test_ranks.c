@@ -296,9 +296,10 @@ START_TEST(values_travel_once_a_window) {
     run_jobs(jobs, 2);
     for (int r = 0; r < 2; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
-        ck_assert_uint_ge(ranks.ranks[r].nbytes_of_values, 3 * ALL);
-        ck_assert_uint_le(ranks.ranks[r].nbytes_of_values, 5 * ALL);
-        ck_assert_uint_eq(ranks.ranks[r].nbytes_of_values, ranks.ranks[0].nbytes_of_values);
+        ck_assert_uint_ge(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES], 3 * ALL);
+        ck_assert_uint_le(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES], 5 * ALL);
+        ck_assert_uint_eq(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES],
+                          ranks.ranks[0].nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
     }
     end_jobs(jobs, 2);
 }
@@ -606,6 +607,8 @@ static void one_leaves(int holds_memory) {
     run_jobs(jobs, 3);
     expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
     expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
+    ck_assert_uint_eq(jobs[0].rig.err.rank, 1);
+    ck_assert_uint_eq(jobs[2].rig.err.rank, 1);
     end_jobs(jobs, 3);
 }
 

@@ -196,7 +196,7 @@ static void run(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue)
 static uint64_t n_gathers(job_t *job) {
     uint64_t n;
     pthread_mutex_lock(&job->rank->all->lock);
-    n = job->rank->n_of_parameters;
+    n = job->rank->n_of[ZF_COLLECTIVE_FOR_PARAMETERS];
     pthread_mutex_unlock(&job->rank->all->lock);
     return n;
 }
@@ -218,11 +218,11 @@ static void passes(job_t *job) {
         train(job);
     await_gathers(job, STEPS * PER_STEP + 1);
     /* the vector is in bucket 0, which comes once in a step, and pads it to 1280 elements */
-    if (job->rank->nbytes_of_parameters !=
+    if (job->rank->nbytes_of[ZF_COLLECTIVE_FOR_PARAMETERS] !=
         (STEPS * PER_STEP + 1) * BUCKET_NBYTES / N_RANKS + STEPS * (1280 - N_ELEMS) * 4 / N_RANKS)
-        WRONG(job, "gathers of %llu bytes", (unsigned long long)job->rank->nbytes_of_parameters);
-    if (job->rank->nbytes_of_values > (STEPS + 1) * 64 * 4) /* of the resident vector alone */
-        WRONG(job, "%llu bytes of values", (unsigned long long)job->rank->nbytes_of_values);
+        WRONG(job, "gathers of %llu bytes", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_PARAMETERS]);
+    if (job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES] > (STEPS + 1) * 64 * 4) /* of the resident vector alone */
+        WRONG(job, "%llu bytes of values", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
 }
 
 static void expect_two(int uses_queue) {

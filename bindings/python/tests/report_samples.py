@@ -42,10 +42,7 @@ SAMPLES = {
         {"gradient": "bf16", "interval": 4, "down_formula": 2, "up_formula": 0.5, "host_formula": 19.5, "faults": "",
          "measured": {"n_elems": 5e6, "down": 2, "up": 0.5, "records": 0.01, "enter": 0.02, "state": 12, "slots": 7, "publish": 0.5,
                       "planned": 19.7, "mapped": 19.7, "device_mapped": 1.5, "outside": 22, "hook_allocations": 0, "stall_us": 100,
-                      "step_us": 9000}}],
-        "timeline": {"interval": 4, "steps_us": [500, 1000], "hooks": [{"name": "step", "from_to_us": [100, 120, 600, 620]}],
-                     "threads": [{"name": "zf-down", "busy_us": [100, 0, 300]}], "at_us": [1, 301, 601, 1001],
-                     "down_bytes": [0, 1000, 0], "up_bytes": [0, 0, 10]}},
+                      "step_us": 9000}}]},
     "tune": {"area": "tune", "max_stall": 0.03, "settings": [
         {"update_interval": 1, "publish_lag": 0, "has_run": True, "verdict": "stalls too long", "steps": 142, "step_s": 0.022263,
          "stall_share": 0.049, "lateness": 0},

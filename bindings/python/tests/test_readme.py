@@ -63,13 +63,17 @@ class Snippets(TorchTest):
 
     def test_all_are_run(self):
         self.assertEqual([title.split(".")[0] for title, _ in SNIPPETS],
-                         ["A loop of your own", "Hugging Face's Trainer", "Accelerate", "Lightning"])
+                         ["A loop of your own", "Hugging Face's Trainer", "Trainer that makes the optimizer and its decay groups itself", "Accelerate",
+                          "Lightning"])
 
     def test_loop(self):
         self.run_snippet("A loop")
 
     def test_hugging_face(self):
         self.run_snippet("Hugging Face", "accelerate")
+
+    def test_a_trainer_that_makes_it(self):
+        self.run_snippet("Trainer that makes", "accelerate")
 
     def test_accelerate(self):
         self.run_snippet("Accelerate", "accelerate")

@@ -56,12 +56,7 @@ class Refused(Folder):
                 ("glue", ("margin",), True, "margin: found True; a number below 10^15, or null is needed"),
                 ("glue", ("margin",), 1e300, "margin: found 1e+300; a number"),
                 ("glue", ("margin",), math.inf, "margin: found inf; a number"),
-                ("glue", ("arms",), [], "arms: found a list of 0; AdamW's arm"),
-                ("perf", ("timeline", "at_us"), [1, 301, 300, 1001], "timeline.at_us: found a list of 4; a rising list of times"),
-                ("perf", ("timeline", "at_us"), [1, None, 600, 1001], "timeline.at_us: "),
-                ("perf", ("timeline", "hooks", 0, "from_to_us"), [1, 2, 3], "timeline.hooks[0].from_to_us: found a list of 3; a list of pairs"),
-                ("perf", ("timeline", "steps_us"), [None], "timeline.steps_us: "),
-                ("perf", ("timeline", "up_bytes"), [0, None, 1], "timeline.up_bytes: ")):
+                ("glue", ("arms",), [], "arms: found a list of 0; AdamW's arm")):
             data = copy.deepcopy(SAMPLES[area])
             put(data, path, value)
             with self.assertRaises(shapes.Unfit) as caught:
@@ -95,10 +90,6 @@ class Refused(Folder):
         self.refused("no results of an area (AREA.json) in ")
         self.refused("no such file or folder", self.folder / "nowhere")
         self.refused('no "area" that the report knows', self.keep("x", {"area": "x"}))
-        data = copy.deepcopy(SAMPLES["perf"])
-        data["timeline"]["threads"][0]["busy_us"].append(1)
-        self.keep("perf", data)
-        self.refused("perf.json: timeline.threads[0].busy_us: found a list of 4; a list of 3 numbers, one per sample, is needed")
 
     def test_a_missing_matplotlib_is_named_with_what_installs_it(self):
         (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")

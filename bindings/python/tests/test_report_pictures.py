@@ -51,7 +51,7 @@ class Page(Folder):
         self.assertFalse(re.findall(r'(?:src|href)="(?!data:image/svg|#)', text))
         self.assertNotIn("url(", text)
         for needed in ("1 rule broken", "Score of every seed", "Difference of every seed", "MISSED", "INCONCLUSIVE", "SYNTHETIC",
-                       "Bytes over the link against the formula", "Host memory against the formula", "What every thread does", "Stall",
+                       "Bytes over the link against the formula", "Host memory against the formula", "Stall",
                        "left no results; exit status 139", "Not run.", "publish_lag", "Training loss relative to AdamW&#x27;s", "cola: ",
                        '<td class="n">12</td>', "&lt;/td&gt;&lt;script&gt;alert(1)"):
             self.assertIn(needed, text)
@@ -85,7 +85,7 @@ class Pictures(Folder):
                     labels = [t.get_text() for t in axes.get_yticklabels()]
                     self.assertTrue(axes.get_ylabel() or any(labels), names[-1])
         self.assertEqual(names, ["glue scores", "glue differences", "glue link", "glue stall", "glue", "glue relative", "defaults fetching", "defaults not-fetching", "defaults other",
-                                 "perf link", "perf memory", "perf stall", "perf timeline", "tune"])
+                                 "perf link", "perf memory", "perf stall", "tune"])
 
     def test_the_choice_of_tune_is_marked(self):
         """Three runs of four settings: hollow where it stalls too long, a ring around the one that was chosen."""
@@ -133,10 +133,8 @@ class Pictures(Folder):
                 value = data
                 for key in path:
                     value = value[key]
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and "timeline" not in path:
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
                     put(data, path, None)
-            if area == "perf":
-                del data["timeline"]
             made = section(area, data)
             for figure in made.figures():
                 self.assertIn(b"</svg>", draw.rendered(figure.draw), figure.title)

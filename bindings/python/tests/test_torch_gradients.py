@@ -95,16 +95,6 @@ class Accumulation(GradientTest):
 
         self.check(step)
 
-    def test_gradients_of_grad_calls_set_by_hand(self):
-        def step(model, opt, i):
-            grads = torch.autograd.grad(loss_of(model, i), list(model.parameters()))
-            for p, g in zip(model.parameters(), grads):
-                p.grad = g
-            opt.step()
-
-        self.check(step)
-
-
 class ChangedAfterBackward(GradientTest):
     def test_clip_grad_norm_by_the_host(self):
         def step(model, opt, i):
@@ -142,15 +132,6 @@ class ChangedAfterBackward(GradientTest):
         with EARLY, self.assertNoLogs("zfplugin", "WARNING"):
             opt = self.check(step)
         self.assertTrue(opt._binding.feed.is_shipping)
-
-    def test_clip_grad_value_by_the_host(self):
-        def step(model, opt, i):
-            opt.zero_grad()
-            loss_of(model, i).backward()
-            torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
-            opt.step()
-
-        self.check(step)
 
     def test_our_own_clipping(self):
         ours, theirs, opt, reference = self.pair(clip_norm=0.2)

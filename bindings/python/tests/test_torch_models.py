@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model features that change how gradients come: adapters, Conv1D, checkpointing, compilation, attention, autocast."""
-import contextlib
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, TorchTest, batch, config, mlp, plain_step, torch, twins
 import zfplugin
 
 if torch:
     from torch import nn
-    from torch.nn.utils import prune
     from torch.utils.checkpoint import checkpoint
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -56,48 +54,9 @@ class ModelTest(TorchTest):
         return opt
 
 
-class HooksOfModules(TorchTest):
-    """Forward pre-hooks that read parameters, there before the optimizer: they see what they see without fetch, to the bit."""
-
-    def check(self, wrap):
-        ours, theirs = mlp(), mlp()
-        for model in (ours, theirs):
-            torch.manual_seed(1)
-            wrap(model[2])
-        opt, late = (self.zenflow(model, **HYPER, model=model, fetch=is_fetching,
-                                  config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1, "zenflow.publish_lag": 0}))
-                     for model, is_fetching in ((ours, True), (theirs, False)))
-        self.train_both(ours, theirs, opt, late, 12, plain_step)
-        opt.synchronize()
-        self.assert_same(ours, theirs, bound=0)
-
-    def test_spectral_norm(self):
-        self.check(nn.utils.spectral_norm)
-
-    def test_pruning(self):
-        self.check(lambda layer: prune.l1_unstructured(layer, "weight", amount=0.2))
-
-
 class Models(ModelTest):
     def test_attention_and_a_tied_embedding(self):
         self.check(make_attention, token_step)
-
-    def test_activation_checkpointing(self):
-        for use_reentrant in (False, True):
-            class Checkpointed(nn.Module):
-                def __init__(self, use_reentrant=use_reentrant):
-                    super().__init__()
-                    self.net = mlp()
-                    self.use_reentrant = use_reentrant
-
-                def forward(self, x):
-                    x = self.net[0](x)
-                    for module in list(self.net)[1:-1]:
-                        x = checkpoint(module, x, use_reentrant=self.use_reentrant)
-                    return self.net[-1](x)
-
-            with self.subTest(use_reentrant=use_reentrant):
-                self.check(Checkpointed)
 
     def test_a_module_used_twice_under_reentrant_checkpoints(self):
         """Its hook fires once per use, each time with a larger total."""
@@ -114,28 +73,6 @@ class Models(ModelTest):
                 return self.last(x)
 
         self.check(Twice)
-
-    def test_float32_weights_under_autocast(self):
-        def step(model, opt, i):
-            opt.zero_grad()
-            x, y = batch(i)
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = nn.functional.mse_loss(model(x).float(), y)
-            loss.backward()
-            opt.step()
-
-        self.check(mlp, step, bound=5e-4)  # bf16 products turn a rounding of the weights into a rounding of 2^-8
-
-    def test_compiled_as_a_whole(self):
-        def step(model, opt, i):
-            if not hasattr(model, "fast"):
-                object.__setattr__(model, "fast", torch.compile(model, backend="aot_eager"))
-            opt.zero_grad()
-            x, y = batch(i)
-            nn.functional.mse_loss(model.fast(x), y).backward()
-            opt.step()
-
-        self.check(mlp, step)
 
     @staticmethod
     def longest_gap(seconds):

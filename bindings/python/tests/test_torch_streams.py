@@ -34,7 +34,7 @@ class QueuePlace:
         self.cpu = lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         self.kind, self.device_type = _abi.STREAM_CPU_QUEUE, _abi.DEVICE_CPU
         self.queues, self.handles, self.use = [], [], 0
-        self.kept, self.n_finished = [], 0
+        self.kept, self.n_finished, self.n_given_back = [], 0, 0
         for _ in range(2):
             queue, stream = C.c_void_p(), _abi.Stream(struct_size=C.sizeof(_abi.Stream))
             record = errors.new_record()
@@ -50,6 +50,9 @@ class QueuePlace:
         for queue in self.queues:
             record = errors.new_record()
             assert self.cpu.queue_sync(queue, 60 * 10**9, C.byref(record)) >= 0
+
+    def give_back(self):
+        self.n_given_back += 1
 
     def keep(self, tensor):
         self.kept.append(tensor.data_ptr())
@@ -92,6 +95,33 @@ class Training(StreamTest):
                     self.step(theirs, reference, number)
                 opt.flush()
                 self.assert_same(ours, theirs)
+
+    def test_gradients_are_given_back_during_backward(self):
+        for settings in (SYNCHRONOUS, WINDOWS):
+            self.run_beside_the_threads(14, settings, release_gradients=True)
+
+    def test_out_of_memory_is_tried_again_without_torchs_cache(self):
+        call, n_failed = zfplugin.Instance.call, [1]
+
+        def failing(self, slot, *args, doing):
+            if doing == "bind" and n_failed[0] > 0:
+                n_failed[0] -= 1
+                raise errors.OutOfMemoryError("device memory: need 2 MiB, have 1 MiB")
+            return call(self, slot, *args, doing=doing)
+
+        for n, n_steps in ((1, 1), (2, None)):
+            n_failed[0] = n
+            with mock.patch.object(zfplugin.Instance, "call", failing):
+                if n_steps is None:
+                    with self.assertRaises(errors.OutOfMemoryError):
+                        self.streamed(support.mlp())
+                else:
+                    self.step(*(lambda model: (model, self.streamed(model)))(support.mlp()), 0)
+        self.assertEqual(self.place.n_given_back, 2)
+        with mock.patch.object(zfplugin.Instance, "call", failing), self.assertRaises(errors.OutOfMemoryError):
+            n_failed[0] = 1
+            self.zenflow(support.mlp()).bind()  # on the CPU there is nothing to give back
+        self.assertEqual(self.place.n_given_back, 2)
 
     def run_beside_the_threads(self, n_steps, settings, act=lambda model, opt, number: None, **options):
         """The same bits as on the calling thread."""
@@ -389,6 +419,12 @@ class CudaPlace(unittest.TestCase):
     def test_capture_is_said(self):
         self.stub({0: StubStream(8)}, is_capturing=True)
         self.assertEqual(devices.Cuda(0).current(), (8, _abi.STREAM_FLAG_CAPTURING))
+
+    def test_what_torch_does_not_use_is_given_back(self):
+        with mock.patch.object(torch.cuda, "synchronize") as wait, mock.patch.object(torch.cuda, "empty_cache") as empty:
+            devices.Cuda(1).give_back()
+        wait.assert_called_once_with(1)
+        empty.assert_called_once_with()
 
     def test_memory_is_kept_for_the_stream_of_now(self):
         streams = {1: StubStream(0x7F00)}

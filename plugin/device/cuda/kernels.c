@@ -177,6 +177,10 @@ static zf_status_t launch_wide(zfi_stream_t *stream, int number, const void *arg
     return launch(stream, number, args, stream->device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
 }
 
+static zf_status_t launch_warp(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, 1, 32);
+}
+
 static zf_status_t launch_thread(zfi_stream_t *stream, int number, const void *args) {
     return launch(stream, number, args, 1, 1);
 }
@@ -230,6 +234,8 @@ static zf_status_t launch_statistics(zfi_stream_t *stream, const zfi_gradients_a
                 args.list[args.n++] = (zfi_cuda_gradient_t){.grad = gradient->grad, .param = gradient->param};
         }
         st = args.n ? launch_wide(stream, K_zf_statistics, &args) : ZF_OK;
+        if (args.n && !st)
+            st = launch_wide(stream, K_zf_norm_params, &args);
     }
     return st;
 }
@@ -245,7 +251,7 @@ static zf_status_t launch_update_all(zfi_stream_t *stream, const zfi_update_all_
     zf_status_t st = launch_wide(stream, K_zf_update_all_begin, args);
     if (!st)
         st = launch_wide(stream, K_zf_update_all, args);
-    return st ? st : launch_thread(stream, K_zf_update_all_end, args);
+    return st ? st : launch_warp(stream, K_zf_update_all_end, args);
 }
 
 zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
@@ -269,8 +275,7 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
     case ZFI_KERNEL_STATISTICS:
         return launch_statistics(stream, args, from);
     case ZFI_KERNEL_NORM_PART:
-        st = launch_wide(stream, K_zf_norm_params, args);
-        return st ? st : launch_thread(stream, K_zf_norm_part, args);
+        return launch_warp(stream, K_zf_norm_part, args);
     case ZFI_KERNEL_SCALARS:
         return launch_thread(stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:

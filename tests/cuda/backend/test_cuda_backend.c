@@ -482,6 +482,73 @@ START_TEST(the_kernels_image_is_named) {
 }
 END_TEST
 
+/* What comes after poison is left out; whoever waits for the stream goes on. */
+START_TEST(work_after_poison_is_left_out) {
+    static uint64_t number = 7;
+    zfi_range_t range = {.to = &number, .nbytes = sizeof number};
+    int is_pageable;
+    void *there;
+    open_all();
+    ck_assert_int_eq(ops->pin(device, &number, sizeof number, &is_pageable, NULL), ZF_OK);
+    ck_assert_int_eq(ops->alloc(device, sizeof number, "a number", &there, NULL), ZF_OK);
+    range.from = there;
+    atomic_store(&is_poisoned, 1);
+    enqueue(own, zfi_op_down(&range, 1));
+    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_uint_eq(number, 7);
+    ops->free(device, there, sizeof number);
+    ops->unpin(device, &number, sizeof number);
+    close_all();
+}
+END_TEST
+
+static void *order_behind_own(void *unused) {
+    (void)unused;
+    ck_assert_int_eq(ops->order(device, own, hosts), ZF_OK);
+    enqueue(hosts, zfi_op_signal(&answer, 1));
+    return NULL;
+}
+
+/* Whoever is ordered behind a stream comes behind what is parked there, too. */
+START_TEST(an_order_comes_behind_what_is_parked) {
+    pthread_t other;
+    open_all();
+    enqueue(own, zfi_op_wait_for_host(&gate, 1));
+    enqueue(own, zfi_op_signal(&line, 1));
+    ck_assert_int_eq(pthread_create(&other, NULL, order_behind_own, NULL), 0);
+    ck_assert_int_eq(zfi_timeline_wait(&answer, 1, 1000 * PAUSE_US, NULL), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&answer, 1, DEADLINE_NS, NULL), ZF_OK);
+    pthread_join(other, NULL);
+    close_all();
+}
+END_TEST
+
+static void *open_gate_late(void *unused) {
+    (void)unused;
+    usleep(PAUSE_US);
+    zfi_timeline_signal(&gate, 1);
+    return NULL;
+}
+
+/* A stream is destroyed behind its work; words stay registered as long as one may write them. */
+START_TEST(closing_waits_for_what_runs) {
+    pthread_t other;
+    open_all();
+    hold_hosts();
+    ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
+    enqueue(own, zfi_op_signal(&line, 1));
+    ck_assert_int_eq(pthread_create(&other, NULL, open_gate_late, NULL), 0);
+    if (_i)
+        ops->stream_destroy(own);
+    ck_assert_int_eq(zfi_timeline_now(&gate) == 1, _i);
+    ops->close(device);
+    pthread_join(other, NULL);
+    usleep(PAUSE_US); /* what still came would be found to lack its word */
+    ck_assert_int_eq(n_failed, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -500,6 +567,9 @@ int main(void) {
     tcase_add_test(orders, a_stopped_process_has_its_time_left);
     tcase_add_test(orders, a_wait_keeps_no_host_function_from_running);
     tcase_add_test(orders, a_capture_of_the_hosts_is_left_alone);
+    tcase_add_test(orders, work_after_poison_is_left_out);
+    tcase_add_test(orders, an_order_comes_behind_what_is_parked);
+    tcase_add_loop_test(orders, closing_waits_for_what_runs, 0, 2);
     tcase_add_loop_test(orders, the_kernels_image_is_named, 0, CUDA_VERSION >= 12010 ? 2 : 1);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);

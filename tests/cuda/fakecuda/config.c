@@ -14,7 +14,7 @@ static const struct {
     {"FAKECUDA_SEED", &fc_config.seed, 1},
     {"FAKECUDA_DELAY_US", &fc_config.delay_us, 100},
     {"FAKECUDA_QUEUES", &fc_config.n_queues, 0},
-    {"FAKECUDA_DEPTH", &fc_config.depth, UINT64_MAX},
+    {"FAKECUDA_DEPTH", &fc_config.depth, FC_DRAWN},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
     {"FAKECUDA_PIN_BYTES", &fc_config.pin_nbytes, UINT64_MAX},
@@ -35,7 +35,5 @@ void fc_config_read(void) {
     }
     if (fc_config.n_queues == 0 && getenv("CUDA_DEVICE_MAX_CONNECTIONS"))
         fc_config.n_queues = strtoull(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), NULL, 0);
-    if (fc_config.depth == UINT64_MAX)
-        fc_config.depth = 900 + fc_config.seed * 37 % 200;
     fc_config.fail = getenv("FAKECUDA_FAIL");
 }

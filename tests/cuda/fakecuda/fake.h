@@ -18,6 +18,7 @@
 #define FC_API __attribute__((visibility("default"))) CUresult CUDAAPI
 
 enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
+#define FC_DRAWN UINT64_MAX
 
 /* ---- config.c: what the environment says ------------------------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ typedef struct fc_config {
     uint64_t seed;             /* of delays, queues, orders of threads */
     uint64_t delay_us;         /* longest pause before an operation; 0: none */
     uint64_t n_queues;         /* 0: one per stream */
-    uint64_t depth;            /* commands that a queue takes; 0: any number. Default: about 1,000, by the seed */
+    uint64_t depth;            /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
     uint64_t n_devices;        /* 0: cuInit finds none */
     uint64_t device_nbytes;    /* of memory per device */
     uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
@@ -111,9 +112,10 @@ typedef struct fc_zone {
     uint64_t lo, hi;
     unsigned char *bytes;
     fc_memory_t kind;
-    int device;    /* FC_ALL_DEVICES: of the host */
-    uint64_t host; /* alias: the registered address */
-    int is_plugin; /* made by libzfplugin */
+    int device;        /* FC_ALL_DEVICES: of the host */
+    uint64_t host;     /* alias: the registered address */
+    int is_plugin;     /* made by libzfplugin */
+    int is_for_copies; /* registered without DEVICEMAP: kernels and memory operations do not reach it */
 } fc_zone_t;
 
 int fc_memory_start(void); /* 0: no address space */

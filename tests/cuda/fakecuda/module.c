@@ -15,6 +15,7 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const emu_kernel_t *kernel;
     int max_dynamic_nbytes;
+    uint64_t most_blocks; /* of a launch, where calls are counted */
 };
 
 struct CUmod_st {
@@ -106,12 +107,12 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
     m->context = fc_current();
     m->found = found;
     for (uint32_t i = 0; i < found->n_kernels; i++)
-        m->functions[i] = (struct CUfunc_st){m, &found->kernels[i], 48 << 10};
+        m->functions[i] = (struct CUfunc_st){m, &found->kernels[i], 48 << 10, 0};
     for (const emu_variable_t *v = found->variables; v->name; v++) {
         uint64_t at = (uint64_t)(uintptr_t)v->bytes;
         fc_zone_t zone;
         if (!fc_zone_of(at, &zone))
-            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0});
+            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0, 0});
     }
     fc_count_object(&m->context->n_modules, 1);
     m->is_plugin = fc_is_plugin(caller);
@@ -284,13 +285,14 @@ static int is_launchable(const struct CUfunc_st *f, const unsigned grid[3], cons
 }
 
 /* Work is dealt out to blocks that run at once; with more of them some would begin when others are over. */
-static void check_grid(const struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3]) {
+static void check_grid(struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3]) {
     uint64_t n = (uint64_t)grid[0] * grid[1] * grid[2];
-    uint64_t most =
-        fc_config.n_multiprocessors * n_blocks_at_once((CUfunction)(uintptr_t)f, block[0] * block[1] * block[2], 0);
+    uint64_t most = fc_config.n_multiprocessors * n_blocks_at_once(f, block[0] * block[1] * block[2], 0);
     if (f->module->is_plugin && n > 1 && n != most)
         fc_finding("%s is launched with %llu blocks; the device runs %llu at once", f->kernel->name,
                    (unsigned long long)n, (unsigned long long)most);
+    if (fc_config.counts && n > f->most_blocks) /* calls for one function come from one thread at a time */
+        fprintf(stderr, "grid %s %llu\n", f->kernel->name, (unsigned long long)(f->most_blocks = n));
 }
 
 static unsigned char *copy_params(const emu_kernel_t *k, void **params) {

@@ -6,8 +6,9 @@
  * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
  * sanitizer takes that for an order, so races are looked for with a queue per stream.)
  *
- * A queue takes FAKECUDA_DEPTH commands; a call that brings one more waits until one is over. What the double adds for
- * its own ends (synchronisation, queries, order with the legacy stream) takes no room. */
+ * A queue takes FAKECUDA_DEPTH commands, or about a thousand, another number for each; a call that brings one more
+ * waits until one is over. What the double adds for its own ends (synchronisation, queries, order with the legacy
+ * stream) takes no room. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -24,7 +25,8 @@ struct fc_queue {
     fc_op_t *head, *tail;
     uint32_t n_enqueued; /* what the thread sleeps on */
     uint32_t n_streams;
-    uint32_t n_commands; /* that take room, enqueued and not over; at most fc_config.depth */
+    uint64_t depth;      /* 0: any number */
+    uint32_t n_commands; /* that take room, enqueued and not over; at most so many */
     uint32_t n_hindered; /* calls that wait for room */
     int is_closing;
     uint64_t random;
@@ -121,7 +123,7 @@ uint32_t fakecuda_n_waiting_calls(void) { return __atomic_load_n(&n_waiting_call
 
 static int has_taken_room(fc_queue_t *q) {
     uint32_t n = __atomic_load_n(&q->n_commands, __ATOMIC_RELAXED);
-    while (fc_config.depth == 0 || n < fc_config.depth)
+    while (q->depth == 0 || n < q->depth)
         if (__atomic_compare_exchange_n(&q->n_commands, &n, n + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             return 1;
     return 0;
@@ -140,11 +142,11 @@ static void take_room(CUstream s) {
         return;
     if (s->is_plugin && q->n_streams == 1)
         fc_finding("a call of libzfplugin waits for room: more than %llu commands are in flight in a stream of its own",
-                   (unsigned long long)fc_config.depth);
+                   (unsigned long long)q->depth);
     __atomic_add_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
     while (!has_taken_room(q))
-        fc_sleep_on(&q->n_commands, (uint32_t)fc_config.depth);
+        fc_sleep_on(&q->n_commands, (uint32_t)q->depth);
     __atomic_sub_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
     __atomic_sub_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
 }
@@ -176,6 +178,7 @@ static void *queue_main(void *raw) {
 static fc_queue_t *queue_new(uint64_t number) {
     fc_queue_t *q = need(sizeof *q);
     q->random = fc_config.seed * 1000003 + number;
+    q->depth = fc_config.depth == FC_DRAWN ? 900 + mix(q->random) % 200 : fc_config.depth;
     if (pthread_create(&q->thread, NULL, queue_main, q) != 0) {
         free(q);
         return NULL;
@@ -200,9 +203,6 @@ static void queue_end(fc_queue_t *q) {
     __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
     fc_wake(&q->n_enqueued);
     pthread_join(q->thread, NULL);
-    for (uint32_t i = 0; i < MAX_QUEUES; i++)
-        if (shared_queues[i] == q)
-            shared_queues[i] = NULL;
     free(q);
 }
 
@@ -386,7 +386,7 @@ static void unlink_stream(CUstream s) {
     fc_unlock(&fc_global_lock);
 }
 
-/* CUDA lets the work end by itself; here the caller waits for it, without being ordered behind it. */
+/* Waits for the work of a stream that nobody knows any more, without being ordered behind it. */
 static void stream_end(CUstream s) {
     fc_marker_t *m = fc_mark(s);
     while (!__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE))
@@ -395,14 +395,40 @@ static void stream_end(CUstream s) {
     unlink_stream(s);
     fc_lock(&fc_global_lock);
     int is_last = --s->queue->n_streams == 0;
+    for (uint32_t i = 0; is_last && i < MAX_QUEUES; i++) /* no new stream gets it */
+        if (shared_queues[i] == s->queue)
+            shared_queues[i] = NULL;
     fc_unlock(&fc_global_lock);
     if (is_last)
         queue_end(s->queue);
-    s->magic = 0;
     free(s);
 }
 
+static uint32_t n_ending;
+
+static void *end_one(void *s) {
+    stream_end(s);
+    __atomic_sub_fetch(&n_ending, 1, __ATOMIC_SEQ_CST);
+    fc_wake(&n_ending);
+    return NULL;
+}
+
+/* The handle is gone at once; the work ends by itself. */
+static void stream_destroy(CUstream s) {
+    pthread_t thread;
+    fc_lock(&fc_global_lock);
+    s->magic = 0;
+    fc_unlock(&fc_global_lock);
+    __atomic_add_fetch(&n_ending, 1, __ATOMIC_SEQ_CST);
+    if (pthread_create(&thread, NULL, end_one, s) == 0)
+        pthread_detach(thread);
+    else
+        end_one(s);
+}
+
 void fc_destroy_streams_of(fc_context_t *c) {
+    for (uint32_t n; (n = __atomic_load_n(&n_ending, __ATOMIC_SEQ_CST)) != 0;)
+        fc_sleep_on(&n_ending, n);
     for (;;) {
         fc_lock(&fc_global_lock);
         CUstream s = all_streams;
@@ -450,7 +476,7 @@ FC_API cuStreamDestroy(CUstream s) {
         return CUDA_ERROR_INVALID_HANDLE;
     fc_count_object(&s->context->n_streams, -1);
     fc_count_plugin_object(s->is_plugin, -1);
-    stream_end(s);
+    stream_destroy(s);
     return CUDA_SUCCESS;
 }
 

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] - what can be said of kernels without a GPU.
+"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] [--launched FILE] [--short] - what can be said of kernels without a GPU.
 
-ptxas assembles the PTX for each architecture of ARCHS; for each kernel
+ptxas assembles the PTX for each architecture of ARCHS, with --short for PRINTED alone; for each kernel
   registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
   spills      none, and no stack frame
-  SASS        no fused multiply-add of a width that the kernel's PTX has none of, beside division and square root, which
-              ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm: PyPI nvidia-cuda-cuobjdump,
-              nvidia-cuda-nvdisasm; without them this part is left out, and said)
+  SASS        of PRINTED: loads on the way through an innermost loop that has most, at most SPARE beside the data that LOADS
+              names, in loops with accesses of 16 bytes and in the others; no generic access; no division of integers in such a
+              loop, but DIVIDES says why. Of all: no fused multiply-add of a width that the kernel's PTX has none of, beside
+              division and square root, which ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm:
+              PyPI nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm; without them this part is left out, and said)
   traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of gate/trainer.c. Of requests whose lanes
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
               bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
               once, and each that it writes. "-": the kernel has no such requests, or did nothing in these runs
+  blocks      --launched: lines "grid KERNEL blocks" of the double on PROCESSORS: one, or as many as run there at once
 
 TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
 memory, of those that a multiprocessor takes. Without --traffic the table's own columns of it are kept.
@@ -28,6 +31,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import sass
+
 # architecture: threads, registers and bytes of shared memory of a multiprocessor
 ARCHS = {"sm_80": (2048, 65536, 164 << 10), "sm_90a": (2048, 65536, 228 << 10), "sm_100": (2048, 65536, 228 << 10),
          "sm_120": (1536, 65536, 100 << 10)}
@@ -37,13 +42,35 @@ WARM_UP = 40  # requests: a kernel that has fewer was launched to be loaded, wit
 BELOW = {
     "zf_check_end": "a word per matrix, from records of a hundred",
     "zf_enter_maps": "channels that enter: a few positions of the maps",
-    "zf_merge": "elements of selected channels are skipped, so requests have holes; and the double takes the n-th access of each lane "
-                "for one request, which those that skip shift against each other",
+    "zf_merge": "elements of selected channels are skipped, so requests have holes",
+    "zf_norm_part": "a word per parameter, from records of a hundred bytes",
+    "zf_round_moments": "a strip of 32 selected columns, from rows that begin anywhere",
     "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
     "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",
     "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row",
+    "zf_update_all_end": "a word per matrix",
     "zf_update_all_begin": "a count per matrix, from records of a hundred bytes",
 }
+SPARE = 2  # loads beyond data
+# Data that a turn of a loop loads: with accesses of 16 bytes, and without.
+LOADS = {
+    "zf_check": (2, 2),         # two at once; a value and its column's place
+    "zf_collect": (2, 16),      # source and sum; entries of the list, 16 words at once
+    "zf_merge": (4, 16),        # published and visible, two at once; four: published, visible, mask, column's place
+    "zf_move": (4, 4),          # four at once
+    "zf_read_place": (4, 4),
+    "zf_round_moments": (0, 2),
+    "zf_run_ahead": (5, 20),    # w, m, v, gradient, visible; of four rows
+    "zf_sum_parts": (4, 4),     # four ranks' parts at once
+    "zf_update_all": (5, 6),    # w, m, v, gradient, visible; a column's place
+    "zf_write_place": (4, 16),
+}
+DIVIDES = {
+    "zf_collect": "once a row: where it begins in a strided gradient",
+    "zf_enter_state": "rectangles of entering channels, some columns wide",
+}
+GENERIC = {"zf_statistics": "pointers of a job in shared memory"}
+PRINTED, PROCESSORS = "sm_90a", 132
 FUSED = {"f32": (r"\bFFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f32\b|\b(div|sqrt|rcp)\.rn\.f64\b|\b(div|rem)\.[us](32|64)\b"),
          "f64": (r"\bDFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f64\b")}
 
@@ -70,14 +97,17 @@ def assemble(ptxas, ptx, arch, cubin):
     return rows
 
 
-def occupancy(arch, registers, shared, threads):
+def blocks_at_once(arch, registers, shared, threads):
+    """Of one processor."""
     most_threads, most_registers, most_shared = ARCHS[arch]
     warps = math.ceil(threads / 32)
     per_warp = math.ceil(registers * 32 / 256) * 256
     blocks = min(most_threads // threads, most_registers // (per_warp * warps), 32)
-    if shared:
-        blocks = min(blocks, most_shared // (shared + 1024))
-    return f"{blocks * threads / most_threads:.2f}"
+    return min(blocks, most_shared // (shared + 1024)) if shared else blocks
+
+
+def occupancy(arch, registers, shared, threads):
+    return f"{blocks_at_once(arch, registers, shared, threads) * threads / ARCHS[arch][0]:.2f}"
 
 
 def find_cuobjdump():
@@ -88,15 +118,48 @@ def find_cuobjdump():
     return None
 
 
-def contractions(cuobjdump, cubin, kernels):
-    """Kernels whose machine code fuses what their PTX does not."""
+def disassemble(cuobjdump, cubin):
     env = dict(os.environ, PATH=f"{Path(cuobjdump).parent}:{os.environ['PATH']}")  # it starts nvdisasm
-    sass = subprocess.run([cuobjdump, "-sass", cubin], capture_output=True, text=True, check=True, env=env).stdout
-    for part in re.split(r"Function : ", sass)[1:]:
+    return subprocess.run([cuobjdump, "-sass", cubin], capture_output=True, text=True, check=True, env=env).stdout
+
+
+def contractions(text, kernels):
+    """Kernels whose machine code fuses what their PTX does not."""
+    for part in re.split(r"Function : ", text)[1:]:
         name = part.split()[0]
         for width, (fused, allowed) in FUSED.items():
             if re.search(fused, part) and not re.search(allowed, kernels[name][0]):
                 yield f"{name}: fused multiply-add of {width} that is not in the PTX"
+
+
+def judge_code(name, arch, measured):
+    """What is wrong with a kernel's machine code."""
+    wide, single, generic, divides, unknown = measured
+    for loads, data, kind in zip((wide, single), LOADS.get(name, (wide, single)), ("of 16 bytes", "of single elements")):
+        if loads > data + SPARE:
+            yield f"{name} {arch}: a loop {kind} loads {loads} times, its data are {data}, and {SPARE} more may be"
+    if generic and name not in GENERIC:
+        yield f"{name} {arch}: {generic} generic accesses"
+    if divides and name not in DIVIDES:
+        yield f"{name} {arch}: {divides} innermost loops divide integers"
+    if unknown:
+        yield f"{name} {arch}: {unknown} instructions that nothing leads to: the way through it was not understood"
+
+
+def print_code(measured, registers, launched):
+    """A line per kernel: what the rules look at."""
+    print("kernel registers loads:16-bytes loads:single generic divides resident launched")
+    for name, (wide, single, generic, divides, _) in sorted(measured.items()):
+        at_once = registers[name][1] * PROCESSORS
+        data = LOADS.get(name)
+        print(f"{name} {registers[name][0]} " + (f"{wide}/{data[0]} {single}/{data[1]}" if data else f"{wide} {single}")
+              + f" {generic} {divides} {at_once} {launched.get(name, '-')}")
+
+
+def judge_grid(name, at_once, launched):
+    """Blocks that were launched on PROCESSORS: one, or as many as run at once."""
+    if launched not in (None, 1, at_once * PROCESSORS):
+        yield f"{name}: {launched} blocks were launched, {at_once * PROCESSORS} run at once on {PROCESSORS} processors"
 
 
 def read_table(path):
@@ -122,6 +185,16 @@ def read_traffic(path):
     return found
 
 
+def read_launched(path):
+    """kernel -> most blocks of a launch, of lines "grid KERNEL blocks"."""
+    launched = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "grid":
+            launched[words[1]] = max(launched.get(words[1], 0), int(words[2]))
+    return launched
+
+
 def judge(row, known):
     """What is wrong with a row of the table."""
     name, arch, registers, spills = row[:4]
@@ -139,12 +212,30 @@ def judge(row, known):
         yield f"{name}: coalescing {row[7]}, the table has {known[7]}"
 
 
+def judge_cubin(args, arch, kernels, assembled, text):
+    """All that is wrong with the machine code of an architecture; prints the table."""
+    wrong = list(contractions(text, kernels))
+    if arch != PRINTED:
+        return wrong
+    launched, measured, known = read_launched(args.launched) if args.launched else {}, {}, {}
+    for name, code in sorted(sass.functions(text).items()):
+        registers, _, shared = assembled[name]
+        measured[name] = sass.measure(code)
+        known[name] = (registers, blocks_at_once(arch, registers, shared, kernels[name][1]))
+        wrong += judge_code(name, arch, measured[name])
+        wrong += judge_grid(name, known[name][1], launched.get(name))
+    print_code(measured, known, launched)
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ptx")
     parser.add_argument("table")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--traffic")
+    parser.add_argument("--launched", help="lines of the double on PROCESSORS: grid KERNEL blocks")
+    parser.add_argument("--short", action="store_true", help="PRINTED alone")
     parser.add_argument("--ptxas", default=shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas")
     args = parser.parse_args()
     if not Path(args.ptxas).exists():
@@ -154,7 +245,7 @@ def main():
     traffic = read_traffic(args.traffic) if args.traffic else {}
     cuobjdump, rows, wrong = find_cuobjdump(), [], []
     with tempfile.TemporaryDirectory() as folder:
-        for arch in ARCHS:
+        for arch in [PRINTED] if args.short else ARCHS:
             cubin = f"{folder}/{arch}.cubin"
             assembled = assemble(args.ptxas, args.ptx, arch, cubin)
             if assembled is None:
@@ -167,14 +258,14 @@ def main():
                        *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[7:])]
                 rows.append(row)
                 wrong += judge(row, row if args.write else old)
-            wrong += contractions(cuobjdump, cubin, kernels) if cuobjdump else []
+            wrong += judge_cubin(args, arch, kernels, assembled, disassemble(cuobjdump, cubin)) if cuobjdump else []
     if args.write:
         text = ["# Written by gate.py --write from the PTX of kernels/cuda; see gate.py for the columns.", HEAD]
         Path(args.table).write_text("\n".join(text + [" ".join(r) for r in rows]) + "\n", encoding="utf-8")
     for line in wrong:
         print(line)
     print(f"{len(kernels)} kernels, {len(rows)} rows, {len(wrong)} wrong"
-          + ("" if cuobjdump else "; cuobjdump was not found: machine code was not searched for contractions"))
+          + ("" if cuobjdump else "; cuobjdump was not found: machine code was not looked at"))
     return 1 if wrong else 0
 
 

@@ -45,7 +45,6 @@ class Figure:
     title: str
     note: str
     draw: Callable
-    is_wide: bool = False
 
 
 @dataclass

@@ -181,62 +181,6 @@ def bars(all_bars, part_names, x_label, mark_name=None):
     return figure
 
 
-LANES = {"host": 8, "device": 2, "down": 1, "up": 6, "control": 5, "worker": 3}
-HOOKS = [8, 1, 2, 6, 3, 4, 5, 7]
-
-
-def lane_colour(name):
-    return COLOURS[next((colour for key, colour in LANES.items() if key in name), 7)]
-
-
-def put_lanes(axes, timeline):
-    """The host's hooks, then every thread's share of busy time: darker is busier, a waiting thread is blank."""
-    matplotlib = need_matplotlib()
-    at = timeline["at_us"]
-    for kind, hook in enumerate(timeline["hooks"]):
-        spans = hook["from_to_us"]
-        axes.broken_barh([(a / 1e3, max(b - a, 1.0) / 1e3) for a, b in zip(spans[::2], spans[1::2])], (-0.34, 0.68),
-                         color=COLOURS[HOOKS[kind % len(HOOKS)]], linewidth=0, label=plain(hook["name"]))
-    for y, thread in enumerate(timeline["threads"], 1):
-        share = [min(max(busy / (b - a), 0.0), 1.0) for busy, a, b in zip(thread["busy_us"], at, at[1:])]
-        shades = matplotlib.colors.LinearSegmentedColormap.from_list("busy", ["#f4f4f6", lane_colour(thread["name"])])
-        axes.pcolormesh([t / 1e3 for t in at], [y - 0.34, y + 0.34], [share], cmap=shades, vmin=0, vmax=1, rasterized=True)
-    names = ["host: hooks", *(t["name"] for t in timeline["threads"])]
-    axes.set_yticks(range(len(names)), [plain(n) for n in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), title="host: hooks", title_fontsize=9)
-
-
-def put_link(axes, timeline, member, name, colour):
-    """Bytes per microsecond are MB/s."""
-    at = timeline["at_us"]
-    rate = [1e-3 * n / (b - a) for n, a, b in zip(timeline[member], at, at[1:])]
-    axes.stairs(rate, [t / 1e3 for t in at], fill=True, color=COLOURS[colour])
-    axes.set_ylabel(f"{name},\nGB/s", rotation=0, ha="right", va="center", labelpad=14)
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y", **GRID)
-
-
-def timeline(data):
-    import matplotlib.colors  # noqa: F401 - used through need_matplotlib()
-
-    n_lanes = 1 + len(data["threads"])
-    figure, (lanes, down, up) = new(13.5, 0.36 * n_lanes + 3.0, nrows=3, sharex=True,
-                                    gridspec_kw={"height_ratios": [0.36 * n_lanes, 0.8, 0.8]})
-    put_lanes(lanes, data)
-    put_link(down, data, "down_bytes", "link down", 1)
-    put_link(up, data, "up_bytes", "link up", 6)
-    ends = [t / 1e3 for t in data["steps_us"]]
-    for i, (start, end) in enumerate(zip([0.0, *ends], ends), 1):
-        lanes.text((start + end) / 2, -0.58, f"step {i}", ha="center", va="bottom", fontsize=9, color="#5a5a60")
-    for axes in (lanes, down, up):
-        for end in ends:
-            axes.axvline(end, color="black", linewidth=0.8, linestyle=(0, (2, 3)))
-        axes.set_xlim(0, data["at_us"][-1] / 1e3)
-    up.set_xlabel("time, milliseconds")
-    return figure
-
-
 def compact(svg):
     """One line per group, paths to a hundredth of a point: a third of the size, and no difference that can be seen."""
     def shorter(path):

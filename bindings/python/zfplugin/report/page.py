@@ -35,7 +35,7 @@ th{color:#5a5a60;font-weight:600;vertical-align:bottom}td.n,th.n{text-align:righ
 th[colspan]{color:#1d1d1f;padding-top:.9rem}td.wide{min-width:18rem;white-space:normal}td ul{margin:.2rem 0 0;padding-left:1.1rem;color:#5a5a60}
 .verdict{font-weight:700}.good{color:#00694b}.bad{color:#a83200}.open{color:#6b5200}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,32rem),1fr));gap:1.6rem 2rem;margin:1rem 0}
-figure{margin:0;min-width:0}figure.wide{grid-column:1/-1}figcaption{margin-bottom:.4rem;font-weight:600}
+figure{margin:0;min-width:0}figcaption{margin-bottom:.4rem;font-weight:600}
 figcaption span{display:block;font-weight:400;font-size:.88rem}img{max-width:100%;height:auto}
 @media print{body{max-width:none;font-size:11pt}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}.scroll{overflow:visible}}
 """
@@ -77,8 +77,7 @@ def table(block):
 
 def figure(block):
     data = base64.b64encode(draw.rendered(block.draw)).decode()
-    kind = ' class="wide"' if block.is_wide else ""
-    return (f"<figure{kind}><figcaption>{escape(block.title)}<span>{escape(block.note)}</span></figcaption>"
+    return (f"<figure><figcaption>{escape(block.title)}<span>{escape(block.note)}</span></figcaption>"
             f'<img alt="{escape(block.title)}" src="data:image/svg+xml;base64,{data}"/></figure>')
 
 

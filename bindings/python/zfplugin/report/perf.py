@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section of perf: bytes over the link and in memory against the formulas, stall, what every thread does over a few steps."""
+"""Section of perf: bytes over the link and in memory against the formulas, stall."""
 import math
 
 from . import draw
@@ -53,13 +53,6 @@ def table(rows):
                   ">from outside", ">hook allocations", ">stall us/step", ">step us", "faults"], out)
 
 
-def timeline_figure(data):
-    at = data["at_us"]
-    note = (f"S = {number(data.get('interval'))}, {len(at)} samples of each thread's CPU clock, one per "
-            f"{(at[-1] - at[0]) / (len(at) - 1):.0f} us; darker is busier, a waiting thread is blank")
-    return Figure("timeline", "What every thread does over a few steps", note, lambda: draw.timeline(data), is_wide=True)
-
-
 def section(data):
     rows = data["rows"]
     n_faulty = sum(bool(r["faults"]) for r in rows)
@@ -70,5 +63,4 @@ def section(data):
     if rows:
         blocks += [link_figure(rows), memory_figure(rows), stall_figure([draw.Bar(label(r), measured(r, "stall_us")) for r in rows]),
                    table(rows)]
-    blocks.append(timeline_figure(data["timeline"]) if "timeline" in data else Text("This file holds no timeline."))
     return Section(f"{len(rows)} settings, {n_faulty} with a fault; link bytes at most {fixed(most, 4)} times the formula", blocks)

@@ -22,15 +22,11 @@ GLUE = {**SOURCE, "lr": NUMBER, "margin": NUMBER,
                                            "publish_formula": NUMBER},
                   "host_bytes_per_parameter?": {"mapped": NUMBER}}]}
 
-TIMELINE = {"interval?": NUMBER, "steps_us": [NUMBER], "hooks": [{"name": TEXT, "from_to_us": [NUMBER]}],
-            "threads": [{"name": TEXT, "busy_us": [NUMBER]}], "at_us": [NUMBER], "down_bytes": [NUMBER], "up_bytes": [NUMBER]}
-
 MEASURED = {name: NUMBER for name in ("n_elems", "down", "up", "records", "enter", "state", "slots", "publish", "planned", "mapped",
                                       "device_mapped", "outside", "hook_allocations", "stall_us", "step_us")}
 PERF = {"exit_status?": NUMBER,
         "rows": [{"gradient": TEXT, "interval": NUMBER, "down_formula": NUMBER, "up_formula": NUMBER, "host_formula": NUMBER,
-                  "faults": TEXT, "measured": MEASURED}],
-        "timeline?": TIMELINE}
+                  "faults": TEXT, "measured": MEASURED}]}
 
 BAR = {"mean": NUMBER, "worst": NUMBER}
 DEFAULTS = {"plugin?": TEXT, "exit_status?": NUMBER, "bars": {"fetches": BAR, "does not fetch": BAR},
@@ -95,22 +91,8 @@ def need(is_right, place, found, needed):
         raise Unfit(place, found, needed)
 
 
-def check_timeline(timeline):
-    at = timeline["at_us"]
-    need(len(at) >= 2 and None not in at and all(a < b for a, b in zip(at, at[1:])), "timeline.at_us", at, "a rising list of times")
-    lists = [(f"timeline.threads[{i}].busy_us", t["busy_us"]) for i, t in enumerate(timeline["threads"])]
-    for place, values in [*lists, *((f"timeline.{name}", timeline[name]) for name in ("down_bytes", "up_bytes"))]:
-        need(len(values) == len(at) - 1 and None not in values, place, values, f"a list of {len(at) - 1} numbers, one per sample,")
-    for i, hook in enumerate(timeline["hooks"]):
-        spans = hook["from_to_us"]
-        need(len(spans) % 2 == 0 and None not in spans, f"timeline.hooks[{i}].from_to_us", spans, "a list of pairs")
-    need(None not in timeline["steps_us"], "timeline.steps_us", timeline["steps_us"], "a list of times")
-
-
 def check_area(area, data):
     """Raises Unfit where data is not what the area leaves."""
     check(data, AREAS[area])
     if area == "glue":
         need(data["arms"], "arms", data["arms"], "AdamW's arm, which is the first,")
-    if area == "perf" and "timeline" in data:
-        check_timeline(data["timeline"])

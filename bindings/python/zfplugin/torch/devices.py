@@ -28,6 +28,11 @@ class Cuda:
     def finish(self):
         torch.cuda.current_stream(self.number).synchronize()
 
+    def give_back(self):
+        """What torch's allocator holds and does not use, for the plugin, which has its own."""
+        torch.cuda.synchronize(self.number)
+        torch.cuda.empty_cache()
+
     def keep(self, tensor):
         tensor.record_stream(torch.cuda.current_stream(self.number))
 

@@ -10,6 +10,11 @@ What is written past the version counter (.data, numpy) and undone before step l
 have read it: that would take a digest of what was read, by the plugin; the README says so.
 Correctness never depends on the hooks.
 
+Final gradients: where none was changed after it was shipped in some steps, or the caller promises that none is, they are delivered as the last
+ones, and the step is announced with what param_groups say when backward begins. So the plugin updates what is deferred during backward
+(early replay), into memory of its own. One that was changed all the same is delivered again, and what was updated early is dropped: a
+wrong expectation costs time, never bits.
+
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
 the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
 accumulation_steps say it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
@@ -40,6 +45,8 @@ from .digests import Digests, flat_address
 BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
+STEPS_UNTIL_FINAL = 3       # steps in which none was, after which they count as final until one is
+IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
 BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
 WATCHED_STEPS = 30          # steps in which bursts are looked for
 BURST_GAPS = 3              # times what autograd needs from one parameter to the next without an operation between
@@ -92,24 +99,29 @@ class GradientFeed:
     caller, with other ranks or without."""
 
     def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, is_alone=True, is_final=False,
-                 is_promised=False):
+                 is_promised=False, is_releasing=False):
         self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         if overlap is None:  # on a CPU it costs more than it hides: every gradient is read once more for its digest
             overlap = is_promised or self.place.is_stream
-        self.is_shipping = overlap and (is_promised or not self.place.is_stream)  # early shipping at all
+        self.is_releasing = is_releasing  # .grad is None once it was shipped
+        overlap = overlap or is_releasing
+        self.is_shipping = overlap and (is_promised or is_releasing or not self.place.is_stream)  # early shipping at all
         self.is_accumulating = False    # inside accumulate()
-        self.fixed_count = accumulation_steps
+        self.fixed_count = accumulation_steps or (1 if is_releasing else None)
         self.is_alone = is_alone
         if overlap and not self.is_shipping:
             self.log.info("gradients on %s travel at step: where nothing changes them after backward, final_gradients=True lets "
                           "them travel during it", self.place.name)
-        self._early = _FINAL if is_final else _WHOLE
+        self.is_final, self.is_promised = is_final, is_promised
+        self.announce = None            # called before the first delivery of a step that is early
+        self.n_unchanged_steps = 0
         self._has_warned_local = is_alone
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
         self.released_nbytes = 0
+        self.lent, self.in_flight = [], []  # given back by the trainer: of the open bucket; [(fence, tensors, bytes)] of shipped ones
         self.handles = []
         self.adopt(table)
 
@@ -147,6 +159,7 @@ class GradientFeed:
         self.n_gaps = self.n_long_gaps = 0
         self.n_steps = self.n_bursts = self.n_changed_steps = 0
         self.most_released = sum(self.nbytes)
+        self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()
         self._attach()
@@ -169,7 +182,7 @@ class GradientFeed:
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
         self._pending_on = None  # current() of the stream on which they are ready
         self._record = errors.new_record()
-        self._has_fence = self.instance.is_fetching and not self.place.is_stream
+        self._has_fence = self.is_releasing or self.instance.is_fetching and not self.place.is_stream
         self._fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence), kind=_abi.FENCE_NONE)
         self._arguments = (C.addressof(self._items), C.sizeof(_abi.GradItem), C.addressof(self.instance.stream),
                            C.addressof(self._fence) if self._has_fence else None, C.addressof(self._record))
@@ -230,6 +243,8 @@ class GradientFeed:
                 self.n_long_gaps += time.perf_counter() - self.hook_end > self.burst_gap
             self.fired[i] += 1
             try:
+                if self.is_releasing and self.expected[i] != NEVER and not self.instance.is_closed:
+                    return self._hand_over(i, param)
                 if not self.is_shipping or self.fired[i] != self.expected[i] or self.instance.is_closed:
                     return  # too early, or an unexpected one: step() delivers what is there then
                 if local(param).data_ptr() != self.table.addresses[i]:
@@ -238,7 +253,7 @@ class GradientFeed:
                     return  # a share of it
                 if self.released_nbytes > self.most_released:
                     self._release_all()
-                self._collect(i, grad_of(param), self._early)
+                self._collect(i, grad_of(param), self._early_flags())
                 if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
@@ -246,6 +261,42 @@ class GradientFeed:
             finally:
                 if self.is_timing:
                     self.hook_end = time.perf_counter()
+
+    def _hand_over(self, i, param):
+        """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
+        if self.fired[i] > self.fixed_count:
+            raise errors.StateError(f'release_gradients=True: a gradient of "{self.table.names[i]}" came {self.fired[i]} times before step(), '
+                                    f"{self.fixed_count} expected; say accumulation_steps=")
+        if local(param).data_ptr() != self.table.addresses[i]:
+            raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was moved between step() and backward: call bind() or '
+                                    "step() after a move")
+        is_last = self.fired[i] == self.fixed_count
+        self._early_flags()
+        self._collect(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
+        self.lent.append((self.held[i], self.held_storage[i]))
+        self.held[i] = self.held_storage[i] = param.grad = None
+        if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
+            self._ship(is_last=True)
+
+    def _free(self, most_nbytes):
+        """Lets go of what was read, and waits until at most so much is being read."""
+        while self.in_flight:
+            fence, _, _ = self.in_flight[0]
+            is_over = fence.kind != _abi.FENCE_HOST_COUNTER or C.c_uint64.from_address(fence.counter).value >= fence.value
+            if not is_over and sum(nbytes for _, _, nbytes in self.in_flight) <= most_nbytes:
+                return
+            self.instance.wait(fence)
+            self.in_flight.pop(0)
+
+    def _early_flags(self):
+        """A gradient that will not change, as far as is known: what needs no more than the gradient may begin. On its way to other ranks it
+        cannot be called back, so there it takes a promise; here one that changed all the same is delivered again."""
+        is_final = self.is_final or self.is_alone and (self.is_promised or self.is_releasing or self.n_unchanged_steps >= STEPS_UNTIL_FINAL)
+        if self.is_first:
+            self.is_first = False
+            if is_final and self.announce is not None:
+                self.announce()
+        return _FINAL if is_final else _WHOLE
 
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
@@ -322,6 +373,7 @@ class GradientFeed:
         if n == 0:
             return
         items, item_nbytes, stream, fence, record = self._arguments
+        nbytes = self._pending_nbytes
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
         instance = self.instance
         if instance.is_closed:
@@ -333,6 +385,10 @@ class GradientFeed:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
                 self.version[i], self.fired_at[i] = math.nan, -1
             raise errors.from_record(status, self._record, "grads_ready")
+        if self.lent:
+            self.in_flight.append((_abi.Fence.from_buffer_copy(self._fence), self.lent, nbytes))
+            self.lent = []
+            self._free(IN_FLIGHT_NBYTES)
         if not is_last:
             for i, digest in zip(ids, self.digests.of(ids, self.digest_at)):
                 self.digest[i] = digest
@@ -349,6 +405,8 @@ class GradientFeed:
         with self.lock:
             if not self.is_alone or self.table.spread is not None or any(p.grad is not None for _, p in self.table.trainable):
                 return False
+            if self.is_releasing and (any(self.fired) or self.problem is not None):
+                return False
             if any(grad is not None for grad in self.held):
                 self.discard()
             self.forget_firings()
@@ -358,6 +416,11 @@ class GradientFeed:
         """Ships what has not travelled yet or has changed; returns the ids of all that have a gradient. Raises GradientError
         where there is none of this process's parts of parameters."""
         with self.lock:
+            if self.is_releasing and self.problem is not None:  # its gradient is gone
+                problem = self.problem
+                self.discard()
+                self.forget_firings()
+                raise problem
             present, todo, n_early, n_changed, is_withdrawn = self._compare()
             if not present and self.is_alone:  # else another rank may have some
                 raise errors.GradientError("step: no part of a parameter in this process has a gradient: call backward() before step(), "
@@ -388,6 +451,12 @@ class GradientFeed:
         for i, p in self.table.trainable:
             grad = grad_of(p) if is_cut else p.grad
             before = held[i]
+            if self.is_releasing and self.fired[i] and self.expected[i] != NEVER:
+                if grad is not None:
+                    raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was given another .grad after its own had been '
+                                            "given back")
+                present.append(i)
+                continue
             if grad is None:
                 is_withdrawn = is_withdrawn or before is not None
                 if not p.requires_grad:
@@ -416,6 +485,7 @@ class GradientFeed:
             self.log.warning("gradients were changed between backward and step: with group=... .grad is this rank's own until "
                              "step() adds them up, so clip with clip_norm=..., which knows the norm over all ranks")
         self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
+        self.n_unchanged_steps = self.n_unchanged_steps + 1 if n_changed == 0 else 0
         if not self.is_shipping or self.n_changed_steps < STEPS_UNTIL_OFF:
             return
         self.is_shipping = False
@@ -435,7 +505,8 @@ class GradientFeed:
 
     def discard(self):
         """Drops everything that was delivered since the last step."""
-        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
+        self.is_first = True
+        self._pending, self._pending_ids, self._pending_nbytes, self.lent, self.problem = 0, [], 0, [], None
         args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
                              stream=C.addressof(self.instance.stream))
         self.instance.call(self.instance.table.step, C.byref(args), None, doing="discard")
@@ -450,6 +521,10 @@ class GradientFeed:
     def forget(self, ids):
         """The plugin dropped what was delivered of these (params_changed)."""
         self._ship()
+        gone = [self.table.names[i] for i in ids if self.is_releasing and self.fired[i]]
+        if gone:
+            raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written between backward and step(), and its gradient was given '
+                                    "back: write weights after step()")
         for i in ids:
             if self.held[i] is not None:
                 self.version[i], self.fired_at[i] = math.nan, -1
@@ -458,8 +533,9 @@ class GradientFeed:
         """The step is done and reported, or the fence waited for: nothing is being read any more, or nothing by the time that
         the stream comes to what is enqueued now."""
         with self.lock:
-            if self._has_fence:
+            if self._has_fence and not self.place.is_stream:
                 self.instance.wait(self._fence)
+            self._free(0 if not self.place.is_stream else IN_FLIGHT_NBYTES)
             n = len(self.held)
             self.held[:], self.held_storage[:] = [None] * n, [None] * n
             self.released.clear()
@@ -469,6 +545,7 @@ class GradientFeed:
             if self.is_timing:
                 self._judge_burst()
             self.fired = [0] * n
+            self.is_first = True
 
     def _judge_burst(self):
         """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd

@@ -2,6 +2,7 @@
 """A callback for Hugging Face's Trainer.
 
     trainer = transformers.Trainer(model, args, ..., optimizers=(optimizer, None), callbacks=[ZenFlowCallback()])
+    trainer = transformers.Trainer(model, args, ..., optimizer_cls_and_kwargs=(of_model(model), {"lr": 1e-4}), callbacks=[ZenFlowCallback()])
 
 Checkpoints and save_model() hold final weights in mid-run (saving.py); the flush at the end of training is done; the logs have
 what a step waited for and what the plugin holds (zenflow/..., wrappers.py). Trackers that stand before it in the Trainer's
@@ -9,7 +10,18 @@ list (TensorBoard, W&B) get those figures if it is put first: trainer.callback_h
 """
 import transformers
 
+from .optimizer import ZenFlow
 from .wrappers import Meter, unwrap
+
+
+def of_model(model):
+    """ZenFlow with model=model, as a class: the Trainer takes a keyword "model" for the parameters, and whatever is no class for a maker
+    of optimizers with arguments of its own."""
+    class ZenFlowOfModel(ZenFlow):
+        def __init__(self, params, **options):
+            super().__init__(params, model=model, **options)
+
+    return ZenFlowOfModel
 
 
 class ZenFlowCallback(transformers.TrainerCallback):

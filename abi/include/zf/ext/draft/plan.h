@@ -45,18 +45,19 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t slots_mean_milli;
     uint64_t
         least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps ... */
-    uint64_t most_close_elems; /* ... and the most; 0 with deferred = none */
-    uint64_t
-        host_exchange_nbytes; /* of host_nbytes: copies of what ranks exchange, of a device with memory of its own */
+    uint64_t most_close_elems;     /* ... and the most; 0 with deferred = none */
+    uint64_t host_exchange_nbytes; /* of host_nbytes: what ranks gather there; copies of what they exchange, of a device
+                                    * with memory of its own */
 } zf_plan_t;
 
 typedef struct zf_plan_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] Plans what bind_params would, and says what it would map. The device need not be there. Data
-     * of the tensors is not read: their addresses have to be distinct, as bind_params wants it, and may be reserved
-     * address space. Memory of the machine does not count. Takes memory of some dozen bytes per 65,536 elements, and
-     * some hundred per parameter, while it runs. */
+    /* Plans what bind_params would, and says what it would map. The device need not be there. Data of the tensors is
+     * not read: their addresses have to be distinct, as bind_params wants it, and may be reserved address space. Memory
+     * of the machine does not count. Takes memory of some dozen bytes per 65,536 elements, and some hundred per
+     * parameter, while it runs.
+     * [any-thread] */
     zf_status_t (*plan)(const zf_plan_args_t *args, zf_plan_t *out, zf_error_t *err);
 } zf_plan_ext_t;
 

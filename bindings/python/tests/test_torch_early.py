@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that count as final during backward: updates that begin before their step, and memory that is given back."""
+import time
+import unittest
+import weakref
+from unittest import mock
+
+from support import TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from test_torch_gradients import BOTH, EARLY, HYPER
+import zfplugin
+
+
+@EARLY
+class BeforeTheStep(TorchTest):
+    """Gradients that are never changed count as final after some steps: what is deferred is updated during backward, to the same bits."""
+
+    N_STEPS = 16
+
+    def pair(self, one_step, n_lost=0, announces=True, **kwargs):
+        """Side by side with a run whose gradients travel at step(). Returns the optimizer."""
+        models, opts = twins(lambda: mlp(width=192, n_hidden=6)), []
+        for model, overlap in zip(models, (True, False)):
+            opts.append(self.zenflow(model, **{**HYPER, "overlap": overlap, "model": model, **kwargs, "config": config(
+                {"zenflow.update_interval": 1, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1})}))
+            opts[-1].bind()
+        opts[0].register_step_pre_hook(lambda *_: time.sleep(0.03))  # backward of a larger model
+        if not announces:
+            opts[0]._binding.feed.announce = None
+        schedules = [torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 1 / (1 + i)) for opt in opts]
+        for i in range(self.N_STEPS):
+            for model, opt, schedule in zip(models, opts, schedules):
+                one_step(model, opt, i)
+                schedule.step()
+            final = [model.state_dict() for model in models] if i % 5 == 4 or i == self.N_STEPS - 1 else [{}, {}]
+            for name in final[0]:
+                self.assertTrue(torch.equal(final[0][name], final[1][name]), (i, name))
+        stats = opts[0].stats()
+        self.assertGreater(stats["early_taken"], 0) if n_lost == 0 else self.assertGreaterEqual(stats["early_lost"], n_lost)
+        if n_lost == 0:
+            self.assertEqual(stats["early_lost"], 0)
+        self.assertEqual(opts[1].stats()["early_taken"], 0)
+        return opts[0]
+
+    def test_with_a_schedule_of_rates(self):
+        """They are announced: that a step has others than the one before costs nothing."""
+        self.pair(plain_step)
+
+    def test_what_is_not_announced_is_lost(self):
+        self.pair(plain_step, n_lost=10, announces=False)
+
+    def test_a_promise_counts_from_the_first_step(self):
+        opt = self.pair(plain_step, final_gradients=True)
+        self.assertGreater(opt.stats()["early_taken"], 0)
+
+    def test_the_trainer_clips_now_and_then(self):
+        """What was final is delivered again, and nothing counts as final for some steps."""
+        flags = []
+
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if opt._binding.feed.is_shipping:
+                flags.append(opt._binding.feed.n_unchanged_steps >= 3)
+            if i in (6, 7):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            opt.step()
+
+        opt = self.pair(one_step, n_lost=1)
+        self.assertEqual([i for i, is_final in enumerate(flags) if is_final], [3, 4, 5, 6, *range(11, 16)])
+        self.assertGreater(opt.stats()["early_taken"], 0)
+
+    def test_an_edit_that_moves_no_counter(self):
+        """One element, through .data, after everything was taken for final."""
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i == 9:
+                model[2].weight.grad.data[3, 5] += 0.5
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
+
+    def test_the_plugin_clips(self):
+        self.pair(plain_step, n_lost=1, clip_norm=0.02)
+
+    def test_weights_edited_between_backward_and_step(self):
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i in (8, 12):
+                model[2].weight.data[3] = 0.125
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
+
+    def test_another_number_of_backwards(self):
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            for k in range(1 + (i in (7, 8, 9))):
+                loss_of(model, i + k).backward()
+            opt.step()
+
+        self.pair(one_step, n_lost=1)
+
+
+@EARLY
+class Released(TorchTest):
+    """release_gradients=True: .grad is None after backward, the weights are AdamW's."""
+
+    def check(self, one_step, options, n_steps=20, make=mlp, **kwargs):
+        ours, theirs = twins(make)
+        opt = self.zenflow(ours, **HYPER, release_gradients=True, model=ours, **options)
+        opt.bind()  # else the first step's gradients travel at step()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(n_steps):
+            one_step(theirs, reference, i)
+            one_step(ours, opt, i)
+            self.assertFalse(any(p.grad is not None for p in ours.parameters()))
+        opt.flush()
+        self.assert_same(ours, theirs)
+        return opt
+
+    def test_is_adamw(self):
+        def one_step(model, opt, i):
+            for k in range(2):
+                loss_of(model, 2 * i + k).backward()
+            if not isinstance(opt, torch.optim.AdamW):
+                self.assertFalse(any(p.grad is not None for p in model.parameters()))
+            opt.step()
+            opt.zero_grad()
+
+        for extra in BOTH:
+            self.check(one_step, {**extra, "accumulation_steps": 2})
+            self.check(lambda model, opt, i: (plain_step(model, opt, i), opt.zero_grad()), extra)
+        opt = self.check(one_step, {"accumulation_steps": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
+                                                                               "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
+        self.assertEqual(opt.stats()["early_lost"], 0)
+
+    def test_layers_without_a_gradient_and_fewer_backwards(self):
+        def one_step(model, opt, i):
+            for k in range(1 + i % 2):
+                x, y = batch(2 * i + k)
+                for at, layer in enumerate(model):
+                    x = x if at in (2, 3, 4) and (i + k) % 3 == 1 else layer(x)
+                torch.nn.functional.mse_loss(x, y).backward()
+            opt.step()
+            opt.zero_grad()
+
+        self.check(one_step, {"accumulation_steps": 2})
+
+    def test_memory_is_free_before_the_step(self):
+        """As much as one bucket is held, and what the plugin has not read yet."""
+        model, alive = mlp(width=128, n_hidden=8), []
+        opt = self.zenflow(model, release_gradients=True)
+        opt.bind()
+        with mock.patch("zfplugin.torch.gradients.IN_FLIGHT_NBYTES", 1 << 17):
+            for p in model.parameters():
+                p.register_hook(lambda grad: alive.append(weakref.ref(grad.untyped_storage())) or grad)
+            loss_of(model, 0).backward()
+        feed = opt._binding.feed
+        held = sum(nbytes for _, _, nbytes in feed.in_flight) + feed._pending_nbytes
+        self.assertLessEqual(held, (1 << 17) + 128 * 128 * 4)
+        self.assertGreater(sum(p.numel() * 4 for p in model.parameters()), 4 * held)
+        opt.step()
+        self.assertEqual((feed.in_flight, feed.lent), ([], []))
+
+    def test_what_is_refused(self):
+        model = mlp()
+        for wrong in ({"overlap": False}, {"norm_group": object()}):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, "release_gradients=True"):
+                self.zenflow(model, release_gradients=True, **wrong)
+        opt = self.zenflow(model, release_gradients=True)
+        plain_step(model, opt, 0)
+        before = [p.detach().clone() for p in model.parameters()]
+        for _ in range(2):
+            loss_of(model, 1).backward()
+        with self.assertRaisesRegex(zfplugin.StateError, "came 2 times before step"):
+            opt.step()
+        opt.zero_grad()
+        loss_of(model, 1).backward()
+        model[2].weight.grad = torch.ones(24, 24)
+        with self.assertRaisesRegex(zfplugin.StateError, '"2.weight" was given another .grad'):
+            opt.step()
+        for p, values in zip(model.parameters(), before):
+            self.assertTrue(torch.equal(p, values))
+        opt.zero_grad()
+        opt._binding.discard()
+        opt._binding.feed.forget_firings()
+        plain_step(model, opt, 1)
+        self.assertEqual(opt.stats()["steps"], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

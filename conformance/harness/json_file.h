@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* harness/json_file.h - the JSON files that zf-host and the areas write, and the texts that they read, by jansson.
+ *
+ * A path names members from the outside in, joined by dots: "report.metric.value"; NULL is the value itself. What is
+ * looked for in NULL is not there. Values are made with jansson's own functions, but for those below, which take what
+ * jansson refuses: numbers that are not finite, and bytes that are no UTF-8. */
+#ifndef ZF_CONFORMANCE_JSON_FILE_H
+#define ZF_CONFORMANCE_JSON_FILE_H
+
+#include "glue/error.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* NULL where the text is not JSON. Release with json_decref. */
+json_t *zj_parse(const char *text);
+
+/* The number at path; fallback where there is none. */
+double zj_number(const json_t *from, const char *path, double fallback);
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* A number; null where it is not finite. */
+json_t *zj_real(double value);
+
+/* An array of n numbers, each rounded to so many significant digits. */
+json_t *zj_reals(const double *values, size_t n, int n_digits);
+
+/* A string; where text is no UTF-8, "?" stands for every byte beyond ASCII. */
+json_t *zj_string(const char *text);
+
+/* An array of n strings. */
+json_t *zj_strings(const char *const *texts, size_t n);
+
+/* Replaces the file at path by the object, with one line per member and one per object of an array; numbers have nine
+ * digits. Takes the object over; NULL, what jansson could not make, is refused. */
+int zj_write(json_t *object, const char *path, glue_error_t *err);
+
+/* The same to an open file. Returns 0, or -1 where it cannot be written. */
+int zj_put(json_t *object, FILE *file);
+
+#endif

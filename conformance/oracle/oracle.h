@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* oracle/oracle.h - plugin/SCHEDULE.md as a small program (the .c files beside it): one thread, plain loops, nothing
+ * asynchronous.
+ *
+ * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
+ * through the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection,
+ * importance, scalars. It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit
+ * for bit. Beside it stands plain AdamW (or other rules), per parameter and whole, which laws 1 and 6 compare with.
+ *
+ * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
+ * program. Cost: 7 floats per element, plus one per element and open slot. */
+#ifndef ZF_CONFORMANCE_ORACLE_H
+#define ZF_CONFORMANCE_ORACLE_H
+
+#include <stdint.h>
+
+#define ZO_MAX_NDIM 8
+#define ZO_MAX_SLOTS 64 /* = the largest update_interval */
+#define ZO_MAX_GROUPS 4
+#define ZO_NO_ID 0xFFFFFFFFu
+
+typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16, ZO_F16, ZO_N_DTYPES } zo_dtype_t;
+
+/* "Update rules" and "Moments"; the numbers of ZF_RULE_... */
+typedef enum zo_rule { ZO_ADAMW = 0, ZO_ADAM, ZO_SGD, ZO_NESTEROV, ZO_LION, ZO_CALLBACK, ZO_N_RULES } zo_rule_t;
+typedef enum zo_moments { ZO_MOMENTS_F32 = 0, ZO_MOMENTS_BF16, ZO_MOMENTS_STOCHASTIC, ZO_N_MOMENTS } zo_moments_t;
+
+typedef struct zo_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zo_hyper_t;
+
+/* A rule of the host's on one element: update number n (from 1) with the unscaled and clipped gradient g. Moments
+ * beyond n_moments are not to be touched. */
+typedef void (*zo_element_fn)(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
+
+/* How an optimizer group is updated; all zero: AdamW. */
+typedef struct zo_group {
+    zo_rule_t rule;
+    zo_element_fn element; /* ZO_CALLBACK, with its ctx */
+    void *element_ctx;
+} zo_group_t;
+
+typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO } zo_strategy_t;
+
+typedef struct zo_config {
+    double topk_ratio;
+    zo_strategy_t strategy;
+    uint32_t select_interval; /* 0 = auto */
+    uint32_t update_interval; /* S */
+    uint32_t warm_up;         /* W = full_warm_up_rounds */
+    int publish_lag;          /* 0 or 1 */
+    int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
+    int is_none;              /* deferred = none: what is said of selection and windows has no effect */
+    int is_mean;              /* deferred = mean, else replay */
+    zo_group_t groups[ZO_MAX_GROUPS];
+    zo_moments_t moments;
+    int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
+    int is_interval_auto; /* update_interval is the longest window */
+    uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
+} zo_config_t;
+
+typedef struct zo_decl {
+    uint32_t ndim;
+    int64_t shape[ZO_MAX_NDIM];
+    uint32_t n_batch_axes;
+    int channels_are_rows;
+    int is_stateless; /* frozen or tied (zero-size ones are found by their shape) */
+    int is_always_selected, is_never_selected, is_not_in_norm;
+    double norm_factor; /* of its sum of squares, where others count as well; 0 = 1 */
+    zo_dtype_t dtype, grad_dtype;
+    uint32_t group;
+    const void *visible; /* [elements] of dtype, copied */
+} zo_decl_t;
+
+typedef struct zo_step {
+    const zo_hyper_t *groups;
+    double unscale;          /* 1 where the host gave 0 */
+    double clip_norm;        /* 0 = off */
+    const double *host_norm; /* or NULL */
+    int is_epoch_end;
+} zo_step_t;
+
+typedef struct zo_report {
+    int is_applied;
+    uint32_t nonfinite_param; /* first by id, or ZO_NO_ID */
+    uint32_t n_present;
+    double norm, clip_factor;
+    float s; /* unscale x clip factor, rounded once */
+} zo_report_t;
+
+typedef struct zo_matrix_info {
+    uint32_t param, cohort;
+    uint64_t first, rows, cols;    /* first element in the parameter */
+    uint64_t channels, n_selected; /* n_selected: how many a choice takes; 1 until topk_ratio auto has decided */
+    int is_sent;                   /* several ranks: its values come to all of them with the newest step, or FLUSH */
+} zo_matrix_info_t;
+
+/* State of one parameter, per element; any array may be NULL. */
+typedef struct zo_state {
+    float *w, *m, *v;
+    uint32_t *n;
+    uint8_t *selected;
+    double *importance;
+} zo_state_t;
+
+/* Of a parameter with batch axes the matrices [first_batch, first_batch + n_batches); 0, 0: the whole of it. */
+typedef struct zo_range {
+    uint32_t id, first_batch, n_batches;
+} zo_range_t;
+
+typedef struct zo zo_t;
+
+zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
+void zo_destroy(zo_t *o);
+
+/* One delivery of a parameter's gradient, [elements] of its grad_dtype. */
+void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace);
+void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
+void zo_discard(zo_t *o, int is_epoch_end);
+/* Number of matrices along the batch axes. */
+uint64_t zo_n_batch(const zo_decl_t *decl);
+/* The host wrote visible ([elements] of dtype, the whole parameter) itself, in this range. */
+void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset);
+/* on_overwrite = ask. The host wrote visible itself and says nothing: masters stay, and what this page shows comes over
+ * it. zo_is_written: since bind_params, params_changed or zo_accept it has, and has not written the bits back right
+ * away. zo_hold: nothing of the parameter becomes visible, and its selected channels are not updated. */
+void zo_overwrite(zo_t *o, uint32_t id, const void *visible);
+void zo_write_back(zo_t *o, uint32_t id, const void *visible);
+int zo_is_written(const zo_t *o, uint32_t id);
+void zo_hold(zo_t *o, uint32_t id, int is_held);
+int zo_is_held(const zo_t *o, uint32_t id);
+int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
+void zo_accept(zo_t *o, uint32_t id);
+/* What the host wrote of n parameters is taken over by element, in a flush. */
+void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
+/* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
+void zo_fetch(zo_t *o, const zo_range_t *range);
+void zo_rest(zo_t *o);
+void zo_flush(zo_t *o);
+/* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
+void zo_restart(zo_t *o);
+/* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
+ * update rules, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
+ * `from`, trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
+zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
+               const uint32_t *origins);
+/* dst [elements]: the w that zo_flush() would leave. */
+void zo_export(const zo_t *o, uint32_t id, float *dst);
+
+uint64_t zo_n_elems(const zo_t *o, uint32_t id);
+uint64_t zo_n_steps(const zo_t *o);
+int zo_is_trainable(const zo_t *o, uint32_t id);
+int zo_is_unfetched(const zo_t *o, uint32_t id); /* values of a closed window wait for a fetch of it */
+const void *zo_visible(const zo_t *o, uint32_t id);
+void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out);
+/* The gradient of the last step as the schedule saw it, or NULL for a hole. Valid until the next delivery. */
+const float *zo_step_grad(const zo_t *o, uint32_t id);
+uint32_t zo_n_matrices(const zo_t *o);
+void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
+/* Elements of selected channels whose w, m, v, n differ between host and device. 0 for every matrix without open slots:
+ * the invariant of the design. */
+uint64_t zo_n_device_differs(const zo_t *o);
+
+/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.
+ */
+typedef struct zo_adamw zo_adamw_t;
+zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
+/* The same with the rule of a configuration. */
+zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
+void zo_adamw_destroy(zo_adamw_t *a);
+void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s);
+const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id);
+const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id);
+const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id);
+
+/* Element i of an array of a data type; narrowing rounds to nearest even. fp16 overflows to Inf. */
+float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i);
+void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x);
+uint64_t zo_dtype_nbytes(zo_dtype_t dtype);
+
+#endif

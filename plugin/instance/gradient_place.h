@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/gradient_place.h - where gradients lie on the device between their delivery and the kernels that read
+ * them.
+ *
+ * One rank: in the host's own memory, or in staging, which has 4 bytes per element of each parameter with state and is
+ * mapped at first use.
+ *
+ * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. It is a part of staging,
+ * or from stage 2 on the buffer that the bucket has now. Sums over ranks come back there; where this rank keeps its
+ * part only, its parts lie in staging one behind the other.
+ *
+ * A view of a run, made for one question: staging may be mapped and buffers change hands between two of them. */
+#ifndef ZFI_GRADIENT_PLACE_H
+#define ZFI_GRADIENT_PLACE_H
+
+#include "instance/run.h"
+
+typedef struct zfi_gradient_place {
+    unsigned char *staging;     /* NULL: not mapped */
+    const uint64_t *param_base; /* [n_params] one rank: element offset of a parameter in staging */
+    const zfi_buckets_t *buckets;
+    const zfi_reduction_t *reduction;
+} zfi_gradient_place_t;
+
+static inline zfi_gradient_place_t zfi_gradient_place(const zfi_run_t *run) {
+    return (zfi_gradient_place_t){run->mem.staging_arena.base, run->mem.param_base, &run->buckets, &run->reduction};
+}
+
+/* Several ranks: the memory of a bucket's gradients; NULL: it has none now (ranks/buffers.h). */
+static inline unsigned char *zfi_gradient_bucket(zfi_gradient_place_t place, uint32_t bucket) {
+    const zfi_opened_t *opened = place.reduction->opened;
+    if (!opened)
+        return place.staging + place.buckets->all[bucket].offset_nbytes;
+    return opened[bucket].buffer == ZF_NO_ID ? NULL : place.reduction->buffers[opened[bucket].buffer].arena.base;
+}
+
+/* Where the device's copy of what the host delivers lies; NULL: its bucket has no memory now. */
+static inline void *zfi_gradient_staged(zfi_gradient_place_t place, uint32_t param) {
+    if (place.buckets->n) {
+        uint32_t number = place.buckets->of_param[param];
+        unsigned char *flat = zfi_gradient_bucket(place, number);
+        size_t elem = zfi_dtype_nbytes(place.buckets->all[number].dtype);
+        return flat ? flat + place.buckets->offset[param] * elem : NULL;
+    }
+    return place.staging + place.param_base[param] * 4;
+}
+
+/* Where element `first` of a bucket's sums over ranks lies. Where this rank keeps a part of them, so does what is read
+ * of them: the address may be that of an element that is not kept. */
+static inline unsigned char *zfi_gradient_sums(zfi_gradient_place_t place, uint32_t bucket, uint64_t first) {
+    const zfi_opened_t *opened = place.reduction->opened;
+    size_t elem = zfi_dtype_nbytes(place.buckets->all[bucket].dtype);
+    if (!opened)
+        return zfi_gradient_bucket(place, bucket) + first * elem;
+    return (void *)((uintptr_t)place.staging + opened[bucket].kept_at +
+                    (first - opened[bucket].kept_first) * elem); /* may wrap around, and back */
+}
+
+/* Several ranks: where the sums over ranks of a parameter begin. */
+static inline void *zfi_gradient_summed(zfi_gradient_place_t place, uint32_t param) {
+    return zfi_gradient_sums(place, place.buckets->of_param[param], place.buckets->offset[param]);
+}
+
+/* Whether a gradient's source is in memory that later deliveries write. */
+static inline int zfi_gradient_is_staged(zfi_gradient_place_t place, uint32_t param, const void *source) {
+    if (!place.buckets->n && !place.staging)
+        return 0;
+    return (source && source == zfi_gradient_staged(place, param)) ||
+           (place.buckets->n && source == zfi_gradient_summed(place, param));
+}
+
+#endif

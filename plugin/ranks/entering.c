@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/entering.c - entering state of all ranks (contract in entering.h). */
+#include "ranks/entering.h"
+
+#include "ranks/gathering.h"
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* A rectangle of a block, and elements [first, end) of its matrix. */
+typedef struct piece {
+    zfi_gathering_t *gathering;
+    const zfi_matrix_t *matrix;
+    const zfi_enter_rect_t *rect;
+    const uint32_t *channels; /* that enter */
+    float *values;            /* of the rectangle */
+    uint32_t n_arrays;
+    uint64_t first, end;
+} piece_t;
+
+/* n neighbours in each array. */
+static void pass(const piece_t *piece, uint64_t at, uint64_t n) {
+    for (uint32_t k = 0; k < piece->n_arrays && n; k++)
+        zfi_gathering_pass(piece->gathering, piece->values + k * piece->rect->na * piece->rect->nb + at,
+                           n * sizeof(float));
+}
+
+/* Rows of the rectangle are channels, and their columns neighbours. */
+static void pass_rows(const piece_t *piece) {
+    const zfi_enter_rect_t *rect = piece->rect;
+    for (uint64_t i = 0; i < rect->na; i++) {
+        uint64_t from = piece->channels[rect->a0 + i] * piece->matrix->cols + rect->b0;
+        uint64_t first = larger(from, piece->first), end = smaller(from + rect->nb, piece->end);
+        if (first < end)
+            pass(piece, i * rect->nb + first - from, end - first);
+    }
+}
+
+/* A row that is owned in part: element by element. */
+static void pass_some(const piece_t *piece, uint64_t row) {
+    const zfi_enter_rect_t *rect = piece->rect;
+    for (uint64_t j = 0; j < rect->nb; j++) {
+        uint64_t e = row * piece->matrix->cols + piece->channels[rect->b0 + j];
+        if (e >= piece->first && e < piece->end)
+            pass(piece, (row - rect->a0) * rect->nb + j, 1);
+    }
+}
+
+/* Columns are channels: rows [whole, rest) are owned as a whole, and perhaps a part of those beside them. */
+static void pass_columns(const piece_t *piece) {
+    const zfi_enter_rect_t *rect = piece->rect;
+    uint64_t cols = piece->matrix->cols, row_end = rect->a0 + rect->na;
+    uint64_t whole = (piece->first + cols - 1) / cols, rest = piece->end / cols;
+    uint64_t from = larger(whole, rect->a0), to = smaller(rest, row_end);
+    if (piece->first % cols && piece->first / cols - rect->a0 < rect->na) /* before it: wraps around */
+        pass_some(piece, piece->first / cols);
+    if (from < to)
+        pass(piece, (from - rect->a0) * rect->nb, (to - from) * rect->nb);
+    if (piece->end % cols && rest >= whole && rest - rect->a0 < rect->na)
+        pass_some(piece, rest);
+}
+
+typedef struct blocks {
+    uint32_t n;
+} blocks_t;
+
+static void walk(zfi_gathering_t *gathering, uint32_t rank) {
+    const blocks_t *blocks = gathering->arg;
+    const zfi_plan_t *plan = &gathering->run->plan;
+    const zfi_param_t *params = gathering->run->params;
+    piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->run->n_moments)};
+    for (uint32_t b = 0; b < blocks->n; b++) {
+        zfi_enter_block_t *block = zfi_entering_block(&gathering->run->reduction, b);
+        for (uint64_t i = 0; i < block->n_rects; i++) {
+            const zfi_param_t *param;
+            piece.rect = &block->rects[i];
+            piece.matrix = &plan->matrices[piece.rect->matrix];
+            param = &params[piece.matrix->param];
+            zfi_bucket_share(&gathering->run->buckets, param, piece.matrix, rank, &piece.first, &piece.end);
+            if (param->is_sharded || piece.first >= piece.end)
+                continue;
+            piece.channels = gathering->run->sel.enter_channel + piece.matrix->index_base;
+            piece.values = block->values + (uint64_t)piece.rect->at * piece.n_arrays;
+            if (piece.matrix->channels_are_rows)
+                pass_rows(&piece);
+            else
+                pass_columns(&piece);
+        }
+    }
+}
+
+zf_status_t zfi_entering_join(zfi_run_t *run, uint32_t n, uint64_t step) {
+    blocks_t blocks = {n};
+    zfi_gathering_t gathering = {.run = run, .walk = walk, .arg = &blocks};
+    return zfi_gathering_enter(&gathering, step);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/gathering.h - bytes of which each rank has some, in host memory: all of them, on every rank.
+ *
+ * Model. A walk says which bytes a rank has, stretch by stretch, in an order that is the same on every rank. They are
+ * packed one behind the other and gathered in as few exchanges as reduction.room_nbytes of each rank allows:
+ *
+ *   memory  | a a | b b b | c | a | b b |         of ranks a, b, c
+ *   sent    | a a a | b b b b b | c |             nothing else travels, but up to the length of the rank that has most
+ *
+ * Cost: a walk for each rank and exchange, and one more to count. */
+#ifndef ZFI_GATHERING_H
+#define ZFI_GATHERING_H
+
+#include "instance/run.h"
+
+typedef struct zfi_gathering zfi_gathering_t;
+
+/* Calls zfi_gathering_pass for each stretch that a rank has. */
+typedef void (*zfi_gathering_fn)(zfi_gathering_t *gathering, uint32_t rank);
+
+struct zfi_gathering {
+    zfi_run_t *run;
+    zfi_gathering_fn walk;
+    void *arg;
+    /* its own: */
+    unsigned char *packed; /* NULL: stretches are counted */
+    uint64_t at, first, n; /* bytes before the present stretch; which of them go in this exchange */
+    int is_unpacking;
+};
+
+void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes);
+
+/* [hook] While the run rests. */
+zf_status_t zfi_gathering_at_rest(zfi_gathering_t *gathering);
+/* [own threads: control] State of channels that enter at a step. */
+zf_status_t zfi_gathering_enter(zfi_gathering_t *gathering, uint64_t step);
+
+#endif
