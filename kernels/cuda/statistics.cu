@@ -7,7 +7,7 @@
 
 /* How a block of threads covers the compact gradient of selected columns: `wide` positions by `high` rows, n_rows rows
  * an item. A thread keeps its position: its channel is read once, and its loads do not wait for each other. */
-enum { GATHER_ELEMS = 8192, GATHER_AT_ONCE = 8 };
+enum { GATHER_ELEMS = 8192, GATHER_AT_ONCE = 4 };
 
 typedef struct gather {
     uint32_t wide, high, n_rows;
@@ -43,9 +43,8 @@ DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
         WORD x[GATHER_AT_ONCE];
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++) {
-            const uint64_t at = i + u * gather->high;
-            if (at < end)
-                x[u] = grad[(index && matrix->channels_are_rows ? index[at] : at) * matrix->cols + col];
+            const uint64_t at = i + u * gather->high < end ? i + u * gather->high : i;
+            x[u] = grad[(index && matrix->channels_are_rows ? index[at] : at) * matrix->cols + col];
         }
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
@@ -145,45 +144,61 @@ template <int DTYPE> DEVICE void take_item(const zfi_data_t *data, shared_t *sha
     }
 }
 
-DEVICE void take_slice(const zfi_data_t *data, shared_t *shared, uint32_t slice, uint32_t n_slices) {
-    const span_t span = slice_of(shared->job.n_sums + shared->job.n_gathers, slice, n_slices, 1);
-    for (uint64_t item = span.first; item < span.end; item++) {
+/* What outlives an item lies in shared memory, for an item needs all registers. */
+DEVICE void take_slice(const zfi_data_t *data, shared_t *shared) {
+    while (shared->items.first < shared->items.end) {
         if (shared->job.dtype == ZFI_BF16)
-            take_item<ZFI_BF16>(data, shared, item);
+            take_item<ZFI_BF16>(data, shared, shared->items.first);
         else if (shared->job.dtype == ZFI_F16)
-            take_item<ZFI_F16>(data, shared, item);
+            take_item<ZFI_F16>(data, shared, shared->items.first);
         else
-            take_item<ZFI_F32>(data, shared, item);
+            take_item<ZFI_F32>(data, shared, shared->items.first);
+        __syncthreads(); /* everybody has read its number */
+        if (threadIdx.x == 0)
+            shared->items.first++;
+        __syncthreads();
     }
 }
 
+/* first: matrices before each entry's. */
+DEVICE void begin_launch(shared_t *shared, const zfi_cuda_statistics_t *args, uint32_t *first) {
+    first[0] = 0;
+    for (uint32_t i = 0; i < args->n; i++)
+        first[i + 1] += first[i];
+    const uint64_t n = first[args->n];
+    shared->n_slices = (uint32_t)larger(1, smaller(MOST_SLICES, n ? 16ull * gridDim.x / n : 1));
+    shared->n_turns = n * shared->n_slices;
+    shared->turn = blockIdx.x;
+    shared->entry = 0;
+}
+
+DEVICE void begin_slice(shared_t *shared, const zfi_cuda_statistics_t *args, const uint32_t *first) {
+    uint64_t slice, matrix = divide(shared->turn, shared->n_slices, &slice);
+    while (matrix >= first[shared->entry + 1])
+        shared->entry++;
+    make_job(&shared->job, args, shared->entry, (uint32_t)matrix - first[shared->entry]);
+    shared->items = slice_of(shared->job.n_sums + shared->job.n_gathers, (uint32_t)slice, shared->n_slices, 1);
+    shared->turn += gridDim.x;
+}
+
 STREAMING_KERNEL(zf_statistics, zfi_cuda_statistics_t) {
-    __shared__ uint32_t first[ZFI_CUDA_MOST_GRADIENTS + 1]; /* matrices before an entry's */
+    __shared__ uint32_t first[ZFI_CUDA_MOST_GRADIENTS + 1];
     __shared__ shared_t shared;
     RETURN_IF_ENDED;
     if (threadIdx.x < args.n)
         first[threadIdx.x + 1] = args.data->params[args.list[threadIdx.x].param].n_matrices;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        first[0] = 0;
-        for (uint32_t i = 0; i < args.n; i++)
-            first[i + 1] += first[i];
-    }
+    if (threadIdx.x == 0)
+        begin_launch(&shared, &args, first);
     __syncthreads();
     if (args.data->held && blockIdx.x == 0 && threadIdx.x < args.n)
         args.data->held[args.list[threadIdx.x].param] = args.list[threadIdx.x].grad;
-    const uint64_t n = first[args.n];
-    const uint32_t n_slices = (uint32_t)larger(1, smaller(MOST_SLICES, n ? 16ull * gridDim.x / n : 1));
-    uint32_t entry = 0;
-    for (uint64_t unit = blockIdx.x; unit < n * n_slices; unit += gridDim.x) {
-        uint64_t slice, matrix = divide(unit, n_slices, &slice);
-        while (matrix >= first[entry + 1])
-            entry++;
-        __syncthreads(); /* nobody reads the former job any more */
+    while (shared.turn < shared.n_turns) {
+        __syncthreads(); /* everybody has read the turn */
         if (threadIdx.x == 0)
-            make_job(&shared.job, &args, entry, (uint32_t)matrix - first[entry]);
+            begin_slice(&shared, &args, first);
         __syncthreads();
-        take_slice(args.data, &shared, (uint32_t)slice, n_slices);
+        take_slice(args.data, &shared);
     }
 }
 

@@ -151,6 +151,9 @@ typedef struct shared {
     uint16_t picked[MOST_COLS];   /* ... and the columns, from the strip's first */
     uint32_t n_of_warp[WARPS], n_picked;
     uint8_t is_wide[THREADS]; /* [high][units of the strip] */
+    uint64_t turn, n_turns;   /* slices of all matrices of the launch: the block's next one, all */
+    uint32_t n_slices, entry; /* of each matrix; the gradient that the job is of */
+    span_t items;             /* of the job's, the slice's that are not taken */
     job_t job;
 } shared_t;
 
