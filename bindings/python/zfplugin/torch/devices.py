@@ -44,13 +44,13 @@ def of(params, names):
     return Cuda(first.device.index or 0)
 
 
-def bind(instance, decls):
+def bind(instance, *what):
     """Binds. Device memory that torch's allocator keeps for later is free memory to torch alone: where the plugin finds too little
     it is given back, once."""
     try:
-        instance.bind(decls)
+        instance.bind(*what)
     except errors.OutOfMemoryError:
         if not torch.cuda.is_initialized():
             raise
         torch.cuda.empty_cache()
-        instance.bind(decls)
+        instance.bind(*what)
