@@ -20,9 +20,7 @@
 #include "step/guard.h"
 #include "step/updater.h"
 
-zf_status_t zfi_run_read_masters(zfi_run_t *run) {
-    return zfi_exchange_read_masters(run, 0, run->plan.n_matrices, 0);
-}
+zf_status_t zfi_run_read_masters(zfi_run_t *run) { return zfi_exchange_read_masters(run, 0, run->plan.n_matrices, 0); }
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
 static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {

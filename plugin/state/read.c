@@ -194,8 +194,8 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
     return st;
 }
 
-static zf_status_t read_rule(const zfi_reader_t *reader, const json_t *from, const char *name_of, const char *moments_of,
-                             zfi_group_rule_t *out) {
+static zf_status_t read_rule(const zfi_reader_t *reader, const json_t *from, const char *name_of,
+                             const char *moments_of, zfi_group_rule_t *out) {
     const char *name = "";
     uint64_t rule = 0, n_moments = 0;
     zf_status_t st = zfi_read_number(reader, from, "rule", ZF_RULE_CALLBACK, &rule);
