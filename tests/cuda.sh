@@ -138,7 +138,7 @@ own_tests() { # NAME FOLDER
 count_traffic() {
     (targets=trainer && build . build/cuda) || return 1
     common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0"
-    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
+    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
             build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1

@@ -378,7 +378,8 @@ static void print_rows(const plan_t *plan) {
 static void print_choice(const plan_t *plan) {
     const plan_row_t *row = choose(plan);
     if (!row) {
-        printf("\n# no window of at most 4 steps fits that machine's memory: deferred = none keeps the state on the "
+        printf("\n# no window of at most 4 steps fits that machine's memory: [device] state_mib = all keeps the state "
+               "on the "
                "device\n");
         return;
     }

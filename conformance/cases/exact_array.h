@@ -19,7 +19,7 @@ typedef struct zx_array {
     zo_dtype_t dtype;
     uint64_t n_elems;
     unsigned char *mem;
-    uint64_t mem_nbytes, first; /* bytes: all of it, and where element 0 lies */
+    uint64_t mem_nbytes, first;    /* bytes: all of it, and where element 0 lies */
     unsigned long long device_mem; /* a GPU's, of which mem is the shadow (exact_device.h); 0: mem is all there is */
     zf_tensor_t tensor;            /* points into this struct: do not copy it */
 } zx_array_t;

@@ -51,7 +51,7 @@ zenflow.update_interval=4 zenflow.topk_ratio=0
 zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=auto
 zenflow.deferred=mean zenflow.on_overwrite=off
-zenflow.deferred=none
+device.state_mib=all
 CONFIGURATIONS
 
 # ---- the data type: which one, and who says so ----
@@ -304,6 +304,6 @@ says 0 "no window of at most 4 steps fits" "$llama" --machine "$dir/small.json"
 "$zf" --plugin "$plugin" plan "$llama" --ranks 8 | sed -n '/^# the least late/,$p' >"$dir/recommended.ini"
 "$zf" --plugin "$plugin" config "$dir/recommended.ini" >/dev/null || { echo "FAIL: the recommended configuration"; failed=1; }
 grep -q '^publish_lag = ' "$dir/recommended.ini" || { echo "FAIL: none is recommended"; failed=1; }
-says 0 'deferred = replay only' "$llama" --set zenflow.deferred=none
+says 0 'deferred = replay only' "$llama" --set device.state_mib=all
 
 [ "$failed" -eq 0 ]
