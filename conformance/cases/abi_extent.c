@@ -9,7 +9,7 @@
 #include "abi_books.h"
 #include "abi_probes.h"
 #include "abi_rig.h"
-#include "oracle.h"
+#include "oracle/oracle.h"
 
 /* The meter of lateness looks at every weight. */
 static const char config[] =

@@ -12,8 +12,8 @@
 #include "abi_layout.h"
 #include "abi_probes.h"
 #include "abi_self_test.h"
-#include "option_table.h"
-#include "progress.h"
+#include "harness/option_table.h"
+#include "harness/progress.h"
 
 #ifndef ZFC_MOCKS_DIR
 #define ZFC_MOCKS_DIR NULL

@@ -6,7 +6,7 @@
 #define ZFC_ABI_PROBE_H
 
 #include "abi_report.h"
-#include "progress.h"
+#include "harness/progress.h"
 
 typedef struct abi_env {     /* what every probe may know */
     const char *plugin;      /* path of the .so under test */

@@ -2,8 +2,8 @@
 /* abi_report.c - collecting and printing findings (abi_report.h). */
 #include "abi_report.h"
 
-#include "checks.h"
-#include "json_file.h"
+#include "harness/checks.h"
+#include "harness/json_file.h"
 
 #include <string.h>
 

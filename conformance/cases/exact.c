@@ -2,10 +2,10 @@
 /* exact.c - options, instruction sets, the table of laws. */
 #include "exact.h"
 
-#include "checks.h"
 #include "exact_device.h"
-#include "json_file.h"
-#include "option_table.h"
+#include "harness/checks.h"
+#include "harness/json_file.h"
+#include "harness/option_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>

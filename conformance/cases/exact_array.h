@@ -8,7 +8,7 @@
 #define ZF_CONFORMANCE_EXACT_ARRAY_H
 
 #include "exact_rng.h"
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "zf/types.h"
 
 #define ZX_GUARD_BYTE 0xA5

@@ -5,7 +5,7 @@
 
 #include "exact_array.h"
 #include "exact_rng.h"
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "zf/plugin.h"
 
 /* exact_rule.c: rules of the host's, for ZF_RULE_CALLBACK. Element i of case c's rule; and the same through the ABI,

@@ -11,9 +11,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
-#include "json_file.h"
-#include "option_table.h"
-#include "progress.h"
+#include "harness/json_file.h"
+#include "harness/option_table.h"
+#include "harness/progress.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE /* gettid by syscall */
 #include "perf_timeline.h"
 
-#include "json_file.h"
+#include "harness/json_file.h"
 
 #include <dirent.h>
 #include <math.h>

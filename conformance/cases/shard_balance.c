@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/progress.h"
 #include "perf_model.h"
-#include "progress.h"
 #include "shard_mirror.h"
 #include "zf_loader.h"
 

@@ -11,7 +11,7 @@
 
 #include "exact_device.h"
 #include "exact_run.h"
-#include "option_table.h"
+#include "harness/option_table.h"
 #include "shard_balance.h"
 #include "shard_overlap.h"
 #include "zf_loader.h"

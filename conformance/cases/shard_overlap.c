@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "progress.h"
+#include "harness/progress.h"
 #include "shard_mirror.h"
 
 enum { LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };

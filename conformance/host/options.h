@@ -3,7 +3,7 @@
 #ifndef ZF_CONFORMANCE_HOST_OPTIONS_H
 #define ZF_CONFORMANCE_HOST_OPTIONS_H
 
-#include "option_table.h"
+#include "harness/option_table.h"
 #include "run.h"
 
 typedef struct host_command {

@@ -2,7 +2,7 @@
 /* report.c - the JSON report of one run (report.h). Numbers are finite by the time they get here. */
 #include "report.h"
 
-#include "json_file.h"
+#include "harness/json_file.h"
 
 #include <errno.h>
 #include <math.h>

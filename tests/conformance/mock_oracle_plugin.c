@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "mock_queue.h"
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/plugin.h"
 

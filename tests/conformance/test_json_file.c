@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checks.h"
 #include "glue/sha256.h"
-#include "json_file.h"
+#include "harness/checks.h"
+#include "harness/json_file.h"
 #include "suite.h"
 
 static json_t *json;

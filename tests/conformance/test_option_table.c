@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "glue/task.h"
-#include "option_table.h"
+#include "harness/option_table.h"
 #include "suite.h"
 
 typedef struct filled {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "test_oracle.h"
 
 /* m/d = 0.5 at the first update whatever the gradient 0.5 x 2^k is worth: b1 = 1/2, b2 = 3/4, eps too small to count.

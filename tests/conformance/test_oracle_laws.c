@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle.h"
+#include "oracle/oracle.h"
 #include "test_oracle.h"
 
 enum { N_CASES = 200, MAX_PARAMS = 5, N_GROUPS = 2 };

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "oracle.h"
-#include "oracle_state.h" /* zo_round_moment */
+#include "oracle/oracle.h"
+#include "oracle/state.h" /* zo_round_moment */
 #include "test_oracle.h"
 
 /* With g = 0.5, w = 1: L2 gives g' = 1. */

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "oracle_state.h" /* zo_power */
+#include "oracle/state.h" /* zo_power */
 #include "plan/rule.h"    /* zfi_power */
 #include "suite.h"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOMS = ["base", "config", "plan", "device", "comm", "instance", "schedule", "replay", "ranks", "step", "state", "hooks"]
 WORDS = re.compile(r"window|slot|choice|cohort|replay", re.IGNORECASE)
 THREADS = re.compile(r"\b(pthread_create|thrd_create|clone|vfork|zfi_thread_start)\s*\(|#\s*pragma\s+omp")
-SERIAL = ["kernels", "conformance/glue", "conformance/host", "conformance/report", "tests/kernels", "tests/host"]
+SERIAL = ["kernels", "conformance/glue", "conformance/oracle", "conformance/host", "conformance/report", "tests/kernels", "tests/host"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 # What is counted: a pattern, whether files or lines are, and where none is.
 COUNTS = {
@@ -139,8 +139,7 @@ def check_header(root):
 
 
 def check_serial(root):
-    oracle = [s for s in sources(root, "conformance") if s[0].startswith("conformance/oracle")]
-    for path, text in [s for folder in SERIAL for s in sources(root, folder)] + oracle:
+    for path, text in [s for folder in SERIAL for s in sources(root, folder)]:
         if THREADS.search(text):
             yield f"serial {path}: starts a thread"
 
@@ -217,7 +216,7 @@ def self_test():
         "header abi/include/zf/a.h": {"abi/include/zf/a.h": "/* a\n */\n"},
         "header abi/include/zf/b.h": {"abi/include/zf/b.h": "#define A \\\n    1\n"},
         "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
-        "serial conformance/oracle_a.c: starts a thread": {"conformance/oracle_a.c": "# pragma omp parallel\n"},
+        "serial conformance/oracle/a.c: starts a thread": {"conformance/oracle/a.c": "# pragma omp parallel\n"},
         "words plugin/device/cpu/w.c: slot": {"plugin/device/cpu/w.c": "int n_Slots;\n"},
     }
     failed = 0

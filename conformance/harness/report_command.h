@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_command.h - "zf-conform --report FILE.html": areas run one after the other, and one page drawn of their
- * results. */
+/* harness/report_command.h - "zf-conform --report FILE.html": areas run one after the other, and one page drawn of
+ * their results. */
 #ifndef ZF_CONFORMANCE_REPORT_COMMAND_H
 #define ZF_CONFORMANCE_REPORT_COMMAND_H
 

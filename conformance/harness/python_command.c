@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* python_command.c - finds the packages and becomes Python (python_command.h). */
+/* harness/python_command.c - finds the packages and becomes Python (python_command.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "python_command.h"
 

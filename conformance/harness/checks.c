@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.c - the JSON form of a list of checks (checks.h). */
+/* harness/checks.c - the JSON form of a list of checks (checks.h). */
 #include "checks.h"
 
 #include "json_file.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_adamw.c - plain AdamW (or other rules), per parameter and whole: what laws 1 and 6 compare with. No schedule.
+/* oracle/adamw.c - plain AdamW (or other rules), per parameter and whole: what laws 1 and 6 compare with. No schedule.
  */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <stdlib.h>
 

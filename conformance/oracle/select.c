@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_select.c - SCHEDULE.md, "Step t", 8, and "When windows close": when a cohort chooses its channels anew, how
+/* oracle/select.c - SCHEDULE.md, "Step t", 8, and "When windows close": when a cohort chooses its channels anew, how
  * many, and which. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <stdlib.h>
 #include <string.h>

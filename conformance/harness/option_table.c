@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* option_table.c - command lines from a table (option_table.h). */
+/* harness/option_table.c - command lines from a table (option_table.h). */
 #include "option_table.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.h - results that are a list of checks (areas abi, exact, shard): one JSON form for all.
+/* harness/checks.h - results that are a list of checks (areas abi, exact, shard): one JSON form for all.
  *
  * {"area": "abi", "exit_status": 0, "summary": "...", "unit": "checks", "checks": [
  *   {"group": "5", "name": "null", "verdict": "PASS", "count": 12, "text": "...", "details": ["...", ...]}, ...]}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_carry.c - SCHEDULE.md, "Between steps": a checkpoint that does not fit what it is loaded into, and bind_params
+/* oracle/carry.c - SCHEDULE.md, "Between steps": a checkpoint that does not fit what it is loaded into, and bind_params
  * with another set. Both are one thing: w, m, v, n as FLUSH leaves them go into new parameters, and the schedule begins
  * anew. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <stdlib.h>
 #include <string.h>

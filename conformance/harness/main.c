@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options, its
- * output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/; report_command.c has one page drawn
- * of them), and returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
+/* harness/main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options,
+ * its output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/; report_command.c has one page
+ * drawn of them), and returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 

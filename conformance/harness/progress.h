@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.h - one line on stderr that says how far an area is, where stderr is a terminal; elsewhere nothing. */
+/* harness/progress.h - one line on stderr that says how far an area is, where stderr is a terminal; elsewhere nothing.
+ */
 #ifndef ZC_PROGRESS_H
 #define ZC_PROGRESS_H
 

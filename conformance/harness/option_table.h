@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* option_table.h - a command line of "--name value" pairs, from a table with one row per option: that of zf-host and of
- * every area of zf-conform.
+/* harness/option_table.h - a command line of "--name value" pairs, from a table with one row per option: that of
+ * zf-host and of every area of zf-conform.
  *
  * Model: a row says where in the caller's struct its value goes, of what kind it is, and what the help says. An option
  * that the table lacks, a value that is missing or out of range, and an option given twice are refused with one line

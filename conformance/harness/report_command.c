@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_command.c - the command line of --report; one child process per area, one for the page (report_command.h).
+/* harness/report_command.c - the command line of --report; one child process per area, one for the page
+ * (report_command.h).
  *
  * Model: every area is this program again, with its own options and its JSON file told to lie in the results folder;
  * what it prints is seen as always. report.json says what was run, how long it took and how it ended, so that the page

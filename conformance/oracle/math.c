@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_math.c - the arithmetic of the oracle: conversions, the update rule, and the sums that decide in their stated
+/* oracle/math.c - the arithmetic of the oracle: conversions, the update rule, and the sums that decide in their stated
  * order (kernels/kernels.h). Written from that page alone. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_file.c - look-up by path, and files of one line per member (json_file.h). */
+/* harness/json_file.c - look-up by path, and files of one line per member (json_file.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "json_file.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first
+/* oracle/plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first
  * step. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - one line on stderr that says how far an area is (contract in progress.h). */
+/* harness/progress.c - one line on stderr that says how far an area is (contract in progress.h). */
 #include "progress.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_file.h - the JSON files that zf-host and the areas write, and the texts that they read, by jansson.
+/* harness/json_file.h - the JSON files that zf-host and the areas write, and the texts that they read, by jansson.
  *
  * A path names members from the outside in, joined by dots: "report.metric.value"; NULL is the value itself. What is
  * looked for in NULL is not there. Values are made with jansson's own functions, but for those below, which take what

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle.h - plugin/SCHEDULE.md as a small program (oracle*.c): one thread, plain loops, nothing asynchronous.
+/* oracle/oracle.h - plugin/SCHEDULE.md as a small program (the .c files beside it): one thread, plain loops, nothing
+ * asynchronous.
  *
  * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
  * through the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_read.c - what can be read out of the oracle: state per element, the plan, the invariant of the device copy. */
-#include "oracle_state.h"
+/* oracle/read.c - what can be read out of the oracle: state per element, the plan, the invariant of the device copy. */
+#include "state.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_replay.c - SCHEDULE.md, "Replay of a matrix", "Prediction" and "Moments": the open slots taken into the state,
+/* oracle/replay.c - SCHEDULE.md, "Replay of a matrix", "Prediction" and "Moments": the open slots taken into the state,
  * or into a copy of it, and what is then published. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <math.h>
 

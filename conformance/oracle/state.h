@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
+/* oracle/state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
 #ifndef ZF_CONFORMANCE_ORACLE_STATE_H
 #define ZF_CONFORMANCE_ORACLE_STATE_H
 
@@ -65,7 +65,7 @@ typedef struct zo_scalars {
     uint32_t n;
 } zo_scalars_t;
 
-/* oracle_math.c */
+/* math.c */
 /* b^n in double: 1 times the powers b^(2^k) of the bits of n, lowest bit first. */
 double zo_power(double b, uint32_t n);
 /* n = applied updates, this one included. */
@@ -78,11 +78,11 @@ uint32_t zo_random32(uint64_t step, uint64_t index);
 double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
 
-/* oracle_windows.c */
+/* windows.c */
 void zo_decide_closes(zo_t *o);
 void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record);
 
-/* oracle_replay.c */
+/* replay.c */
 typedef struct zo_target { /* what a replay updates: the state itself, or a copy of it for export */
     float *w, *m, *v;      /* of the whole parameter */
     uint32_t *n;           /* [channels] of the matrix */
@@ -94,10 +94,10 @@ void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted);
 /* "Moments": after the closes of step t. */
 void zo_round_moments(zo_t *o, zo_matrix_t *x);
 
-/* oracle_select.c */
+/* select.c */
 void zo_choose_due(zo_t *o); /* "Step t", 8 */
 
-/* oracle_plan.c */
+/* plan.c */
 void *zo_zeros(uint64_t n, size_t size);
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
 void zo_free_param(zo_param_t *p);

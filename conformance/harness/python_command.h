@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* python_command.h - what zf-conform has Python do: the areas "glue" and "ablation" (conformance/accuracy) and the
- * page of --report (zfplugin.report).
+/* harness/python_command.h - what zf-conform has Python do: the areas "glue" and "ablation" (conformance/accuracy) and
+ * the page of --report (zfplugin.report).
  *
  * Python is ZF_PYTHON, else python3. It finds the packages in python/ beside this program, which is where they are
  * installed and where a build puts links to them; a wheel has them where its Python looks anyway. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle.c - plugin/SCHEDULE.md, "Step t" and "Between steps", point by point. Read them side by side.
+/* oracle/step.c - plugin/SCHEDULE.md, "Step t" and "Between steps", point by point. Read them side by side.
  *
  * Where the page leaves a choice, the reading taken stands at the place, marked "Reading:". Compiled with
  * -ffp-contract=off: every product and sum rounds where it is written. */
-#include "oracle_state.h"
+#include "state.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_windows.c - SCHEDULE.md, "When windows close". */
-#include "oracle_state.h"
+/* oracle/windows.c - SCHEDULE.md, "When windows close". */
+#include "state.h"
 
 #include <stdlib.h>
 #include <string.h>
