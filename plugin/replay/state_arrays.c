@@ -2,7 +2,6 @@
 /* plugin/replay/state_arrays.c - weights, moments and counts by elements (contract in the header). */
 #include "replay/state_arrays.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "instance/device_memory.h"
@@ -124,16 +123,15 @@ zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
 
 zf_status_t zfi_state_take_counts(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
-    uint32_t *counts;
-    zf_status_t st;
-    if (!plan->n_resident)
-        return ZF_OK;
-    counts = malloc(plan->n_matrices * sizeof *counts);
-    st = counts ? zfi_device_read(run->engine, counts, run->dev.head.all_n, plan->n_matrices * sizeof *counts)
-                : ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < plan->n_matrices && !st; i++)
-        for (uint32_t c = 0; c < plan->matrices[i].n_counts && plan->matrices[i].is_resident; c++)
-            run->hs.n[plan->matrices[i].count_base + c] = counts[i];
-    free(counts);
+    uint32_t *counts = (uint32_t *)(void *)run->dev.exchange, n;
+    zf_status_t st = ZF_OK;
+    for (uint32_t first = 0; first < plan->n_matrices && plan->n_resident && !st; first += n) {
+        uint64_t left = plan->n_matrices - first;
+        n = (uint32_t)(left < run->dev.exchange_elems ? left : run->dev.exchange_elems);
+        st = zfi_device_read(run->engine, counts, run->dev.head.all_n + first, n * sizeof *counts);
+        for (uint32_t i = first; i < first + n && !st; i++)
+            for (uint32_t c = 0; c < plan->matrices[i].n_counts && plan->matrices[i].is_resident; c++)
+                run->hs.n[plan->matrices[i].count_base + c] = counts[i - first];
+    }
     return st;
 }
