@@ -18,6 +18,8 @@ from pathlib import Path
 
 TABLE = re.compile(r"typedef struct (zf_plugin|zf_\w+_ext) \{(.*?)^\} \w+;", re.DOTALL | re.MULTILINE)
 SLOT = re.compile(r"/\*((?:(?!\*/).)*)\*/\s*((?:const )?\w+(?: \*| )\(\*(\w+)\)\(([^;]*)\);)", re.DOTALL)
+ANY_SLOT = re.compile(r"^    (?:const )?\w+(?: \*| )\(\*(\w+)\)\(", re.MULTILINE)
+TAGGED = re.compile(r"\[(?:any-thread|control|hook|callback|lane|worker)\][^\n]*\*/\n((?:    (?:const )?\w+(?: \*| )\(\*\w+\)\([^;]*\);\n)+)")
 STRUCT = re.compile(r"((?:/\*(?:(?!\*/).)*\*/\n)?typedef struct (zf_\w+) \{(?:(?!^\}).)*^\} \w+;)", re.DOTALL | re.MULTILINE)
 STATUS = re.compile(r"#define (ZF_(?:OK|SUBMITTED|SKIPPED|IN_PROGRESS|DISABLED|ERR_\w+)) (\S+)\s*(?:/\* (.*?) \*/)?")
 
@@ -34,7 +36,6 @@ def words(comment):
 
 
 def first_sentence(text):
-    text = re.sub(r"^\[[^\]]*\]\s*(while [^.]*\.\s*)?", "", text)
     sentence = re.split(r"(?<=[.:;])\s", text)[0].rstrip(".:;")
     if len(sentence) > 70:  # a name line is read in lists
         sentence = re.split(r", | \(", sentence)[0]
@@ -66,11 +67,19 @@ def taken(arguments, structs):
     return found
 
 
+def untagged(text):
+    """Slots above which no comment's last line begins with the tag of a thread."""
+    tagged = {slot for run in TAGGED.findall(text) for slot in ANY_SLOT.findall(run)}
+    return [slot for slot in ANY_SLOT.findall(text) if slot not in tagged]
+
+
 def hook_pages(include):
     """Yields (name, header, first sentence, declaration, contract, structs' text)."""
     headers = {str(path.relative_to(include)): path.read_text(encoding="utf-8") for path in sorted(include.glob("zf/**/*.h"))}
     structs = {name: text for header in headers.values() for text, name in STRUCT.findall(header)}
     for header, text in headers.items():
+        if untagged(text):
+            sys.exit(f"man.py: {header}: no thread is said of {', '.join(untagged(text))}: end the comment above with a line like \"[hook]\"")
         for table, body in TABLE.findall(text):
             prefix = "zf_" if table == "zf_plugin" else table[:-len("ext")]
             slots = SLOT.findall(body)

@@ -5,7 +5,8 @@
 # One ctest test. With SOURCES: a program <name> is built from them, linked with Check and LIBS, and run with ARGS.
 # With COMMAND instead: that command is run. Rules of every test:
 #   exit status 77 = skipped; the reason is the last line that the test prints
-#   label "slow": more than a few seconds, not run under sanitizers; label "nosan": cannot run under sanitizers;
+#   label "slow": more than a few seconds, not run under sanitizers; label "nosan": cannot run under sanitizers. Programs that
+#   a sanitized build does not run (tests/run.sh) are not part of its target `all`;
 #   label "serial": starts no thread, so the thread sanitizer has nothing to look at (tests/setup/structure.py holds it to that)
 #   tests of a higher COST begin first, so that no long one is left alone at the end; slow ones have 100, others 0 unless given
 #   ZFPLUGIN_PATH names the plugin just built (when it is part of this build), so zf_loader_open(NULL, ...) finds it
@@ -19,6 +20,9 @@ function(zf_add_test)
         add_executable(${arg_NAME} ${arg_SOURCES})
         target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBS} zf_suite PkgConfig::CHECK Threads::Threads)
         set(arg_COMMAND $<TARGET_FILE:${arg_NAME}>)
+        if(ZF_SANITIZE AND arg_LABELS MATCHES "slow|nosan" OR ZF_SANITIZE STREQUAL "thread" AND serial IN_LIST arg_LABELS)
+            set_target_properties(${arg_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+        endif()
     endif()
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 120)

@@ -3,9 +3,9 @@
 # run.sh - builds everything and runs every test. From any directory: sh tests/run.sh [--quick]
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests
-#   2. build/asan   everything with clang and -Werror, address and undefined-behaviour sanitizers: tests not labelled "slow" or
-#                   "nosan", then each fuzzer for 10 s (tests/fuzz.sh; a minute each by hand). Without clang and its libFuzzer: gcc
-#                   and no fuzzers
+#   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only: tests not labelled
+#                   "slow" or "nosan", then each fuzzer for 10 s (tests/fuzz.sh; a minute each by hand). Without clang and its
+#                   libFuzzer: gcc and no fuzzers
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
 #                   CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
@@ -183,7 +183,7 @@ export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 o1="-g -O1" # compiles as fast as -O0, and what is built runs faster
 if clang=$(sh tests/fuzz.sh --can); then
     can_fuzz=1
-    set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON
+    set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES=
 else
     can_fuzz=0
     say "$clang" # says what is missing

@@ -57,7 +57,7 @@ __attribute__((format(printf, 4, 5))) static zf_status_t fail(zf_error_t *err, z
     snprintf(err->origin, sizeof err->origin, "zf_loader");
     err->status = status;
     err->scope = ZF_SCOPE_CALL;
-    err->retryable = 0;
+    err->retryable = status == ZF_ERR_TIMEOUT; /* of a fence, which may come later */
     err->param = err->rank = ZF_NO_ID;
     err->native_code = native_code;
     return status;

@@ -50,7 +50,7 @@ struct zf_trainer {
     uint32_t n_fences, n_most_fences; /* room is kept for one more: what step() delivers */
     pthread_mutex_t lock;             /* guards error, items, fences and is_ready while several threads are inside */
     uint64_t n_steps, n_waits;
-    uint64_t n_skipped, last_skipped; /* steps that were seen to be skipped; the newest of them */
+    uint64_t n_skipped; /* steps that were seen to be skipped */
     zf_step_report_t report;
     zf_layout_t layout;
 };
@@ -107,12 +107,8 @@ const char *zf_trainer_error(const zf_trainer_t *trainer) {
 /* ---- before bind ------------------------------------------------------------------------------------------------- */
 
 static void set_group(zf_group_hyper_t *group, double beta1, double beta2, double eps, double weight_decay) {
-    memset(group, 0, sizeof *group);
-    group->struct_size = sizeof *group;
-    group->beta1 = beta1;
-    group->beta2 = beta2;
-    group->eps = eps;
-    group->weight_decay = weight_decay;
+    *group = (zf_group_hyper_t){
+        .struct_size = sizeof *group, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
 }
 
 zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, unsigned flags) {
@@ -202,13 +198,7 @@ int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, float *w, float 
         return fail(trainer, ZF_ERR_MEMORY, "zf_trainer_add: no memory for \"%.80s\"", name);
     }
     array_t *a = &more[trainer->n_arrays];
-    memset(a, 0, sizeof *a);
-    a->name = copy;
-    a->w = w;
-    a->g = g;
-    a->ndim = ndim;
-    a->n_batch_axes = n_batch_axes;
-    a->group = trainer->group;
+    *a = (array_t){.name = copy, .w = w, .g = g, .ndim = ndim, .n_batch_axes = n_batch_axes, .group = trainer->group};
     if (ndim > 0)
         memcpy(a->shape, shape, (size_t)ndim * sizeof *shape);
     if (trainer->n_groups <= trainer->group)
@@ -234,12 +224,9 @@ static void describe(zf_trainer_t *t, zf_param_decl_t *decls, zf_tensor_t *weigh
         const array_t *a = &t->arrays[i];
         zf_tensor_contiguous(a->w, zf_dtype_float32(), a->ndim, a->shape, &weights[i]);
         zf_tensor_contiguous(a->g, zf_dtype_float32(), a->ndim, a->shape, &t->grads[i]);
-        memset(&decls[i], 0, sizeof decls[i]);
-        decls[i].struct_size = sizeof decls[i];
-        decls[i].name = a->name;
-        decls[i].tensor = &weights[i];
-        decls[i].group = a->group;
-        decls[i].n_batch_axes = a->n_batch_axes;
+        decls[i] = (zf_param_decl_t){.struct_size = sizeof decls[i]};
+        decls[i].name = a->name, decls[i].tensor = &weights[i];
+        decls[i].group = a->group, decls[i].n_batch_axes = a->n_batch_axes;
     }
 }
 
@@ -264,13 +251,11 @@ zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
         describe(trainer, decls, weights);
         st = create(trainer);
     }
+    zf_bind_args_t args = {.struct_size = sizeof args, .decls = decls, .n_decls = (uint32_t)n};
+    args.decl_size = sizeof decls[0];
     if (st >= 0)
-        st = take(trainer, trainer->zf->bind_params(trainer->instance,
-                                                    &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
-                                                                      .decls = decls,
-                                                                      .n_decls = (uint32_t)n,
-                                                                      .decl_size = sizeof decls[0]},
-                                                    trainer->ids, &trainer->layout, &trainer->error));
+        st = take(trainer,
+                  trainer->zf->bind_params(trainer->instance, &args, trainer->ids, &trainer->layout, &trainer->error));
     free(decls);
     free(weights);
     return st;
@@ -281,8 +266,7 @@ zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
 /* Hands over trainer->items[0 .. n). */
 static zf_status_t deliver(zf_trainer_t *t, uint32_t n) {
     zf_fence_t *done = &t->fences[t->n_fences];
-    memset(done, 0, sizeof *done);
-    done->struct_size = sizeof *done;
+    *done = (zf_fence_t){.struct_size = sizeof *done};
     zf_status_t st =
         take(t, t->zf->grads_ready(t->instance, t->items, n, sizeof t->items[0], &t->stream, done, &t->error));
     if (st >= 0)
@@ -290,18 +274,24 @@ static zf_status_t deliver(zf_trainer_t *t, uint32_t n) {
     return st;
 }
 
+/* What has not come after FENCE_TIMEOUT_NS never does. */
+static zf_status_t wait_for(zf_trainer_t *t, const zf_fence_t *fence, zf_error_t *error) {
+    zf_status_t st = zf_loader_fence_wait(t->loader, fence, FENCE_TIMEOUT_NS, error);
+    error->retryable = 0;
+    return st;
+}
+
 /* Until every gradient of this step has been read. */
 static zf_status_t wait_for_gradients(zf_trainer_t *t) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < t->n_fences && st >= 0; ++i)
-        st = take(t, zf_loader_fence_wait(t->loader, &t->fences[i], FENCE_TIMEOUT_NS, &t->error));
+        st = take(t, wait_for(t, &t->fences[i], &t->error));
     t->n_fences = 0;
     return st;
 }
 
 static void describe_item(const zf_trainer_t *t, uint32_t array, zf_grad_item_t *out) {
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
+    *out = (zf_grad_item_t){.struct_size = sizeof *out};
     out->id = t->ids[array];
     out->flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST | (t->flags & ZF_TRAINER_OVERLAP ? ZF_GRAD_ASYNC_READ : 0);
     out->tensor = &t->grads[array];
@@ -317,6 +307,17 @@ static zf_status_t check_array(zf_trainer_t *trainer, int32_t array, const char 
     return ZF_OK;
 }
 
+/* Some matrices of one array, or all of it. */
+static zf_status_t hand_over(zf_trainer_t *t, int32_t array, int32_t first, int32_t n) {
+    zf_status_t st = ZF_OK;
+    describe_item(t, (uint32_t)array, &t->items[0]);
+    t->items[0].first_batch = (uint32_t)first;
+    t->items[0].n_batches = (uint32_t)n;
+    if (t->n_fences == t->n_most_fences) /* the next ones come no earlier than this one */
+        st = wait_for_gradients(t);
+    return st < 0 ? st : deliver(t, 1);
+}
+
 /* [lock held] */
 static zf_status_t ready(zf_trainer_t *t, int32_t array) {
     zf_status_t st = check_array(t, array, "ready");
@@ -328,11 +329,7 @@ static zf_status_t ready(zf_trainer_t *t, int32_t array) {
                     "zf_trainer_ready: the gradient of \"%.80s\" was announced twice in one step; announce it in the "
                     "last micro-batch",
                     a->name);
-    describe_item(t, (uint32_t)array, &t->items[0]);
-    if (t->n_fences == t->n_most_fences)
-        st = wait_for_gradients(t);
-    if (st >= 0)
-        st = deliver(t, 1);
+    st = hand_over(t, array, 0, 0);
     a->is_ready = st >= 0;
     return st;
 }
@@ -354,13 +351,7 @@ static zf_status_t ready_range(zf_trainer_t *t, int32_t array, int32_t first, in
     if (first < 0 || n < 1)
         return fail(t, ZF_ERR_ARGUMENT, "zf_trainer_ready_range: matrices %d.. of \"%.80s\", %d of them", (int)first,
                     t->arrays[array].name, (int)n);
-    describe_item(t, (uint32_t)array, &t->items[0]);
-    t->items[0].first_batch = (uint32_t)first;
-    t->items[0].n_batches = (uint32_t)n;
-    if (t->n_fences == t->n_most_fences) /* the next ones come no earlier than this one */
-        st = wait_for_gradients(t);
-    if (st >= 0)
-        st = deliver(t, 1);
+    st = hand_over(t, array, first, n);
     t->arrays[array].is_ready = 1;
     return st;
 }
@@ -384,19 +375,28 @@ static zf_status_t deliver_the_rest(zf_trainer_t *t) {
     return n > 0 ? deliver(t, n) : ZF_OK;
 }
 
-/* Of a step that was skipped the first time, the second, the fourth ... */
+/* How many steps were skipped so far. A report may have been followed by another one unseen, the counter misses none.
+ */
+static uint64_t count_skipped(const zf_trainer_t *t) {
+    uint64_t n = t->n_skipped + (t->report.has_report && !t->report.applied);
+    zf_counter_value(t->zf, t->instance, "steps_skipped", &n, NULL);
+    return n;
+}
+
+/* Of the first step that was skipped, the second, the fourth ... */
 static void warn_of_skip(zf_trainer_t *t) {
     const zf_step_report_t *r = &t->report;
-    if (!r->has_report || r->applied || r->step == t->last_skipped)
+    uint64_t n = count_skipped(t), before = t->n_skipped, power = n;
+    while (power & (power - 1))
+        power &= power - 1;
+    t->n_skipped = n;
+    if (power <= before)
         return;
-    t->last_skipped = r->step;
-    t->n_skipped++;
-    if (t->n_skipped & (t->n_skipped - 1))
-        return;
-    warn(t, "step %llu was skipped: %s%.80s%s not finite, so its gradients update nothing (%llu such steps so far)",
-         (unsigned long long)r->step, r->nonfinite_param < t->n_arrays ? "the gradient of \"" : "the gradients' norm",
+    warn(t, "step %llu%s was skipped: %s%.80s%s not finite, so its gradients update nothing (%llu such steps so far)",
+         (unsigned long long)r->step, r->applied ? ", or one just before," : "",
+         r->nonfinite_param < t->n_arrays ? "the gradient of \"" : "a gradient, or the gradients' norm,",
          r->nonfinite_param < t->n_arrays ? t->arrays[r->nonfinite_param].name : "",
-         r->nonfinite_param < t->n_arrays ? "\" is" : " is", (unsigned long long)t->n_skipped);
+         r->nonfinite_param < t->n_arrays ? "\" is" : " is", (unsigned long long)n);
 }
 
 /* Whoever asked for overlap and reads weights without waiting may read them half written. */
@@ -411,8 +411,7 @@ static zf_step_args_t step_args(zf_trainer_t *trainer, double lr) {
     zf_step_args_t args = {.struct_size = sizeof args};
     for (uint32_t i = 0; i < trainer->n_groups; ++i)
         trainer->groups[i].lr = lr;
-    args.groups = trainer->groups;
-    args.n_groups = trainer->n_groups;
+    args.groups = trainer->groups, args.n_groups = trainer->n_groups;
     args.elem_size = sizeof trainer->groups[0];
     args.clip_norm = trainer->clip_norm;
     args.stream = &trainer->stream;
@@ -474,7 +473,7 @@ static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
     pthread_mutex_unlock(&t->lock);
     if (st < 0)
         return st;
-    st = zf_loader_fence_wait(t->loader, &there, FENCE_TIMEOUT_NS, &error);
+    st = wait_for(t, &there, &error);
     if (st >= 0)
         return st;
     pthread_mutex_lock(&t->lock);
@@ -534,22 +533,21 @@ zf_status_t zf_trainer_flush(zf_trainer_t *trainer) {
 /* ---- the state --------------------------------------------------------------------------------------------------- */
 
 static zf_status_t save_or_load(zf_trainer_t *t, const char *directory, int is_load) {
-    zf_state_args_t args;
+    zf_state_args_t args = {.struct_size = sizeof args, .path = directory};
     zf_status_t st = check(t, 1, is_load ? "load" : "save");
     if (st < 0)
         return st;
     const zf_state_ext_t *state = t->zf->get_extension(ZF_EXT_STATE);
     if (state == NULL)
         return fail(t, ZF_ERR_ABI, "%s has no %s: this plugin cannot save", zf_loader_file(t->loader), ZF_EXT_STATE);
-    memset(&args, 0, sizeof args);
-    args.struct_size = sizeof args;
-    args.path = directory;
     t->error.message[0] = '\0'; /* of a save or load before */
     if (is_load && (st = wait_for_gradients(t)) < 0)
         return st;
     st = (is_load ? state->load : state->save)(t->instance, &args, NULL, &t->error);
-    if (is_load && st >= 0)
+    if (is_load && st >= 0) {
         forget_announced(t); /* the plugin has dropped it */
+        t->n_skipped = count_skipped(t);
+    }
     return st;
 }
 

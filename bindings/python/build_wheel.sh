@@ -38,11 +38,11 @@ if "$python" -c 'import setuptools; assert int(setuptools.__version__.split(".")
     isolation=--no-build-isolation
 fi
 
-# In a copy: setuptools leaves its folders beside the sources.
+# In a copy, of what links lead to: setuptools leaves its folders beside the sources.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/python" "$work/wheel"
-(cd "$here" && tar -cf - --exclude=build --exclude=dist --exclude='*.egg-info' --exclude=__pycache__ --exclude=zfplugin/lib .) |
+(cd "$here" && tar -chf - --exclude=build --exclude=dist --exclude='*.egg-info' --exclude=__pycache__ --exclude=zfplugin/lib .) |
     tar -C "$work/python" -xf -
 cp "$root/LICENSE" "$work/python"
 

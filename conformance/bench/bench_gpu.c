@@ -6,7 +6,7 @@
  * kernels first. Bytes counted: the gradient once, what is gathered once read (it is part of the gradient: not counted
  * again) and once written. The copy's bytes: read and written. Times are medians of device events.
  *
- *   zf-bench-gpu [--rows N] [--cols N] [--k SHARE] [--repeats N] [--module FILE] [--json FILE] */
+ *   zf-bench-gpu [--rows N] [--cols N] [--k SHARE] [--repeats N] [--link-mib N] [--module FILE] [--json FILE] */
 #include <cuda.h>
 #include <math.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ enum { MOST_REPEATS = 200 };
     X(cuEventElapsedTime)                                                                                              \
     X(cuModuleLoadData)                                                                                                \
     X(cuModuleGetFunction)                                                                                             \
-    X(cuFuncGetAttribute)                                                                                              \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                                     \
     X(cuLaunchKernel)
 
 static struct driver {
@@ -52,7 +52,7 @@ static struct driver {
 } cu;
 
 typedef struct options {
-    uint64_t rows, cols;
+    uint64_t rows, cols, link_nbytes;
     double k;
     int n_repeats;
     const char *module, *json;
@@ -169,7 +169,7 @@ static void make_tables(bench_t *b) {
 }
 
 static void load(bench_t *b, CUdevice device) {
-    int n_registers, n_processors, major;
+    int n_at_once = 0, n_processors, major;
     char *file = NULL;
     const void *image = zfi_cuda_ptx;
     check(cu.cuDeviceGetAttribute_(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "attribute");
@@ -187,10 +187,9 @@ static void load(bench_t *b, CUdevice device) {
     check(cu.cuModuleLoadData_(&b->module, image), "module");
     check(cu.cuModuleGetFunction_(&b->statistics, b->module, "zf_statistics"), "zf_statistics");
     check(cu.cuModuleGetFunction_(&b->norm, b->module, "zf_norm_params"), "zf_norm_params");
-    check(cu.cuFuncGetAttribute_(&n_registers, CU_FUNC_ATTRIBUTE_NUM_REGS, b->statistics), "attribute");
+    check(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&n_at_once, b->statistics, ZFI_CUDA_THREADS, 0), "occupancy");
     check(cu.cuDeviceGetAttribute_(&n_processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device), "attribute");
-    b->n_blocks = 65536u / (unsigned)(n_registers * ZFI_CUDA_THREADS);
-    b->n_blocks = (b->n_blocks < 1 ? 1 : b->n_blocks > 8 ? 8 : b->n_blocks) * (unsigned)n_processors;
+    b->n_blocks = (unsigned)(n_at_once < 1 ? 1 : n_at_once) * (unsigned)n_processors;
     free(file);
 }
 
@@ -312,7 +311,7 @@ static void run(bench_t *b, FILE *json, int is_first) {
 /* ---- link -------------------------------------------------------------------------------------------------------- */
 
 static void measure_link(const bench_t *b) {
-    uint64_t nbytes = 256u << 20;
+    uint64_t nbytes = b->o.link_nbytes;
     void *up = NULL, *down = NULL;
     CUdeviceptr to = 0, from = 0;
     CUstream other;
@@ -365,6 +364,8 @@ static void parse(int argc, char **argv, options_t *o) {
             o->k = strtod(argv[i + 1], NULL);
         else if (!strcmp(argv[i], "--repeats"))
             o->n_repeats = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--link-mib"))
+            o->link_nbytes = strtoull(argv[i + 1], NULL, 10) << 20;
         else if (!strcmp(argv[i], "--module"))
             o->module = argv[i + 1];
         else if (!strcmp(argv[i], "--json"))
@@ -375,7 +376,7 @@ static void parse(int argc, char **argv, options_t *o) {
 }
 
 int main(int argc, char **argv) {
-    options_t o = {.rows = 32768, .cols = 4096, .k = 0.1, .n_repeats = 30};
+    options_t o = {.rows = 32768, .cols = 4096, .link_nbytes = 256u << 20, .k = 0.1, .n_repeats = 30};
     uint8_t present = 1;
     bench_t base = {0};
     CUdevice device;

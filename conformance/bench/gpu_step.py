@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpu_step.py - what a training step costs on a GPU: the reference host with the state on the device, synchronous, and ZenFlow.
 
-    python3 conformance/bench/gpu_step.py BUILD [--layers 24] [--hidden 2048] [--heads 16] [--batch 64] [--steps 40]
+    python3 conformance/bench/gpu_step.py KIT [--layers 24] [--hidden 2048] [--heads 16] [--batch 64] [--steps 40]
         [--max-tokens 64] [--dtype bf16] [--pass FILE] [--peers PYTHON] [--json FILE]
 
-gpu.sh calls it. The default is an encoder of 1.2 billion parameters, random weights, on the generated corpus; each arm is one
+KIT is the folder of the unpacked gpu-kit, whose session.sh calls this. The default is an encoder of 1.2 billion parameters, random weights, on the generated corpus; each arm is one
 zf-host of its own, one after the other. A step is the median of the last half of the run, by the host's clock, which waits for the
 device once per step. Beside it: what the plugin counted (stall, bytes over the link), the bytes per parameter that it keeps on
 device and host, and the time that the link needs for these bytes by itself at the rate of --pass (what zf-bench-gpu printed). The state
@@ -29,8 +29,8 @@ ARMS = [("state on the device", ["device.state_mib=all"]),
 
 def train(o, folder, sets):
     report = os.path.join(folder, "report.json")
-    command = [os.path.join(o.build, "conformance/host/zf-host"), "--synthetic", os.path.join(folder, "corpus"), "--device", "cuda",
-               "--optimizer", "plugin", "--plugin", os.path.join(o.build, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
+    command = [os.path.join(o.kit, "bin/zf-host"), "--synthetic", os.path.join(folder, "corpus"), "--device", "cuda",
+               "--optimizer", "plugin", "--plugin", os.path.join(o.kit, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
     for name in ("layers", "hidden", "heads", "batch", "steps", "dtype"):
         command += ["--" + name, str(getattr(o, name))]
     command += ["--max-tokens", str(o.max_tokens), "--products", "bf16" if o.dtype == "bf16" and o.blas != "own" else "fp32"]
@@ -88,7 +88,7 @@ def peers(o):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("build")
+    parser.add_argument("kit")
     for name, default in (("layers", 24), ("hidden", 2048), ("heads", 16), ("batch", 64), ("steps", 40), ("max-tokens", 64)):
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="bf16")

@@ -124,7 +124,7 @@ static void adopt(zx_run_t *run) {
             params[n++] = i;
     if (n == 0)
         return;
-    if (run->is_dry || zx_host_adopt(&run->host, params, n)) {
+    if (run->is_dry ? !run->host.is_on_gpu : zx_host_adopt(&run->host, params, n)) { /* a GPU's keeps no element */
         zo_adopt(run->oracle, params, n);
         zx_count_drawn(run->result, ZX_ADOPTED, n);
         return;

@@ -267,12 +267,26 @@ static void show_progress(zx_pool_t *pool) {
     fflush(stderr);
 }
 
+/* SIGUSR2 ends a child, or makes it write its stacks to stderr (tests/cuda/kit/stacks.c), for which it has two seconds.
+ */
+static void end_child(pid_t pid) {
+    siginfo_t info = {.si_pid = 0};
+
+    kill(pid, SIGUSR2);
+    for (int i = 0; i < 200 && info.si_pid == 0; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            break;
+    }
+    kill(pid, SIGKILL);
+}
+
 static void end_silent(zx_pool_t *pool, zx_job_t *job) {
     char why[96];
 
     if (job->is_killed || now() - job->since < (double)pool->options->deadline_s)
         return;
-    kill(job->pid, SIGKILL);
+    end_child(job->pid);
     job->is_killed = 1;
     if (job->at < job->end) {
         snprintf(why, sizeof why, "no answer within %u s: hangs", pool->options->deadline_s);

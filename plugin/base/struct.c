@@ -76,6 +76,10 @@ zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err)
     return ZF_OK;
 }
 
+zf_status_t zfi_struct_need_out(const void *out, const char *name, const char *origin, zf_error_t *err) {
+    return out ? zfi_struct_check_out(out, name, err) : zfi_error(err, ZF_ERR_ARGUMENT, origin, "out is NULL");
+}
+
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err) {
     uint32_t has;
     if (!out)

@@ -30,6 +30,9 @@ zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err)
 /* [any-thread] An output struct: ZF_ERR_ABI where its struct_size is smaller than 8 bytes. NULL is legal. */
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err);
 
+/* [any-thread] The same where the host must give one. ZF_ERR_ARGUMENT (NULL), which names the call. */
+zf_status_t zfi_struct_need_out(const void *out, const char *name, const char *origin, zf_error_t *err);
+
 /* [any-thread] Writes the smaller of both sizes, never struct_size. out may be NULL. */
 void zfi_struct_write(void *out, const void *from, uint32_t size);
 

@@ -74,15 +74,17 @@ static zf_status_t report_silent(const zfi_roll_t *roll, const char *name, uint3
     else
         snprintf(others, sizeof others, "; %" PRIu32 " of %" PRIu32 " ranks do not answer, which of them is not known",
                  n_silent, roll->self.n_ranks);
-    return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                            "%s%s has not come to %s within %" PRIu64 " ms (two thirds of [host] deadline_ms): it is "
-                            "dead, stopped, late, or does something else (this is %s)%s",
-                            who, n_silent == 1 ? roll->group_name : "", name, zfi_roll_after_ns(roll->env) / 1000000,
-                            roll->self_name, others);
+    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+                     "%s%s has not come to %s within %" PRIu64 " ms (two thirds of [host] deadline_ms): it is "
+                     "dead, stopped, late, or does something else (this is %s)%s",
+                     who, n_silent == 1 ? roll->group_name : "", name, zfi_roll_after_ns(roll->env) / 1000000,
+                     roll->self_name, others);
+    return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, n_silent == 1 ? first : ZF_NO_ID);
 }
 
-/* All have answered. Two exchanges of one lane contradict each other; of two lanes, a rank may stand in both. */
-static void describe(const zfi_roll_t *roll, const char *name, char *out, size_t nbytes) {
+/* All have answered. Two exchanges of one lane contradict each other; of two lanes, a rank may stand in both. Returns
+ * the rank that does something else, or ZF_NO_ID. */
+static uint32_t describe(const zfi_roll_t *roll, const char *name, char *out, size_t nbytes) {
     char there_name[96];
     zfi_exchange_t there;
     uint32_t who = find_other(roll->answers, roll->self, 0, &there);
@@ -98,6 +100,7 @@ static void describe(const zfi_roll_t *roll, const char *name, char *out, size_t
                  there_name, name);
     else
         snprintf(out, nbytes, "every rank waits, but %s has not ended", name);
+    return is_contrary ? who : ZF_NO_ID;
 }
 
 zf_status_t zfi_roll_report(const zfi_roll_t *roll, zf_error_t *err) {
@@ -106,8 +109,9 @@ zf_status_t zfi_roll_report(const zfi_roll_t *roll, zf_error_t *err) {
     zfi_exchange_name(roll->exchange, name, sizeof name);
     if (n_silent)
         return report_silent(roll, name, n_silent, first, err);
-    describe(roll, name, what, sizeof what);
-    return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                            "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is %s)", what,
-                            zfi_roll_after_ns(roll->env) / 1000000, roll->advice, roll->self_name);
+    first = describe(roll, name, what, sizeof what);
+    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+                     "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is %s)", what,
+                     zfi_roll_after_ns(roll->env) / 1000000, roll->advice, roll->self_name);
+    return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, first);
 }

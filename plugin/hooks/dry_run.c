@@ -132,10 +132,8 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     zfi_engine_t *engine;
     zfi_comm_t ranks;
     zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_plan_args_t", err);
-    if (!st && !out)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "out is NULL");
     if (!st)
-        st = zfi_struct_check_out(out, "zf_plan_t", err);
+        st = zfi_struct_need_out(out, "zf_plan_t", "plan", err);
     if (!st && args.rank >= (args.n_ranks ? args.n_ranks : 1))
         st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "rank = %u of %u; need a rank below n_ranks", args.rank,
                        args.n_ranks ? args.n_ranks : 1);

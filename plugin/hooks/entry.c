@@ -47,9 +47,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
         .optional_extensions = ZF_EXT_COLLECTIVES,
         .provided_extensions = zfi_provided_extensions,
     };
-    if (!out)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "describe", "out is NULL");
-    zf_status_t st = zfi_struct_check_out(out, "zf_description_t", err);
+    zf_status_t st = zfi_struct_need_out(out, "zf_description_t", "describe", err);
     if (!st)
         zfi_struct_write(out, &description, sizeof description);
     return st;

@@ -33,8 +33,7 @@ zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf
 
 static zf_status_t config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
     zf_config_key_t key = {.struct_size = sizeof key};
-    zf_status_t st = out ? zfi_struct_check_out(out, "zf_config_key_t", err)
-                         : zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
+    zf_status_t st = zfi_struct_need_out(out, "zf_config_key_t", "config", err);
     if (!st)
         st = zfi_config_key(i, &key, err);
     if (!st)

@@ -117,8 +117,7 @@ zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "place", err);
     if (st)
         return st;
-    st = out ? zfi_struct_check_out(out, "zf_shard_place_t", err)
-             : zfi_error(err, ZF_ERR_ARGUMENT, "place", "out is NULL");
+    st = zfi_struct_need_out(out, "zf_shard_place_t", "place", err);
     if (!st && id >= inst->run->n_params)
         st = zfi_error(err, ZF_ERR_PARAM, "place", "unknown parameter id %u; %u are bound", id, inst->run->n_params);
     if (!st) {

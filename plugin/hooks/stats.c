@@ -108,11 +108,10 @@ void zfi_stats_grown(const uint64_t now[ZFI_N_COUNTERS], const uint64_t before[Z
 static uint32_t n_counters(void) { return ZFI_N_COUNTERS; }
 
 static zf_status_t check_counter(uint32_t i, const zf_counter_t *out, const char *origin, zf_error_t *err) {
-    if (!out)
-        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "out is NULL");
-    if (i >= ZFI_N_COUNTERS)
-        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "counter %u; there are %u", i, (unsigned)ZFI_N_COUNTERS);
-    return zfi_struct_check_out(out, "zf_counter_t", err);
+    zf_status_t st = zfi_struct_need_out(out, "zf_counter_t", origin, err);
+    if (!st && i >= ZFI_N_COUNTERS)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, origin, "counter %u; there are %u", i, (unsigned)ZFI_N_COUNTERS);
+    return st;
 }
 
 static void write_counter(uint32_t i, uint64_t value, zf_counter_t *out) {
@@ -154,10 +153,8 @@ static zf_status_t read_lateness(zf_instance_t *inst, uint64_t step, uint32_t gr
     uint32_t n_groups;
     int is_complete;
     zf_status_t st = zfi_instance_check(inst, "lateness", err);
-    if (!st && !out)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "lateness", "out is NULL");
     if (!st)
-        st = zfi_struct_check_out(out, "zf_lateness_t", err);
+        st = zfi_struct_need_out(out, "zf_lateness_t", "lateness", err);
     if (st)
         return st;
     n_groups = zfi_meter_n_groups(&inst->engine.meter);
@@ -177,10 +174,8 @@ static zf_status_t read_lateness(zf_instance_t *inst, uint64_t step, uint32_t gr
 static zf_status_t step_record(zf_instance_t *inst, uint64_t step, zf_step_record_t *out, zf_error_t *err) {
     zf_step_record_t record;
     zf_status_t st = zfi_instance_check(inst, "step_record", err);
-    if (!st && !out)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "step_record", "out is NULL");
     if (!st)
-        st = zfi_struct_check_out(out, "zf_step_record_t", err);
+        st = zfi_struct_need_out(out, "zf_step_record_t", "step_record", err);
     if (st)
         return st;
     st = zfi_step_record_read(inst, step, &record);

@@ -154,7 +154,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
         zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
-    run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->plan.n_matrices : 0, 1);
+    run->unfetched.is_done = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
     run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);

@@ -9,10 +9,9 @@
  *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once
  * Order:  what a mark says is on the disk before what it is there for: files come into the directory, names change, and
  *         the mark goes when the files are gone. So a machine that stops leaves nothing that nobody would find again
- *         (tests/plugin/test_state_crash.c tries every such state). A save without sync keeps that order only as long as
- *         the machine runs
- * Lock:   whoever writes or reads one holds it shared (flock), whoever removes it holds it exclusively. Where the file
- *         system has no locks, nothing that another process may be using is removed.
+ *         (tests/plugin/test_state_crash.c tries every such state). A save without sync keeps that order only as long
+ * as the machine runs Lock:   whoever writes or reads one holds it shared (flock), whoever removes it holds it
+ * exclusively. Where the file system has no locks, nothing that another process may be using is removed.
  *
  * What a killed process left is removed by the next save to the same path. A checkpoint that is aside while none is at
  * the path is the only one: whoever comes next puts it back, and nobody removes it. */

@@ -72,10 +72,26 @@ static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carr
     return st;
 }
 
+/* The parameter's first matrix that does not end before this element: they follow one another. */
+static uint32_t first_matrix_behind(const zfi_matrix_t *matrices, const zfi_param_t *to, uint64_t element) {
+    uint32_t first = to->first_matrix, end = first + to->n_matrices;
+    while (first < end) {
+        uint32_t middle = first + (end - first) / 2;
+        const zfi_matrix_t *matrix = &matrices[middle];
+        if (matrix->param_offset + matrix->rows * matrix->cols <= element)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
 zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err) {
     const zfi_param_t *to = &into->params[param];
+    uint64_t end = from->cut->param_offset + from->cut->rows * from->cut->cols;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = to->first_matrix; i < to->first_matrix + to->n_matrices && !st; i++)
+    for (uint32_t i = first_matrix_behind(into->plan.matrices, to, from->cut->param_offset);
+         i < to->first_matrix + to->n_matrices && into->plan.matrices[i].param_offset < end && !st; i++)
         st = carry_matrix(into, i, from);
     return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }

@@ -145,11 +145,21 @@ static int is_present(const zfi_saved_t *saved, uint64_t step, uint32_t param) {
 /* ---- tensors -------------------------------------------------------------------------------------------------------
  */
 
+/* A matrix's number in the tensor's list, which rises; n_matrices where it is not there. */
+static uint32_t find_part(const zfi_saved_tensor_t *tensor, uint32_t matrix) {
+    uint32_t first = 0, end = tensor->n_matrices;
+    while (first < end) {
+        uint32_t middle = first + (end - first) / 2;
+        if (tensor->matrices[middle] < matrix)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < tensor->n_matrices && tensor->matrices[first] == matrix ? first : tensor->n_matrices;
+}
+
 static int holds_matrix(const zfi_saved_tensor_t *tensor, uint32_t matrix) {
-    for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
-        if (tensor->matrices[i] == matrix)
-            return 1;
-    return 0;
+    return tensor && find_part(tensor, matrix) < tensor->n_matrices;
 }
 
 /* Which arrays a matrix of an exact checkpoint must have, and which it must not. */
@@ -270,7 +280,7 @@ static void sum_parts(tensor_check_t *check, const unsigned char *from, uint64_t
     while (nbytes) {
         uint64_t all = part_nbytes(check->values.saved, check->values.param, check->tensor, check->part);
         uint64_t n = all - check->part_done < nbytes ? all - check->part_done : nbytes;
-        uint32_t *crc = &check->tensor->part_crcs[check->part];
+        uint32_t *crc = &check->tensor->parts[check->part].crc;
         *crc = zfi_crc32(*crc, from, n);
         from += n;
         nbytes -= n;
@@ -315,6 +325,19 @@ static zf_status_t find_late(zfi_store_t *store, const zfi_saved_t *saved, const
     return st;
 }
 
+static int make_parts(const zfi_saved_t *saved, const zfi_saved_param_t *param, zfi_saved_tensor_t *tensor) {
+    uint64_t from = 0;
+    if (!tensor->parts)
+        tensor->parts = calloc(tensor->n_matrices, sizeof *tensor->parts);
+    if (!tensor->parts)
+        return -1;
+    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
+        tensor->parts[i].from = from;
+        from += part_nbytes(saved, param, tensor, i);
+    }
+    return 0;
+}
+
 static zf_status_t check_tensor(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                 zfi_saved_tensor_t *tensor, zf_error_t *err) {
     tensor_check_t check = {.values = {.saved = saved, .param = param, .tensor = tensor}, .tensor = tensor};
@@ -322,12 +345,10 @@ static zf_status_t check_tensor(zfi_store_t *store, const zfi_saved_t *saved, co
     uint8_t *late = NULL;
     zf_status_t st = ZF_OK;
     zfi_saved_tensor_name(param, tensor, 0, name, sizeof name);
-    if (!tensor->part_crcs)
-        tensor->part_crcs = calloc(tensor->n_matrices, sizeof *tensor->part_crcs);
-    if (!tensor->part_crcs)
+    if (make_parts(saved, param, tensor))
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of \"%s\"", name);
     if (tensor->n_matrices == 1)
-        tensor->part_crcs[0] = tensor->crc;
+        tensor->parts[0].crc = tensor->crc;
     if (saved->shape.is_mean && !saved->is_compact && strcmp(tensor->array->name, "n") == 0)
         st = find_late(store, saved, param, tensor, &late, err);
     check.values.late = late;
@@ -337,13 +358,13 @@ static zf_status_t check_tensor(zfi_store_t *store, const zfi_saved_t *saved, co
     return st;
 }
 
-/* Matrix number i of the tensor's list, whose bytes lie at `from` in the tensor. */
-static zf_status_t read_part(zfi_store_t *store, zfi_value_check_t *check, uint64_t from, unsigned char *out,
-                             zf_error_t *err) {
+/* Matrix number check->at of the tensor's list. */
+static zf_status_t read_part(zfi_store_t *store, zfi_value_check_t *check, unsigned char *out, zf_error_t *err) {
     const zfi_saved_tensor_t *tensor = check->tensor;
     const char *file = check->saved->files[tensor->file].name;
     uint64_t nbytes = part_nbytes(check->saved, check->param, tensor, check->at);
-    uint32_t crc = 0, need = tensor->part_crcs[check->at];
+    uint64_t from = tensor->parts[check->at].from;
+    uint32_t crc = 0, need = tensor->parts[check->at].crc;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0; done < nbytes && !st; done += ZFI_STATE_BLOCK) {
         uint64_t n = nbytes - done < ZFI_STATE_BLOCK ? nbytes - done : ZFI_STATE_BLOCK;
@@ -358,14 +379,11 @@ static zf_status_t read_part(zfi_store_t *store, zfi_value_check_t *check, uint6
 
 zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                 const zfi_saved_tensor_t *tensor, uint32_t matrix, void *out, zf_error_t *err) {
-    uint64_t from = 0;
-    for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++) {
-        zfi_value_check_t check = {.saved = saved, .param = param, .tensor = tensor, .at = i};
-        if (tensor->matrices[i] == matrix)
-            return read_part(store, &check, from, out, err);
-        from += part_nbytes(saved, param, tensor, i);
-    }
-    return ZF_OK;
+    zfi_value_check_t check = {.saved = saved, .param = param, .tensor = tensor};
+    if (!holds_matrix(tensor, matrix))
+        return ZF_OK;
+    check.at = find_part(tensor, matrix);
+    return read_part(store, &check, out, err);
 }
 
 /* ---- all ----------------------------------------------------------------------------------------------------------

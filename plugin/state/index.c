@@ -22,7 +22,7 @@ void zfi_saved_free(zfi_saved_t *saved) {
         zfi_saved_param_t *param = &saved->params[i];
         for (uint32_t k = 0; param->tensors && k < param->n_tensors; k++) {
             free(param->tensors[k].matrices);
-            free(param->tensors[k].part_crcs);
+            free(param->tensors[k].parts);
         }
         free(param->tensors);
         free(param->matrices);

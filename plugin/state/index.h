@@ -22,13 +22,19 @@
 
 enum { ZFI_STATE_VERSION = 1 };
 
+/* One matrix of a tensor: where its bytes begin in it, and their checksum as they were checked. */
+typedef struct zfi_saved_part {
+    uint64_t from;
+    uint32_t crc;
+} zfi_saved_part_t;
+
 typedef struct zfi_saved_tensor {
     const zfi_state_array_t *array; /* NULL: of the steps */
     uint64_t step;                  /* ZFI_ARRAY_PER_STEP */
     uint32_t file, crc;
     uint64_t offset, nbytes;
     uint32_t *matrices, n_matrices; /* of the parameter, rising */
-    uint32_t *part_crcs;            /* [n_matrices] of each matrix's bytes as they were checked; NULL: not yet */
+    zfi_saved_part_t *parts;        /* [n_matrices]; NULL: not checked yet */
 } zfi_saved_tensor_t;
 
 typedef struct zfi_saved_param {

@@ -36,7 +36,7 @@ uint64_t zfi_state_file_nbytes(void);
 zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
 /* [any-thread] What an index says by itself: its rule goes with its configuration, its clocks with each other. */
 zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err);
-/* [any-thread] Reads every tensor of a parameter and checks it; fills part_crcs. */
+/* [any-thread] Reads every tensor of a parameter and checks it; fills its parts. */
 zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, uint32_t param, zf_error_t *err);
 /* [any-thread] Both. */
 zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);

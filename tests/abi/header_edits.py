@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""header_edits.py ROOT - edits of the public headers, each of which the golden declarations must show.
+"""header_edits.py ROOT - edits of the public headers, each of which the declarations, and so their digest, must show.
 
 Each row: what is edited, the pattern, what replaces its first match in any header. A pattern that matches nowhere, and an edit
 after which the headers do not compile for another reason than their own assertions, fail the test: such a row asks nothing."""
@@ -76,7 +76,7 @@ def compiles(include):
 
 def judge(root, what, pattern, to):
     """(caught, text), or the end of the test where the row asks nothing."""
-    golden = (root / "abi/layout/declarations.txt").read_text(encoding="utf-8")
+    golden = declarations(root / "abi/include")
     with tempfile.TemporaryDirectory() as folder:
         include = Path(folder) / "include"
         shutil.copytree(root / "abi/include", include)

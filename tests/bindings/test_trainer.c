@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_trainer.c - bindings/c/zf_trainer.[ch]: what it refuses and how it says so, that the first error stays, plain
- * AdamW's bits with and without overlap, groups, clipping, states. The plugin is that of ZFPLUGIN_PATH. */
+/* test_trainer.c - bindings/c/zf_trainer.[ch]: what it refuses and how it says so, that the first error stays, what it
+ * warns of, plain AdamW's bits with and without overlap, layer by layer, by several threads, groups, clipping, states.
+ * The plugin is that of ZFPLUGIN_PATH. */
+#define _POSIX_C_SOURCE 200809L
 #include <check.h>
+#include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "suite.h"
 #include "zf_trainer.h"
@@ -296,6 +301,253 @@ START_TEST(test_written_weights) {
 }
 END_TEST
 
+/* ---- layer by layer, by several threads -------------------------------------------------------------------------- */
+
+/* Nothing runs ahead and every window closes at its step, so that what a fetch brings is all that there is. */
+static zf_trainer_t *start_late(int32_t n_batch_axes) {
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, ZF_TRAINER_OVERLAP);
+    zf_trainer_set(t, "zenflow.full_warm_up_rounds=1");
+    zf_trainer_set(t, "zenflow.topk_ratio=0");
+    zf_trainer_set(t, "zenflow.update_interval=1");
+    zf_trainer_set(t, "zenflow.predict=off");
+    zf_trainer_set(t, "zenflow.publish_lag=0");
+    for (int i = 0; i < 2; ++i)
+        ck_assert_int_eq(zf_trainer_add(t, i ? "b" : "a", w[i], g[i], n_batch_axes ? 3 : 2,
+                                        (int64_t[]){n_batch_axes ? 3 : ROWS, n_batch_axes ? 2 : COLUMNS, COLUMNS},
+                                        n_batch_axes),
+                         i);
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    return t;
+}
+
+/* A layer shows AdamW's values when it was waited for, and until then what it showed before the step. */
+START_TEST(test_waits_for_a_layer) {
+    enum { LAYER = N / 3 };
+    float want[2][N];
+    expect(5, 0.0, want[0]);
+    expect(6, 0.0, want[1]);
+    fill();
+    zf_trainer_t *t = start_late(1);
+    train(t, 0, 6);
+    for (int layer = 0; layer < 3; ++layer) {
+        ck_assert_msg(zf_trainer_wait_for(t, 0, layer, 1) >= 0, "%s", zf_trainer_error(t));
+        for (int i = 0; i < N; ++i)
+            ck_assert_msg(fabsf(w[0][i] - want[i / LAYER <= layer][i]) < 1e-4f, "layer %d, element %d", layer, i);
+    }
+    ck_assert_int_eq(zf_trainer_wait_for(t, 0, 1, -1), ZF_ERR_ARGUMENT);
+    contains(zf_trainer_error(t), "\"a\"");
+    zf_trainer_free(t);
+}
+END_TEST
+
+START_TEST(test_waits_for_an_array) {
+    float want[2][N];
+    expect(5, 0.0, want[0]);
+    expect(6, 0.0, want[1]);
+    fill();
+    zf_trainer_t *t = start_late(0);
+    train(t, 0, 6);
+    ck_assert_int_ge(zf_trainer_wait_for(t, 1, 0, 0), 0);
+    is_near(w[1], want[1]);
+    is_near(w[0], want[0]);
+    ck_assert_int_eq(zf_trainer_wait_for(t, 2, 0, 0), ZF_ERR_PARAM);
+    zf_trainer_free(t);
+}
+END_TEST
+
+/* Of two arrays in mid-window the trainer writes one: that one goes on from there, the other one loses no update. */
+START_TEST(test_one_array_written) {
+    float want[N], edited[N];
+    expect(6, 0.1, want);
+    fill();
+    zf_trainer_t *t = start(0);
+    train(t, 0, 6);
+    for (int i = 0; i < N; ++i)
+        edited[i] = w[0][i] = 2.0f;
+    ck_assert_msg(zf_trainer_array_changed(t, 0) == ZF_OK, "%s", zf_trainer_error(t));
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    ck_assert_int_eq(memcmp(w[0], edited, sizeof edited), 0);
+    is_near(w[1], want);
+    ck_assert_int_eq(zf_trainer_array_changed(t, 2), ZF_ERR_PARAM);
+    zf_trainer_free(t);
+}
+END_TEST
+
+enum { THREADS = 4, PER_THREAD = 4, THREADED_STEPS = 60 };
+
+typedef struct helper {
+    zf_trainer_t *t;
+    int first;
+    pthread_barrier_t *gate;
+    zf_status_t st;
+} helper_t;
+
+/* Waits for its own arrays, then hands them over, both while others do so. */
+static void *help(void *raw) {
+    helper_t *h = raw;
+    for (int step = 0; step < THREADED_STEPS; ++step) {
+        pthread_barrier_wait(h->gate);
+        for (int i = 0; i < 20 * PER_THREAD && h->st >= 0; ++i)
+            h->st = zf_trainer_wait_for(h->t, h->first + i % PER_THREAD, 0, 0);
+        for (int i = 0; i < PER_THREAD && h->st >= 0; ++i)
+            h->st = i % 2 ? zf_trainer_ready(h->t, h->first + i) : zf_trainer_ready_range(h->t, h->first + i, 0, ROWS);
+        pthread_barrier_wait(h->gate);
+    }
+    return NULL;
+}
+
+START_TEST(test_several_threads) {
+    static float many[THREADS * PER_THREAD][N];
+    float want[N];
+    pthread_t threads[THREADS];
+    helper_t helpers[THREADS];
+    pthread_barrier_t gate;
+    expect(THREADED_STEPS, 0.0, want);
+    fill();
+    pthread_barrier_init(&gate, NULL, THREADS + 1);
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, ZF_TRAINER_OVERLAP);
+    for (int i = 0; i < THREADS * PER_THREAD; ++i) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        memcpy(many[i], w[0], sizeof w[0]);
+        ck_assert_int_eq(zf_trainer_add(t, name, many[i], g[0], 2, shape, 1), i);
+    }
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    for (int i = 0; i < THREADS; ++i) {
+        helpers[i] = (helper_t){t, i * PER_THREAD, &gate, ZF_OK};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, help, &helpers[i]), 0);
+    }
+    for (int step = 0; step < THREADED_STEPS; ++step) {
+        set_gradients(step);
+        pthread_barrier_wait(&gate);
+        pthread_barrier_wait(&gate);
+        ck_assert_msg(zf_trainer_step(t, 0.01) >= 0, "%s", zf_trainer_error(t));
+    }
+    for (int i = 0; i < THREADS; ++i) {
+        pthread_join(threads[i], NULL);
+        ck_assert_msg(helpers[i].st >= 0, "thread %d: %d, %s", i, helpers[i].st, zf_trainer_error(t));
+    }
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    for (int i = 0; i < THREADS * PER_THREAD; ++i)
+        is_near(many[i], want);
+    zf_trainer_free(t);
+    pthread_barrier_destroy(&gate);
+}
+END_TEST
+
+/* ---- what is warned of ------------------------------------------------------------------------------------------- */
+
+static int own_stderr;
+
+static void listen(void) {
+    fflush(stderr);
+    own_stderr = dup(STDERR_FILENO);
+    int file = open("trainer_said", O_CREAT | O_TRUNC | O_RDWR, 0600);
+    ck_assert_int_eq(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    close(file);
+}
+
+/* What was written to stderr since listen(): how often the part stands there. */
+static int heard(const char *part) {
+    static char text[16384];
+    int n = 0;
+    fflush(stderr);
+    dup2(own_stderr, STDERR_FILENO);
+    close(own_stderr);
+    FILE *file = fopen("trainer_said", "r");
+    ck_assert_ptr_nonnull(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (const char *at = text; (at = strstr(at, part)) != NULL; ++at)
+        n++;
+    return n;
+}
+
+static int lost(int is_flushed, int n_steps) {
+    fill();
+    listen();
+    zf_trainer_t *t = start(0);
+    train(t, 0, n_steps);
+    if (is_flushed)
+        ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    zf_trainer_free(t);
+    return heard("parameters end without their newest updates");
+}
+
+START_TEST(test_freed_without_flush) {
+    ck_assert_int_eq(lost(0, 3), 1);
+    ck_assert_int_eq(lost(1, 3), 0);
+    ck_assert_int_eq(lost(0, 1), 0); /* warm-up: every update is there */
+}
+END_TEST
+
+/* how: 0 waits for nothing, 1 for an array, 2 for all. */
+static int unwaited(unsigned flags, int how) {
+    fill();
+    listen();
+    zf_trainer_t *t = start(flags);
+    for (int step = 0; step < 6; ++step) {
+        if (how)
+            ck_assert_int_ge(how == 1 ? zf_trainer_wait_for(t, 1, 0, 0) : zf_trainer_wait(t), 0);
+        set_gradients(step);
+        ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
+    }
+    ck_assert_int_ge(zf_trainer_flush(t), 0);
+    zf_trainer_free(t);
+    return heard("ZF_TRAINER_OVERLAP was asked for, but neither");
+}
+
+START_TEST(test_overlap_without_a_wait) {
+    ck_assert_int_eq(unwaited(ZF_TRAINER_OVERLAP, 0), 1);
+    ck_assert_int_eq(unwaited(ZF_TRAINER_OVERLAP, 1), 0);
+    ck_assert_int_eq(unwaited(ZF_TRAINER_OVERLAP, 2), 0);
+    ck_assert_int_eq(unwaited(0, 0), 0);
+}
+END_TEST
+
+/* Of 31 skipped steps the 1st, 2nd, 4th, 8th and 16th are said, with the array; weights stay. */
+START_TEST(test_all_steps_skipped) {
+    for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
+        float before[2][N];
+        fill();
+        memcpy(before, w, sizeof w);
+        listen();
+        zf_trainer_t *t = start(flags);
+        for (int step = 0; step < 31; ++step) {
+            ck_assert_int_ge(zf_trainer_wait(t), 0);
+            set_gradients(step);
+            g[1][7] = NAN;
+            ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
+        }
+        ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+        zf_trainer_free(t);
+        ck_assert_int_eq(heard("was skipped: the gradient of \"b\" is not finite"), 5);
+        ck_assert_int_eq(memcmp(before, w, sizeof w), 0);
+    }
+}
+END_TEST
+
+/* One skipped step among others is said once, also where the next report that the trainer sees is of a later one. */
+START_TEST(test_one_step_skipped) {
+    for (unsigned i = 0; i < 60; ++i) {
+        unsigned flags = i % 2 ? ZF_TRAINER_OVERLAP : 0;
+        fill();
+        listen();
+        zf_trainer_t *t = start(flags);
+        for (int step = 0; step < 12; ++step) {
+            set_gradients(step);
+            g[0][3] = step == 5 ? INFINITY : 0.0f;
+            ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
+        }
+        ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+        zf_trainer_free(t);
+        ck_assert_int_eq(heard("was skipped: "), 1);
+    }
+}
+END_TEST
+
 ZT_MAIN("trainer", test_written_weights, test_trains, test_ranges, test_state, test_announced_and_dropped,
         test_a_failed_save_does_not_stay, test_clip, test_refuses_before_bind, test_refuses_arrays,
-        test_refuses_in_training)
+        test_refuses_in_training, test_waits_for_a_layer, test_waits_for_an_array, test_one_array_written,
+        test_several_threads, test_freed_without_flush, test_overlap_without_a_wait, test_all_steps_skipped,
+        test_one_step_skipped)

@@ -22,10 +22,20 @@ static int is_roll(const zf_collective_t *what) {
     return what->purpose == ZF_COLLECTIVE_FOR_TRANSPORT && what->nbytes <= sizeof(((struct zt_call *)0)->answers[0]);
 }
 
+/* A request is the number of its call in its line, from 1, and the line: instance and lane. */
+static struct zt_call *call_of(zt_ranks_t *all, uint64_t request) {
+    return &all->calls[request / ZT_LANES % ZT_MAX_INSTANCES][request % ZT_LANES]
+                      [(request / ZT_LANES / ZT_MAX_INSTANCES - 1) % ZT_CALLS];
+}
+
+static uint64_t number_of(uint64_t request) { return request / ZT_LANES / ZT_MAX_INSTANCES; }
+
 static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    struct zt_call *call = &all->calls[what->lane][rank->n_started[what->lane] % ZT_CALLS];
+    uint64_t *n_started = &rank->n_started[what->instance][what->lane];
+    uint64_t request = ((*n_started + 1) * ZT_MAX_INSTANCES + what->instance) * ZT_LANES + what->lane;
+    struct zt_call *call = call_of(all, request);
     (void)err;
     if (rank->fails_to_start == 1)
         return ZF_ERR_RANKS;
@@ -33,9 +43,9 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     rank->nbytes_of_values += what->purpose == ZF_COLLECTIVE_FOR_VALUES ? what->nbytes : 0;
     rank->n_of_parameters += what->purpose == ZF_COLLECTIVE_FOR_PARAMETERS;
     rank->nbytes_of_parameters += what->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? what->nbytes : 0;
-    if (call->number != rank->n_started[what->lane] + 1) {
+    if (call->number != *n_started + 1) {
         memset(call, 0, sizeof *call);
-        call->number = rank->n_started[what->lane] + 1;
+        call->number = *n_started + 1;
     }
     call->what[rank->rank] = *what;
     call->is_posted[rank->rank] = 1;
@@ -43,7 +53,8 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     if (is_roll(what))
         memcpy(call->answers[rank->rank], (const char *)what->recv + rank->rank * what->nbytes, what->nbytes);
     pthread_mutex_unlock(&all->lock);
-    *out_request = ++rank->n_started[what->lane] * ZT_LANES + what->lane;
+    ++*n_started;
+    *out_request = request;
     return rank->fails_to_start ? ZF_ERR_RANKS : ZF_OK;
 }
 
@@ -67,11 +78,11 @@ static int is_held(const zt_ranks_t *all, const zf_collective_t *what) {
 static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
+    struct zt_call *call = call_of(all, request);
     zf_status_t st = ZF_IN_PROGRESS;
     (void)err;
     pthread_mutex_lock(&all->lock);
-    if (call->number != request / ZT_LANES) { /* all have copied, and gone on */
+    if (call->number != number_of(request)) { /* all have copied, and gone on */
         st = ZF_OK;
     } else if (is_held(all, &call->what[rank->rank])) {
         st = ZF_IN_PROGRESS;
@@ -92,13 +103,13 @@ static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
 static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
+    struct zt_call *call = call_of(all, request);
     (void)err;
     rank->n_given_up++;
     if (rank->fails_to_abort)
         return ZF_ERR_RANKS;
     pthread_mutex_lock(&all->lock);
-    if (rank->fails_to_start && call->number == request / ZT_LANES) {
+    if (rank->fails_to_start && call->number == number_of(request)) {
         call->is_posted[rank->rank] = 0;
         call->n_posted--;
     }
@@ -121,6 +132,11 @@ void zt_ranks_init(zt_ranks_t *ranks, uint32_t size) {
                                              .test = test,
                                              .abort = give_up};
     }
+}
+
+void zt_ranks_keep_apart(zt_ranks_t *ranks) {
+    for (uint32_t r = 0; r < ranks->size; r++)
+        ranks->ranks[r].table.flags = ZF_COLLECTIVES_INSTANCES;
 }
 
 void zt_ranks_free(zt_ranks_t *ranks) { pthread_mutex_destroy(&ranks->lock); }

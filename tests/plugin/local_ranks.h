@@ -11,6 +11,7 @@
 #include "zf/ext/collectives.h"
 
 enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
+enum { ZT_MAX_INSTANCES = 3 };
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 4, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
@@ -18,7 +19,7 @@ struct zt_ranks;
 typedef struct zt_rank {
     struct zt_ranks *all;
     uint32_t rank;
-    uint64_t n_started[ZT_LANES];
+    uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES];
     uint64_t nbytes_of_values;                      /* that it has sent to each other rank */
     uint64_t n_of_parameters, nbytes_of_parameters; /* gathers of parameters, and what they have sent to each */
     uint32_t n_given_up;
@@ -41,11 +42,13 @@ typedef struct zt_ranks {
         uint32_t n_posted, n_copied;
         uint8_t is_posted[ZT_MAX_RANKS], is_copied[ZT_MAX_RANKS];
         char answers[ZT_MAX_RANKS][64]; /* of a roll call: they outlive the call of whoever gives up */
-    } calls[ZT_LANES][ZT_CALLS];
+    } calls[ZT_MAX_INSTANCES][ZT_LANES][ZT_CALLS];
     zt_rank_t ranks[ZT_MAX_RANKS];
 } zt_ranks_t;
 
 void zt_ranks_init(zt_ranks_t *ranks, uint32_t size);
+/* They keep instances apart (ZF_COLLECTIVES_INSTANCES). */
+void zt_ranks_keep_apart(zt_ranks_t *ranks);
 void zt_ranks_free(zt_ranks_t *ranks);
 /* zf_host_t.get_extension, with ctx = a zt_rank_t */
 const void *zt_ranks_extension(void *ctx, const char *id);

@@ -521,7 +521,43 @@ START_TEST(an_edit_in_a_block_that_is_not_due) {
 }
 END_TEST
 
+/* A fetch checks what it is about to write: of two blocks, one of which is due, the due one appears beside an edit of
+ * the other one, and does not over an edit of its own. The edit stays, and the next step names it. */
+START_TEST(an_edit_beside_what_is_fetched) {
+    static const zt_shape_t one = {.rows = 8, .cols = 64, .home = ZF_HOME_HOST};
+    setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
+    for (int n_steps = 7; n_steps < 9; n_steps++) {
+        int n_appeared = 0;
+        for (int half = 0; half < 2; half++) {
+            unsigned char *before;
+            zf_fence_t fence = {.struct_size = sizeof fence};
+            zt_rig_start(&rig, &one, 1);
+            zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 2\n", ZF_CREATE_CAP_FETCH);
+            steps(&rig, n_steps - 1);
+            ZT_OK(&rig, zt_fetch(&rig, 0, &fence));
+            zt_rig_wait(&rig, &fence);
+            zt_rig_fill_grad(&rig, 0, rig.step + 1);
+            ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
+            ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+            edit_at(&rig, 0, half ? 511 : 0);
+            before = copy_of(0);
+            ZT_OK(&rig, zt_fetch(&rig, 0, &fence));
+            zt_rig_wait(&rig, &fence);
+            ck_assert_int_eq(memcmp(before + 1024 * half, rig.params[0].visible + 1024 * half, 1024), 0);
+            n_appeared += memcmp(before + 1024 * !half, rig.params[0].visible + 1024 * !half, 1024) != 0;
+            expect_named(zt_rig_submit(&rig, ZF_STEP_WAIT, NULL), 0);
+            ck_assert_int_eq(memcmp(before + 1024 * half, rig.params[0].visible + 1024 * half, 1024), 0);
+            free(before);
+            zt_rig_end(&rig);
+        }
+        ck_assert_int_eq(n_appeared, 1);
+    }
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+}
+END_TEST
+
 ZT_MAIN("guard", any_element_at_any_step, corners, right_after_bind_and_in_warm_up, after_flush_and_drain, after_load,
         after_bind_again, before_a_partial_load, a_queue_is_told_at_the_next_call, a_fetch_leaves_it,
-        an_edit_in_a_block_that_is_not_due, nothing_is_said_of_what_is_as_it_was, off_checks_nothing,
-        ask_finds_it_when_asked, ask_holds_it, adopted_by_element, adopting_is_refused, ask_beside_other_modes)
+        an_edit_in_a_block_that_is_not_due, an_edit_beside_what_is_fetched, nothing_is_said_of_what_is_as_it_was,
+        off_checks_nothing, ask_finds_it_when_asked, ask_holds_it, adopted_by_element, adopting_is_refused,
+        ask_beside_other_modes)

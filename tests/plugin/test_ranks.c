@@ -606,6 +606,8 @@ static void one_leaves(int holds_memory) {
     run_jobs(jobs, 3);
     expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
     expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
+    ck_assert_uint_eq(jobs[0].rig.err.rank, 1);
+    ck_assert_uint_eq(jobs[2].rig.err.rank, 1);
     end_jobs(jobs, 3);
 }
 

@@ -66,31 +66,35 @@ START_TEST(a_rank_that_waits_itself_is_not_named) {
     ck_assert_int_eq(gather(2, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, 0, &err), ZF_ERR_TIMEOUT);
     check_says(&err, "a rank has not come to the gathering of gradients, bucket 0, step 7", 1);
     check_says(&err, "; 2 of 3 ranks do not answer", 1);
+    ck_assert_uint_eq(err.rank, ZF_NO_ID);
     ck_assert_int_eq(gather(0, ZFI_LANE_VALUES, ZF_COLLECTIVE_FOR_VALUES, 0, &err), ZF_ERR_TIMEOUT);
     check_says(&err, "rank 1 has not come to the gathering of values, bucket 0, step 7", 1);
     check_says(&err, "rank 2", 0);
+    ck_assert_uint_eq(err.rank, 1);
     ck_assert_int_eq(gather(0, ZFI_LANE_VALUES, ZF_COLLECTIVE_FOR_VALUES, 1, &err), ZF_ERR_RANKS); /* it has ended */
     close_all(3);
 }
 END_TEST
 
 /* All wait, none for the same: two lanes are no contradiction, two exchanges of one lane are. */
-static void both_wait(uint32_t lane_of_1, const char *text) {
+static void both_wait(uint32_t lane_of_1, const char *text, uint32_t rank) {
     zf_error_t err;
     open_all(2);
     ck_assert_int_eq(gather(0, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, SUM_BUCKET, &err), ZF_ERR_TIMEOUT);
-    ranks.calls[ZFI_LANE_GRADIENTS][0].number = 0; /* as a transport that pairs by what a call is for */
+    ranks.calls[0][ZFI_LANE_GRADIENTS][0].number = 0; /* as a transport that pairs by what a call is for */
     ck_assert_int_eq(gather(1, lane_of_1, ZF_COLLECTIVE_FOR_NORM, ZF_NO_ID, &err), ZF_ERR_TIMEOUT);
     check_says(&err, text, 1);
+    ck_assert_uint_eq(err.rank, rank);
     close_all(2);
 }
 
 START_TEST(ranks_that_do_different_things) {
-    both_wait(ZFI_LANE_GRADIENTS,
-              "rank 0 has not come to the norm, step 7 but to the gathering of gradients, bucket 3");
+    both_wait(ZFI_LANE_GRADIENTS, "rank 0 has not come to the norm, step 7 but to the gathering of gradients, bucket 3",
+              0);
     both_wait(
         ZFI_LANE_VALUES,
-        "every rank waits, rank 0 for the gathering of gradients, bucket 3, step 7: the norm, step 7 has not ended");
+        "every rank waits, rank 0 for the gathering of gradients, bucket 3, step 7: the norm, step 7 has not ended",
+        ZF_NO_ID);
 }
 END_TEST
 
@@ -104,6 +108,7 @@ START_TEST(the_widest_group_is_asked) {
     ck_assert_int_eq(gather(2, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, 0, &err), ZF_ERR_TIMEOUT);
     ck_assert_int_eq(gather(0, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, 0, &err), ZF_ERR_TIMEOUT);
     check_says(&err, "rank 1 of process group 1 has not come to the gathering of gradients", 1);
+    ck_assert_uint_eq(err.rank, 1);
     close_all(3);
 }
 END_TEST

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "instance/instance.h"
+#include "state/table.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -358,6 +359,54 @@ START_TEST(another_model) {
 }
 END_TEST
 
-ZT_MAIN("state_carry", between_host_and_device, idle_keys_do_not_count, what_is_done_counts_not_how_it_is_said,
-        windows_closed_by_data, another_cut_is_carried, moments_of_another_type, another_number_of_a_parameter,
-        another_declaration_is_carried, reads_that_fail_while_windows_are_closed, another_model)
+/* ---- cost -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t n_looks;
+
+zfi_state_dtype_t __real_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param);
+zfi_state_dtype_t __wrap_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param);
+zfi_state_dtype_t __wrap_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param) {
+    n_looks++;
+    return __real_zfi_state_array_dtype(array, param);
+}
+
+/* A parameter of n blocks into twice as many: reads of the store, and how often a block's length is asked for. */
+static void carry_blocks(int64_t n, uint64_t *out_reads, uint64_t *out_looks) {
+    zt_shape_t shape = {.rows = 8 * n, .cols = 4};
+    static const char config[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\ntopk_ratio = 0.5\n";
+    zt_memory_store_start(&store);
+    zt_rig_start(&rig, &shape, 1);
+    set_blocks("32");
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 6; i++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_rig_end(&rig);
+    zt_rig_start(&rig, &shape, 1);
+    set_blocks("16");
+    zt_rig_open(&rig, config, 0);
+    set_blocks(NULL);
+    store.n_calls = 0;
+    n_looks = 0;
+    ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
+    *out_reads = (uint64_t)store.n_calls;
+    *out_looks = n_looks;
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+
+START_TEST(blocks_cost_what_they_hold) {
+    uint64_t reads[2], looks[2];
+    carry_blocks(100, &reads[0], &looks[0]);
+    carry_blocks(400, &reads[1], &looks[1]);
+    ck_assert_msg(reads[1] <= 4 * reads[0] && looks[1] <= 4 * looks[0],
+                  "of four times as many blocks %llu reads after %llu, %llu looks after %llu",
+                  (unsigned long long)reads[1], (unsigned long long)reads[0], (unsigned long long)looks[1],
+                  (unsigned long long)looks[0]);
+}
+END_TEST
+
+ZT_MAIN("state_carry", blocks_cost_what_they_hold, between_host_and_device, idle_keys_do_not_count,
+        what_is_done_counts_not_how_it_is_said, windows_closed_by_data, another_cut_is_carried, moments_of_another_type,
+        another_number_of_a_parameter, another_declaration_is_carried, reads_that_fail_while_windows_are_closed,
+        another_model)

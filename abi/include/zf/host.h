@@ -23,9 +23,11 @@ typedef struct zf_host {
     void *ctx;           /* passed back to every callback; the plugin never looks inside */
     const char *name;    /* e.g. "my-trainer"; UTF-8 */
     const char *version; /* e.g. "1.4.2" */
-    /* [callback] Table of a host extension such as "zf.memory/1", or NULL. May be NULL itself: no extensions. */
+    /* Table of a host extension such as "zf.memory/1", or NULL. May be NULL itself: no extensions.
+     * [callback] */
     const void *(*get_extension)(void *ctx, const char *id);
-    /* [callback] One message, len bytes, not NUL-terminated by contract, without a line end. May be NULL: silent. */
+    /* One message, len bytes, not NUL-terminated by contract, without a line end. May be NULL: silent.
+     * [callback] */
     void (*log)(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
                 uint64_t len);
 } zf_host_t;

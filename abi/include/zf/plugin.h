@@ -6,10 +6,12 @@
  *   destroy is legal in every state. A hook called elsewhere returns ZF_ERR_STATE and changes nothing.
  * Thread tags: [any-thread]; [control] may block, never together with another call on the same instance; [hook] any
  * thread, never two at once per instance, does not block unless said, does not allocate after the first step.
+ * The last line above each slot has its tag, and the states in which it is legal where there is an instance.
  * Every call that can fail takes a zf_error_t * as its last argument; it may be NULL. Outputs are written only on
  * success; a failed call leaves the training state as it was. An error is retryable where the same call can succeed
  * later: ZF_ERR_BUSY (the other hook has returned), ZF_ERR_OVERWRITTEN (params_changed has named what was written),
- * ZF_ERR_TIMEOUT of quiesce's own deadline, ZF_ERR_STORAGE (what the message names is put right). */
+ * ZF_ERR_TIMEOUT of a deadline that the call itself has (quiesce, fence_wait, queue_sync), ZF_ERR_STORAGE (what the
+ * message names is put right). */
 #ifndef ZF_PLUGIN_H
 #define ZF_PLUGIN_H
 
@@ -102,12 +104,14 @@ typedef struct zf_rule_callback {
     uint32_t n_moments; /* 0, 1 or 2 */
     const char *name;   /* for the log and checkpoints */
     void *ctx;
-    /* [worker] Called on the plugin's own threads, several at once, between bind_params() and destroy(): must not call
-     * the plugin, block, or touch state that is not its own. An update that began before its step may be made again,
-     * from the same w, m, v: what the last call writes counts. 0, or a code of the host's: it ends the instance, with
-     * ZF_ERR_RULE and a message that names the group and the code. */
+    /* Called on the plugin's own threads, several at once, between bind_params() and destroy(): must not call the
+     * plugin, block, or touch state that is not its own. An update that began before its step may be made again, from
+     * the same w, m, v: what the last call writes counts. 0, or a code of the host's: it ends the instance, with
+     * ZF_ERR_RULE and a message that names the group and the code.
+     * [worker] */
     int32_t (*update)(void *ctx, const zf_rule_update_t *update);
-    /* [worker] In place of update, for rules that need a matrix whole. Refused in this version: NULL. */
+    /* In place of update, for rules that need a matrix whole. Refused in this version: NULL.
+     * [worker] */
     int32_t (*update_matrices)(void *ctx, const zf_rule_matrices_t *matrices);
 } zf_rule_callback_t;
 
@@ -310,87 +314,97 @@ typedef struct zf_plugin {
     uint32_t struct_size;
     uint32_t abi; /* the negotiated ABI */
 
-    /* [any-thread] What this plugin is. out->struct_size is set by the caller. */
+    /* What this plugin is. out->struct_size is set by the caller.
+     * [any-thread] */
     zf_status_t (*describe)(zf_description_t *out, zf_error_t *err);
 
-    /* [any-thread] New instance: reads the configuration, starts threads. State: created. Blocks. */
+    /* New instance: reads the configuration, starts threads. Blocks.
+     * [any-thread] State: created. */
     zf_status_t (*create)(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err);
 
-    /* [control] Ends transfers and replays in flight, then frees everything. args NULL: parameters keep their visible
-     * values, and the updates of open windows are lost, which a warning says with their number. ZF_DESTROY_FLUSH: they
-     * arrive first; several ranks do so together. instance may be NULL. Never fails. State: every one. */
+    /* Ends transfers and replays in flight, then frees everything. args NULL: parameters keep their visible values, and
+     * the updates of open windows are lost, which a warning says with their number. ZF_DESTROY_FLUSH: they arrive
+     * first; several ranks do so together. instance may be NULL. Never fails.
+     * [control] State: every one. */
     void (*destroy)(zf_instance_t *instance, const zf_destroy_args_t *args);
 
-    /* [control] Declares parameters and the rules of their groups, plans and allocates all memory, copies the visible
-     * values into the masters. Whole or not at all. Refused by name: a weight that is not finite, memory that another
-     * live instance of this library trains, and again: another rule for a group, a parameter that comes to a group of
-     * another rule. out_ids [n_decls] receives ids (0, 1, ... in registration order). out_layout may be NULL. State:
-     * created -> bound; bound, active, quiesced: again. The same declarations with other memory, which already holds
-     * the values: everything goes on; what waits to be fetched comes to the other memory, and nothing is written to the
-     * former. Another set (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in
-     * both by name and shape keeps its weights, moments and update counts, what is new begins from its visible values,
-     * and the schedule begins anew with its warm-up; what is frozen or gone keeps what it shows, without the updates of
-     * open windows (FLUSH before brings them); gradients delivered but not stepped are dropped; while the call lasts
-     * the host memory of both is needed. */
+    /* Declares parameters and the rules of their groups, plans and allocates all memory, copies the visible values into
+     * the masters. Whole or not at all. Refused by name: a weight that is not finite, memory that another live instance
+     * of this library trains, and again: another rule for a group, a parameter that comes to a group of another rule.
+     * out_ids [n_decls] receives ids (0, 1, ... in registration order). out_layout may be NULL. Again: the same
+     * declarations with other memory, which already holds the values:
+     * everything goes on; what waits to be fetched comes to the other memory, and nothing is written to the former.
+     * Another set (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by
+     * name and shape keeps its weights, moments and update counts, what is new begins from its visible values, and the
+     * schedule begins anew with its warm-up; what is frozen or gone keeps what it shows, without the updates of open
+     * windows (FLUSH before brings them); gradients delivered but not stepped are dropped; while the call lasts the
+     * host memory of both is needed.
+     * [control] State: created, bound, active, quiesced; afterwards bound where it was created. */
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
                                zf_layout_t *out_layout, zf_error_t *err);
 
-    /* [control] The host wrote these parameters itself (a load), and is done with it. Masters follow the visible
-     * values, open slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a
-     * parameter count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written
-     * without this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none. State:
-     * bound, active, quiesced. */
+    /* The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values, open
+     * slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a parameter
+     * count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written without
+     * this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none.
+     * [control] State: bound, active, quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err);
 
-    /* [hook] What the host expects to give to the coming step: before its first gradient, else ZF_ERR_STATE. Optional,
-     * and any number of times: the newest counts. Checked as step checks its arguments; nothing is read in stream order
-     * and nothing that a host can see changes: updates of gradients delivered with LAST may begin before their step. A
-     * step with other values is as good as one that was announced, and has the same result. */
+    /* What the host expects to give to the coming step: before its first gradient, else ZF_ERR_STATE. Optional, and any
+     * number of times: the newest counts. Checked as step checks its arguments; nothing is read in stream order and
+     * nothing that a host can see changes: updates of gradients delivered with LAST may begin before their step. A step
+     * with other values is as good as one that was announced, and has the same result.
+     * [hook] State: bound, active, quiesced. */
     zf_status_t (*announce)(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err);
 
-    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is read and never written;
-     * it is borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without
-     * ASYNC_READ: until the call returns). */
+    /* Gradients are ready in stream order. All items or none are taken. Their memory is read and never written; it is
+     * borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without
+     * ASYNC_READ: until the call returns).
+     * [hook] State: bound, active, quiesced; afterwards active. */
     zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
 
-    /* [hook] One optimizer step over what was delivered since the last. Returns ZF_SUBMITTED; with WAIT ZF_OK or
-     * ZF_SKIPPED. Without the FETCH capability every visible write of the step is complete, in stream order, before
-     * what is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is;
-     * one that had a gradient in every step before is counted in n_missing, and named once in a warning. */
+    /* One optimizer step over what was delivered since the last. Returns ZF_SUBMITTED; with WAIT ZF_OK or ZF_SKIPPED.
+     * Without the FETCH capability every visible write of the step is complete, in stream order, before what is
+     * enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is; one that
+     * had a gradient in every step before is counted in n_missing, and named once in a warning.
+     * [hook] State: bound, active, quiesced; afterwards active. */
     zf_status_t (*step)(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
                         zf_error_t *err);
 
-    /* [hook] The stream waits until the current values of these parameters are in place. HOST_THREAD: the fence says
-     * when. With the FETCH capability and publish_lag = 0 the values of a window that the last step closed come with
-     * this call, for what it names alone, so fetch layer by layer (several parameters, or some matrices of a stacked
-     * one): the rest is computed meanwhile, and a layer shows the same bits as in a fetch of all. Until its fetch, or
-     * the next step, a matrix shows what it showed before the close: to work in stream order after the step
-     * (HOST_THREAD: after a step with WAIT), whole. As many fetches may be in flight as the host likes. A fence
-     * speaks of its own call alone: that of a later call may come first, and those of one counter come in the order of
-     * their values. State: bound, active, quiesced. */
+    /* The stream waits until the current values of these parameters are in place. HOST_THREAD: the fence says when.
+     * With the FETCH capability and publish_lag = 0 the values of a window that the last step closed come with this
+     * call, for what it names alone, so fetch layer by layer (several parameters, or some matrices of a stacked one):
+     * the rest is computed meanwhile, and a layer shows the same bits as in a fetch of all. Until its fetch, or the
+     * next step, a matrix shows what it showed before the close: to work in stream order after the step (HOST_THREAD:
+     * after a step with WAIT), whole. As many fetches may be in flight as the host likes. A fence speaks of its own
+     * call alone: that of a later call may come first, and those of one counter come in the order of their values.
+     * [hook] State: bound, active, quiesced. */
     zf_status_t (*param_fetch)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err);
 
-    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. Elsewhere than at
-     * [shard] stage = 3 (zf.shards/0) the list is checked and nothing happens. State: bound, active, quiesced. */
+    /* The host has finished reading, in stream order: the parameters may be re-sharded. Elsewhere than at [shard] stage
+     * = 3 (zf.shards/0) the list is checked and nothing happens.
+     * [hook] State: bound, active, quiesced. */
     zf_status_t (*param_release)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                  const zf_stream_t *stream, zf_error_t *err);
 
-    /* [control] DRAIN or FLUSH; returns when done. Gradients delivered but not stepped stay. State: bound, active,
-     * quiesced; afterwards quiesced. */
+    /* DRAIN or FLUSH; returns when done. Gradients delivered but not stepped stay.
+     * [control] State: bound, active, quiesced; afterwards quiesced. */
     zf_status_t (*quiesce)(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err);
 
-    /* [control] The fp32 weights that FLUSH would give, into caller memory; nothing changes. */
+    /* The fp32 weights that FLUSH would give, into caller memory; nothing changes.
+     * [control] State: bound, active, quiesced. */
     zf_status_t (*export_params)(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err);
 
-    /* [hook] The newest finished report, and late errors. ZF_IN_PROGRESS: submitted steps are not finished. Never
-     * blocks. */
+    /* The newest finished report, and late errors. ZF_IN_PROGRESS: submitted steps are not finished. Never blocks.
+     * [hook] State: bound, active, quiesced. */
     zf_status_t (*poll)(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err);
 
-    /* [any-thread] Table of a plugin extension such as "zf.stats/1", or NULL. Its lifetime is the library's. */
+    /* Table of a plugin extension such as "zf.stats/1", or NULL. Its lifetime is the library's.
+     * [any-thread] */
     const void *(*get_extension)(const char *id);
 } zf_plugin_t;
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ctypes structs are the golden layout's, member by member; the generated file is up to date."""
+"""The ctypes structs are the golden layout's, member by member, as the compiler laid them out."""
 import ctypes
-import subprocess
-import sys
 import unittest
 
-import support
+import support  # noqa: F401, puts the package on the path
 from zfplugin import _abi, errors
 
 
@@ -19,11 +17,6 @@ class Layout(unittest.TestCase):
             for member, offset, nbytes in members:
                 field = getattr(struct, member)
                 self.assertEqual((field.offset, field.size), (offset, nbytes), f"{name}.{member}")
-
-    def test_the_generated_file_is_what_the_layout_says(self):
-        done = subprocess.run([sys.executable, str(support.HERE.parent / "generate_abi.py"), "--check"],
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_every_error_status_has_its_own_class(self):
         statuses = {value for name, value in vars(_abi).items() if name.startswith("ERR_")}

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers do with weights beside forward, backward and step: the same program with the plugin and with torch's AdamW; the loss and
-whatever the program keeps of the weights compared after every step, the weights after the last.
-
-With exact=True all of them are AdamW's. With model= alone, in the synchronous mode, those are that let the model read its weights,
-wherever in its forward, and those that ask for a state_dict().
-"""
+"""Reads of weights between step and forward: what the watch sees of them, what leaves the parameters as they are, and edits that follow
+them. The programs of trainers themselves are test_torch_usage.py's."""
 import collections
 import copy
 import io
@@ -12,217 +8,24 @@ import logging
 import tempfile
 import unittest
 
-from support import SYNCHRONOUS, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
+from support import SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
 import zfplugin
 from test_torch_edits import drawn, drawn_step
 from torch import nn
-from torch.nn import functional
+from usage_weights import Early
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
-N_STEPS, BOUND = 14, 1e-6
+BOUND = 1e-6
 
 
-class Adapted(nn.Module):
-    """A linear layer with an adapter of low rank that can be merged into its weight; is_lora: eval() merges."""
-
-    def __init__(self, n, is_lora):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(n, n) / n**0.5, requires_grad=False)
-        self.a, self.b = nn.Parameter(torch.randn(4, n) / 2), nn.Parameter(torch.randn(n, 4) / 2)
-        self.is_merged, self.is_lora = False, is_lora
-
-    def merge(self, is_on):
-        if is_on != self.is_merged:
-            self.weight.data += (1 if is_on else -1) * (self.b.data @ self.a.data)
-            self.is_merged = is_on
-
-    def train(self, mode=True):
-        if self.is_lora:
-            self.merge(not mode)
-        return super().train(mode)
-
-    def forward(self, x):
-        weight = self.weight if self.is_merged else self.weight + self.b @ self.a
-        return functional.linear(x, weight)
-
-
-def adapted(is_lora=False):
-    return lambda: nn.Sequential(nn.Linear(8, 24), Adapted(24, is_lora), nn.GELU(), Adapted(24, is_lora), nn.Linear(24, 4))
-
-
-class Early(nn.Module):
-    """Its last layer's weight is read at the beginning, too; its first one's at the end."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.middle, self.last = nn.Linear(8, 24), nn.Linear(24, 24), nn.Linear(24, 4)
-
-    def forward(self, x):
-        x = self.first(x + (x[:, :4] @ self.last.weight)[:, :8])
-        return self.last(torch.tanh(self.middle(x)) @ (torch.eye(24) + self.first.weight @ self.first.weight.t()))
-
-
-class TiedByHand(nn.Module):
-    """An embedding whose weight is read by the model before it is looked up in it."""
-
-    def __init__(self):
-        super().__init__()
-        self.middle, self.tokens = nn.Linear(8, 24), nn.Embedding(12, 24)
-
-    def forward(self, x):
-        tokens = x.argmax(1)
-        scores = functional.linear(self.middle(x), self.tokens.weight)
-        return (self.tokens(tokens) + 0.02 * scores @ self.tokens.weight)[:, :4]
-
-
-def step_of(model, opt, i, kept, penalty=lambda model: 0.0):
-    kept["loss"] = penalty(model) + loss_of(model, i)
-    kept["loss"].backward()
-    opt.step()
-    opt.zero_grad()
-
-
-# ---- patterns: function(model, opt, number of the step, kept), kept: a dict that lives as long as the run ----------------------
-
-
-def lora_checkpoint(model, opt, i, kept):
-    """merge_adapter(), state_dict(), unmerge_adapter()."""
-    step_of(model, opt, i, kept)
-    layers = [m for m in model if isinstance(m, Adapted)]
-    for layer in layers:
-        layer.merge(True)
-    kept["saved"] = {name: value.clone() for name, value in model.state_dict().items() if name.endswith((".a", ".b"))}
-    for layer in layers:
-        layer.merge(False)
-
-
-def lora_eval(model, opt, i, kept):
-    step_of(model, opt, i, kept)
-    model.eval()
-    with torch.no_grad():
-        kept["scores"] = model(batch(i)[0])
-    model.train()
-
-
-def plain(model, opt, i, kept):
-    step_of(model, opt, i, kept)
-
-
-def penalty(model, opt, i, kept):
-    step_of(model, opt, i, kept, lambda model: 0.1 * sum(p.pow(2).sum() for p in model.parameters()))
-
-
-def decay_by_norm(model, opt, i, kept):
-    step_of(model, opt, i, kept, lambda model: 0.1 * sum(p.norm() for p in model[2].parameters()))
-
-
-def magnitude_pruning(model, opt, i, kept):
-    step_of(model, opt, i, kept)
-    if i % 3 == 1:
-        for p in model.parameters():
-            if p.dim() > 1:
-                with torch.no_grad():
-                    p.mul_(p.abs() >= p.abs().flatten().kthvalue(p.numel() // 10).values)
-
-
-def soft_target(model, opt, i, kept):
-    step_of(model, opt, i, kept)
-    for name, p in model.named_parameters():
-        kept.setdefault(name, torch.zeros_like(p.data)).lerp_(p.data, 0.05)
-
-
-def lookahead(model, opt, i, kept):
-    step_of(model, opt, i, kept)
-    for name, p in model.named_parameters():
-        slow = kept.setdefault(name, p.detach().clone())
-        if i % 3 == 2:
-            slow.add_(p.detach() - slow, alpha=0.5)
-            p.data.copy_(slow)
-
-
-def averages(model, opt, i, kept):
-    average = kept.setdefault("average", torch.optim.swa_utils.AveragedModel(model))
-    step_of(model, opt, i, kept)
-    average.update_parameters(model)
-    kept.update(average.module.named_parameters())
-
-
-def restored_after_forward(model, opt, i, kept):
-    before = [p.detach().clone() for p in model.parameters()]
-    with torch.no_grad():
-        loss_of(model, i)
-        for p, values in zip(model.parameters(), before):
-            p.copy_(values)
-    step_of(model, opt, i, kept)
-
-
-def sam(model, opt, i, kept, assign=True):
-    """Sharpness-aware minimisation that keeps the values and puts them back."""
-    loss_of(model, i).backward()
-    before = [p.data.clone() for p in model.parameters()]
-    for p in model.parameters():
-        p.data.add_(0.05 * p.grad / (p.grad.norm() + 1e-12))
-    opt.zero_grad()
-    kept["loss"] = loss_of(model, i)
-    kept["loss"].backward()
-    for p, values in zip(model.parameters(), before):
-        if assign:
-            p.data = values
-        else:
-            p.data.copy_(values)
-    opt.step()
-    opt.zero_grad()
-
-
-MODEL_READS = [(lora_checkpoint, adapted()), (plain, Early), (plain, TiedByHand), (penalty, mlp), (decay_by_norm, mlp), (sam, mlp)]
-TRAINER_READS = [(lora_eval, adapted(True)), (magnitude_pruning, mlp), (soft_target, mlp), (lookahead, mlp), (averages, mlp),
-                 (restored_after_forward, mlp)]
-
-
-class Patterns(TorchTest):
-    def side_by_side(self, pattern, make, **kwargs):
-        """The largest difference of a weight, or of what the program keeps, after any step."""
-        runs, apart = [], 0.0
-        for is_ours in (True, False):
-            torch.manual_seed(0)
-            model = make()
-            trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-            opt = self.keep(zenflow(model, **HYPER, model=model, **kwargs)) if is_ours else \
-                torch.optim.AdamW([p for _, p in trained], **HYPER)
-            runs.append((model, opt, {}))
-        for i in range(N_STEPS):
-            for model, opt, kept in runs:
-                pattern(model, opt, i, kept)
-            (ours, opt, mine), (theirs, _, torchs) = runs
-            apart = max(apart, self.apart(mine, torchs))
-        return max(apart, self.apart(ours.state_dict(), theirs.state_dict()))
-
-    def keep(self, opt):
-        self.made.append(opt)
-        return opt
-
-    @staticmethod
-    def apart(a, b):
-        if isinstance(b, dict):
-            return max(Patterns.apart(a[key], b[key]) for key in b)
-        return (a - b).abs().max().item() if isinstance(b, torch.Tensor) else 0.0
-
-    def check(self, patterns, **kwargs):
-        for pattern, make in patterns:
-            with self.subTest(pattern=pattern.__name__, model=getattr(make, "__name__", "adapted")):
-                self.assertLessEqual(self.side_by_side(pattern, make, **kwargs), BOUND)
-
-    def test_exact(self):
-        self.check(MODEL_READS + TRAINER_READS, exact=True, config=config(FEW))
-
-    def test_synchronous_where_the_model_reads(self):
-        self.check(MODEL_READS, config=config(SYNCHRONOUS, FEW))
-
+class Watched(TorchTest):
     def test_said_once_with_the_names_and_what_it_costs(self):
         """And only what is late is named: not the layers that the model reads in their own forward."""
+        model, opt = self.trained(0, Early)
         with self.messages() as caught:
-            self.side_by_side(plain, Early, config=config(SYNCHRONOUS, FEW))
+            for i in range(6):
+                plain_step(model, opt, i)
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"last.weight" (first by matmul)', caught.output[0])
         self.assertNotIn("middle", caught.output[0])
@@ -231,12 +34,41 @@ class Patterns(TorchTest):
     def test_a_read_that_begins_later_is_found_at_a_later_look(self):
         model, opt = self.trained(5)
         self.assertEqual(opt._fetcher.early, set())
+        reads = iter([i in (5, 10, 16) for i in range(5, 17)])  # there is a look after the eighth step and after the sixteenth
+        model[0].register_forward_hook(lambda *_: (None, next(reads) and model[2].weight.sum())[0])
         for i in range(5, 16):
             plain_step(model, opt, i)
-            if i in (5, 10, 15):  # there is a look after the eighth step and after the sixteenth
-                model[2].weight.detach().sum()
+        self.assertEqual(opt._fetcher.early, set())
         plain_step(model, opt, 16)
         self.assertEqual(opt._fetcher.early, {"2.weight"})
+
+    def test_what_the_trainer_reads_before_the_forward_is_fetched_and_nothing_else(self):
+        model, opt = self.trained(5)
+        shown, final = {name: p.data_ptr() for name, p in model.named_parameters()}, model.state_dict()
+        versions = {name: p._version for name, p in model.named_parameters()}
+        self.assertEqual(shown, {name: p.data_ptr() for name, p in model.named_parameters()})
+        self.assertEqual(versions, {name: p._version for name, p in model.named_parameters()})
+        self.assertTrue(torch.equal(model[2].weight, final["2.weight"]))
+        self.assertEqual([name for name, p in model.named_parameters() if p._version != versions[name]], ["2.weight"])
+        self.assertIsNotNone(opt._fetcher.watch._mode)
+        loss_of(model, 5)
+        self.assertIsNone(opt._fetcher.watch._mode)
+
+    def test_of_two_optimizers(self):
+        """Each has its watch, whichever step() comes last."""
+        model = mlp()
+        both = [self.zenflow(part, **HYPER, model=model, config=config(SYNCHRONOUS, FEW)) for part in (model[:3], model[3:])]
+        for i in range(5):
+            loss_of(model, i).backward()
+            for opt in both if i % 2 else both[::-1]:
+                opt.step()
+                opt.zero_grad()
+            final = {name: value.clone() for name, value in model.state_dict().items()}
+            for name, p in model.named_parameters():
+                self.assertTrue(torch.equal(p, final[name]), (i, name))
+        for opt in both:
+            opt.close()
+        self.assertEqual(torch._C._len_torch_function_stack(), 0)
 
     def test_a_watch_leaves_other_modes_alone(self):
         """Opened before step(), there is no watch; opened since and still open at the next, it is as before."""
@@ -268,9 +100,9 @@ class Patterns(TorchTest):
         opt.close()
         self.assertEqual(torch._C._len_torch_function_stack(), 0)
 
-    def trained(self, n_steps, **kwargs):
-        model = mlp()
-        opt = self.zenflow(model, **{**HYPER, "model": model, "config": config(SYNCHRONOUS, FEW), **kwargs})
+    def trained(self, n_steps, make=mlp):
+        model = make()
+        opt = self.zenflow(model, **HYPER, model=model, config=config(SYNCHRONOUS, FEW))
         for i in range(n_steps):
             plain_step(model, opt, i)
         return model, opt

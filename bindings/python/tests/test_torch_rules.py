@@ -8,8 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, ROOT, TorchTest, config, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, ROOT, TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
+import zfplugin.torch
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 MODES = ({}, ALL_SELECTED)
@@ -95,9 +96,101 @@ class Rules(RulesTest):
         self.check(lambda p: Lion(p, **hyper), 20, rule="lion", **hyper)
 
     def test_unknown(self):
-        with self.assertRaises(zfplugin.ArgumentError) as caught:
-            self.zenflow(mlp(), rule="adagrad")
-        self.assertIn("lion", str(caught.exception))
+        for kwargs in ({"rule": "adagrad"}, {"group": "adagrad"}, {"group": ["sgd"]}):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, "rule = .*lion"):
+                self.zenflow(mlp(), **kwargs) if "rule" in kwargs else of_groups(self, mlp(), kwargs["group"])
+
+
+SGD = {"lr": 0.05, "betas": (0.9, 0.0), "weight_decay": 0.01}
+
+
+def of_groups(test, model, rule="sgd", **kwargs):
+    """AdamW for all but the last layer."""
+    groups = [{"params": list(model[:-1].parameters())}, {"params": list(model[-1].parameters()), "rule": rule, **SGD}]
+    opt = zfplugin.torch.ZenFlow(groups, **{**HYPER, "config": config(), **kwargs})
+    test.made.append(opt)
+    return opt
+
+
+class Both:
+    """torch's AdamW and SGD, of the same groups."""
+
+    def __init__(self, model):
+        self.opts = [torch.optim.AdamW(model[:-1].parameters(), **HYPER),
+                     torch.optim.SGD(model[-1].parameters(), SGD["lr"], SGD["betas"][0], weight_decay=SGD["weight_decay"])]
+
+    def step(self):
+        for opt in self.opts:
+            opt.step()
+
+    def zero_grad(self):
+        for opt in self.opts:
+            opt.zero_grad()
+
+
+class RulesOfGroups(TorchTest):
+    def test_beside_torchs_two_optimizers(self):
+        for options in ({}, {"config": config(ALL_SELECTED)}, {"exact": True, "config": config({"zenflow.topk_ratio": 0.1})}):
+            ours, theirs = twins()
+            opt = of_groups(self, ours, **options)
+            self.train_both(ours, theirs, opt, Both(theirs), 100, plain_step)
+            self.assert_same(ours, theirs, 5e-6)
+
+    def test_saved_and_resumed(self):
+        ours, theirs = twins()
+        both, opt = Both(theirs), of_groups(self, ours)
+        self.train_both(ours, theirs, opt, both, 10, plain_step)
+        saved = opt.state_dict()
+        self.assertEqual([set(opt.state[model[0]]) for model in ([*ours[0].parameters()], [*ours[-1].parameters()])],
+                         [{"step", "exp_avg", "exp_avg_sq"}, {"step", "momentum_buffer"}])
+        resumed = twins()[0]
+        resumed.load_state_dict(ours.state_dict())
+        opt = of_groups(self, resumed)
+        opt.load_state_dict(saved)
+        self.train_both(resumed, theirs, opt, both, 10, plain_step)
+        self.assert_same(resumed, theirs, 5e-6)
+
+    def test_taken_out_and_put_back(self):
+        ours, theirs = twins()
+        both, opt = Both(theirs), of_groups(self, ours)
+        self.train_both(ours, theirs, opt, both, 10, plain_step)
+        params, its = opt.param_groups[1]["params"], both.opts[1].param_groups[0]["params"]
+        kept = params.pop(), its.pop()
+        self.train_both(ours, theirs, opt, both, 3, plain_step)
+        for p in kept:
+            p.grad = None
+        params.append(kept[0]), its.append(kept[1])
+        self.train_both(ours, theirs, opt, both, 10, plain_step)
+        self.assert_same(ours, theirs, 5e-6)
+
+    def test_what_is_refused(self):
+        model = mlp()
+        opt = of_groups(self, model)
+        plain_step(model, opt, 0)
+        saved = opt.state_dict()
+        with self.assertRaisesRegex(zfplugin.StateError, "sgd"):
+            opt.adamw_state_dict()
+        with self.assertRaisesRegex(zfplugin.CheckpointError, "group 1 was saved with the rule 'sgd', the optimizer has 'lion'"):
+            of_groups(self, mlp(), "lion").load_state_dict(saved)
+        opt.param_groups[1]["rule"] = "lion"
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "group 1: rule = 'lion', but it was bound with 'sgd'"):
+            plain_step(model, opt, 1)
+        opt.param_groups[1]["rule"] = "sgd"
+        plain_step(model, opt, 1)
+        self.assertEqual(opt.stats()["steps"], 2)
+
+    def test_a_group_that_is_added(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours[:-1], **HYPER)
+        plain_step(ours, opt, 0)
+        opt.add_param_group({"params": list(ours[-1].parameters()), "rule": "sgd", **SGD})
+        both = Both(theirs)
+        loss = theirs  # the reference's last layer joins as late
+        both.zero_grad()
+        loss_of(loss, 0).backward()
+        both.opts[0].step()
+        self.train_both(ours, theirs, opt, both, 20, plain_step)
+        self.assert_same(ours, theirs, 5e-6)
 
 
 class Callback(RulesTest):

@@ -19,6 +19,7 @@ import contextlib
 import ctypes as C
 import dataclasses
 import difflib
+import itertools
 import logging
 import os
 import re
@@ -221,6 +222,7 @@ class Instance:
         self._host = _make_host(self.log, name, collectives)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         self._rule = RULES[rule] if rule_callback is None else _abi.RULE_CALLBACK
+        self._rules = ()  # of groups that have one of their own
         self._callback = rule_callback.fill() if rule_callback is not None else None
         self._norm_group = norm_group
         self.handle = self._create(config, overrides, before, fetch)
@@ -283,8 +285,9 @@ class Instance:
 
     # ---- parameters --------------------------------------------------------------------------------------------------
 
-    def bind(self, params):
-        """Declares the parameters, plans and takes all memory; returns their ids. Again: the same declarations with other
+    def bind(self, params, rules=None):
+        """Declares the parameters, plans and takes all memory; returns their ids. rules: by group a key of RULES, or None = the
+        instance's own; not given: as before. A group keeps its rule. Again: the same declarations with other
         memory that holds the values go on; another set ends all windows, keeps what is trained in both by name and shape,
         and begins the schedule anew. Gradients that were delivered and not stepped are dropped then."""
         params = list(params)
@@ -299,24 +302,26 @@ class Instance:
                          if not param.frozen and view.struct.dl.data)
         self._end_older(held)
         ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
-        groups = self._groups(1 + max((param.group for param in params), default=0))
+        rules = self._rules if rules is None else tuple(rules)
+        groups = self._groups(1 + max((param.group for param in params), default=0), rules)
         args = _abi.BindArgs(struct_size=C.sizeof(_abi.BindArgs), decls=C.addressof(decls), n_decls=len(params),
                              decl_size=C.sizeof(_abi.ParamDecl), groups=C.addressof(groups), n_groups=len(groups),
                              group_size=C.sizeof(_abi.GroupDecl))
         self.call(self.table.bind_params, C.byref(args), ids, C.byref(layout), doing="bind")
-        self._places = held
+        self._places, self._rules = held, rules
         _bound.add(self)
         self.params = params
         self._views = views
         self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[2:]}
         return list(ids)[:len(params)]
 
-    def _groups(self, n):
-        """n groups, all of this instance's rule."""
-        groups = (_abi.GroupDecl * n)()
-        for group in groups:
-            group.struct_size, group.rule = C.sizeof(_abi.GroupDecl), self._rule
-            group.callback = C.addressof(self._callback) if self._callback is not None else None
+    def _groups(self, n, rules):
+        groups, own = (_abi.GroupDecl * n)(), C.addressof(self._callback) if self._callback is not None else None
+        for group, rule in itertools.zip_longest(groups, rules[:n]):
+            if rule is not None and rule not in RULES:
+                raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
+            group.struct_size = C.sizeof(_abi.GroupDecl)
+            group.rule, group.callback = (self._rule, own) if rule is None else (RULES[rule], None)
         return groups
 
     def _view(self, array, what, name):

@@ -107,3 +107,21 @@ KERNEL(banks)(uint32_t *words, uint32_t stride) {
     __syncthreads();
     words[threadIdx.x] = here[threadIdx.x * stride];
 }
+/* Races on global memory: every thread adds to one word; by an atomic; a thread reads its neighbour's word, with and without a
+ * barrier between; blocks write one word. */
+KERNEL(add_plainly)(uint32_t *words, uint32_t n) {
+    if (threadIdx.x < n)
+        words[0] += 1;
+}
+KERNEL(add_atomically)(uint32_t *words, uint32_t n) {
+    if (threadIdx.x < n)
+        atomicAdd(words, 1);
+}
+template <bool has_barrier> static __device__ __forceinline__ void pass_on(uint32_t *words) {
+    words[threadIdx.x] = threadIdx.x;
+    if (has_barrier)
+        __syncthreads();
+    words[256 + threadIdx.x] = ((volatile uint32_t *)words)[255 - threadIdx.x];
+}
+KERNEL(pass_on_after_a_barrier)(uint32_t *words, uint32_t) { pass_on<true>(words); }
+KERNEL(pass_on_at_once)(uint32_t *words, uint32_t) { pass_on<false>(words); }

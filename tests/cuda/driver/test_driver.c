@@ -2,7 +2,8 @@
 /* test_driver.c - the double against CUDA's own rules, and every fault that it looks for, seen found.
  *
  * Each test is a process of its own that opens libcuda.so.1 as a plugin would. Those marked "also real" hold for a
- * driver and a GPU as well: `test_driver_real` is the same program without the others, and tests/gpu.sh runs it. */
+ * driver and a GPU as well: `test_driver_real` is the same program without the others, and the kit's session.sh runs
+ * it. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -24,15 +25,15 @@
     X(cuDeviceGetAttribute)                                                                                            \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxGetCurrent)                                                                                                 \
-    X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize)            \
-        X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)      \
-            X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemsetD8Async)           \
-                X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)               \
-                    X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64) X(cuStreamBeginCapture)        \
-                        X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)              \
-                            X(cuStreamGetId) X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)   \
-                                X(cuEventQuery) X(cuEventSynchronize) X(cuModuleLoadData) X(cuModuleUnload)            \
-                                    X(cuModuleGetFunction) X(cuLaunchKernel)
+    X(cuMemGetInfo)                                                                                                    \
+    X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) \
+        X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)    \
+            X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemsetD8Async) X(cuStreamCreateWithPriority)          \
+                X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWaitValue64) \
+                    X(cuStreamWriteValue64) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)       \
+                        X(cuThreadExchangeStreamCaptureMode) X(cuStreamGetId) X(cuLaunchHostFunc) X(cuEventCreate)     \
+                            X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)                   \
+                                X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
 
 #define DECLARE(name) __typeof__(&name) name##_;
 static struct { FUNCTIONS(DECLARE) } cu;
@@ -474,11 +475,8 @@ START_TEST(order_of_blocks_comes_from_the_seed) {
         ck_assert_int_eq(launch("last_block_wins", 16, NULL, p, 0), 0);
         ck_assert_int_eq(CU(cuMemcpyDtoH)(&seen, p, 4), 0);
         first = i == 0 ? seen : first;
-        if (seen != first) {
-            CU(cuMemFree)(p);
-            close_device();
-            return;
-        }
+        if (seen != first)
+            pass(); /* that blocks write one word is a finding of its own */
     }
     ck_abort_msg("block %u was the last one 20 times", first);
 }
@@ -551,7 +549,7 @@ START_TEST(registered_memory_elsewhere) {
     set("FAKECUDA_HOST_POINTER", "0");
     open_device();
     uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ck_assert_int_eq(CU(cuMemHostRegister)(p, 4096, 0), 0);
+    ck_assert_int_eq(CU(cuMemHostRegister)(p, 4096, CU_MEMHOSTREGISTER_DEVICEMAP), 0);
     ck_assert_int_eq(CU(cuMemHostGetDevicePointer)(&at, p, 0), 0);
     ck_assert_uint_ne(at, (CUdeviceptr)(uintptr_t)p);
     ck_assert_int_eq(launch("add_one", 1, NULL, at, 4), 0);

@@ -8,7 +8,11 @@
 enum { EMU_WARP_SIZE = 32, EMU_MAX_THREADS = 1024, EMU_N_RECENT = 8 };
 
 typedef struct emu_shadow emu_shadow_t;   /* shared.c */
-typedef struct emu_traffic emu_traffic_t; /* traffic.c */
+typedef struct emu_traffic emu_traffic_t; /* global.c: races on global memory. */
+void emu_global_begin(void);
+void emu_global_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
+
+/* traffic.c */
 
 struct emu_launch {
     const emu_kernel_t *kernel;

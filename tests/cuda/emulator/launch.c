@@ -352,6 +352,7 @@ int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *
     l->shared = need(l->shared_nbytes);
     l->shadow = emu_shadow_new(l->shared_nbytes);
     l->traffic = emu_traffic_start(kernel);
+    emu_global_begin();
     l->random = config->seed * 0x9e3779b97f4a7c15ull | 1;
     run_blocks(l);
     int failed = l->has_failed;

@@ -111,9 +111,10 @@ typedef struct fc_zone {
     uint64_t lo, hi;
     unsigned char *bytes;
     fc_memory_t kind;
-    int device;    /* FC_ALL_DEVICES: of the host */
-    uint64_t host; /* alias: the registered address */
-    int is_plugin; /* made by libzfplugin */
+    int device;        /* FC_ALL_DEVICES: of the host */
+    uint64_t host;     /* alias: the registered address */
+    int is_plugin;     /* made by libzfplugin */
+    int is_for_copies; /* registered without DEVICEMAP: kernels and memory operations do not reach it */
 } fc_zone_t;
 
 int fc_memory_start(void); /* 0: no address space */

@@ -55,15 +55,17 @@ static int is_over(const fc_op_t *op, uint64_t now) {
     }
 }
 
+/* The word has to be there as long as it is waited for. */
 static void run_wait(fc_op_t *op) {
     const void *word = word_of(op);
-    if (word == NULL)
-        return;
-    while (!is_over(op, read_word(op, word))) {
+    while (word && !is_over(op, read_word(op, word))) {
         if (__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
             return;
         fc_pause_us(POLL_US);
+        word = word_of(op);
     }
+    if (word == NULL)
+        return;
     fc_acquire(word);
     if (fc_is_stream_written(op->to))
         fc_finding("a stream waits for the word at %#llx, which a stream writes", (unsigned long long)op->to);
@@ -74,7 +76,11 @@ static void run_write(fc_op_t *op) {
     if (word == NULL)
         return;
     fc_note_stream_write(op->to);
-    fc_release(word);
+    if (op->flags & CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
+        fc_finding("the word at %#llx is written without a barrier: who sees it may not see what the stream did before",
+                   (unsigned long long)op->to);
+    else
+        fc_release(word);
     if (op->nbytes == 8)
         __atomic_store_n((uint64_t *)word, op->value, __ATOMIC_RELEASE);
     else
@@ -85,10 +91,13 @@ static CUresult enqueue(CUstream given, CUdeviceptr at, uint64_t value, uint32_t
                         void (*run)(fc_op_t *)) {
     CUstream s = fc_stream_of(given);
     emu_range_t range;
+    unsigned known = run == run_wait ? CU_STREAM_WAIT_VALUE_NOR : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
     if (s == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!fc_config.has_memops)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (flags & ~known) /* of waits also FLUSH, for which the double lacks the attribute */
+        return CUDA_ERROR_INVALID_VALUE;
     if (at % nbytes != 0 || !fc_find_for_kernel(s->context->device, at, &range) || at + nbytes > range.hi)
         return CUDA_ERROR_INVALID_VALUE;
     return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .nbytes = nbytes, .value = value, .flags = flags});

@@ -99,7 +99,7 @@ int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out) {
     fc_zone_t z;
     if (!fc_zone_of(a, &z) || (z.device != FC_ALL_DEVICES && z.device != device))
         return 0;
-    if (z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer)
+    if (z.is_for_copies || (z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer))
         return 0;
     *out = (emu_range_t){z.lo, z.hi, z.bytes};
     return 1;
@@ -138,7 +138,7 @@ static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *calle
     fill_with_garbage(bytes, nbytes);
     uint64_t at = window_range(nbytes);
     int is_plugin = fc_is_plugin(caller);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin, 0});
     fc_count_plugin_object(is_plugin, 1);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
     fc_count_object(&c->n_memory, 1);
@@ -235,7 +235,7 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0, 0});
     fc_count_object(&fc_current()->n_pinned, 1);
     *out = p;
     return CUDA_SUCCESS;
@@ -277,14 +277,17 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
     if (!take_pinned(nbytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
-    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, FC_ALL_DEVICES, a, is_plugin};
+    /* Without PORTABLE it is of the context at hand alone, as the driver's page says; many drivers give more. */
+    int device = flags & CU_MEMHOSTREGISTER_PORTABLE ? FC_ALL_DEVICES : fc_current()->device;
+    fc_zone_t zone = {a,      a + nbytes, p,         FC_HOST_REGISTERED,
+                      device, a,          is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP)};
     if (!try_add_zone(&zone)) {
         __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     if (!fc_config.has_host_pointer) {
         uint64_t at = window_range(nbytes);
-        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, FC_ALL_DEVICES, a, 0});
+        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, device, a, 0, zone.is_for_copies});
     }
     fc_count_plugin_object(is_plugin, 1);
     fc_count_object(&fc_current()->n_pinned, 1);
@@ -325,7 +328,8 @@ FC_API cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned int flags) 
     fc_zone_t z;
     if (st)
         return st;
-    if (flags != 0 || !fc_zone_of(a, &z) || (z.kind != FC_HOST_ALLOC && z.kind != FC_HOST_REGISTERED))
+    if (flags != 0 || !fc_zone_of(a, &z) || z.is_for_copies ||
+        (z.kind != FC_HOST_ALLOC && z.kind != FC_HOST_REGISTERED))
         return CUDA_ERROR_INVALID_VALUE;
     *out = z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer ? alias_of(z.lo) + (a - z.lo) : a;
     return CUDA_SUCCESS;

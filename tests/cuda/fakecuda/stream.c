@@ -200,9 +200,6 @@ static void queue_end(fc_queue_t *q) {
     __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
     fc_wake(&q->n_enqueued);
     pthread_join(q->thread, NULL);
-    for (uint32_t i = 0; i < MAX_QUEUES; i++)
-        if (shared_queues[i] == q)
-            shared_queues[i] = NULL;
     free(q);
 }
 
@@ -386,7 +383,7 @@ static void unlink_stream(CUstream s) {
     fc_unlock(&fc_global_lock);
 }
 
-/* CUDA lets the work end by itself; here the caller waits for it, without being ordered behind it. */
+/* Waits for the work of a stream that nobody knows any more, without being ordered behind it. */
 static void stream_end(CUstream s) {
     fc_marker_t *m = fc_mark(s);
     while (!__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE))
@@ -395,14 +392,40 @@ static void stream_end(CUstream s) {
     unlink_stream(s);
     fc_lock(&fc_global_lock);
     int is_last = --s->queue->n_streams == 0;
+    for (uint32_t i = 0; is_last && i < MAX_QUEUES; i++) /* no new stream gets it */
+        if (shared_queues[i] == s->queue)
+            shared_queues[i] = NULL;
     fc_unlock(&fc_global_lock);
     if (is_last)
         queue_end(s->queue);
-    s->magic = 0;
     free(s);
 }
 
+static uint32_t n_ending;
+
+static void *end_one(void *s) {
+    stream_end(s);
+    __atomic_sub_fetch(&n_ending, 1, __ATOMIC_SEQ_CST);
+    fc_wake(&n_ending);
+    return NULL;
+}
+
+/* The handle is gone at once; the work ends by itself. */
+static void stream_destroy(CUstream s) {
+    pthread_t thread;
+    fc_lock(&fc_global_lock);
+    s->magic = 0;
+    fc_unlock(&fc_global_lock);
+    __atomic_add_fetch(&n_ending, 1, __ATOMIC_SEQ_CST);
+    if (pthread_create(&thread, NULL, end_one, s) == 0)
+        pthread_detach(thread);
+    else
+        end_one(s);
+}
+
 void fc_destroy_streams_of(fc_context_t *c) {
+    for (uint32_t n; (n = __atomic_load_n(&n_ending, __ATOMIC_SEQ_CST)) != 0;)
+        fc_sleep_on(&n_ending, n);
     for (;;) {
         fc_lock(&fc_global_lock);
         CUstream s = all_streams;
@@ -450,7 +473,7 @@ FC_API cuStreamDestroy(CUstream s) {
         return CUDA_ERROR_INVALID_HANDLE;
     fc_count_object(&s->context->n_streams, -1);
     fc_count_plugin_object(s->is_plugin, -1);
-    stream_end(s);
+    stream_destroy(s);
     return CUDA_SUCCESS;
 }
 

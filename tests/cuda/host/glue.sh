@@ -1,11 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# glue.sh BUILD [--full] - the GLUE area with host and plugin on the driver's double (a GPU: without LD_LIBRARY_PATH set here).
+# glue.sh BUILD [--full] - the GLUE area with host and plugin on the driver's double.
 #
 # Short: zf-host trains the same steps on the processor and on the device, with its own products and with cuBLAS's double, by
 # its AdamW and through the plugin in windows: the curves are one curve but for rounding. Then zf-conform glue --device cuda
 # in small, what it says, and what is refused. --full: until the model has learned, three seeds: exit status 0 is wanted.
-# ZF_GLUE_ON_GPU=1: the libraries that the system finds, for a machine with a GPU.
 set -u
 build=$1
 full=${2:-}
@@ -16,10 +15,9 @@ host=$build/conformance/host/zf-host
 conform=$build/conformance/zf-conform
 plugin=$build/plugin/libzfplugin.so.1
 double=$build/tests/cuda/double
-[ -z "${ZF_GLUE_ON_GPU:-}" ] || double=
 
 # there COMMAND... - with the doubles of driver and cuBLAS
-there() { env ${double:+"LD_LIBRARY_PATH=$double"} "$@"; }
+there() { env LD_LIBRARY_PATH="$double" "$@"; }
 
 "$host" --synthetic "$out/all" --steps 1 --quiet --out "$out/one.json" || fail "no corpus"
 mkdir "$out/data"

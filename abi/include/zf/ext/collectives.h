@@ -8,9 +8,9 @@
  * instances apart says ZF_COLLECTIVES_INSTANCES. Over another one (start and ctx alike) one live instance of a process
  * at a time exchanges; create or bind_params refuses a second one.
  *
- * Threads: group [callback], from create. start, test and abort are the one exception to the rule that the plugin's
- * own threads call nothing of the host: they are called on one such thread per lane of an instance, between create and
- * destroy. They do not wait for other ranks, and must not call the plugin. */
+ * Threads: [lane] is the one exception to the rule that the plugin's own threads call nothing of the host: one such
+ * thread per lane of an instance, between create and destroy. Such a call does not wait for other ranks, and must not
+ * call the plugin. group is called from create on. */
 #ifndef ZF_EXT_COLLECTIVES_H
 #define ZF_EXT_COLLECTIVES_H
 
@@ -66,16 +66,20 @@ typedef struct zf_collectives_ext {
     uint32_t struct_size;
     uint32_t flags; /* ZF_COLLECTIVES_... */
     void *ctx;      /* passed back to every function */
-    /* This process's place in a group. */
+    /* This process's place in a group.
+     * [callback] */
     zf_status_t (*group)(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err);
     /* Starts a collective and returns. *out_request is for test and abort. A start that fails when messages are under
-     * way writes it as well (never 0): abort follows. */
+     * way writes it as well (never 0): abort follows.
+     * [lane] */
     zf_status_t (*start)(void *ctx, const zf_collective_t *collective, uint64_t *out_request, zf_error_t *err);
     /* Asks whether a collective is over. ZF_OK: it is, the request is gone. ZF_IN_PROGRESS: not yet. Negative: it
-     * failed, abort is what is left. */
+     * failed, abort is what is left.
+     * [lane] */
     zf_status_t (*test)(void *ctx, uint64_t request, zf_error_t *err);
     /* Gives a request up. ZF_OK: its memory is not touched any more. Else it may be, and the plugin leaves that memory
-     * mapped. Nothing is started afterwards. */
+     * mapped. Nothing is started afterwards.
+     * [lane] */
     zf_status_t (*abort)(void *ctx, uint64_t request, zf_error_t *err);
 } zf_collectives_ext_t;
 

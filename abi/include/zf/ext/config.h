@@ -25,13 +25,17 @@ typedef struct zf_config_key { /* output struct; strings live as long as the lib
 typedef struct zf_config_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] Number of keys. */
+    /* Number of keys.
+     * [any-thread] */
     uint32_t (*n_keys)(void);
-    /* [any-thread] Describes key i; ZF_ERR_ARGUMENT past the end. */
+    /* Describes key i; ZF_ERR_ARGUMENT past the end.
+     * [any-thread] */
     zf_status_t (*key)(uint32_t i, zf_config_key_t *out, zf_error_t *err);
-    /* [any-thread] Effective value of key i of an instance, as INI text, NUL-terminated, cut to nbytes. */
+    /* Effective value of key i of an instance, as INI text, NUL-terminated, cut to nbytes.
+     * [any-thread] */
     zf_status_t (*value)(zf_instance_t *instance, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err);
-    /* [any-thread] Checks a text as create() would, without an instance. */
+    /* Checks a text as create() would, without an instance.
+     * [any-thread] */
     zf_status_t (*check)(const char *text, uint64_t nbytes, const char *const *overrides, uint32_t n_overrides,
                          zf_error_t *err);
 } zf_config_ext_t;

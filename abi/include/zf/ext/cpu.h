@@ -20,17 +20,22 @@ typedef struct zf_cpu_queue zf_cpu_queue_t; /* opaque */
 typedef struct zf_cpu_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] New queue with a thread of its own; out_stream is filled to be passed to hooks. It must outlive the
-     * instances that used it. */
+    /* New queue with a thread of its own; out_stream is filled to be passed to hooks. It must outlive the instances
+     * that used it.
+     * [any-thread] */
     zf_status_t (*queue_create)(zf_cpu_queue_t **out_queue, zf_stream_t *out_stream, zf_error_t *err);
-    /* [any-thread] Waits for what was launched, ends the thread. NULL is legal. */
+    /* Waits for what was launched, ends the thread. NULL is legal.
+     * [any-thread] */
     void (*queue_destroy)(zf_cpu_queue_t *queue);
-    /* [any-thread] fn(arg) runs on the queue's thread after everything launched before. Blocks while the
-     * queue is full: 16384 launches wait. */
+    /* Fn(arg) runs on the queue's thread after everything launched before. Blocks while the queue is full: 16384
+     * launches wait.
+     * [any-thread] */
     zf_status_t (*queue_launch)(zf_cpu_queue_t *queue, void (*fn)(void *arg), void *arg, zf_error_t *err);
-    /* [any-thread] Waits until everything launched so far has run. */
+    /* Waits until everything launched so far has run.
+     * [any-thread] */
     zf_status_t (*queue_sync)(zf_cpu_queue_t *queue, uint64_t timeout_ns, zf_error_t *err);
-    /* [any-thread] Waits for a fence of kind NONE or HOST_COUNTER. ZF_ERR_TIMEOUT after timeout_ns. */
+    /* Waits for a fence of kind NONE or HOST_COUNTER. ZF_ERR_TIMEOUT after timeout_ns.
+     * [any-thread] */
     zf_status_t (*fence_wait)(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err);
 } zf_cpu_ext_t;
 

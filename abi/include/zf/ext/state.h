@@ -64,11 +64,13 @@ typedef struct zf_state_store {
     uint32_t struct_size;
     uint32_t reserved0;
     void *ctx;
-    /* save: begin(name, nbytes), write() until nbytes are written, end(); one blob at a time, the index last. */
+    /* save: begin(name, nbytes), write() until nbytes are written, end(); one blob at a time, the index last.
+     * [callback] */
     int32_t (*begin)(void *ctx, const char *name, uint64_t nbytes);
     int32_t (*write)(void *ctx, const void *data, uint64_t nbytes);
     int32_t (*end)(void *ctx);
-    /* load: size of a blob (negative: there is none), and a range of it. */
+    /* load: size of a blob (negative: there is none), and a range of it.
+     * [callback] */
     int32_t (*size)(void *ctx, const char *name, uint64_t *out_nbytes);
     int32_t (*read)(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes);
 } zf_state_store_t;
@@ -101,22 +103,25 @@ typedef struct zf_state_report { /* output struct */
 typedef struct zf_state_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [control] Saves; drains first, changes nothing. State: bound, active, quiesced. ZF_ERR_STORAGE names file, errno
-     * and bytes; an older checkpoint at path is then still whole; only where the message says so the new one is in its
-     * place. out_report may be NULL. */
+    /* Saves; drains first, changes nothing. ZF_ERR_STORAGE names file, errno and bytes; an older checkpoint at path is
+     * then still whole; only where the message says so the new one is in its place. out_report may be NULL.
+     * [control] State: bound, active, quiesced. */
     zf_status_t (*save)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);
-    /* [control] Loads into an instance whose parameters are bound by the same names and shapes; visible values are
-     * written too. On any error the instance is as it was. State: bound, active, quiesced. ZF_ERR_CHECKPOINT says
-     * what is wrong with the checkpoint and where. */
+    /* Loads into an instance whose parameters are bound by the same names and shapes; visible values are written too.
+     * On any error the instance is as it was. ZF_ERR_CHECKPOINT says what is wrong with the checkpoint and where.
+     * [control] State: bound, active, quiesced. */
     zf_status_t (*load)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);
-    /* [any-thread] Reads a checkpoint's note without an instance; buf gets it NUL-terminated, cut to nbytes. */
+    /* Reads a checkpoint's note without an instance; buf gets it NUL-terminated, cut to nbytes.
+     * [any-thread] */
     zf_status_t (*note)(const zf_state_args_t *args, char *buf, uint64_t nbytes, zf_error_t *err);
-    /* [any-thread] Makes all the checks that load() makes of a checkpoint by itself, without an instance. */
+    /* Makes all the checks that load() makes of a checkpoint by itself, without an instance.
+     * [any-thread] */
     zf_status_t (*verify)(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err);
-    /* [any-thread] The fp32 weights of one parameter as FLUSH would leave them (open slots are replayed), row-major,
-     * without an instance; n_elems must be the parameter's. Checks what it reads. Memory: one matrix of it. */
+    /* The fp32 weights of one parameter as FLUSH would leave them (open slots are replayed), row-major, without an
+     * instance; n_elems must be the parameter's. Checks what it reads. Memory: one matrix of it.
+     * [any-thread] */
     zf_status_t (*weights)(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
                            zf_error_t *err);
 } zf_state_ext_t;

@@ -63,28 +63,32 @@ typedef struct zf_step_record { /* output struct */
 typedef struct zf_stats_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] Number of counters. */
+    /* Number of counters.
+     * [any-thread] */
     uint32_t (*n_counters)(void);
-    /* [any-thread] while the instance lives. Counter i, and its value; without an instance (NULL) the value is 0.
-     * ZF_ERR_ARGUMENT past the end. Values are each correct, not a common snapshot; after DRAIN they are. */
+    /* Counter i, and its value; without an instance (NULL) the value is 0. ZF_ERR_ARGUMENT past the end. Values are
+     * each correct, not a common snapshot; after DRAIN they are.
+     * [any-thread] while the instance lives. */
     zf_status_t (*counter)(zf_instance_t *instance, uint32_t i, zf_counter_t *out, zf_error_t *err);
-    /* [any-thread] while the instance lives. What lateness cost: of group `group` (ZF_NO_ID: of all together) at
-     * `step`; 0 = the newest step that is complete, which is one whose windows are all replayed: up to two windows
-     * behind the trainer. The newest 128 are kept. ZF_IN_PROGRESS where the step is not complete, not kept, or there is
-     * none yet: then step and loss are 0. ZF_DISABLED where the meter is off; ZF_ERR_ARGUMENT where there is no such
-     * group. */
+    /* What lateness cost: of group `group` (ZF_NO_ID: of all together) at `step`; 0 = the newest step that is complete,
+     * which is one whose windows are all replayed: up to two windows behind the trainer. The newest 128 are kept.
+     * ZF_IN_PROGRESS where the step is not complete, not kept, or there is none yet: then step and loss are 0.
+     * ZF_DISABLED where the meter is off; ZF_ERR_ARGUMENT where there is no such group.
+     * [any-thread] while the instance lives. */
     zf_status_t (*lateness)(zf_instance_t *instance, uint64_t step, uint32_t group, zf_lateness_t *out,
                             zf_error_t *err);
-    /* [any-thread] while the instance lives. What `step` was; 0 = the newest step that a hook has found
-     * to be finished. The newest 128 are kept. ZF_IN_PROGRESS where the step is not finished, which the next `step` or
-     * `poll` may find out, and where it is not kept, not submitted or there is none yet: then out->step is 0. */
+    /* What `step` was; 0 = the newest step that a hook has found to be finished. The newest 128 are kept.
+     * ZF_IN_PROGRESS where the step is not finished, which the next `step` or `poll` may find out, and where it is not
+     * kept, not submitted or there is none yet: then out->step is 0.
+     * [any-thread] while the instance lives. */
     zf_status_t (*step_record)(zf_instance_t *instance, uint64_t step, zf_step_record_t *out, zf_error_t *err);
-    /* [any-thread] while the instance lives. Where the time of `step` went: counter i as in `counter`, whose value is
-     * what a sum grew by from the return of the `step` before to this one's, and what a level then was. So the values
-     * of all steps add up to the counter's. It is the host's view of a step: where the device is behind the host, its
-     * stalls and what workers and ranks did for a step may be counted with a later one; what was published at a fetch
-     * is counted with the step behind it, as is a DISCARD. step as in step_record; ZF_IN_PROGRESS, with the value 0,
-     * where it is not kept, not submitted or there is none yet; one that is not finished is told already. */
+    /* Where the time of `step` went: counter i as in `counter`, whose value is what a sum grew by from the return of
+     * the `step` before to this one's, and what a level then was. So the values of all steps add up to the counter's.
+     * It is the host's view of a step: where the device is behind the host, its stalls and what workers and ranks did
+     * for a step may be counted with a later one; what was published at a fetch is counted with the step behind it, as
+     * is a DISCARD. step as in step_record; ZF_IN_PROGRESS, with the value 0, where it is not kept, not submitted or
+     * there is none yet; one that is not finished is told already.
+     * [any-thread] while the instance lives. */
     zf_status_t (*step_counter)(zf_instance_t *instance, uint64_t step, uint32_t i, zf_counter_t *out, zf_error_t *err);
 } zf_stats_ext_t;
 

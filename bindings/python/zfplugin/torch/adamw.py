@@ -31,9 +31,9 @@ def entries(saved, table):
             for number, name, param in zip(order, table.names, table.params) if number in saved["state"]}
 
 
-def warn_of_decay(groups, rule, log):
+def warn_of_decay(groups, rules, log):
     """Says where the groups of the saved state decayed weights as the other rule does: torch's Adam and AdamW look alike."""
-    for number, group in enumerate(groups):
+    for number, (group, rule) in enumerate(zip(groups, rules)):
         is_decoupled = group.get("decoupled_weight_decay", rule == "adamw")
         if group["weight_decay"] and is_decoupled != (rule == "adamw"):
             theirs, ours = ("AdamW", 'rule="adamw"') if is_decoupled else ("Adam", 'rule="adam"')
@@ -74,7 +74,8 @@ def _put(blobs, files, param, entry, names):
     if entry is None:  # it never had a gradient
         entry = {"step": 0, **{member: torch.zeros(shape, device="cpu") for member in names}}
     values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
-    for member, array in [*zip(names, "mv"), *([(MASTER, "w")] if MASTER in entry else [])]:
+    held = [(member, array) for member, array in zip(names, "mv") if array in param["tensors"]]
+    for member, array in [*held, *([(MASTER, "w")] if MASTER in entry else [])]:
         values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
         if values[array].shape != shape:
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has the shape {list(values[array].shape)}, the '

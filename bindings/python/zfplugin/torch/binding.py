@@ -28,18 +28,18 @@ _has_warned_of_names = False
 
 
 class Binding:
-    """names: {id(parameter): name}. model: a function that gives the module, or None. table_options, feed_options: of
+    """names: {id(parameter): name}. rule: of groups that name none; None: a callback. model: a function that gives the module, or None. table_options, feed_options: of
     ParameterTable and GradientFeed. fetcher: a Fetcher, or None. handles: a list; gets the list of the feed's hooks."""
 
-    def __init__(self, instance, groups, names, *, model, table_options, feed_options, fetcher, handles, log):
-        self.instance, self.names, self.fetcher, self.log = instance, names, fetcher, log
+    def __init__(self, instance, groups, names, *, rule, model, table_options, feed_options, fetcher, handles, log):
+        self.instance, self.names, self.fetcher, self.log, self._rule = instance, names, fetcher, log, rule
         self._model, self._table_options = model, table_options
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
         self._left = {}  # id: (parameter, its name, its moments and count) of those that were taken out of the groups
         table = self._make_table(groups)
-        instance.bind(table.decls)
+        self._bind(table, groups)
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
         handles.append(self.feed.handles)
         self._warn_of_names(table)
@@ -52,6 +52,18 @@ class Binding:
                 names.setdefault(id(param), name)
         return ParameterTable(groups, names, rows=rows_of(model), trained=trained,
                               place=self.instance.place, config=self.instance.config, **self._table_options)
+
+    def _bind(self, table, groups):
+        rules = hyper_groups.rules(groups, self._rule)
+        if table.spread is not None and len(set(rules)) > 1:
+            raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
+                                       "their states could not be put together again; make an optimizer for each rule")
+        self.instance.bind(table.decls, rules)
+        self.rules = rules
+
+    def rules_by_name(self):
+        """{parameter's name: its rule}."""
+        return {name: self.rules[group] for name, group in zip(self.table.names, self.table.group_of)}
 
     def _adopt(self, groups, table):
         """The instance is bound to this table."""
@@ -108,6 +120,7 @@ class Binding:
             self._joint_norm.check()
         written = self.feed.complete()
         self._settle_frozen()
+        hyper_groups.check_rules(groups, self._rule, self.rules)
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
         self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self._waits else 0)
         self._args.unscale = unscale
@@ -182,6 +195,10 @@ class Binding:
     def has_waiting(self):
         """Whether parameters may show other values than the plugin has for them, until they are fetched."""
         return self.fetcher is not None and (self.fetcher.may_wait or self.table.has_aside())
+
+    def shows_old(self):
+        """Whether one was not fetched since the step, and is not when it is read."""
+        return self.has_waiting() and (bool(self.fetcher.is_new) or self.table.has_aside()) and not self.fetcher.watch.is_serving()
 
     def pause_watch(self, depth):
         if self.fetcher is not None:
@@ -328,7 +345,7 @@ class Binding:
                 values = [table.aliases[i].clone() for i in edited]
                 self._settle_leaving(before, [i for i, p in before.trainable if id(p) not in table.numbers and i not in replaced])
                 self.discard()  # step() delivers all gradients again
-                self.instance.bind(table.decls)
+                self._bind(table, groups)
             except BaseException:
                 self.names = names
                 for group, params in members:

@@ -121,6 +121,15 @@ def check(groups, saved, names):
     hyper_groups.check_all(saved["param_groups"])
 
 
+def groups_with_rules(own, saved, default):
+    """The saved groups, each with its own rule, which stays; raises where it was saved with another."""
+    for i, (mine, theirs) in enumerate(zip(own, saved)):
+        now, then = mine.get("rule") or default, theirs.get("rule")
+        if then is not None and then != now:
+            raise errors.CheckpointError(f"load_state_dict: parameter group {i} was saved with the rule {then!r}, the optimizer has {now!r}")
+    return [{**theirs, **({"rule": mine["rule"]} if "rule" in mine else {})} for mine, theirs in zip(own, saved)]
+
+
 def _check_shape(own, saved):
     """As torch does."""
     if len(own) != len(saved):

@@ -15,9 +15,9 @@ on a stream (CUDA) one look tells of all modules that are fetched after it, unti
 A graph that has read a parameter before its fetch would go backward through other values than it went forward, so version
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
 
-Not every read is in the forward of the module that holds the parameter: a model may read a weight elsewhere, a trainer add a penalty
-over all parameters. From time to time everything is fetched by step(), and reads are watched until the next step (reads.py); what
-is read before its module's forward is fetched by every step() from then on.
+Not every read is in the forward of the module that holds the parameter. Between step and forward functions of torch are watched
+(reads.py), and what they are about to read is fetched. A model may read a weight elsewhere, too: from time to time everything is
+fetched by step(), and the watch goes on until the next step; what is read so is fetched by every step() from then on.
 
 A save or an export makes the instance rest, which brings all that waits. Nobody is to see that: unseen() puts the values aside.
 """
@@ -38,6 +38,7 @@ class Fetcher:
         self.instance = self.table = None
         self.log, self.watch = log, Watch()
         self.n_steps = 0
+        self.is_look = False  # of this step
         self.early = set()  # names of parameters that are read before their module's forward
         self.may_wait = False  # values of the last step wait to be fetched, perhaps
         self.modules = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
@@ -60,6 +61,11 @@ class Fetcher:
         self.is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in table.ids if i not in hooked]
+        owners = {}
+        for at, ids in enumerate(self.ids):
+            for i in ids:
+                owners.setdefault(i, []).append(at)
+        self.watched = {id(table.params[i]): (i, owners[i]) for i in owners}
         self.watch.remove()
 
     def unbind(self):
@@ -69,6 +75,7 @@ class Fetcher:
 
     def before_forward(self, at, *_):
         self.is_heard[at] = True
+        self.watch.say_forward(self.is_look)
         if self.is_fetched[at]:
             self.edited = None  # another pass began: somebody may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
@@ -86,6 +93,13 @@ class Fetcher:
             self.instance.fetch(ids)
             self._say_shown(ids)
         return not edited
+
+    def before_read(self, ids):
+        """The trainer is about to read these, between step and forward."""
+        waiting = [i for i in ids if i in self.is_new or self.table.is_aside(i)]
+        if waiting and not self.instance.is_closed:
+            self.edited = None
+            self.fetch(waiting)
 
     def _say_shown(self, ids):
         """These show the newest values now."""
@@ -147,16 +161,11 @@ class Fetcher:
                          1e-6 * n_elems, 1e-6 * sum(self.table.shapes[i].numel() for i in self.table.ids))
 
     def _begin_watch(self):
-        """Whether a watch begins: everything is fetched, and its reads are right whatever they are."""
+        """Whether it is a look: everything is fetched, and its reads are right whatever they are."""
         self.n_steps += 1
         is_due = self.n_steps & (self.n_steps - 1) == 0 or self.n_steps % LOOKED_AT == 0
-        if not is_due:
-            return False
-        owners = {}
-        for at, ids in enumerate(self.ids):
-            for i in ids:
-                owners.setdefault(i, []).append(at)
-        return self.watch.begin({id(self.table.params[i]): (i, owners[i]) for i in owners}, self.is_heard)
+        self.is_look = self.watch.begin(self.watched, self.is_heard, self.before_read) and is_due
+        return self.is_look
 
     def settle(self):
         """The instance is about to come to rest, which brings all that waits: what somebody else wrote is left as it is.

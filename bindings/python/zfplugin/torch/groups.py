@@ -7,6 +7,7 @@ import operator
 import torch
 
 from .. import errors
+from ..instance import RULES
 
 LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN
 _UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
@@ -55,6 +56,8 @@ def check(group, number):
         raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers")
     if group.get("momentum", betas[0]) != betas[0]:
         raise errors.ArgumentError(f"{where}momentum = {group['momentum']!r} has no effect here: it is betas[0], {betas[0]!r}")
+    if group.get("rule") is not None and group["rule"] not in tuple(RULES):
+        raise errors.ArgumentError(f"{where}rule = {group['rule']!r}; allowed: {', '.join(RULES)}")
     _number(group["lr"], where + "lr", "0 or more, finite", lambda x: x >= 0)
     for i, beta in enumerate(betas):
         _number(beta, f"{where}betas[{i}]", "0 <= beta < 1", lambda x: 0 <= x < 1)
@@ -65,6 +68,19 @@ def check(group, number):
 def check_all(groups):
     for number, group in enumerate(groups):
         check(group, number)
+
+
+def rules(groups, default):
+    """The rule of each; default: of a group that names none."""
+    return [group.get("rule") or default for group in groups]
+
+
+def check_rules(groups, default, bound):
+    """Raises where a group's rule is no longer the one that it was bound with."""
+    for number, (now, before) in enumerate(zip(rules(groups, default), bound)):
+        if now != before:
+            raise errors.ArgumentError(f"parameter group {number}: rule = {now!r}, but it was bound with {before!r}, whose moments it has: a "
+                                       "group keeps its rule; a group that is added may have another")
 
 
 def write(groups, words, n_words):

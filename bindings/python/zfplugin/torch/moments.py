@@ -26,9 +26,9 @@ def names_of(rule):
     return _NAMES[rule]
 
 
-def read(instance, rule, masters=()):
+def read(instance, rules=None, masters=()):
     """{parameter's name: {"step": scalar, "exp_avg": float32 tensor, ...}} of all that were ever updated; names as torch's
-    optimizer of this rule has them. step: the largest count, where channels count apart (deferred = mean). masters: names of
+    optimizers have them. rules: {parameter's name: its rule}; None: m and v. step: the largest count, where channels count apart (deferred = mean). masters: names of
     those whose fp32 weights are wanted, too, as "master"."""
     store = state.Blobs()
     state.save(instance, store, compact=True)
@@ -42,7 +42,8 @@ def read(instance, rule, masters=()):
         n_updates = int(array("n", torch.int32).max())
         if n_updates:
             moments = [name for name in ("m", "v") if name in param["tensors"]]
-            pairs = [*zip(_NAMES[rule], moments), *([(MASTER, "w")] if param["name"] in masters else [])]
+            names = _NAMES[rules.get(param["name"]) if rules else None]
+            pairs = [*zip(names, moments), *([(MASTER, "w")] if param["name"] in masters else [])]
             out[param["name"]] = {"step": torch.tensor(float(n_updates), device="cpu"), **{
                 name: array(moment, torch.float32).reshape(param["shape"]).clone()
                 for name, moment in pairs}}
@@ -59,15 +60,22 @@ def add_empty(found, empty):
         found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in wanted}}
 
 
-def adamw_state_dict(groups, entries, rule):
-    """What torch.optim.AdamW's (rule adam: Adam's) state_dict() would give. groups: as packed by torch; entries: by number."""
+def adamw_state_dict(groups, entries, rules):
+    """What torch.optim.AdamW's (rule adam: Adam's) state_dict() would give. groups: as packed by torch; entries: by number; rules: of
+    the groups."""
     return {"state": entries,
-            "param_groups": [{**_ADAMW_GROUP, "decoupled_weight_decay": rule == "adamw", **group} for group in groups]}
+            "param_groups": [{**_ADAMW_GROUP, "decoupled_weight_decay": rule == "adamw", **{k: v for k, v in group.items() if k != "rule"}}
+                             for group, rule in zip(groups, rules)]}
 
 
-def check_rule(rule):
-    if rule not in ("adamw", "adam"):
-        raise errors.StateError(f"adamw_state_dict: the rule is {rule or 'a callback'}, whose moments are not AdamW's")
+def are_adamws(rules):
+    return set(rules) <= {"adamw", "adam"}
+
+
+def check_rules(rules):
+    for rule in rules:
+        if not are_adamws([rule]):
+            raise errors.StateError(f"adamw_state_dict: the rule is {rule or 'a callback'}, whose moments are not AdamW's")
 
 
 class State(collections.abc.MutableMapping):

@@ -22,7 +22,7 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, cut, devices, moments, processes
+from . import adamw, checkpoint, cut, devices, figures, moments, processes
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
@@ -35,7 +35,7 @@ from .saving import FinalWeights, Tally
 EXACT = ("zenflow.update_interval=1", "zenflow.publish_lag=0")
 
 
-class ZenFlow(torch.optim.Optimizer):
+class ZenFlow(figures.Figures, torch.optim.Optimizer):
     """AdamW (Loshchilov & Hutter, arXiv 1711.05101) with ZenFlow's offload (arXiv 2505.12242).
 
     params: parameters, (name, parameter) pairs (model.named_parameters()), or groups of either. Names are used in
@@ -43,7 +43,7 @@ class ZenFlow(torch.optim.Optimizer):
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step.
     config: path of an INI file, INI text, or {"section.key": value}; None = the plugin's defaults.
     overrides: list of "section.key=value", or a dict; applied after config.
-    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion".
+    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion"; per group too, kept while it lives.
     rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
@@ -145,7 +145,7 @@ class ZenFlow(torch.optim.Optimizer):
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
         self._make_binding = functools.partial(
-            Binding, model=self._model,
+            Binding, rule=self._rule, model=self._model,
             table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
@@ -228,7 +228,7 @@ class ZenFlow(torch.optim.Optimizer):
         if binding is not None:
             self._refuse_shared("state_dict")
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
-            if binding.table.spread is not None and self._rule is not None:
+            if binding.table.spread is not None and None not in binding.rules:
                 entries = self._read_moments()
                 out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
             edited = binding.edited_values(self.param_groups)
@@ -245,10 +245,11 @@ class ZenFlow(torch.optim.Optimizer):
     def adamw_state_dict(self):
         """A state dict for torch.optim.AdamW (with rule="adam" for Adam): its groups, and the moments and update counts that
         flush() would leave; nothing changes. The weights to go with it are those after flush(), or of export()."""
-        moments.check_rule(self._rule)
+        rules = self._rules()
+        moments.check_rules(rules)
         numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
         entries = {numbers[id(p)]: entry for p, entry in self._read_moments().items()}
-        return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, self._rule)
+        return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, rules)
 
     @property
     def state(self):
@@ -271,8 +272,10 @@ class ZenFlow(torch.optim.Optimizer):
         What was saved before the first step begins anew: fresh moments and windows, weights as they are. A state of
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
         self._forget_copies()
-        names = moments.names_of(self._rule) if self._rule in ("adamw", "adam") or self._is_cut() else None
+        rules = self._rules()
+        names = moments.names_of(rules[0]) if moments.are_adamws(rules) or self._is_cut() else None
         checkpoint.check(self.param_groups, state_dict, names)
+        loaded = checkpoint.groups_with_rules(self.param_groups, state_dict["param_groups"], self._rule)
         packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
         if packed is not None or state_dict.get("state") or self._binding is not None:
             self._refuse_shared("load_state_dict")
@@ -292,11 +295,11 @@ class ZenFlow(torch.optim.Optimizer):
             self.bind()
             self._binding.follow(self.param_groups)
             self._binding.keep_states(self.param_groups, adamw.entries(state_dict, self._binding.table))
-            adamw.warn_of_decay(state_dict["param_groups"], self._rule, self.log)
+            adamw.warn_of_decay(state_dict["param_groups"], rules, self.log)
             self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table), names))
         elif self._binding is not None:
             self._restart()
-        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        super().load_state_dict({"state": {}, "param_groups": loaded})
 
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "
@@ -440,55 +443,6 @@ class ZenFlow(torch.optim.Optimizer):
         """The next step is marked as the last of an epoch."""
         self._is_epoch_end = True
 
-    def stats(self):
-        """The plugin's counters as a dict."""
-        return self._instance.stats()
-
-    def lateness(self, step=0):
-        """Per parameter group what it cost, in loss and to first order, that the model saw old weights at a step: a list of
-        dicts with step, loss, sum over all steps, n_steps; [] where [log] lateness is 0. step 0: the newest that is known, up
-        to two windows ago."""
-        return self._instance.lateness(step)
-
-    def step_record(self, step=0):
-        """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h), with its time in step_ns, and of what the
-        counters of stats() grew by; None where it is not kept. step 0: the newest finished."""
-        return self._instance.step_record(step)
-
-    def metrics(self):
-        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard.
-        "lateness" is of all parameter groups, "lateness/0" ... of each where there are several."""
-        report = self.last_report
-        out = {} if report is None else {
-            "grad_norm": report.grad_norm, "clip_factor": report.clip_factor, "applied": int(report.applied)}
-        groups = self.lateness()
-        if groups:
-            out["lateness"] = sum(figures["loss"] for figures in groups)
-        if len(groups) > 1:
-            out.update({f"lateness/{g}": figures["loss"] for g, figures in enumerate(groups)})
-        return {**out, **self.stats()}
-
-    def write_metrics(self, writer, step=None, prefix="zfplugin/"):
-        """All of metrics() as scalars of a torch.utils.tensorboard.SummaryWriter, or of anything with its add_scalar(tag,
-        value, step). step: the plugin's own count of steps where it is None."""
-        metrics = self.metrics()
-        for name, value in metrics.items():
-            writer.add_scalar(prefix + name, value, metrics.get("steps", 0) if step is None else step)
-
-    def config(self):
-        """Effective configuration: {"section.key": text}."""
-        return self._instance.config()
-
-    @property
-    def layout(self):
-        """Planned memory and elements after binding (zf_layout_t as a dict), else None."""
-        return self._instance.layout
-
-    @property
-    def grad_norm(self):
-        """Global gradient norm of the newest finished step, before clipping; None before the first."""
-        return self.last_report.grad_norm if self.last_report is not None and self.last_report.has_report else None
-
     def close(self):
         """Ends the plugin's instance and takes its hooks off the parameters. Idempotent."""
         self._finalizer()
@@ -505,6 +459,9 @@ class ZenFlow(torch.optim.Optimizer):
             raise errors.StateError(f"{doing}: parameters are cut over processes, and this has a part of them only: use "
                                     "state_dict() of each process, in a file of its own, or torch.distributed.checkpoint with "
                                     "get_state_dict(model, optimizer)")
+
+    def _rules(self):
+        return hyper_groups.rules(self.param_groups, self._rule)
 
     def _is_cut(self):
         return any(cut.is_cut(p) for group in self.param_groups for p in group["params"])
@@ -546,9 +503,9 @@ class ZenFlow(torch.optim.Optimizer):
         table = self._binding.table
         if table.spread is None:
             with self._binding.unseen():
-                found = moments.read(self._instance, self._rule)
+                found = moments.read(self._instance, self._binding.rules_by_name())
             return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
-        found = moments.read(self._instance, self._rule, {table.names[i] for i, p in table.trainable if p.element_size() < 4})
+        found = moments.read(self._instance, self._binding.rules_by_name(), {table.names[i] for i, p in table.trainable if p.element_size() < 4})
         moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
         return {p: {name: value if name == "step" else cut.like(value, p) for name, value in found[table.names[i]].items()}
                 for i, p in table.trainable if table.names[i] in found}

@@ -274,6 +274,9 @@ class ParameterTable:
     def has_aside(self):
         return bool(self._aside)
 
+    def is_aside(self, i):
+        return bool(self._aside) and self.owner(i) in self._aside
+
     def mend_aside(self, i):
         """Of a parameter that somebody wrote after put_aside(): elements that still are what was put in their place show the plugin's
         values again."""

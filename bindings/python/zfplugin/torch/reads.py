@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters are read before the forward of the module that holds them? A TorchFunctionMode from one step to the next tells.
+"""Which parameters are read before the forward of the module that holds them? A TorchFunctionMode that begins with step() tells.
 
 Model: while a watch is on, every function of torch is seen with its arguments. A parameter among them, none of whose modules has been
-called since the step, is read early: by a model that reads a weight elsewhere, by a penalty, by a trainer that averages or merges. What
-reads no values (shapes, gradients, counters) does not count, nor does a state_dict(), which is given the final values anyway.
+called since the step, is read early. Until the first module of the model is called these are reads of the trainer, who averages, merges,
+prunes, copies or saves, or adds a penalty: what is read then is fetched before the function sees it (on_read). After that they are reads
+of a model that uses a weight elsewhere; to watch for them costs some microseconds per function, so only some watches, the looks, go on
+until the next step. What reads no values (shapes, gradients, counters) does not count, nor does a state_dict(), which is given the final
+values anyway.
 
 A mode stands on a stack of its thread. The watch begins only where nobody else's stands there, so that no context that is open around
 step() takes it off in place of its own; it finds itself below others that were opened since. A compiled graph would be made
@@ -33,26 +36,33 @@ def _reads(function):
 
 
 class _Mode(TorchFunctionMode):
-    """params: {id(parameter): (its number, numbers of the modules that hold it)}; is_called: of modules. found: {number: function}."""
+    """params: {id(parameter): (its number, numbers of the modules that hold it)}; is_called: of modules. on_read: takes the numbers of
+    parameters that are about to be read, until the first module is called. found: {number: function} since then."""
 
-    def __init__(self, params, is_called):
+    def __init__(self, params, is_called, on_read):
         super().__init__()
-        self.params, self.is_called, self.found, self.is_over, self.depth = params, is_called, {}, False, 0
+        self.params, self.is_called, self.on_read = params, is_called, on_read
+        self.found, self.is_over, self.depth = {}, False, 0
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if not self.is_over and self.depth <= 0 and not is_compiling() and _reads(function):
             is_write = getattr(function, "__name__", "") in _WRITES
-            self._look((*args[is_write:], *(kwargs or {}).values()), function)
+            read = self._look((*args[is_write:], *(kwargs or {}).values()), [])
+            if read and self.on_read is not None:
+                self.on_read(read)
+            for number in read if self.on_read is None else ():
+                self.found.setdefault(number, _name_of(function))
         return function(*args, **(kwargs or {}))
 
-    def _look(self, values, function):
+    def _look(self, values, out):
         for value in values:
             if isinstance(value, (list, tuple)):
-                self._look(value, function)
+                self._look(value, out)
             elif isinstance(value, torch.Tensor) and id(value) in self.params:
                 number, modules = self.params[id(value)]
                 if not any(self.is_called[at] for at in modules):
-                    self.found.setdefault(number, _name_of(function))
+                    out.append(number)
+        return out
 
 
 def _name_of(function):
@@ -65,9 +75,9 @@ def _modes():
 
 
 def _is_free():
-    """Whether nobody's mode is on the stack, but for the one of torch.set_default_device(), which keeps to its bottom."""
+    """Whether nobody's mode is on the stack, but for other optimizers' and the one of torch.set_default_device(), which keeps to its bottom."""
     device = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
-    return all(mode is device for mode in _modes())
+    return all(mode is device or isinstance(mode, _Mode) for mode in _modes())
 
 
 class Watch:
@@ -76,14 +86,26 @@ class Watch:
     def __init__(self):
         self._mode = self._thread = None
 
-    def begin(self, params, is_called):
-        """Whether it could. params, is_called: of _Mode."""
+    def begin(self, params, is_called, on_read):
+        """Whether it could. params, is_called, on_read: of _Mode."""
         self.remove()
         if self._mode is not None or not hasattr(torch._C, "_get_function_stack_at") or not _is_free() or _has_compiled():
             return False
-        self._mode, self._thread = _Mode(params, is_called), threading.get_ident()
+        self._mode, self._thread = _Mode(params, is_called, on_read), threading.get_ident()
         self._mode.__enter__()
         return True
+
+    def say_forward(self, is_look):
+        """The first module is called. is_look: the watch goes on."""
+        if self._mode is not None and self._mode.on_read is not None:
+            self._mode.on_read = None
+            if not is_look:
+                self.remove()
+
+    def is_serving(self):
+        """Whether what this thread reads now is fetched before."""
+        mode = self._mode
+        return mode is not None and mode.on_read is not None and mode.depth <= 0 and self._thread == threading.get_ident()
 
     def pause(self, depth):
         """Nothing counts while the depths add up to more than 0."""

@@ -37,7 +37,7 @@ class FinalWeights:
     def say_copied(self):
         """The model is being pickled (torch.save(model)) or copied (deepcopy): its parameters are, as they are."""
         binding = self._binding()
-        if binding is not None and (self.tally.is_pending() or binding.has_waiting()):
+        if binding is not None and (self.tally.is_pending() or binding.shows_old()):
             self.tally.log.warning("the model was copied (deepcopy, or torch.save() of the module) while updates were on their way: the copy "
                                    "lacks them. flush() before, or load the model's state_dict() into the copy, which has them")
 

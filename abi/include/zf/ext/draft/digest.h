@@ -22,31 +22,34 @@ extern "C" {
 typedef struct zf_digest_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] while the instance lives, in every state. out[i] = digest of the contents of *tensors[i], i < n; n =
-     * 0 is fine. CPU memory; any data type of one lane and 8, 16, 32 or 64 bits. Reads on the calling thread, at about
-     * memory bandwidth where a tensor is contiguous; allocates nothing, waits for nothing. Nobody may write the memory
-     * meanwhile, or the digest is one of neither state.
+    /* Out[i] = digest of the contents of *tensors[i], i < n; n = 0 is fine. CPU memory; any data type of one lane and
+     * 8, 16, 32 or 64 bits. Reads on the calling thread, at about memory bandwidth where a tensor is contiguous;
+     * allocates nothing, waits for nothing. Nobody may write the memory meanwhile, or the digest is one of neither
+     * state.
      *
-     * A digest is of the elements' bytes in row-major order: data type, shape and strides do not count. Equal bytes
+     * * A digest is of the elements' bytes in row-major order: data type, shape and strides do not count. Equal bytes
      * have equal digests; a change of one element always changes the digest; any other change goes unseen with a chance
      * of about 2^-64. Not cryptographic: who wants two contents with one digest finds them. To be compared within one
-     * process only: another version or machine may compute others. */
+     * process only: another version or machine may compute others.
+     * [any-thread] while the instance lives, in every state. */
     zf_status_t (*digest)(zf_instance_t *instance, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
                           zf_error_t *err);
-    /* [control] Finds parameters that the host wrote unannounced, after bind_params. out[i] = 1 where some element of
-     * parameter ids[i] is not what the plugin put there last, else 0, i < n; NULL and n = 0: all, by id. flags: one of
+    /* Finds parameters that the host wrote unannounced, after bind_params. out[i] = 1 where some element of parameter
+     * ids[i] is not what the plugin put there last, else 0, i < n; NULL and n = 0: all, by id. flags: one of
      * ZF_WRITTEN_... All elements are compared, on the device, behind what the host's stream has been given so far;
      * returns when that is done. A parameter whose values were written back as they were is as the plugin left it. An
      * edit that the plugin writes over goes on to be found: announce it (params_changed), hold it or accept what came
-     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. */
+     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE.
+     * [control] */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
-    /* [control] Takes over by element what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list
-     * of no ids: of none). Closes all windows, as FLUSH does. Then every element that is not what the plugin put there
-     * last is a weight that the host gave, as with params_changed; every other one has all its updates, master and
-     * moments included. Legal where params_changed is; the host's writes are over. Needs [zenflow] on_overwrite = ask,
+    /* Takes over by element what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list of no ids:
+     * of none). Closes all windows, as FLUSH does. Then every element that is not what the plugin put there last is a
+     * weight that the host gave, as with params_changed; every other one has all its updates, master and moments
+     * included. Legal where params_changed is; the host's writes are over. Needs [zenflow] on_overwrite = ask,
      * parameters in the host's memory, of which a second copy is kept then, and [shard] stage = 0 or one rank; else
-     * ZF_ERR_STATE. */
+     * ZF_ERR_STATE.
+     * [control] */
     zf_status_t (*adopt)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err);
 } zf_digest_ext_t;
 

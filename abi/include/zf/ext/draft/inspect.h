@@ -29,7 +29,8 @@ typedef struct zf_inspect_out {
 typedef struct zf_inspect_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [control] State as of now, without flushing: masters as of each matrix's last closed window. Drains first. */
+    /* State as of now, without flushing: masters as of each matrix's last closed window. Drains first.
+     * [control] */
     zf_status_t (*read)(zf_instance_t *instance, uint32_t id, zf_inspect_out_t *out, zf_error_t *err);
 } zf_inspect_ext_t;
 

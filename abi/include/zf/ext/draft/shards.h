@@ -36,10 +36,11 @@ typedef struct zf_shard_place { /* output struct */
 typedef struct zf_shards_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [hook] Says where a parameter can be read. State: bound, active, quiesced. Of a sharded parameter between
-     * param_fetch and param_release; else ZF_ERR_STATE. The values are there in the order of the stream that it was
-     * fetched with (HOST_THREAD: when its fence has come). What the host writes there counts if params_changed is
-     * called before the release, on every rank with the same values; else it is lost. */
+    /* Says where a parameter can be read. Of a sharded parameter between param_fetch and param_release; else
+     * ZF_ERR_STATE. The values are there in the order of the stream that it was fetched with (HOST_THREAD: when its
+     * fence has come). What the host writes there counts if params_changed is called before the release, on every rank
+     * with the same values; else it is lost.
+     * [hook] State: bound, active, quiesced. */
     zf_status_t (*place)(zf_instance_t *instance, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
 } zf_shards_ext_t;
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers do beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
+with torch's AdamW; what it keeps (losses, averages, saved weights) is compared after every step.
+
+    python3 bindings/python/tests/test_torch_usage.py > bindings/python/USES.md
+
+writes the table, with the largest difference. With exact=True the weights themselves are compared after every step, too. The second
+setting is model= alone with update_interval = 1, where parameters come when their module's forward begins or when somebody reads them:
+there the comparison is not to be the one that reads them, so the weights are compared after the last step.
+"""
+import logging
+import re
+import sys
+import unittest
+
+from support import HERE, SYNCHRONOUS, TorchTest, config, torch
+
+if torch is not None:
+    from usage import N_STEPS, USES, Run
+    import usage_weights  # noqa: F401: adds its own
+
+FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
+SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)}}
+BOUND = 1e-6
+
+
+def apart(mine, torchs):
+    """The largest difference of two dicts of tensors and numbers; relative where they are above 1."""
+    pairs = [(torch.as_tensor(mine[name]).double(), torch.as_tensor(value).double()) for name, value in torchs.items()]
+    return max((0.0 if torch.equal(a, b) else ((a - b).abs() / b.abs().clamp(min=1)).max().item() for a, b in pairs), default=0.0)
+
+
+def side_by_side(program, make, options, is_exact):
+    """The largest difference of what a program keeps after any step, and of the weights: is_exact: after any step, too."""
+    ours, theirs = Run(make, options), Run(make, None)
+    try:
+        worst = 0.0
+        for i in range(N_STEPS):
+            for run in (theirs, ours):
+                program(run, i)
+            worst = max(worst, apart(ours.kept, theirs.kept))
+            if is_exact or i == N_STEPS - 1:
+                weights = [dict(run.model.named_parameters()) if is_exact else run.model.state_dict() for run in (ours, theirs)]
+                worst = max(worst, apart(*weights))
+        assert theirs.has_moved(), f"{program.__name__} trains nothing"
+        return worst
+    finally:
+        ours.close()
+
+
+class Usage(TorchTest):
+    def test_every_use(self):
+        for name, program, make in USES:
+            for setting, options in SETTINGS.items():
+                with self.subTest(name, setting=setting):
+                    self.assertLessEqual(side_by_side(program, make, options, setting == "exact"), BOUND)
+
+    def test_the_page_has_them_all(self):
+        page = (HERE.parent / "USES.md").read_text(encoding="utf-8")
+        self.assertEqual(re.findall(r"^\| (.*?) \| [0-9.e-]+ \|", page, re.M), [name for name, *_ in USES])
+
+
+def main():
+    logging.disable(logging.WARNING)
+    print(f"""# What trainers do, beside torch's AdamW
+
+Each program runs with the plugin and with `torch.optim.AdamW`, {N_STEPS} steps of a small model on the CPU. The figures are the largest
+difference of anything that it keeps after any step (losses, averages, saved weights; relative where it is above 1) and of the weights.
+At most {BOUND:.0e} is allowed (`ctest -R python_torch_weights`). This page is what `tests/test_torch_usage.py` prints.
+
+| what the trainer does | `exact=True` | `model=` alone, `update_interval = 1` |
+|---|---|---|""")
+    for name, program, make in USES:
+        figures = [side_by_side(program, make, options, setting == "exact") for setting, options in SETTINGS.items()]
+        print("| {} | {:.1e} | {:.1e} |".format(name, *figures), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

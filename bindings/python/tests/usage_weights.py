@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of test_torch_usage.py's table: weights that the model reads in other places, that the trainer reads or writes."""
+import copy
+import io
+
+from support import batch, loss_of, mlp, torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, prune
+from usage import use
+
+# ---- weights that the model reads in other places ----------------------------------------------------------------------------
+
+
+@use("a weight read outside of its module's forward", lambda: Early())
+def read_early(run, i):
+    run.step(i)
+
+
+class Early(nn.Module):
+    """Its last layer's weight is read before the last layer, too; its first one's at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 24), nn.Linear(24, 24), nn.Linear(24, 4)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x + 0.1 * x[:, :4] @ self.last.weight
+        return self.last(torch.tanh(self.middle(x)) @ (torch.eye(24) + self.first.weight @ self.first.weight.t()))
+
+
+@use("an embedding that is the output layer, too", lambda: TiedByHand())
+def tied_by_hand(run, i):
+    run.step(i)
+
+
+class TiedByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.middle, self.tokens = nn.Linear(8, 24), nn.Embedding(12, 24)
+
+    def forward(self, x):
+        scores = functional.linear(self.middle(x), self.tokens.weight)
+        return (self.tokens(x.argmax(1)) + 0.02 * scores @ self.tokens.weight)[:, :4]
+
+
+@use("an L2 penalty over model.parameters() before the forward")
+def penalty(run, i):
+    run.step(i, 0.1 * sum(p.pow(2).sum() for p in run.model.parameters()))
+
+
+@use("a penalty of norms over one layer")
+def penalty_of_one(run, i):
+    run.step(i, 0.1 * sum(p.norm() for p in run.model[2].parameters()))
+
+
+def normed():
+    model = mlp()
+    parametrizations.weight_norm(model[2])
+    parametrizations.spectral_norm(model[5])
+    return model
+
+
+@use("weight_norm and spectral_norm", normed)
+def parametrized(run, i):
+    run.step(i)
+
+
+@use("torch.nn.utils.prune")
+def pruned(run, i):
+    run.step(i)
+    if i in (4, 8):
+        with torch.no_grad():
+            prune.l1_unstructured(*((run.model[5], "weight") if i == 4 else (run.model[2], "bias")), amount=0.3)
+
+
+# ---- weights that the trainer reads between step and forward -----------------------------------------------------------------
+
+
+@use("evaluation between steps under no_grad and inference_mode")
+def evaluated(run, i):
+    run.step(i)
+    run.model.eval()
+    with torch.no_grad() if i % 2 else torch.inference_mode():
+        run.kept["scores"] = run.model(batch(i)[0])
+    run.model.train()
+
+
+@use("model.state_dict() at every step")
+def saved(run, i):
+    run.step(i)
+    run.keep_weights(run.model.state_dict())
+
+
+@use("deepcopy(model) and torch.save(model)")
+def copied(run, i):
+    run.step(i)
+    file = io.BytesIO()
+    torch.save(run.model, file)
+    file.seek(0)
+    for of, model in (("copy", copy.deepcopy(run.model)), ("file", torch.load(file, weights_only=False))):
+        run.keep_weights({f"{name} of the {of}": p for name, p in model.named_parameters()})
+
+
+@use("a run that is saved, and resumed by another model and optimizer")
+def resumed(run, i):
+    run.step(i)
+    if i == 6:
+        states = run.model.state_dict(), run.opt.state_dict()
+        run.model = mlp(seed=3)
+        run.opt = run.optimizer(run.model.parameters(), lr=1.0)
+        run.model.load_state_dict(states[0])
+        run.opt.load_state_dict(states[1])
+
+
+@use("soft updates of a target network")
+def soft_target(run, i):
+    run.step(i)
+    for name, p in run.model.named_parameters():
+        run.kept.setdefault(name, torch.zeros_like(p.data)).lerp_(p.data, 0.05)
+
+
+@use("AveragedModel")
+def averaged(run, i):
+    average = run.once("average", lambda: torch.optim.swa_utils.AveragedModel(run.model))
+    run.step(i)
+    average.update_parameters(run.model)
+    run.keep_weights(dict(average.module.named_parameters()))
+
+
+@use("an average swapped in for an evaluation, and out again")
+def swapped(run, i):
+    run.step(i)
+    with torch.no_grad():
+        values = [p.clone() for p in run.model.parameters()]
+        for p in run.model.parameters():
+            p.data.fill_(0.1 + 0.01 * i)
+        run.kept["scores"] = run.model(batch(i)[0])
+        for p, value in zip(run.model.parameters(), values):
+            p.data.copy_(value)
+
+
+@use("norms of weights for a log")
+def logged(run, i):
+    run.step(i)
+    run.kept["norm"] = sum(p.norm() for p in run.model.parameters()).detach()
+
+
+@use("weights read in a hook of step()")
+def step_hook(run, i):
+    run.once("hook", lambda: run.opt.register_step_post_hook(lambda *_: run.keep_weights()))
+    run.step(i)
+
+
+@use("LoRA: merge, state_dict(), unmerge", lambda: adapted(False))
+def lora_saved(run, i):
+    run.step(i)
+    layers = [m for m in run.model if isinstance(m, Adapted)]
+    for layer in layers:
+        layer.merge(True)
+    run.keep_weights({name: value for name, value in run.model.state_dict().items() if name.endswith((".a", ".b"))})
+    for layer in layers:
+        layer.merge(False)
+
+
+@use("LoRA: layers that merge in eval()", lambda: adapted(True))
+def lora_merged(run, i):
+    evaluated(run, i)
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter of low rank that can be merged into its weight; is_lora: eval() merges."""
+
+    def __init__(self, n, is_lora):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n, n) / n**0.5, requires_grad=False)
+        self.a, self.b = nn.Parameter(torch.randn(4, n) / 2), nn.Parameter(torch.randn(n, 4) / 2)
+        self.is_merged, self.is_lora = False, is_lora
+
+    def merge(self, is_on):
+        if is_on != self.is_merged:
+            self.weight.data += (1 if is_on else -1) * (self.b.data @ self.a.data)
+            self.is_merged = is_on
+
+    def train(self, mode=True):
+        if self.is_lora:
+            self.merge(not mode)
+        return super().train(mode)
+
+    def forward(self, x):
+        return functional.linear(x, self.weight if self.is_merged else self.weight + self.b @ self.a)
+
+
+def adapted(is_lora):
+    return nn.Sequential(nn.Linear(8, 24), Adapted(24, is_lora), nn.GELU(), Adapted(24, is_lora), nn.Linear(24, 4))
+
+
+# ---- weights that the trainer writes -----------------------------------------------------------------------------------------
+
+
+@use("in-place initialisation after the optimizer was made")
+def initialised(run, i):
+    def init(module):
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            module.bias.data.fill_(0.01)
+    run.once("init", lambda: torch.manual_seed(7) and run.model.apply(init))
+    if i == 7:
+        torch.manual_seed(8)
+        run.model[-1].apply(init)
+    run.step(i)
+
+
+@use("weights clamped after every step")
+def clamped(run, i):
+    run.step(i)
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p.clamp_(-0.2, 0.2)
+
+
+@use("pruning by magnitude between step and forward")
+def pruned_by_magnitude(run, i):
+    run.step(i)
+    if i % 3 == 1:
+        for p in run.model.parameters():
+            if p.dim() > 1:
+                with torch.no_grad():
+                    p.mul_(p.abs() >= p.abs().flatten().kthvalue(p.numel() // 10).values)
+
+
+@use("edits of one row, and of a row through .data")
+def one_row(run, i):
+    run.backward(i)
+    if i % 3 == 2:
+        with torch.no_grad():
+            run.model[2].weight[3] = 0.25
+        run.model[5].weight.data[5] = -0.125
+    run.end()
+
+
+@use("p.data = other memory")
+def reassigned(run, i):
+    run.backward(i)
+    if i % 4 == 1:
+        for p in run.model.parameters():
+            p.data = p.data.clone()
+    if i == 6:
+        run.model[2].weight.data = torch.full((24, 24), 0.03)
+    run.end()
+
+
+@use("lookahead")
+def lookahead(run, i):
+    run.step(i)
+    for name, p in run.model.named_parameters():
+        slow = run.own.setdefault(name, p.detach().clone())
+        if i % 3 == 2:
+            slow.add_(p.detach() - slow, alpha=0.5)
+            p.data.copy_(slow)
+
+
+@use("weights cloned before a forward and put back after it")
+def restored(run, i):
+    before = [p.detach().clone() for p in run.model.parameters()]
+    with torch.no_grad():
+        loss_of(run.model, i)
+        for p, values in zip(run.model.parameters(), before):
+            p.copy_(values)
+    run.step(i)
+
+
+@use("the best weights loaded again")
+def best(run, i):
+    run.step(i)
+    if i == 3:
+        run.own["best"] = copy.deepcopy(run.model.state_dict())
+    if i == 8:
+        run.model.load_state_dict(run.own["best"])
+
+
+@use("Reptile: inner steps, then a part of the way back")
+def reptile(run, i):
+    start = run.once("start", lambda: copy.deepcopy(run.model.state_dict()))
+    run.step(i)
+    if i % 4 == 3:
+        start = {name: value + 0.5 * (run.model.state_dict()[name] - value) for name, value in start.items()}
+        run.model.load_state_dict(start)
+        run.own["start"] = copy.deepcopy(start)
+
+
+def sharpness(run, i, put_back):
+    run.backward(i)
+    before = [p.data.clone() for p in run.model.parameters()]
+    for p in run.model.parameters():
+        p.data.add_(0.05 * p.grad / (p.grad.norm() + 1e-12))
+    run.opt.zero_grad()
+    run.backward(i)
+    for p, values in zip(run.model.parameters(), before):
+        put_back(p, values)
+    run.end()
+
+
+@use("SAM that puts values back by assignment")
+def sam_assigned(run, i):
+    sharpness(run, i, lambda p, values: setattr(p, "data", values))
+
+
+@use("SAM that puts values back by copy_")
+def sam_copied(run, i):
+    sharpness(run, i, lambda p, values: p.data.copy_(values))
+
+
+@use("torch.compile")
+def compiled(run, i):
+    model = run.once("compiled", lambda: torch.compile(run.model, backend="aot_eager"))
+    x, y = batch(i)
+    functional.mse_loss(model(x), y).backward()
+    run.end()

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sizes.c - the kernels on what no case of `exact` is large enough for, beside the CPU's backend, bit for bit:
+ * matrices of more than 512 rows, rows of more than 4096 columns, and offsets beyond 2^32 elements.
+ *
+ * Such offsets need no such memory. Once the tables lie on the device every base in them is raised by 2^33 elements,
+ * and every array begins as much earlier: an offset that is cut to 32 bits leads to where there is no memory.
+ * zfi_cuda_launch is wrapped (-Wl,--wrap) to do so before the first launch, and to the arrays that launches bring
+ * along. */
+#include <check.h>
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/backend.h"
+#include "instance/instance.h"
+#include "launch.h"
+#include "rig.h"
+#include "suite.h"
+
+enum { N_STEPS = 6 };
+#define FAR (1ull << 33)
+
+static CUresult (*memory_new)(CUdeviceptr *, size_t);
+static CUresult (*copy_up)(CUdeviceptr, const void *, size_t);
+static CUresult (*copy_down)(void *, CUdeviceptr, size_t);
+static CUresult (*synchronise)(void);
+static unsigned char *(*bytes_of)(uint64_t, uint64_t);
+static uint64_t (*n_findings)(void);
+static int is_far, is_shifted, n_far_launches;
+
+static void need(CUresult rc) { ck_assert_int_eq(rc, CUDA_SUCCESS); }
+
+static void open_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    CUresult (*init)(unsigned), (*retain)(CUcontext *, CUdevice), (*enter)(CUcontext);
+    CUcontext context;
+    ck_assert_ptr_nonnull(library);
+#define FIND(variable, name) ck_assert_ptr_nonnull(*(void **)&variable = dlsym(library, name))
+    FIND(init, "cuInit");
+    FIND(retain, "cuDevicePrimaryCtxRetain");
+    FIND(enter, "cuCtxSetCurrent");
+    FIND(memory_new, "cuMemAlloc_v2");
+    FIND(copy_up, "cuMemcpyHtoD_v2");
+    FIND(copy_down, "cuMemcpyDtoH_v2");
+    FIND(synchronise, "cuCtxSynchronize");
+    FIND(bytes_of, "fakecuda_device_bytes");
+    FIND(n_findings, "fakecuda_n_findings");
+#undef FIND
+    need(init(0));
+    need(retain(&context, 0));
+    need(enter(context));
+}
+
+/* ---- bases beyond 2^32 ------------------------------------------------------------------------------------------- */
+
+#define EARLIER(pointer, elem_nbytes)                                                                                  \
+    do {                                                                                                               \
+        if (pointer)                                                                                                   \
+            (pointer) = (__typeof__(pointer))((uintptr_t)(pointer)-FAR * (elem_nbytes));                               \
+    } while (0)
+
+static void *there(const void *at, uint64_t nbytes) {
+    void *bytes = bytes_of((uint64_t)(uintptr_t)at, nbytes);
+    ck_assert_ptr_nonnull(bytes);
+    return bytes;
+}
+
+static void shift_matrices(zfi_data_t *data) {
+    zfi_data_matrix_t *matrices = there(data->matrices, data->n_matrices * sizeof *matrices);
+    for (uint32_t i = 0; i < data->n_matrices; i++) {
+        matrices[i].param_offset += FAR;
+        matrices[i].sel_base += FAR;
+        matrices[i].grad_base += FAR;
+        matrices[i].index_base += FAR;
+        matrices[i].channel_base += FAR;
+        matrices[i].sum_base += FAR;
+    }
+}
+
+static void shift(const zfi_data_t *at, uint32_t n_segments) {
+    zfi_data_t *data = there(at, sizeof *data);
+    zfi_data_segment_t *segments = there(data->segments, n_segments * sizeof *segments);
+    uint64_t moment = data->moments == ZFI_MOMENTS_F32 ? 4 : 2;
+    shift_matrices(data);
+    for (uint32_t i = 0; i < n_segments; i++)
+        segments[i].state_base += FAR;
+    EARLIER(data->w, 4);
+    EARLIER(data->m, 4);
+    EARLIER(data->v, 4);
+    EARLIER(data->all_w, 4);
+    EARLIER(data->all_m, moment);
+    EARLIER(data->all_v, moment);
+    EARLIER(data->grad, 1);
+    EARLIER(data->index, 4);
+    EARLIER(data->masks[0], 1);
+    EARLIER(data->masks[1], 1);
+    EARLIER(data->sums[0], 8);
+    EARLIER(data->sums[1], 8);
+    if (data->counts_per_channel) {
+        EARLIER(data->n, 4);
+        EARLIER(data->scalars, sizeof(zfi_scalars_t));
+    }
+}
+
+typedef union any_args {
+    zfi_gradients_args_t gradients;
+    zfi_enter_maps_args_t maps;
+    zfi_enter_state_args_t state;
+    unsigned char bytes[ZFI_LAUNCH_ARGS];
+} any_args_t;
+
+static void shift_entering(zfi_entering_t *entering) {
+    EARLIER(entering->position, 4);
+    EARLIER(entering->channel, 4);
+    EARLIER(entering->count, 4);
+}
+
+/* Arrays that a launch brings along; all values are fp32. */
+static void shift_args(zfi_kernel_t kernel, any_args_t *args) {
+    static zfi_gradient_t list[64];
+    if (kernel == ZFI_KERNEL_STATISTICS) {
+        ck_assert_uint_le(args->gradients.n, 64);
+        memcpy(list, args->gradients.gradients, args->gradients.n * sizeof *list);
+        for (uint32_t i = 0; i < args->gradients.n; i++)
+            EARLIER(list[i].grad, 4);
+        args->gradients.gradients = list;
+    } else if (kernel == ZFI_KERNEL_ENTER_MAPS || kernel == ZFI_KERNEL_ENTER_COUNTS ||
+               kernel == ZFI_KERNEL_SHOW_ENTERED) {
+        shift_entering(&args->maps.entering);
+    } else if (kernel == ZFI_KERNEL_ENTER_STATE) {
+        shift_entering(&args->state.entering);
+    }
+}
+
+static zt_rig_t *rig_of_launches;
+
+zf_status_t __real_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
+zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
+
+zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
+    static const int has_no_data[ZFI_N_KERNELS] = {
+        [ZFI_KERNEL_SCALARS] = 1, [ZFI_KERNEL_SUM_PARTS] = 1, [ZFI_KERNEL_MOVE] = 1};
+    any_args_t given;
+    if (!is_far || has_no_data[kernel])
+        return __real_zfi_cuda_launch(stream, kernel, args, from);
+    memcpy(&given, args, sizeof given);
+    if (!is_shifted)
+        shift(given.gradients.data, rig_of_launches->inst->run->plan.n_segments);
+    is_shifted = 1;
+    n_far_launches++;
+    shift_args(kernel, &given);
+    return __real_zfi_cuda_launch(stream, kernel, &given, from);
+}
+
+/* ---- a host ------------------------------------------------------------------------------------------------------ */
+
+static void move_to_device(const unsigned char *from, zf_tensor_t *tensor) {
+    CUdeviceptr at;
+    need(memory_new(&at, tensor->nbytes));
+    need(copy_up(at, from, tensor->nbytes));
+    tensor->dl.data = (void *)(uintptr_t)at;
+    tensor->dl.device_type = ZF_DEVICE_CUDA;
+}
+
+static void open_rig(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, int32_t device) {
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .host = &rig->host,
+                             .config_text = config,
+                             .config_text_nbytes = strlen(config),
+                             .device_type = device};
+    zt_rig_start(rig, shapes, n);
+    for (uint32_t i = 0; i < n && device == ZF_DEVICE_CUDA; i++)
+        move_to_device(rig->params[i].visible, &rig->params[i].tensor);
+    if (device == ZF_DEVICE_CUDA)
+        rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_CUDA, .device_type = device};
+    ZT_OK(rig, rig->zf->create(&args, &rig->inst, &rig->err));
+    zt_rig_bind(rig);
+}
+
+static void train(zt_rig_t *rig, uint32_t n, int32_t device) {
+    for (uint64_t t = 0; t < N_STEPS; t++) {
+        for (uint32_t i = 0; i < n; i++) {
+            zt_rig_fill_grad(rig, i, t + 1);
+            if (device == ZF_DEVICE_CUDA)
+                move_to_device(rig->params[i].grad, &rig->params[i].grad_tensor);
+            ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
+        }
+        ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
+    }
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
+    for (uint32_t i = 0; i < n && device == ZF_DEVICE_CUDA; i++) {
+        need(synchronise());
+        need(copy_down(rig->params[i].visible, (CUdeviceptr)(uintptr_t)rig->params[i].tensor.dl.data,
+                       rig->params[i].tensor.nbytes));
+    }
+}
+
+static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int far) {
+    static zt_rig_t cpu, cuda;
+    char config[512];
+    snprintf(config, sizeof config,
+             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n[log]\nlevel = error\n",
+             more);
+    open_driver();
+    rig_of_launches = &cuda;
+    open_rig(&cuda, shapes, n, config, ZF_DEVICE_CUDA);
+    is_far = far;
+    train(&cuda, n, ZF_DEVICE_CUDA);
+    open_rig(&cpu, shapes, n, config, ZF_DEVICE_CPU);
+    train(&cpu, n, ZF_DEVICE_CPU);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_mem_eq(cuda.params[i].visible, cpu.params[i].visible,
+                         cpu.params[i].n_elems * cpu.params[i].elem_nbytes);
+    ck_assert_uint_eq(n_findings(), 0);
+    ck_assert_int_eq(n_far_launches > 10, far);
+    zt_rig_end(&cuda);
+    zt_rig_end(&cpu);
+}
+
+static const char windows[] = "update_interval = 3\nselect_interval = 3\npredict = off\n";
+
+static int has_large_grids(void) {
+    return getenv("FAKECUDA_MULTIPROCESSORS") != NULL;
+} /* where these would take minutes */
+
+START_TEST(many_rows) {
+    if (has_large_grids())
+        return;
+    static const zt_shape_t shapes[] = {{.rows = 1100, .cols = 24},
+                                        {.rows = 1100, .cols = 24, .channels = ZF_CHANNELS_ROWS}};
+    compare(shapes, 2, windows, 0);
+}
+END_TEST
+
+START_TEST(long_rows) {
+    if (has_large_grids())
+        return;
+    static const zt_shape_t shapes[] = {{.rows = 6, .cols = 9000, .is_bf16 = 1},
+                                        {.rows = 6, .cols = 5000, .channels = ZF_CHANNELS_ROWS}};
+    compare(shapes, 2, windows, 0);
+}
+END_TEST
+
+static const zt_shape_t usual[] = {
+    {.rows = 40, .cols = 56}, {.rows = 70}, {.rows = 33, .cols = 17, .channels = ZF_CHANNELS_ROWS}};
+
+START_TEST(offsets_beyond_32_bits) { compare(usual, 3, windows, 1); }
+END_TEST
+START_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
+    if (!has_large_grids())
+        compare(usual, 3, "[device]\nstate_mib = all\n", 1);
+}
+END_TEST
+
+ZT_MAIN("sizes", many_rows, long_rows, offsets_beyond_32_bits, offsets_beyond_32_bits_with_the_state_on_the_device)

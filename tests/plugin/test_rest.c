@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_rest.c - how an instance comes to rest and ends: quiesce within a deadline of the host's, what
+ * destroy says of updates that it loses, and which errors say that the same call can succeed later. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state_rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {
+    {.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 30, .cols = 20}, {.rows = 9, .cols = 7, .home = ZF_HOME_HOST}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 8\npredict = off\n"
+                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
+
+static zt_rig_t rig;
+
+static void steps(int n) {
+    for (int i = 0; i < n; i++)
+        zt_rig_step(&rig);
+}
+
+static void expect_message(const char *part) {
+    ck_assert_msg(strstr(rig.err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, rig.err.message);
+}
+
+/* ---- quiesce within a deadline ----------------------------------------------------------------------------------- */
+
+static _Atomic int is_closed; /* the gate at which the host's queue stands still */
+
+static void pass_gate(void *unused) {
+    (void)unused;
+    while (atomic_load(&is_closed))
+        usleep(500);
+}
+
+static zf_status_t quiesce_within(int32_t mode, uint32_t ms) {
+    zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode, .deadline_ms = ms};
+    rig.err.message[0] = '\0';
+    return rig.zf->quiesce(rig.inst, &args, &rig.err);
+}
+
+/* Past the deadline nothing has happened: no window is closed, visible values are what they were, and training goes on
+ * to AdamW's bits. The same call succeeds later. */
+static void gives_up(int32_t mode) {
+    uint64_t closes;
+    atomic_store(&is_closed, 1);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        zt_rig_fill_grad(&rig, p, rig.step + 1);
+    closes = zt_rig_counter(&rig, "window_closes");
+    ck_assert_int_eq(quiesce_within(mode, 60), ZF_ERR_TIMEOUT);
+    expect_message("within deadline_ms = 60");
+    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_CALL);
+    ck_assert_int_eq(rig.err.retryable, 1);
+    ck_assert_uint_eq(zt_rig_counter(&rig, "window_closes"), closes);
+    atomic_store(&is_closed, 0);
+    steps(1);
+    ZT_OK(&rig, quiesce_within(mode, 60000));
+    steps(2);
+}
+
+START_TEST(a_deadline_of_the_hosts_own) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    steps(5);
+    gives_up(ZF_QUIESCE_DRAIN);
+    gives_up(ZF_QUIESCE_FLUSH);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(nothing_in_flight_is_within_any_deadline) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(5);
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    ZT_OK(&rig, quiesce_within(ZF_QUIESCE_DRAIN, 1));
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- what destroy loses ------------------------------------------------------------------------------------------ */
+
+static unsigned long long said_elems, said_params;
+static int n_said;
+
+static void log_lost(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                     uint64_t len) {
+    char text[512];
+    (void)ctx, (void)file, (void)line;
+    snprintf(text, sizeof text, "%.*s", (int)len, msg);
+    if (strcmp(component, "destroy") == 0 && level == ZF_LOG_WARN && strstr(text, "without their newest updates"))
+        n_said += sscanf(text, "%llu elements of %llu parameters", &said_elems, &said_params) == 2;
+}
+
+/* Elements of rig whose visible value is not the one that its twin, which was flushed, shows; parameters that have one.
+ */
+static uint64_t count_lost(const zt_rig_t *twin, uint64_t *out_params) {
+    uint64_t n = 0;
+    *out_params = 0;
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        uint64_t before = n;
+        for (size_t i = 0; i < 4 * rig.params[p].n_elems; i += 4)
+            n += memcmp(rig.params[p].visible + i, twin->params[p].visible + i, 4) != 0;
+        *out_params += n != before;
+    }
+    return n;
+}
+
+static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
+    char text[400];
+    snprintf(text, sizeof text, "[zenflow]\npublish_lag = %d\n%s", lag, config + strlen("[zenflow]\n"));
+    zt_rig_start(r, shapes, N_SHAPES);
+    r->host.log = log_lost;
+    zt_rig_open(r, text, flags);
+    for (int i = 0; i < n; i++)
+        zt_rig_step(r);
+}
+
+/* n steps, then destroy: the warning has the number of elements that really lack an update, and comes once. */
+static uint64_t ends_after(int n, uint32_t create_flags, int lag, const zf_destroy_args_t *args) {
+    zt_rig_t twin;
+    uint64_t lost, params;
+    train(&twin, n, create_flags, lag);
+    ZT_OK(&twin, zt_quiesce(&twin, ZF_QUIESCE_FLUSH));
+    train(&rig, n, create_flags, lag);
+    n_said = 0, said_elems = said_params = 0;
+    rig.zf->destroy(rig.inst, args);
+    rig.inst = NULL;
+    lost = count_lost(&twin, &params);
+    ck_assert_msg(
+        said_elems == lost && said_params == params && n_said == (lost > 0),
+        "lag %d, flags %u: after %d steps %llu elements of %llu parameters are said %d times, %llu of %llu are lost",
+        lag, create_flags, n, said_elems, said_params, n_said, (unsigned long long)lost, (unsigned long long)params);
+    zt_rig_end(&rig);
+    zt_rig_end(&twin);
+    return lost;
+}
+
+START_TEST(destroy_says_how_many_updates_are_lost) {
+    setenv("ZF_TEST_BLOCK_ELEMS", "300", 1); /* several blocks of a parameter */
+    for (int n = 0; n < 13; n++) {
+        ck_assert_int_eq(ends_after(n, 0, 0, NULL) > 0, n > 2);
+        ck_assert_int_eq(ends_after(n, ZF_CREATE_CAP_FETCH, 0, NULL) > 0, n > 2); /* closes wait for a fetch, too */
+        ck_assert_int_eq(ends_after(n, 0, 1, NULL) > 0, n > 2);                   /* ... or for the next step */
+    }
+}
+END_TEST
+
+START_TEST(destroy_with_flush_loses_none) {
+    static const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
+    ck_assert_uint_eq(ends_after(7, 0, 0, &flush), 0);
+    ck_assert_uint_eq(ends_after(10, ZF_CREATE_CAP_FETCH, 0, &flush), 0);
+}
+END_TEST
+
+/* ---- retryable --------------------------------------------------------------------------------------------------- */
+
+static zf_status_t fetch_nothing(void) { return zt_fetch(&rig, 77, NULL); }
+static zf_status_t bind_none(void) {
+    zf_bind_args_t args = {.struct_size = sizeof args};
+    return rig.zf->bind_params(rig.inst, &args, NULL, NULL, &rig.err);
+}
+static zf_status_t step_with_unknown_flag(void) { return zt_rig_submit(&rig, 0x100, NULL); }
+static zf_status_t load_with_unknown_flag(void) { return zt_load(&rig, NULL, zt_state_dir(), 0x100, NULL); }
+static zf_status_t export_too_little(void) {
+    float one;
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = &one, .dst_nbytes = sizeof one};
+    return rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+}
+static zf_status_t create_from_nonsense(void) {
+    zf_instance_t *none;
+    zf_create_args_t args = {
+        .struct_size = sizeof args, .host = &rig.host, .config_text = "nonsense", .device_type = 1};
+    return rig.zf->create(&args, &none, &rig.err);
+}
+static zf_status_t short_gradient(void) {
+    zf_tensor_t tensor = rig.params[0].grad_tensor;
+    zf_grad_item_t item = {.struct_size = sizeof item, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensor};
+    tensor.dl.shape = rig.params[2].sizes;
+    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
+}
+static zf_status_t other_type_of_gradient(void) {
+    zf_tensor_t tensor = rig.params[0].grad_tensor;
+    zf_grad_item_t item = {.struct_size = sizeof item, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensor};
+    tensor.dl.dtype.code = ZF_DTYPE_CODE_INT;
+    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
+}
+static zf_status_t stream_elsewhere(void) {
+    zf_stream_t stream = rig.stream;
+    stream.device_type = ZF_DEVICE_CUDA;
+    return rig.zf->param_fetch(rig.inst, NULL, 0, 0, &stream, NULL, &rig.err);
+}
+static zf_status_t announce_late(void) {
+    zt_rig_fill_grad(&rig, 1, rig.step + 1);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 1, 0, NULL));
+    zf_status_t st = zt_rig_announce(&rig);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    return st;
+}
+
+/* What only another call can mend. */
+START_TEST(wrong_calls_are_not_retryable) {
+    static const struct {
+        zf_status_t (*call)(void);
+        zf_status_t status;
+    } wrong[] = {{fetch_nothing, ZF_ERR_PARAM},
+                 {bind_none, ZF_ERR_ARGUMENT},
+                 {step_with_unknown_flag, ZF_ERR_UNSUPPORTED_FIELD},
+                 {load_with_unknown_flag, ZF_ERR_UNSUPPORTED_FIELD},
+                 {export_too_little, ZF_ERR_SHAPE},
+                 {create_from_nonsense, ZF_ERR_CONFIG},
+                 {short_gradient, ZF_ERR_SHAPE},
+                 {other_type_of_gradient, ZF_ERR_DTYPE},
+                 {stream_elsewhere, ZF_ERR_DEVICE},
+                 {announce_late, ZF_ERR_STATE}};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(3);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        rig.err.retryable = 1;
+        ck_assert_int_eq(wrong[i].call(), wrong[i].status);
+        ck_assert_msg(rig.err.retryable == 0, "row %zu: %s", i, rig.err.message);
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* The same call again, once what the message says is done. */
+START_TEST(an_edit_is_retryable) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(3);
+    rig.params[2].visible[1] ^= 1;
+    ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN);
+    ck_assert_int_eq(rig.err.retryable, 1);
+    ck_assert_uint_eq(rig.err.param, rig.params[2].id);
+    ZT_OK(&rig, zt_changed(&rig, rig.params[2].id, 0));
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(a_folder_that_is_missing_is_retryable) {
+    char path[600];
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(3);
+    snprintf(path, sizeof path, "%s.missing/state", zt_state_dir());
+    ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
+    ck_assert_int_eq(rig.err.retryable, 1);
+    *strrchr(path, '/') = '\0';
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    strcat(path, "/state");
+    ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static zf_error_t of_log = {.struct_size = sizeof of_log};
+
+static void log_calls_a_hook(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                             const char *msg, uint64_t len) {
+    zt_rig_t *of = ctx;
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+    (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
+    of->zf->quiesce(of->inst, &drain, &of_log);
+}
+
+START_TEST(another_hook_is_retryable) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.host.ctx = &rig;
+    rig.host.log = log_calls_a_hook;
+    zt_rig_open(&rig, config, 0);
+    ck_assert_int_eq(of_log.status, ZF_ERR_BUSY);
+    ck_assert_int_eq(of_log.retryable, 1);
+    rig.host.log = NULL;
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* What has ended the instance is never: a weight that overflows, the engine's own deadline. */
+START_TEST(an_end_is_not_retryable) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(3);
+    rig.groups[0].lr = 1e30, rig.groups[0].weight_decay = 1.0;
+    for (int i = 0; i < 9 && rig.err.status != ZF_ERR_NONFINITE; i++)
+        zt_rig_try_step(&rig), zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
+    ck_assert_int_eq(rig.err.status, ZF_ERR_NONFINITE);
+    ck_assert_int_eq(rig.err.retryable, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(the_engines_deadline_is_not_retryable) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n", ZF_CREATE_CAP_FETCH);
+    steps(3);
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    atomic_store(&is_closed, 1);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
+    ck_assert_int_eq(rig.err.retryable, 0);
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("rest", a_deadline_of_the_hosts_own, nothing_in_flight_is_within_any_deadline,
+        destroy_says_how_many_updates_are_lost, destroy_with_flush_loses_none, wrong_calls_are_not_retryable,
+        an_edit_is_retryable, a_folder_that_is_missing_is_retryable, another_hook_is_retryable, an_end_is_not_retryable,
+        the_engines_deadline_is_not_retryable)
