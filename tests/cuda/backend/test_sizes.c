@@ -267,7 +267,7 @@ START_TEST(offsets_beyond_32_bits) { compare(usual, 3, windows, 1); }
 END_TEST
 START_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
     if (!has_large_grids())
-        compare(usual, 3, "deferred = none\n", 1);
+        compare(usual, 3, "[device]\nstate_mib = all\n", 1);
 }
 END_TEST
 
