@@ -177,14 +177,15 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
 /* Of several ranks, and where each keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
+    int is_all_resident = zfi_config_defers_nothing(config);
     config->has_homes = !zfi_has_peers(engine);
-    if (!config->has_homes && config->state_mib && !zfi_config_defers_nothing(config))
+    if (!config->has_homes && config->state_mib && !is_all_resident)
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[device] state_mib: several ranks train this model, for which this version has 0 and all; "
                          "set one of these");
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->stage > 2 && (config->deferred != ZFI_DEFERRED_REPLAY || zfi_config_defers_nothing(config)))
+    if (config->stage > 2 && (config->deferred != ZFI_DEFERRED_REPLAY || is_all_resident))
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay and [device] state_mib = 0 "
                          "in this version; stages 1 and 2 have all of them",
