@@ -240,7 +240,7 @@ static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int 
     zt_rig_end(&cpu);
 }
 
-static const char windows[] = "update_interval = 3\nselect_interval = 3\noverlap_step = false\npredict = off\n";
+static const char windows[] = "update_interval = 3\nselect_interval = 3\npredict = off\n";
 
 START_TEST(many_rows) {
     if (has_large_grids())
