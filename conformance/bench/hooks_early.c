@@ -7,6 +7,7 @@
  * of it. The limit: of a replay that fills F + B of a step, nothing is left to wait for once replay <= 1; without early
  * replays, once replay <= 1/3. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fetcher.h"
 #include "hooks.h"

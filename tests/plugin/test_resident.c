@@ -33,8 +33,8 @@ static void open_rig(const char *config) {
 START_TEST(every_step_is_adamws) {
     static const char *const texts[] = {
         "[device]\nstate_mib = all\n[zenflow]\n",
-        "[device]\nstate_mib = all\n[zenflow]\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = "
-        "3\npublish_lag = 1\n",
+        ("[device]\nstate_mib = all\n[zenflow]\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = 3\n"
+         "publish_lag = 1\n"),
         "[device]\nstate_mib = all\n[zenflow]\nupdate_interval = auto\nselect_strategy = epoch\npredict = off\n",
         "[device]\nstate_mib = all\n[zenflow]\npublish_lag = 0\n[host]\nthreads = 3\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -147,7 +147,8 @@ zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, co
         return __real_zfi_cuda_launch(stream, kernel, args, from);
     memcpy(&given, args, sizeof given);
     if (!is_shifted)
-        shift(given.gradients.data, rig_of_launches->inst->run->plan.n_segments);
+        shift(given.gradients.data,
+              rig_of_launches->inst->run->plan.n_segments + rig_of_launches->inst->run->plan.n_resident_segments);
     is_shifted = 1;
     n_far_launches++;
     shift_args(kernel, &given);
