@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/resident.h - matrices whose state is the device's alone: every channel is updated there at every step,
  * from the gradient as it was delivered, and becomes visible at once. No window, slot, replay or publication has a part
- * in it. Where no matrix is resident none of these does anything. */
+ * in it. Where no matrix is resident, zfi_resident_end signals all the same and the others do nothing. */
 #ifndef ZFI_RESIDENT_H
 #define ZFI_RESIDENT_H
 
