@@ -37,7 +37,8 @@ typedef struct zfi_data_matrix {
     uint32_t param;
     uint32_t k, n_channels; /* selected channels, all channels */
     int channels_are_rows;
-    int has_sums; /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
+    int is_resident; /* its state lies in all_w, all_m, all_v */
+    int has_sums;    /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
     uint64_t sel_base;     /* first element in the compact w, m, v */
@@ -97,8 +98,9 @@ struct zfi_data {
     zfi_update_fn host_update;
 
     float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where no rule has them */
-    float *all_w;                       /* where nothing is deferred, else NULL: the state of every channel ... */
+    float *all_w;                       /* the state of resident matrices, ... */
     void *all_m, *all_v;                /* ... with moments as `moments` says; NULL where no rule has them */
+    uint32_t *all_n;                    /* [n_matrices] ... and its applied updates; NULL: no matrix is resident */
     unsigned char *grad;                /* compact gradient of the step */
     uint32_t *index;                    /* selected channels by position */
     uint8_t *masks[2];                  /* 1 per selected channel; choices fill them in turn */
@@ -225,9 +227,9 @@ typedef struct zfi_run_ahead_args {
     int counts_only; /* nothing is selected yet: only n moves */
 } zfi_run_ahead_args_t;
 
-/* Where nothing is deferred: one update of every channel of matrices [first, end), whose segments are [first_segment,
+/* One update of every channel of the resident ones of matrices [first, end), whose segments are [first_segment,
  * end_segment), of the present parameters, if the step is applied. It reads the held gradients. Moments of two bytes
- * are rounded with `key` as they are stored. only_shows: nothing is updated, visible = round(w) of all parameters. */
+ * are rounded with `key` as they are stored. only_shows: nothing is updated, visible = round(w) of all of them. */
 typedef struct zfi_update_all_args {
     const zfi_data_t *data;
     zfi_step_input_t step;

@@ -137,11 +137,11 @@ own_tests() { # NAME FOLDER
 
 common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0" # every kernel has work
 
-# trainer.c in four modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
+# trainer.c in three modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
 # order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
 count_traffic() {
     (targets=trainer && build . build/cuda) || return 1
-    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
+    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
             build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
@@ -150,7 +150,7 @@ count_traffic() {
 
 # Blocks of each kernel's launches on as many processors as an H100 has.
 count_blocks() {
-    for mode in "strided $common host.moments_dtype=bfloat16" "plain zenflow.deferred=none"; do
+    for mode in "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=90 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
             LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" build/cuda/tests/cuda/trainer \

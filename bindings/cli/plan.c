@@ -28,7 +28,7 @@ typedef struct plan {
     uint32_t stage;
     int is_own_given, has_measured_own; /* ns of the plugin's own passes: by --own, by the machine's file */
     int is_link_given, has_measured_link;
-    int has_windows; /* deferred = replay: there is a timeline */
+    int has_windows; /* deferred = replay, some state on the host: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static int read_config(plan_t *plan) {
                                .overrides = plan->options.overrides,
                                .n_overrides = plan->options.n_overrides,
                                .device_type = ZF_DEVICE_CPU};
-    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "";
+    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", state[VALUE_NBYTES] = "";
     zf_instance_t *inst;
     size_t n;
     plan->config_text =
@@ -177,9 +177,10 @@ static int read_config(plan_t *plan) {
     if (zf_loader_plugin(plan->cli->loader)->create(&create, &inst, &err) < 0)
         return zf_cli_fail(&err);
     read_key(plan, inst, "zenflow", "deferred", deferred);
+    read_key(plan, inst, "device", "state_mib", state);
     read_key(plan, inst, "shard", "stage", stage);
     zf_loader_plugin(plan->cli->loader)->destroy(inst, NULL);
-    plan->has_windows = strcmp(deferred, "replay") == 0;
+    plan->has_windows = strcmp(deferred, "replay") == 0 && strcmp(state, "all") != 0;
     plan->stage = (uint32_t)strtoul(stage, NULL, 10);
     return 0;
 }
@@ -380,7 +381,8 @@ static void print_rows(const plan_t *plan) {
 static void print_choice(const plan_t *plan) {
     const plan_row_t *row = choose(plan);
     if (!row) {
-        printf("\n# no window of at most 4 steps fits that machine's memory: deferred = none keeps the state on the "
+        printf("\n# no window of at most 4 steps fits that machine's memory: [device] state_mib = all keeps the state "
+               "on the "
                "device\n");
         return;
     }
@@ -478,7 +480,7 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
             print_rows(&plan);
             print_choice(&plan);
         } else {
-            printf("\ntimes are simulated for deferred = replay only\n");
+            printf("\ntimes are simulated for deferred = replay, with state on the host\n");
         }
     }
     free(plan.config_text);

@@ -9,7 +9,7 @@ KIT is the folder of the unpacked gpu-kit, whose session.sh calls this. The defa
 zf-host of its own, one after the other. A step is the median of the last half of the run, by the host's clock, which waits for the
 device once per step. Beside it: what the plugin counted (stall, bytes over the link), the bytes per parameter that it keeps on
 device and host, and the time that the link needs for these bytes by itself at the rate of --pass (what zf-bench-gpu printed). The state
-on the device (deferred = none) is the limit in time: the same step without any offloading. --peers: an interpreter with torch and
+on the device (state_mib = all) is the limit in time: the same step without any offloading. --peers: an interpreter with torch and
 deepspeed, in which the same shape is trained by torch's fused AdamW and DeepSpeed's ZeRO-Offload (conformance/peers/gpu_step.py).
 """
 import argparse
@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-ARMS = [("state on the device", ["zenflow.deferred=none"]),
+ARMS = [("state on the device", ["device.state_mib=all"]),
         ("synchronous offload", ["zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=off"]),
         ("ZenFlow, defaults", []),
         ("ZenFlow, S = 4", ["zenflow.update_interval=4", "zenflow.full_warm_up_rounds=4"])]

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_early.c - what a host waits for where every step is exact (update_interval = 1, publish_lag = 0): with replays
- * that begin while its backward goes on, and without (overlap_step = false).
+ * that begin while its backward goes on, and without (ZF_TEST_SPARES = 0).
  *
  * The host is a fetcher (fetcher.h) with paced workers: what it waits for depends on the order of work alone, not on
  * the machine. Forward is a third of a step's compute, backward two thirds; a replay of the whole state takes `replay`
  * of it. The limit: of a replay that fills F + B of a step, nothing is left to wait for once replay <= 1; without early
  * replays, once replay <= 1/3. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fetcher.h"
 #include "hooks.h"
@@ -31,9 +32,12 @@ static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
     samples_t waited = {0};
 
     snprintf(config, sizeof config,
-             "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\nfull_warm_up_rounds = 1\noverlap_step = "
-             "%s\n[host]\nthreads = 1\n",
-             is_early ? "true" : "false");
+             "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n"
+             "[host]\nthreads = 1\n");
+    if (is_early)
+        unsetenv("ZF_TEST_SPARES");
+    else
+        setenv("ZF_TEST_SPARES", "0", 1);
     fetcher_open(&host, hooks->loader, &spec);
     for (int t = 0; t < SETTLE; t++)
         fetcher_step(&host);

@@ -47,19 +47,23 @@ static double draw_topk_ratio(zx_rng_t *r) {
 }
 
 /* Drawn apart: the other cases stay what they are. */
-static int draw_none(const zx_case_t *c) {
-    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index);
+static void draw_share(zx_case_t *c) {
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index + (c->n_params ? 1000003 : 0));
 
-    return zx_chance(&r, 12);
+    c->resident_share = zx_chance(&r, 12) ? 2.0 : zx_chance(&r, 45) ? zx_uniform(&r, 0.0, 1.1) : 0.0;
 }
 
-static void draw_deferred(zx_case_t *c) {
-    zx_rng_t *r = &c->rng;
+static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == ZO_ALL_RESIDENT; }
 
-    c->config.is_mean = zx_chance(r, 30);
-    c->config.is_none = draw_none(c);
-    if (c->config.is_none) /* deferred is one key */
-        c->config.is_mean = 0;
+/* What the share comes to in bytes of parameters with two fp32 moments. */
+static void settle_share(zx_case_t *c) {
+    double n_elems = 0;
+
+    for (uint32_t i = 0; i < c->n_params; i++)
+        n_elems += (double)zx_n_elems(&c->params[i]);
+    c->config.resident_nbytes = c->resident_share > 1.5   ? ZO_ALL_RESIDENT
+                                : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12)
+                                                          : 0;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -90,7 +94,7 @@ static void draw_rules(zx_case_t *c, zo_rule_t all) {
 /* The groups' callbacks differ in their moments, from this many on. */
 static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
     for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++)
-        zx_rule_init(&c->rules[i], (n_moments + i) % 3, i);
+        zx_rule_init(&c->rules[i], (n_moments + i) % 3, i), c->config.groups[i].n_moments = (n_moments + i) % 3;
 }
 
 static void draw_config(zx_case_t *c) {
@@ -107,7 +111,8 @@ static void draw_config(zx_case_t *c) {
     take_callbacks(c, zx_below(r, 3));
     draw_interval(c);
     c->config.predicts = zx_chance(r, 40);
-    draw_deferred(c);
+    c->config.is_mean = zx_chance(r, 30);
+    draw_share(c);
     c->threads = zx_between(r, 1, 4);
 }
 
@@ -153,6 +158,7 @@ static void write_config(zx_case_t *c) {
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     const char *on_overwrite = c->is_ask ? "ask" : "error";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
+    const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? "1" : "0";
 
     if (c->threads)
         snprintf(threads, sizeof threads, "threads = %u\n", c->threads);
@@ -163,21 +169,17 @@ static void write_config(zx_case_t *c) {
         snprintf(windows, sizeof windows, "update_interval = auto\n");
     if (g->is_mean)
         snprintf(deferred, sizeof deferred, "deferred = mean\n");
-    if (g->is_none)
-        snprintf(deferred, sizeof deferred, "deferred = none\n");
     if (g->predicts && zx_chance(&c->rng, 50))
         predict = ""; /* the default */
-    if (is_plain_lag0)
-        lag = "overlap_step = false";
-    else if (!g->publish_lag && zx_chance(&c->rng, 50))
+    if (!is_plain_lag0 && !g->publish_lag && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
-             "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s"
+             "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s[device]\nstate_mib = %s\n"
              "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, deferred,
-             predict, moments[g->moments], threads, affinity);
+             predict, state, moments[g->moments], threads, affinity);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -383,6 +385,8 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
+    c->config.has_homes = 1;
+    settle_share(c);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
 }
@@ -400,12 +404,13 @@ static uint32_t steps_between_choices(const zo_config_t *g) {
 
 /* In a key that has an effect in one of the two. Keys that follow from these are left out. */
 static int differs(const zo_config_t *a, const zo_config_t *b) {
-    if (a->is_none != b->is_none || a->moments != b->moments)
+    if (is_all_resident(a) != is_all_resident(b) || a->moments != b->moments)
         return 1;
-    return !a->is_none && (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->strategy != b->strategy ||
-                           a->topk_ratio != b->topk_ratio || steps_between_choices(a) != steps_between_choices(b) ||
-                           a->is_interval_auto != b->is_interval_auto || a->update_interval != b->update_interval ||
-                           a->publish_lag != b->publish_lag);
+    return !is_all_resident(a) &&
+           (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->strategy != b->strategy ||
+            a->topk_ratio != b->topk_ratio || steps_between_choices(a) != steps_between_choices(b) ||
+            a->is_interval_auto != b->is_interval_auto || a->update_interval != b->update_interval ||
+            a->publish_lag != b->publish_lag);
 }
 
 static void change_one_key(zx_case_t *c) {
@@ -413,7 +418,7 @@ static void change_one_key(zx_case_t *c) {
     zo_config_t *g = &c->config;
     uint32_t key = zx_below(&c->rng, N_KEYS);
 
-    if (g->is_none && key != 7)
+    if (is_all_resident(g) && key != 7)
         key = 0;
     switch (key) {
     case 0:
@@ -450,10 +455,9 @@ static void change_all_keys(zx_case_t *c) {
     memcpy(rules, c->rules, sizeof rules);
 
     draw_config(c);
-    if (zx_chance(&c->rng, 20))
-        c->config.is_none = !c->config.is_none;
-    if (c->config.is_none)
-        c->config.is_mean = 0;
+    if (c->config.is_mean && zx_chance(&c->rng, 20))
+        c->resident_share = 2.0;
+    c->config.has_homes = was.has_homes;
     c->threads = threads;
     memcpy(c->config.groups, was.groups, sizeof was.groups);
     c->config.can_fetch = was.can_fetch;
@@ -470,8 +474,11 @@ void zx_case_reconfigure(zx_case_t *c) {
     else
         change_all_keys(c);
     obey_law(c);
+    if (!c->config.has_homes && c->resident_share < 1.5)
+        c->resident_share = 0.0;
+    settle_share(c);
     is_same = !differs(&was, &c->config);
-    if (is_same && c->config.is_none)
+    if (is_same && is_all_resident(&c->config))
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
     else if (is_same)
         c->config.warm_up++;

@@ -64,6 +64,8 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
            c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
     if (c->config.block_elems)
         printf("|   blocks of at most %" PRIu64 " elements, or total / 1024\n", c->config.block_elems);
+    if (c->config.resident_nbytes && c->config.resident_nbytes != ZO_ALL_RESIDENT)
+        printf("|   state_mib stands for %" PRIu64 " bytes\n", c->config.resident_nbytes);
     print_config(c->config_text);
     for (uint32_t i = 0; i < c->n_params; i++)
         print_param(&c->params[i]);

@@ -27,15 +27,20 @@ int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_
 
 /* ---- create, bind, destroy --------------------------------------------------------------------------------------- */
 
-/* How small blocks are cut (SCHEDULE.md, "Parameters, matrices, channels, cohorts"). */
-static void set_block_elems(const zx_case_t *c) {
+static void set_or_not(const char *name, uint64_t value) {
     char text[24];
 
-    snprintf(text, sizeof text, "%llu", (unsigned long long)c->config.block_elems);
-    if (c->config.block_elems)
-        setenv("ZF_TEST_BLOCK_ELEMS", text, 1);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    if (value)
+        setenv(name, text, 1);
     else
-        unsetenv("ZF_TEST_BLOCK_ELEMS");
+        unsetenv(name);
+}
+
+/* How small blocks are cut, and what a MiB of state is (SCHEDULE.md, "Parameters, ...", "Resident blocks"). */
+static void set_sizes(const zx_case_t *c) {
+    set_or_not("ZF_TEST_BLOCK_ELEMS", c->config.block_elems);
+    set_or_not("ZF_TEST_STATE_BYTES", c->config.resident_nbytes == ZO_ALL_RESIDENT ? 0 : c->config.resident_nbytes);
 }
 
 static int create(zx_host_t *h) {
@@ -50,7 +55,7 @@ static int create(zx_host_t *h) {
                              .device_type = zx_device_type(),
                              .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
 
-    set_block_elems(h->c);
+    set_sizes(h->c);
     return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
 

@@ -7,7 +7,7 @@
  *   host            12 (w, m, v) + g * slots + 2/S (what waits to be published), slots = (S+1)/2 + 1
  *   device          (12 + g) * k: w, m, v and the gradient of the selected channels
  * What is not in them - step records, entering channels, index maps, rings - stands in columns of its own. With
- * deferred = none (rows "/none") the state is on the device: 12 there, nothing elsewhere. */
+ * state_mib = all (rows "/none") the state is on the device: 12 there, nothing elsewhere. */
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
@@ -143,7 +143,7 @@ static void become(const options_t *o, const row_t *row, int out) {
     }
     if (row->defers_nothing) {
         arguments[n++] = "--set";
-        arguments[n++] = "zenflow.deferred=none";
+        arguments[n++] = "device.state_mib=all";
     }
     arguments[n] = NULL;
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);

@@ -119,7 +119,7 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 
     ranks->stage = stage <= 3 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none))
+    if (ranks->stage == 3 && (c->config.is_mean || c->config.resident_nbytes))
         ranks->stage = 2;
     if (ranks->stage == 0 || ranks->data_size == 1)
         return;
@@ -221,6 +221,18 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
         decl->flags |= ZF_PARAM_NOT_IN_NORM;
 }
 
+/* Several ranks have all of the state on the device, or what windows keep on the host. */
+static void take_homes(const zs_ranks_t *ranks, zx_case_t *c) {
+    if (ranks->size == 1 && !ranks->is_grouped)
+        return;
+    c->config.has_homes = 0;
+    if (c->resident_share > 1.5)
+        return;
+    replace_line(c, "state_mib = 1", "state_mib", 0);
+    c->resident_share = 0.0;
+    c->config.resident_nbytes = 0;
+}
+
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     size_t n;
 
@@ -232,6 +244,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
     draw_groups(ranks, c, &stage);
+    take_homes(ranks, c);
     draw_stage(ranks, c, stage);
     draw_exact_sums(ranks, c);
     ranks->moves_at = 0;

@@ -138,8 +138,8 @@ zf_status_t mock_check_group(const zf_bind_args_t *args, uint32_t i, zf_error_t 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
 
 static int is_known(const char *key) {
-    static const char *const keys[] = {"topk_ratio",          "on_overwrite", "select_interval", "update_interval",
-                                       "full_warm_up_rounds", "threads",      "overlap_step"};
+    static const char *const keys[] = {"topk_ratio",      "on_overwrite",        "select_interval",
+                                       "update_interval", "full_warm_up_rounds", "threads"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(keys[i], key) == 0)
             return 1;
@@ -149,8 +149,6 @@ static int is_known(const char *key) {
 static int is_value(const char *key, const char *value) {
     char *end;
     double x = strtod(value, &end);
-    if (strcmp(key, "overlap_step") == 0)
-        return strcmp(value, "true") == 0 || strcmp(value, "false") == 0;
     if (strcmp(key, "on_overwrite") == 0)
         return strcmp(value, "ask") == 0;
     return *value && !*end && x > 0 && (strcmp(key, "topk_ratio") != 0 || x <= 1);

@@ -23,7 +23,7 @@ static void carry_counts(const zo_t *to, zo_matrix_t *x, const uint32_t *n) {
             x->n[c] = x->n[c] > found ? x->n[c] : found;
             most = most > found ? most : found;
         }
-    for (uint64_t c = 0; !to->config.is_mean && c < x->channels; c++)
+    for (uint64_t c = 0; (x->is_resident || !to->config.is_mean) && c < x->channels; c++)
         x->n[c] = most;
 }
 

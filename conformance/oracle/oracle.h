@@ -18,6 +18,7 @@
 #define ZO_MAX_SLOTS 64 /* = the largest update_interval */
 #define ZO_MAX_GROUPS 4
 #define ZO_NO_ID 0xFFFFFFFFu
+#define ZO_ALL_RESIDENT UINT64_MAX
 
 typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16, ZO_F16, ZO_N_DTYPES } zo_dtype_t;
 
@@ -36,8 +37,9 @@ typedef void (*zo_element_fn)(void *ctx, float *w, float *m, float *v, float g, 
 /* How an optimizer group is updated; all zero: AdamW. */
 typedef struct zo_group {
     zo_rule_t rule;
-    zo_element_fn element; /* ZO_CALLBACK, with its ctx */
+    zo_element_fn element; /* ZO_CALLBACK, with its ctx and as many moments */
     void *element_ctx;
+    uint32_t n_moments;
 } zo_group_t;
 
 typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO } zo_strategy_t;
@@ -50,7 +52,8 @@ typedef struct zo_config {
     uint32_t warm_up;         /* W = full_warm_up_rounds */
     int publish_lag;          /* 0 or 1 */
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
-    int is_none;              /* deferred = none: what is said of selection and windows has no effect */
+    uint64_t resident_nbytes; /* state_mib in bytes, or ZO_ALL_RESIDENT */
+    int has_homes;            /* one rank: blocks may be resident one by one */
     int is_mean;              /* deferred = mean, else replay */
     zo_group_t groups[ZO_MAX_GROUPS];
     zo_moments_t moments;

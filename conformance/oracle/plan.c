@@ -35,7 +35,7 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
     double wanted = floor(config->topk_ratio * (double)channels + 0.5);
     uint64_t k = wanted < 1.0 ? 1 : (uint64_t)wanted;
 
-    if (d->is_never_selected || config->is_none)
+    if (d->is_never_selected)
         return 0;
     if (d->is_always_selected)
         return channels;
@@ -116,10 +116,58 @@ static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
         const zo_decl_t *next = &o->params[x->param].decl;
 
         n += x->rows * x->cols;
-        if (n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
+        if (x->is_resident || n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
             break;
     }
     return end;
+}
+
+/* ---- "Resident blocks" ------------------------------------------------------------------------------------------- */
+
+static uint64_t n_moments(const zo_t *o) {
+    static const uint64_t moments[ZO_N_RULES] = {2, 2, 1, 1, 1, 0};
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < o->n_params; i++) {
+        const zo_group_t *group = &o->config.groups[o->params[i].decl.group];
+        uint64_t n = group->rule == ZO_CALLBACK ? group->n_moments : moments[group->rule];
+
+        if (o->params[i].is_trainable && n > most)
+            most = n;
+    }
+    return most;
+}
+
+/* 1: declared, 2: vectors, 3: others; 0: not by block. */
+static int turn_of(const zo_decl_t *d) {
+    if (d->is_always_selected)
+        return 1;
+    if (d->is_never_selected)
+        return 0;
+    return d->ndim <= d->n_batch_axes + 1 ? 2 : 3;
+}
+
+static void place_blocks(zo_t *o) {
+    uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
+    int goes_on = 1;
+
+    for (int turn = 1; turn <= 3 && o->config.has_homes; turn++)
+        for (uint32_t i = 0; i < o->n_matrices && goes_on; i++) {
+            zo_matrix_t *x = &o->matrices[i];
+
+            if (turn_of(&o->params[x->param].decl) != turn)
+                continue;
+            used += (x->rows * x->cols + 15) / 16 * 16 * (4 + n_moments(o) * of_moment);
+            goes_on = turn == 1 || used <= o->config.resident_nbytes;
+            x->is_resident = goes_on;
+        }
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        x->is_resident |= o->config.resident_nbytes == ZO_ALL_RESIDENT;
+        if (x->is_resident)
+            x->k = 0;
+    }
 }
 
 static void deal_cohorts(zo_t *o, uint64_t total) {
@@ -129,6 +177,11 @@ static void deal_cohorts(zo_t *o, uint64_t total) {
     for (uint32_t first = 0; first < o->n_matrices; first = end) {
         uint32_t least = 0;
 
+        if (o->matrices[first].is_resident) {
+            o->matrices[first].cohort = o->n_cohorts;
+            end = first + 1;
+            continue;
+        }
         for (uint32_t j = 1; j < o->n_cohorts; j++)
             if (load[j] < load[least])
                 least = j;
@@ -188,6 +241,7 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
     for (uint32_t id = 0; id < n_decls; id++)
         if (o->params[id].is_trainable)
             cut_param(o, id, total);
+    place_blocks(o);
     deal_cohorts(o, total);
     return o;
 }

@@ -25,6 +25,7 @@ typedef struct zo_matrix {
     double *deferred, *selected;        /* [t] sums of record t over channels not in Sel, and in Sel */
     zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
+    int is_resident;
     int is_publish_due;
     int is_sent, is_sent_next; /* zo_matrix_info_t; with the coming step */
     int is_unfetched;          /* "Publishing at fetch": P waits for a fetch */
@@ -49,9 +50,10 @@ struct zo {
     uint32_t n_params, n_matrices, n_cohorts;
     uint64_t t, base, epoch_end;
     uint64_t steps_before; /* of the schedules before this one */
-    uint64_t last_choice[ZO_MAX_SLOTS];
-    uint64_t opened[ZO_MAX_SLOTS]; /* the step before the open window's first */
-    int closes[ZO_MAX_SLOTS];      /* at this step */
+    /* by cohort; resident matrices count as one behind the last, which never closes */
+    uint64_t last_choice[ZO_MAX_SLOTS + 1];
+    uint64_t opened[ZO_MAX_SLOTS + 1]; /* the step before the open window's first */
+    int closes[ZO_MAX_SLOTS + 1];      /* at this step */
 };
 
 /* Of one update. */

@@ -206,8 +206,8 @@ static void count_records(zo_t *o, const zo_report_t *r) {
     }
 }
 
-/* "Nothing deferred": the only state is updated, and shown. */
-static void update_all(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
+/* "Resident blocks": the only state is updated, and shown. */
+static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t c = 0; c < x->channels; c++) {
@@ -223,12 +223,6 @@ static void update_all(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const 
     zo_round_moments(o, x);
 }
 
-static void step_without_windows(zo_t *o, const zo_hyper_t *groups, const zo_report_t *r) {
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        if (o->params[o->matrices[i].param].was_present && r->is_applied)
-            update_all(o, &o->matrices[i], groups, r);
-}
-
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
 
@@ -236,22 +230,23 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_behind |= o->params[id].is_held;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
-        o->matrices[i].is_sent = o->matrices[i].is_sent_next || o->config.is_none;
+        o->matrices[i].is_sent = o->matrices[i].is_sent_next || o->matrices[i].is_resident;
         o->matrices[i].is_sent_next = 0;
     }
     if (args->is_epoch_end)
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
-    if (o->config.is_none) {
-        step_without_windows(o, args->groups, r);
-        return;
-    }
     zo_decide_closes(o);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
 
+        if (x->is_resident) {
+            if (is_present && r->is_applied)
+                update_resident(o, x, args->groups, r);
+            continue;
+        }
         if (is_present && r->is_applied)
             take_record(o, x, args->unscale * r->clip_factor);
         zo_note_activity(o, x, is_present && r->is_applied);

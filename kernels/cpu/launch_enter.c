@@ -13,6 +13,8 @@ static void enter_maps(const zfi_data_t *data, const zfi_data_matrix_t *matrix, 
     const uint32_t *channel = entering->channel + matrix->index_base;
     uint8_t *mask = data->masks[turn] + matrix->channel_base;
     uint32_t *index = data->index + matrix->index_base;
+    if (matrix->is_resident) /* it has no place in masks */
+        return;
     memcpy(mask, data->masks[!turn] + matrix->channel_base, matrix->n_channels);
     for (uint32_t e = 0; e < n; e++) {
         if (replaces)

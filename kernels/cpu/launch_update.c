@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_update.c - the update of every channel where nothing is deferred: state that lies whole on the device.
+/* launch_update.c - the update of resident matrices: state that lies whole on the device.
  *
  * It is a replay with one slot (kernels.h), in strips that stay in the L1 cache. */
 #include <string.h>
@@ -60,15 +60,17 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .moments = data->moments,
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
-    bad = param->host_rule ? data->host_update(param->host_rule, &job, param->group, hyper, data->n[segment->matrix])
-                           : kernels->replay[param->rule](&job);
+    bad = param->host_rule
+              ? data->host_update(param->host_rule, &job, param->group, hyper, data->all_n[segment->matrix])
+              : kernels->replay[param->rule](&job);
     if (bad != UINT64_MAX)
         note_nonfinite(data, matrix->param);
     return show(data, matrix, first, n, (const unsigned char *)after);
 }
 
-static int is_updated(const zfi_update_all_args_t *args, uint32_t matrix) {
-    return args->only_shows || args->step.present[args->data->matrices[matrix].param] != 0;
+static int is_updated(const zfi_update_all_args_t *args, uint32_t number) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[number];
+    return matrix->is_resident && (args->only_shows || args->step.present[matrix->param] != 0);
 }
 
 static void count(const zfi_update_all_args_t *args) {
@@ -76,9 +78,9 @@ static void count(const zfi_update_all_args_t *args) {
     for (uint32_t i = args->first; i < args->end; i++)
         if (is_updated(args, i)) {
             const zfi_data_param_t *param = &data->params[data->matrices[i].param];
-            data->n[i]++;
+            data->all_n[i]++;
             data->scalars[i] =
-                zfi_rule_scalars(param->rule, &args->step.hyper[param->group], args->scalars->s, data->n[i]);
+                zfi_rule_scalars(param->rule, &args->step.hyper[param->group], args->scalars->s, data->all_n[i]);
         }
 }
 

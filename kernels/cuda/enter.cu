@@ -11,6 +11,8 @@ KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
     const zfi_data_t *data = args.data;
     for (uint32_t i = blockIdx.x; i < data->n_matrices; i += gridDim.x) {
         const zfi_data_matrix_t *matrix = &data->matrices[i];
+        if (matrix->is_resident) /* it has no place in masks */
+            continue;
         const uint32_t *position = args.entering.position + matrix->index_base;
         const uint32_t *channel = args.entering.channel + matrix->index_base;
         const uint32_t n = args.entering.n_enter[i];

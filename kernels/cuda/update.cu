@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.cu - the update of every channel where nothing is deferred: state that lies whole on the device, gradients
- * where they were delivered.
+/* update.cu - the update of resident matrices: state that lies whole on the device, gradients where they were
+ * delivered.
  *
  * Three kernels, as a run-ahead: update counts and scalars of every matrix, the update itself, and what it found, which
  * one warp adds to what the host reads. Each rule has a loop of its own for moments of four bytes and of two. */
 #include "elements.cuh"
 
 DEVICE bool takes_part(const zfi_update_all_args_t *args, const zfi_data_matrix_t *matrix) {
-    return args->only_shows || (args->scalars->applied && in_global(args->step.present)[matrix->param]);
+    return matrix->is_resident &&
+           (args->only_shows || (args->scalars->applied && in_global(args->step.present)[matrix->param]));
 }
 
 KERNEL(zf_update_all_begin, zfi_update_all_args_t) {
@@ -17,7 +18,7 @@ KERNEL(zf_update_all_begin, zfi_update_all_args_t) {
         const zfi_data_matrix_t *matrix = &data->matrices[i];
         data->is_bad[i] = 0;
         if (!args.only_shows && takes_part(&args, matrix)) {
-            const uint32_t n = ++data->n[i];
+            const uint32_t n = ++data->all_n[i];
             const zfi_data_param_t *param = &data->params[matrix->param];
             data->scalars[i] = rule_scalars(param->rule, &args.step.hyper[param->group], args.scalars->s, n);
         }

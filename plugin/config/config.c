@@ -323,6 +323,10 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
 static void take_interval(zfi_config_t *config) {
     int defers_nothing = zfi_config_defers_nothing(config);
     config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO && !defers_nothing;
+    config->resident_nbytes = defers_nothing                            ? ZFI_RESIDENT_ALL
+                              : config->state_mib == ZFI_STATE_MIB_AUTO ? 0
+                                                                        : (uint64_t)config->state_mib << 20;
+    config->is_auto_resident = config->state_mib == ZFI_STATE_MIB_AUTO;
     config->update_interval = defers_nothing             ? 1
                               : config->is_interval_auto ? ZFI_AUTO_LONGEST
                                                          : config->given_update_interval;
@@ -385,18 +389,12 @@ static void take_together(reading_t *r) {
     take_interval(&r->config);
     take_ranks(r);
     take_trace(r);
-    if (r->config.overlap_step)
-        return;
-    if (r->is_given[lag] && r->config.publish_lag == 1)
-        add_problem(r, r->where, r->given_line[lag],
-                    "[zenflow] publish_lag = %lu contradicts overlap_step = false, which is publish_lag = 0",
-                    (unsigned long)r->config.publish_lag);
-    r->config.publish_lag = 0;
 }
 
 static void set_defaults(zfi_config_t *config) {
     memset(config, 0, sizeof *config);
     config->block_elems = ZFI_BLOCK_ELEMS;
+    config->most_spares = UINT32_MAX;
     for (uint32_t i = 0; i < ZFI_N_KEYS; i++)
         zfi_key_set(zfi_key_at(i), zfi_key_at(i)->deflt, config);
 }

@@ -23,10 +23,10 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
                                   zfi_config_t *out, zf_error_t *err);
 
-/* [any-thread] deferred = none: the state of every channel lives on the device and is updated there at every step. No
+/* [any-thread] state_mib = all: the state of every channel lives on the device and is updated there at every step. No
  * channel is selected, no window, slot or publication is. */
 static inline int zfi_config_defers_nothing(const zfi_config_t *config) {
-    return config->deferred == ZFI_DEFERRED_NONE;
+    return config->state_mib == ZFI_STATE_MIB_ALL;
 }
 /* [any-thread] SCHEDULE.md: W; 0 where nothing is deferred. */
 static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {

@@ -28,8 +28,8 @@ static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL,
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST}, {"nccl", ZFI_TRANSPORT_NCCL}, {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
-static const zfi_choice_t deferreds[] = {
-    {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"none", ZFI_DEFERRED_NONE}, {NULL, 0}};
+static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
+static const zfi_choice_t states[] = {{"auto", ZFI_STATE_MIB_AUTO}, {"all", ZFI_STATE_MIB_ALL}, {NULL, 0}};
 static const zfi_choice_t on_overwrites[] = {
     {"error", ZFI_OVERWRITE_ERROR}, {"ask", ZFI_OVERWRITE_ASK}, {"off", ZFI_OVERWRITE_OFF}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
@@ -39,8 +39,6 @@ static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {NULL, 0}};
 static const zfi_choice_t levels[] = {
     {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
-static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {"no", 0}, {"on", 1},
-                                        {"off", 0},  {"1", 1},     {"0", 0},   {NULL, 0}};
 
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
@@ -68,18 +66,12 @@ static const zfi_key_t keys[] = {
      "machine hides."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
      "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
-    {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, "true | false", "true",
-     "Host updates overlap the step after theirs, and with publish_lag = 0 the backward pass before it (one rank). "
-     "false "
-     "makes publish_lag 0, and nothing begins before its step."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
-     "waits. auto: 0. 0 where overlap_step = false."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | none", "replay",
-     "What a window does with its gradients: replay each step's update, or one update from their mean. none: there are "
-     "no windows; masters and moments live on the device, all of them are updated there at every step, and the keys of "
-     "selection, windows and threads have no effect."},
+     "waits. auto: 0. With 0 and one rank, replays begin in the backward pass before their step."},
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean", "replay",
+     "What a window does with its gradients: replay each step's update, or one update from their mean."},
     {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
      "auto (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached "
      "update_interval - 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
@@ -89,6 +81,14 @@ static const zfi_key_t keys[] = {
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
      "when the trainer asks for one (zf.digest/0); on a CPU, with whole parameters on each rank, a second copy of them "
      "tells which elements were written. off: no check; such weights are lost in silence, or mixed with others."},
+    {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, 0, states,
+     "0..1073741824 | auto | all", "0",
+     "MiB of masters and moments that the device keeps in place of the host. As many blocks as fit are resident: "
+     "updated there at every step, exactly, without a copy, window or slot on the host. First vectors, then blocks in "
+     "the order in which parameters are bound; what the trainer declares resident always is. auto: what bind_params "
+     "finds free beside its own plan, less a quarter of the device's memory; on a CPU 0. Pin the number that the log "
+     "says. all: nothing is on the host, and the keys of selection, windows and threads have no effect. Several ranks: "
+     "0 or all, in this version."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "
@@ -131,7 +131,7 @@ static const zfi_key_t keys[] = {
      "Every wait ends with an error after so many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
-     "How moments lie in host memory (deferred = none: on the device). bfloat16 takes 2 bytes each instead of 4; they "
+     "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "
      "are "
      "rounded once per window."},
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
@@ -157,7 +157,7 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 
 /* Without a value a row is a key, without a name a whole section. */
 static const zfi_gone_t gone[] = {
-    {"device", NULL, NULL, "leave it out, the trainer says which device it trains on", NULL},
+    {"zenflow", "deferred", "none", "set [device] state_mib = all", NULL},
     {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
     {"zenflow", "update_interval", "fit", PIN_WINDOWS, NULL},
     {"zenflow", "max_stall", NULL, PIN_WINDOWS, "*"},
@@ -172,6 +172,7 @@ static const zfi_gone_t gone[] = {
     {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
     {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
+    {"zenflow", "overlap_step", NULL, "leave it out, publish_lag = 0 shows every update in its step", "*"},
     {"zenflow", "deferred", "moments", "set replay", NULL},
     {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "*"},
     {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
@@ -204,7 +205,7 @@ static const char *const trainers[] = {"lr",
 const zfi_key_t *zfi_key_at(uint32_t i) { return &keys[i]; }
 
 const char *zfi_key_type_name(zfi_key_type_t type) {
-    static const char *const names[] = {"real", "int", "bool", "choice", "text"};
+    static const char *const names[] = {"real", "int", "choice", "text"};
     return names[type];
 }
 
@@ -323,15 +324,6 @@ int zfi_key_is_trainers(const char *name) {
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
-static int is_same_word(const char *a, const char *b) {
-    for (; *a && *b; a++, b++) {
-        char x = *a >= 'A' && *a <= 'Z' ? (char)(*a - 'A' + 'a') : *a;
-        if (x != *b)
-            return 0;
-    }
-    return *a == *b;
-}
-
 /* [+-] digits [. digits] [e [+-] digits], at least one digit before the exponent; no hex, no inf, no nan. */
 static int is_decimal(const char *s) {
     size_t n_digits = 0;
@@ -408,7 +400,7 @@ static zfi_value_result_t set_int(const zfi_key_t *key, const char *text, void *
 
 static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, void *member) {
     for (const zfi_choice_t *c = key->choices; c->name; c++) {
-        if (key->type == ZFI_KEY_BOOL ? !is_same_word(text, c->name) : strcmp(text, c->name) != 0)
+        if (strcmp(text, c->name) != 0)
             continue;
         memcpy(member, &c->value, sizeof c->value);
         return ZFI_VALUE_OK;

@@ -13,7 +13,7 @@
 
 enum { ZFI_N_KEYS = 24 };
 
-typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
+typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 
 typedef enum { /* why a text is not a value of a key */
                ZFI_VALUE_OK,
@@ -30,7 +30,7 @@ typedef struct zfi_key {
     const char *section;
     const char *name;
     zfi_key_type_t type;
-    size_t offset; /* of the member of zfi_config_t: double, int32_t (bool, choice), uint32_t, uint64_t or char[] */
+    size_t offset; /* of the member of zfi_config_t: double, int32_t (choice), uint32_t, uint64_t or char[] */
     size_t nbytes; /* of that member */
     double min, max;
     int is_min_open;             /* min itself is outside */
@@ -53,7 +53,7 @@ typedef struct zfi_gone {
 /* [any-thread] Key i < ZFI_N_KEYS. */
 const zfi_key_t *zfi_key_at(uint32_t i);
 
-/* [any-thread] "real", "int", "bool", "choice" or "text". */
+/* [any-thread] "real", "int", "choice" or "text". */
 const char *zfi_key_type_name(zfi_key_type_t type);
 
 /* [any-thread] Index of a key, or -1. section = NULL finds it in any section. */

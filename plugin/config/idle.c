@@ -15,7 +15,7 @@ typedef struct need {
 /* Keys of windows, selection and worker threads, where nothing is deferred. */
 int zfi_config_has_effect(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    if (!zfi_config_defers_nothing(config) || strcmp(key->name, "deferred") == 0)
+    if (!zfi_config_defers_nothing(config))
         return 1;
     return strcmp(key->section, "zenflow") != 0 && strcmp(key->name, "threads") != 0 &&
            strcmp(key->name, "affinity") != 0 && strcmp(key->name, "lateness") != 0;
@@ -45,14 +45,13 @@ static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) 
 
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    const char *need = zfi_config_has_effect(config, i) ? unmet_need(config, key) : "deferred = replay or mean";
+    const char *need = zfi_config_has_effect(config, i) ? unmet_need(config, key) : "[device] state_mib below all";
     return need && is_changed(config, key) ? need : NULL;
 }
 
-/* overlap_step is another word for publish_lag. */
 static int is_read(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    return zfi_config_has_effect(config, i) && !unmet_need(config, key) && strcmp(key->name, "overlap_step") != 0;
+    return zfi_config_has_effect(config, i) && !unmet_need(config, key);
 }
 
 void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes) {
@@ -60,6 +59,8 @@ void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64
     int is_pinned = !config->is_interval_auto;
     if (!is_read(config, i))
         snprintf(buf, nbytes, "without effect");
+    else if (strcmp(key->name, "state_mib") == 0 && !zfi_config_defers_nothing(config))
+        snprintf(buf, nbytes, "by block"); /* which of them, a load compares */
     else if (strcmp(key->name, "predict") == 0 && is_pinned)
         snprintf(buf, nbytes, "%u", (unsigned)zfi_config_predict(config));
     else if (strcmp(key->name, "select_interval") == 0 && is_pinned)

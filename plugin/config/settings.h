@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_NONE };
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
+enum { ZFI_STATE_MIB_MOST = 1 << 30, ZFI_STATE_MIB_AUTO, ZFI_STATE_MIB_ALL };
+#define ZFI_RESIDENT_ALL UINT64_MAX
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
@@ -25,17 +27,17 @@ typedef struct zfi_config {
     int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
     uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
     uint32_t given_update_interval; /* 1..64 or auto: steps per window; of it follow the next two */
-    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; deferred = none: 1 */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
-    int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
-    uint32_t publish_lag; /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
-                             false (both given in conflict: an error) */
-    int32_t deferred;     /* replay | mean | none, default replay */
+    uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
+    int32_t deferred;             /* replay | mean, default replay */
     int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
                       * prediction */
     int is_publish_lag_given;
     int32_t on_overwrite; /* error | ask | off, default error: weights that the host writes unannounced */
+    /* [device] */
+    uint32_t state_mib; /* 0..2^30, auto or all, default 0: of w, m, v that the device keeps, in place of the host */
     /* [shard] */
     uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */
@@ -58,9 +60,14 @@ typedef struct zfi_config {
     char trace_steps_text[ZFI_WORD_NBYTES]; /* N or FIRST..LAST, default 20, which is kept as empty; of it follow: */
     uint32_t trace_first_step;              /* 1..1000000000 */
     uint32_t trace_steps;                   /* 0..1000000000; 0 = all from there on */
+    /* no key: state_mib in bytes, or ZFI_RESIDENT_ALL; auto: 0 until bind_params has seen the device's memory */
+    uint64_t resident_nbytes;
+    int is_auto_resident; /* no key: ... and that is still to come */
+    int has_homes;        /* no key: blocks may be resident one by one: this process trains the model alone */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
-    int waits_unasked; /* no key: publish_lag is 0 by auto, though the host does not fetch */
+    int waits_unasked;    /* no key: publish_lag is 0 by auto, though the host does not fetch */
+    uint32_t most_spares; /* no key: UINT32_MAX; create() lets tests lower it */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
 } zfi_config_t;

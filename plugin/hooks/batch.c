@@ -40,8 +40,6 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst) {
 /* Slots for a parameter's segments in this step. */
 static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     zfi_batch_t *batch = zfi_batch_open(inst);
-    if (zfi_config_defers_nothing(&inst->engine.config))
-        return ZF_OK;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
         zf_status_t st = zfi_window_slot(inst->run, inst->run->plan.segments[segment].chunk, &batch->needs_job);

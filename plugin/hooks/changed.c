@@ -154,7 +154,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
-    id = zfi_guard_next_foreign(run, 0);
+    id = zfi_guard_next_foreign(run->overwritten, run->n_params, 0);
     zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
                      "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
                      "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "

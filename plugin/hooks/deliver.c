@@ -215,7 +215,7 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param->id]);
-    if (!st && zfi_config_defers_nothing(&inst->engine.config)) /* the step before may still read what lies there */
+    if (!st && param->has_resident) /* the step before may still read what lies there */
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     if (st)
         return st;
@@ -306,7 +306,7 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param) {
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
-    if (!st && zfi_config_defers_nothing(&inst->engine.config))
+    if (!st && inst->run->params[param].has_resident)
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     return st;
 }
@@ -385,7 +385,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     flags = is_strided ? ZFI_GRADIENT_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_GRADIENT_SHIP;
-        if (wants_fence && !is_sync && !is_strided && zfi_config_defers_nothing(&inst->engine.config))
+        if (wants_fence && !is_sync && !is_strided && param->has_resident)
             flags |= ZFI_GRADIENT_KEEP;
     } else {
         flags |= ZFI_GRADIENT_SUM | (had_sum ? 0u : ZFI_GRADIENT_SUM_FIRST);
@@ -432,8 +432,7 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
                          (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
-                         (wants_fence && zfi_config_defers_nothing(
-                                             &inst->engine.config)); /* in warm-up too: mapped once, at the start */
+                         (wants_fence && item.param->has_resident);
     }
     if (!st && needs_staging)
         st = zfi_memory_need_staging(inst->run, err);

@@ -79,7 +79,7 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
     };
     for (uint32_t i = 0; i < run->plan.n_tiles; i++)
         out->n_owned_elems += run->plan.tiles[i].n_elems;
-    if (!zfi_config_defers_nothing(config))
+    if (run->plan.n_resident < run->plan.n_matrices)
         fill_closes(&run->plan, out);
 }
 

@@ -62,14 +62,14 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     return st;
 }
 
-/* Nothing is deferred: masters as they are, this rank's. */
-static void export_as_they_are(export_work_t *work) {
+/* Of resident matrices: masters as they are, this rank's. */
+static void export_resident(export_work_t *work) {
     zfi_run_t *run = work->run;
     for (uint32_t i = 0; i < run->plan.n_tiles && !work->status; i++) {
         const zfi_tile_t *tile = &run->plan.tiles[i];
         const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
         float *dst = work->dst[matrix->param];
-        if (dst)
+        if (dst && matrix->is_resident)
             work->status = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems,
                                          dst + matrix->param_offset + tile->matrix_offset);
     }
@@ -79,10 +79,7 @@ static void run_export(void *raw) {
     export_work_t *work = *(export_work_t **)raw;
     const zfi_plan_t *plan = &work->run->plan;
     zfi_fp_mode_ieee();
-    if (zfi_state_is_on_device(&work->run->hs)) {
-        export_as_they_are(work);
-        return;
-    }
+    export_resident(work);
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t window;
         zfi_window_open(&work->run->clock, c, &window);

@@ -100,6 +100,29 @@ static void choose_block_elems(zfi_engine_t *engine) {
                 ZFI_BLOCK_ELEMS);
 }
 
+/* ZF_TEST_SPARES = 0: nothing is replayed before its step. */
+static void choose_spares(zfi_engine_t *engine) {
+    const char *wanted = getenv("ZF_TEST_SPARES");
+    if (wanted && strcmp(wanted, "0") == 0)
+        engine->config.most_spares = 0;
+}
+
+/* ZF_TEST_STATE_BYTES (SCHEDULE.md): bytes in place of a number of MiB. */
+static void choose_state_bytes(zfi_engine_t *engine) {
+    const char *wanted = getenv("ZF_TEST_STATE_BYTES");
+    unsigned long long n = 0;
+    if (!wanted || !*wanted || !engine->config.state_mib || engine->config.state_mib > ZFI_STATE_MIB_MOST)
+        return;
+    if (wanted[0] >= '1' && wanted[0] <= '9' && sscanf(wanted, "%18llu", &n) == 1)
+        engine->config.resident_nbytes = n;
+}
+
+static void choose_sizes(zfi_engine_t *engine) {
+    choose_block_elems(engine);
+    choose_state_bytes(engine);
+    choose_spares(engine);
+}
+
 static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
     unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
@@ -154,12 +177,18 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
 /* Of several ranks, and where each keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
+    int is_all_resident = zfi_config_defers_nothing(config);
+    config->has_homes = !zfi_has_peers(engine);
+    if (!config->has_homes && config->state_mib && !is_all_resident)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[device] state_mib: several ranks train this model, for which this version has 0 and all; "
+                         "set one of these");
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->stage > 2 && config->deferred != ZFI_DEFERRED_REPLAY)
+    if (config->stage > 2 && (config->deferred != ZFI_DEFERRED_REPLAY || is_all_resident))
         return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay in this version; stages 1 "
-                         "and 2 have all of them",
+                         "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay and [device] state_mib = 0 "
+                         "in this version; stages 1 and 2 have all of them",
                          zfi_n_ranks(engine));
     if (config->stage > 2 && ~engine->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(
@@ -214,7 +243,7 @@ zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *en
     st = configure(engine, &args, err);
     if (st)
         return st;
-    choose_block_elems(engine);
+    choose_sizes(engine);
     return settle_ranks(engine, err);
 }
 
@@ -240,7 +269,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     if (!st)
         st = choose_kernels(&inst->engine.kernels, err);
     if (!st)
-        choose_block_elems(&inst->engine);
+        choose_sizes(&inst->engine);
     if (!st)
         st = map_alive_page(inst, err);
     inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
@@ -293,7 +322,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         zfi_rules_drop(&inst->engine, &rules);
         return st;
     }
-    if (!zfi_config_defers_nothing(&inst->engine.config)) /* else there is nothing to replay */
+    if (!zfi_config_defers_nothing(&inst->engine.config)) /* else there never is anything to replay */
         inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
@@ -312,17 +341,6 @@ enum {
     ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
 };
 
-static void log_plan_on_device(const zf_instance_t *inst, const char *rules) {
-    const zfi_layout_t *layout = &inst->run->mem.layout;
-    zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
-            "ZenFlow none of %s: %" PRIu64
-            " elements in %u tensors, %s; the state is on the device, every update is made "
-            "there at once; kernels %s; host %.1f MiB, device %.1f MiB (%.2f bytes per parameter)",
-            rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.kernels->name,
-            (double)layout->host_nbytes / 1048576, (double)layout->device_nbytes / 1048576,
-            (double)layout->device_nbytes / (double)layout->n_elems);
-}
-
 static void log_plan(const zf_instance_t *inst, const char *rules) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
@@ -330,16 +348,18 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     const zfi_config_t *config = &inst->engine.config;
     snprintf(window, sizeof window, "window %u, lag %u", config->update_interval, config->publish_lag);
     snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
-    zfi_log(
-        &inst->engine, ZF_LOG_INFO, "bind",
-        "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
-        "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay", rules, layout->n_elems, inst->run->n_params,
-        inst->engine.ops->name, window, zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk,
-        zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
-        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
-        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
-        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
+    zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
+            "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
+            "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f "
+            "MiB, "
+            "with the state of %.1f %% of the elements",
+            config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay", rules, layout->n_elems, inst->run->n_params,
+            inst->engine.ops->name, window, zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk,
+            zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
+            (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+            (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
+            (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576,
+            100.0 * (double)layout->n_resident_elems / per);
 }
 
 /* The automatic choice never measures so few. */
@@ -371,7 +391,7 @@ static void log_shards(const zf_instance_t *inst) {
 static void log_bound(const zf_instance_t *inst) {
     char rules[128];
     zfi_rules_text(&inst->engine.rules, rules, sizeof rules);
-    (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst, rules);
+    log_plan(inst, rules);
     log_shards(inst);
 }
 

@@ -17,7 +17,7 @@ static int has_open_update(const zfi_run_t *run, uint32_t number) {
 
 /* A closed window's values wait for the next step, or for a fetch. */
 static int is_due(const zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
+    for (uint32_t i = 0; i < run->clock.n_due && !run->plan.matrices[number].is_resident; i++)
         if (run->clock.due[i].cohort == run->plan.matrices[number].cohort)
             return (!run->unfetched.is_done || !run->unfetched.is_done[number]) &&
                    run->clock.due[i].first_job >= run->clock.skip_publish_below[number];
@@ -25,8 +25,8 @@ static int is_due(const zfi_run_t *run, uint32_t number) {
 }
 
 /* Elements of channels that are not selected, which are those that lag behind. */
-static uint64_t n_deferred(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    uint32_t k = run->sel.last_choice ? matrix->k : 0;
+static uint64_t n_deferred(const zfi_selection_t *sel, const zfi_matrix_t *matrix) {
+    uint32_t k = sel->last_choice ? matrix->k : 0;
     return (matrix->n_channels - k) * zfi_channel_elems(matrix);
 }
 
@@ -35,7 +35,7 @@ void zfi_lost_warn(const zf_instance_t *inst) {
     uint32_t n_params = 0, last = ZF_NO_ID;
     uint64_t n_elems = 0;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        uint64_t n = n_deferred(run, &run->plan.matrices[i]);
+        uint64_t n = n_deferred(&run->sel, &run->plan.matrices[i]);
         if (!n || !(has_open_update(run, i) || is_due(run, i)))
             continue;
         n_elems += n;

@@ -21,7 +21,7 @@
 #include "schedule/interval.h"
 #include "schedule/window.h"
 #include "step/program.h"
-#include "step/update_all.h"
+#include "step/resident.h"
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
@@ -58,7 +58,7 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
 
 /* What the device has found in the weights that it wrote. */
 static zf_status_t check_finite(zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    return zfi_hook_failed(inst, zfi_update_all_check(inst->run->engine, inst->run->params), origin,
+    return zfi_hook_failed(inst, zfi_resident_check(inst->run->engine, inst->run->params), origin,
                            "a weight became Inf or NaN", err);
 }
 

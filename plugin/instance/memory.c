@@ -33,14 +33,12 @@ static uint32_t *take_entering_counts(zfi_engine_t *engine, const zfi_plan_t *pl
 }
 
 /* Counts of updates on the device. */
-static uint64_t n_counts(const zfi_run_t *run) {
-    return run->engine->config.deferred == ZFI_DEFERRED_MEAN ? run->plan.n_index : run->plan.n_matrices;
+static uint64_t n_counts(const zfi_engine_t *engine, const zfi_plan_t *plan) {
+    return engine->config.deferred == ZFI_DEFERRED_MEAN ? plan->n_index : plan->n_matrices;
 }
 
-/* Channels that may be selected or not. */
-static uint64_t n_masked(const zfi_run_t *run) {
-    return zfi_config_defers_nothing(&run->engine->config) ? 0 : run->plan.n_channels;
-}
+/* Of arrays that only resident matrices need. */
+static uint64_t n_of_resident(const zfi_plan_t *plan, uint64_t n) { return plan->n_resident ? n : 0; }
 
 /* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
 static void *take_moment(uint32_t n_moments, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
@@ -51,7 +49,7 @@ static size_t moment_nbytes(const zfi_engine_t *engine) {
     return zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
 }
 
-/* n masters, and moments of nbytes each: in the host's memory, or where nothing is deferred in the device's. */
+/* n masters, and moments of nbytes each: in the host's memory, or in the device's. */
 static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_arena_t *arena, float **out_w,
                           unsigned char **out_m, unsigned char **out_v) {
     *out_w = zfi_arena_take(arena, n, sizeof(float));
@@ -65,9 +63,10 @@ static uint32_t most_spares(zfi_engine_t *engine, const zfi_plan_t *plan) {
     const zfi_config_t *config = &engine->config;
     uint64_t of = 3 * (uint64_t)config->update_interval;
     if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
-        config->publish_lag != 0 || !config->overlap_step)
+        config->publish_lag != 0)
         return 0;
-    return (uint32_t)((2 * (uint64_t)plan->n_chunks + of - 1) / of);
+    of = (2 * (uint64_t)plan->n_chunks + of - 1) / of;
+    return (uint32_t)(of < config->most_spares ? of : config->most_spares);
 }
 
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
@@ -83,13 +82,11 @@ static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_
     }
 }
 
-/* The state of chunks in their order, where the host keeps it. */
+/* The state of chunks in their order. */
 static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
                            zfi_arena_t *arena) {
     zfi_moments_t kind = (zfi_moments_t)engine->config.moments;
     zfi_chunk_state_t all = {0};
-    if (zfi_config_defers_nothing(&engine->config))
-        return;
     lay_out_state(n_moments, moment_nbytes(engine), plan->n_state_elems, arena, &all.w, &all.m, &all.v);
     hs->chunks = zfi_arena_take(arena, plan->n_chunks, sizeof *hs->chunks);
     for (uint32_t i = 0; i < plan->n_chunks && hs->chunks; i++) {
@@ -122,11 +119,10 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_selection_t *sel = &run->sel;
-    int selects = !zfi_config_defers_nothing(&run->engine->config);
     sel->records = zfi_arena_take(arena, ZFI_RECORD_DEPTH * plan->record_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
-    sel->n_masked = n_masked(run);
+    sel->n_masked = run->plan.n_channels;
     sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
@@ -144,7 +140,8 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
-    sel->staging = zfi_arena_take(arena, selects ? ZFI_ENTER_BLOCKS : 0, run->dev.enter_block_nbytes);
+    sel->staging = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
+                                  run->dev.enter_block_nbytes);
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
@@ -246,7 +243,8 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
     head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
     head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
-    head->segments = zfi_arena_take(arena, plan->n_segments, sizeof *head->segments);
+    head->segments =
+        zfi_arena_take(arena, (uint64_t)plan->n_segments + plan->n_resident_segments, sizeof *head->segments);
     head->pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->pieces);
     head->listed_pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->listed_pieces);
     head->listed_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->listed_matrices);
@@ -260,15 +258,17 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
 }
 
-/* Where nothing is deferred: the state of all channels. */
-static void lay_out_whole(zfi_run_t *run, zfi_arena_t *arena) {
+/* The state of resident matrices. */
+static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
+    zfi_data_t *head = &run->dev.head;
     unsigned char *m, *v;
-    if (!zfi_config_defers_nothing(&run->engine->config))
-        return;
-    lay_out_state(run->n_moments, moment_nbytes(run->engine), run->plan.n_state_elems, arena, &run->dev.head.all_w, &m,
-                  &v);
-    run->dev.head.all_m = m;
-    run->dev.head.all_v = v;
+    lay_out_state(run->n_moments, moment_nbytes(run->engine), run->plan.n_resident_elems, arena, &head->all_w, &m, &v);
+    head->all_m = m;
+    head->all_v = v;
+    head->all_n = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->all_n);
+    head->held = NULL;
+    if (run->plan.n_resident)
+        head->held = zfi_arena_take(arena, run->n_params, sizeof *head->held);
 }
 
 /* What kernels keep of the selected channels, and of the sums that decide. */
@@ -280,16 +280,13 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->v = take_moment(run->n_moments, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
-    head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);
-    head->masks[1] = zfi_arena_take(arena, n_masked(run), 1);
-    head->n = zfi_arena_take(arena, n_counts(run), sizeof *head->n);
+    head->masks[0] = zfi_arena_take(arena, run->plan.n_channels, 1);
+    head->masks[1] = zfi_arena_take(arena, run->plan.n_channels, 1);
+    head->n = zfi_arena_take(arena, n_counts(run->engine, &run->plan), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
     head->has_nonfinite = zfi_arena_take(arena, run->n_params, 1);
-    head->held = zfi_config_defers_nothing(&run->engine->config)
-                     ? zfi_arena_take(arena, run->n_params, sizeof *head->held)
-                     : NULL;
 }
 
 /* Scratch of backends whose kernels work on many matrices at once. */
@@ -302,8 +299,7 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
         return;
     head->unit_squares = zfi_arena_take(arena, n_units, sizeof(double));
     head->found = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->found);
-    head->is_bad = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? run->plan.n_matrices : 0,
-                                  sizeof *head->is_bad);
+    head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
 }
 
 int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
@@ -327,8 +323,10 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].k > n_scalars)
             n_scalars = plan->matrices[i].k;
-    if ((run->engine->ops->is_parallel || zfi_config_defers_nothing(&run->engine->config)) && n_scalars < n_counts(run))
-        n_scalars = n_counts(run);
+    if (run->engine->ops->is_parallel && n_scalars < n_counts(run->engine, &run->plan))
+        n_scalars = n_counts(run->engine, &run->plan);
+    if (n_scalars < n_of_resident(&run->plan, plan->n_matrices))
+        n_scalars = plan->n_matrices;
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
     lay_out_scratch(run, arena);
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
@@ -350,7 +348,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
     lay_out_tables(run, arena);
     lay_out_kept(run, arena);
-    lay_out_whole(run, arena);
+    lay_out_resident(run, arena);
     lay_out_passing(run, arena);
 }
 
@@ -401,6 +399,10 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
     layout->n_matrices = plan->n_matrices;
     layout->n_channels = plan->n_channels;
     layout->n_selected_elems = plan->n_sel_elems;
+    layout->n_resident_elems = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].is_resident)
+            layout->n_resident_elems += plan->matrices[i].rows * plan->matrices[i].cols;
     layout->slots_peak_milli = (uint64_t)(plan->slots_peak * 1000 + 0.5);
     layout->slots_mean_milli = (uint64_t)(plan->slots_mean * 1000 + 0.5);
 }
@@ -440,6 +442,18 @@ void zfi_memory_plan(zfi_run_t *run) {
     zfi_arena_t host = {0}, device = {0};
     run->hs.n_spares = most_spares(run->engine, &run->plan);
     count_memory(run, &host, &device);
+}
+
+uint64_t zfi_memory_left(zfi_run_t *run) {
+    zfi_device_info_t info;
+    uint64_t need;
+    run->engine->ops->info(run->engine->device, &info);
+    if (info.is_host_memory || info.free_nbytes == UINT64_MAX)
+        return 0;
+    zfi_memory_plan(run);
+    need = run->mem.layout.device_nbytes + zfi_memory_staging_nbytes(run) + zfi_memory_sums_nbytes(run) +
+           info.total_nbytes / 4;
+    return info.free_nbytes > need ? (info.free_nbytes - need) >> 20 << 20 : 0;
 }
 
 /* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */

@@ -143,13 +143,13 @@ static zf_status_t take_groups(zfi_engine_t *engine, const zf_bind_args_t *args,
 /* A rule of the host's updates deferred channels on the workers; selected ones are updated on the device. */
 static zf_status_t check_device(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
                                 zf_error_t *err) {
-    int is_selected = param->home == ZF_HOME_RESIDENT || (config->topk_ratio != 0 && param->home != ZF_HOME_HOST);
-    if (param->rule->number != ZF_RULE_CALLBACK || engine->ops->runs_host_code ||
-        (!is_selected && !zfi_config_defers_nothing(config)))
+    int is_on_device = param->home == ZF_HOME_RESIDENT || config->state_mib == ZFI_STATE_MIB_ALL ||
+                       (param->home != ZF_HOME_HOST && (config->topk_ratio != 0 || config->state_mib != 0));
+    if (param->rule->number != ZF_RULE_CALLBACK || engine->ops->runs_host_code || !is_on_device)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_DEVICE, "bind_params",
                      "parameter \"%s\": a rule of the host's (group %u, \"%s\") does not run on a device of type %d; "
-                     "declare home = 2 (host), with [zenflow] deferred = replay, so that the host's threads make "
+                     "declare home = 2 (host), with [device] state_mib below all, so that the host's threads make "
                      "every update",
                      param->name, param->group, param->rule->name, engine->device_type);
 }

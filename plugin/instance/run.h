@@ -108,9 +108,9 @@ typedef struct zfi_chunk_state {
     uint32_t n_room;      /* elements */
 } zfi_chunk_state_t;
 
-/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Where nothing is
- * deferred it lies on the device (dev.head.all_w ...), chunks is NULL, and n follows the device's whenever the run
- * rests. replay/state_arrays.h reads and writes it in either place. */
+/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Of resident
+ * matrices it lies on the device (dev.head.all_w ...), and n follows the device's whenever the run rests.
+ * replay/state_arrays.h reads and writes it in either place. */
 typedef struct zfi_host_state {
     zfi_chunk_state_t *chunks; /* [n_chunks] */
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
@@ -189,7 +189,7 @@ typedef struct zfi_mirror {
 /* The plan of both arenas (zf.plan/0 says what each is). */
 typedef struct zfi_layout {
     uint64_t host_nbytes, host_state_nbytes, host_slots_nbytes, host_publish_nbytes, device_nbytes;
-    uint64_t n_elems, n_matrices, n_channels, n_selected_elems, slots_peak_milli, slots_mean_milli;
+    uint64_t n_elems, n_matrices, n_channels, n_selected_elems, n_resident_elems, slots_peak_milli, slots_mean_milli;
 } zfi_layout_t;
 
 /* Arenas, and what lies in them. */

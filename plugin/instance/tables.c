@@ -39,6 +39,7 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
                                .grad_base = matrix->grad_base,
                                .channels_are_rows = matrix->channels_are_rows && !matrix->is_absent,
                                .has_sums = matrix->is_choosable,
+                               .is_resident = matrix->is_resident,
                                .rows = matrix->is_absent ? 0 : matrix->rows,
                                .cols = matrix->cols,
                                .param_offset = matrix->param_offset,
@@ -56,6 +57,15 @@ static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_
                                 .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
 }
 
+/* Of a resident matrix. */
+static zfi_data_segment_t resident_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
+    const zfi_tile_t *tile = &plan->tiles[segment->tile];
+    return (zfi_data_segment_t){.matrix = segment->matrix,
+                                .n_elems = segment->n_elems,
+                                .matrix_offset = segment->matrix_offset,
+                                .state_base = tile->state_base + (segment->matrix_offset - tile->matrix_offset)};
+}
+
 static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
     return (zfi_data_piece_t){
         .first_segment = chunk->first_segment, .n_segments = chunk->n_segments, .n_elems = chunk->n_elems};
@@ -63,18 +73,18 @@ static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t columns_nbytes(const zfi_run_t *run) {
+static uint64_t columns_nbytes(const zfi_param_t *params, uint32_t n_params) {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        if (run->params[i].has_state && run->params[i].col_offset)
-            n += run->params[i].cols;
+    for (uint32_t i = 0; i < n_params; i++)
+        if (params[i].has_state && params[i].col_offset)
+            n += params[i].cols;
     return n * sizeof(int64_t);
 }
 
 /* Column maps of non-contiguous parameters in device memory of their own, which is made anew whenever they move. */
 static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
     zfi_engine_t *engine = run->engine;
-    uint64_t nbytes = columns_nbytes(run), at = 0;
+    uint64_t nbytes = columns_nbytes(run->params, run->n_params), at = 0;
     void *memory = NULL;
     zf_status_t st = nbytes ? engine->ops->alloc(engine->device, nbytes, "column maps", &memory, err) : ZF_OK;
     if (st)
@@ -123,19 +133,22 @@ static zf_status_t upload_params(zfi_run_t *run) {
 }
 
 static zf_status_t upload_segments(zfi_run_t *run) {
-    zfi_data_segment_t *rows = calloc(run->plan.n_segments, sizeof *rows);
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t n = (uint64_t)plan->n_segments + plan->n_resident_segments;
+    zfi_data_segment_t *rows = calloc(n + 1, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
-        rows[i] = segment_row(&run->plan, &run->plan.segments[i]);
+    for (uint32_t i = 0; i < plan->n_segments && rows; i++)
+        rows[i] = segment_row(plan, &plan->segments[i]);
+    for (uint32_t i = 0; i < plan->n_resident_segments && rows; i++)
+        rows[plan->n_segments + i] = resident_row(plan, &plan->resident_segments[i]);
     if (!st)
-        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.segments), rows,
-                              run->plan.n_segments * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.segments), rows, n * sizeof *rows);
     free(rows);
     return st;
 }
 
 static zf_status_t upload_pieces(zfi_run_t *run) {
-    zfi_data_piece_t *rows = calloc(run->plan.n_chunks, sizeof *rows);
+    zfi_data_piece_t *rows = calloc(run->plan.n_chunks + 1u, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
         rows[i] = piece_row(&run->plan.chunks[i]);

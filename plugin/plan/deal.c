@@ -27,10 +27,12 @@ static void deal_lots(zfi_plan_t *plan) {
     }
 }
 
+/* The resident matrices come last. */
 static void list_cohorts(zfi_plan_t *plan) {
     uint32_t matrices = 0, chunks = 0;
     plan->max_close_chunks = 0;
-    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+    plan->cohorts[plan->n_cohorts].n_matrices = plan->n_resident;
+    for (uint32_t c = 0; c <= plan->n_cohorts; c++) {
         zfi_cohort_plan_t *cohort = &plan->cohorts[c];
         cohort->first_matrix = matrices;
         cohort->first_chunk = chunks;
@@ -41,7 +43,8 @@ static void list_cohorts(zfi_plan_t *plan) {
             plan->max_close_chunks = cohort->n_chunks;
     }
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        zfi_cohort_plan_t *cohort = &plan->cohorts[plan->matrices[i].cohort];
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        zfi_cohort_plan_t *cohort = &plan->cohorts[matrix->is_resident ? plan->n_cohorts : matrix->cohort];
         plan->cohort_matrices[cohort->first_matrix + cohort->n_matrices++] = i;
     }
     for (uint32_t i = 0; i < plan->n_chunks; i++)
@@ -148,14 +151,10 @@ static void spread_chunks(zfi_plan_t *plan, const zfi_config_t *config, spread_t
     plan->pool_nbytes = 0;
     for (uint32_t i = 0; i < plan->n_chunks; i++)
         spread->rest[plan->chunks[i].cohort] += slot_nbytes(&plan->chunks[i]);
-    while (!zfi_config_defers_nothing(config) && (most = least_rest(plan, spread)) > 0)
+    while ((most = least_rest(plan, spread)) > 0)
         add_layer(plan, config, most, spread);
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         spread->is_in[c] = plan->cohorts[c].n_chunks;
-    if (zfi_config_defers_nothing(config)) { /* no slots */
-        plan->slots_peak = plan->slots_mean = 0;
-        return;
-    }
     plan->slots_peak = (double)peak_of(plan, config, spread->is_in, &mean) / (plan->n_chunks ? plan->n_chunks : 1);
     plan->slots_mean = mean / (plan->n_chunks ? plan->n_chunks : 1);
 }
@@ -180,14 +179,12 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
 
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
     plan->n_cohorts = config->update_interval;
-    plan->cohorts = calloc(plan->n_cohorts, sizeof *plan->cohorts);
+    plan->cohorts = calloc(plan->n_cohorts + 1u, sizeof *plan->cohorts);
     if (!plan->cohorts)
         return ZF_ERR_MEMORY;
     deal_lots(plan);
     list_cohorts(plan);
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
-    if (zfi_config_defers_nothing(config))
-        plan->max_close_chunks = 0;
     return plan_pool(plan, config);
 }

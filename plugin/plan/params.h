@@ -37,6 +37,7 @@ typedef struct zfi_param {
     int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
     uint32_t first_matrix, n_matrices; /* plan.h */
     uint32_t first_ref, n_refs;        /* its segments, through plan.param_segments */
+    int has_resident;                  /* some of its matrices are: a gradient is read until its step is over */
 } zfi_param_t;
 
 /* [control] Checks declarations and builds the records. On failure nothing is left allocated. */

@@ -71,9 +71,8 @@ void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
         place(&params[plan->matrices[i].param], &plan->matrices[i]);
 }
 
-static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1,
-                        zfi_plan_t *plan, zfi_matrix_t *out) {
-    uint64_t first, end, n_selected_elems;
+static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1, zfi_matrix_t *out) {
+    uint64_t first, end;
     out->param = param->id;
     out->rounding_base = zfi_rounding_base(param->id);
     out->rows = r1 - r0;
@@ -84,10 +83,15 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
-    if (!zfi_config_defers_nothing(config)) /* else there is no selection */
+    place(param, out);
+}
+
+/* What is selected of it, and where what is kept of it lies. */
+static void number_matrix(const zfi_config_t *config, const zfi_param_t *param, zfi_plan_t *plan, zfi_matrix_t *out) {
+    uint64_t n_selected_elems;
+    if (!out->is_resident)
         out->k = n_selected(param, out->n_channels, config->topk_ratio);
     out->is_choosable = out->k > 0 && out->k < out->n_channels;
-    place(param, out);
     out->channel_base = plan->n_channels;
     out->index_base = plan->n_index;
     out->sum_base = plan->n_sums;
@@ -95,7 +99,7 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->grad_base = plan->n_sel_grad_nbytes;
     out->count_base = plan->n_counts;
     out->n_counts = config->deferred == ZFI_DEFERRED_MEAN ? out->n_channels : 1;
-    plan->n_channels += out->n_channels;
+    plan->n_channels += out->is_resident ? 0 : out->n_channels;
     plan->n_counts += out->n_counts;
     plan->n_index += out->k;
     if (out->is_choosable)
@@ -104,20 +108,24 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     plan->n_sel_elems += (n_selected_elems + 3) / 4 * 4; /* each matrix begins where 16 bytes are one access */
     plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 15) / 16 * 16;
     plan->n_elems += out->rows * out->cols;
+    plan->n_resident += (uint32_t)out->is_resident;
 }
 
-/* Launches of run-ahead, or of the update of all: of about equal work, so that param_fetch need not wait for all of it.
- */
-static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
-    int updates_all = zfi_config_defers_nothing(config);
-    uint64_t elems = 0, most = (updates_all ? plan->n_elems : plan->n_sel_elems) / MOST_LAUNCHES;
-    if (most < LAUNCH_ELEMS)
-        most = LAUNCH_ELEMS;
+/* Launches of run-ahead and of the update of resident matrices: of about equal work, so that param_fetch need not wait
+ * for all of it. */
+static uint64_t launch_elems(const zfi_matrix_t *matrix) {
+    return (uint64_t)(matrix->is_resident ? matrix->n_channels : matrix->k) *
+           (matrix->rows * matrix->cols / matrix->n_channels);
+}
+
+static void cut_launches(zfi_plan_t *plan) {
+    uint64_t elems = 0, most = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        most += launch_elems(&plan->matrices[i]);
+    most = most / MOST_LAUNCHES > LAUNCH_ELEMS ? most / MOST_LAUNCHES : LAUNCH_ELEMS;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        zfi_matrix_t *matrix = &plan->matrices[i];
-        matrix->launch = plan->n_launches;
-        elems += (uint64_t)(updates_all ? matrix->n_channels : matrix->k) *
-                 (matrix->rows * matrix->cols / matrix->n_channels);
+        plan->matrices[i].launch = plan->n_launches;
+        elems += launch_elems(&plan->matrices[i]);
         if (elems < most && i + 1 < plan->n_matrices)
             continue;
         plan->launch_ends[plan->n_launches++] = i + 1;
@@ -134,22 +142,55 @@ static uint32_t count_matrices(const zfi_param_t *params, uint32_t n, uint64_t m
     return count > UINT32_MAX / 2 ? 0 : (uint32_t)count;
 }
 
-static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32_t n, uint64_t most, zfi_plan_t *plan) {
+static void cut_matrices(zfi_param_t *params, uint32_t n, uint64_t most, zfi_plan_t *plan) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         zfi_param_t *param = &params[i];
         uint64_t blocks;
         param->first_matrix = at;
         param->n_matrices = 0;
+        param->has_resident = 0;
+        param->n_refs = 0;
         if (!param->has_state)
             continue;
         blocks = n_blocks(param, most);
         for (uint64_t b = 0; b < param->n_batch; b++)
             for (uint64_t j = 0; j < blocks; j++)
-                fill_matrix(config, param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, plan,
-                            &plan->matrices[at++]);
+                shape_matrix(param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, &plan->matrices[at++]);
         param->n_matrices = at - param->first_matrix;
     }
+}
+
+/* ---- homes ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t aligned(uint64_t n_elems) {
+    return (n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
+}
+
+/* What may be resident, in the order of its claim: what the host declared, ... */
+static int claim_of(const zfi_param_t *param) {
+    if (param->home != ZF_HOME_PLUGIN)
+        return param->home == ZF_HOME_RESIDENT ? 0 : -1;
+    return param->ndim - param->n_batch_axes <= 1 ? 1 : 2; /* ... vectors, and the rest */
+}
+
+/* Matrices become resident by their claims, and by number, until one does not fit. What was declared always does. */
+static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *plan) {
+    uint64_t element = sizeof(float) + (uint64_t)zfi_params_n_moments(params, n_params) *
+                                           zfi_moments_nbytes((zfi_moments_t)config->moments);
+    uint64_t left = config->resident_nbytes, nbytes;
+    int is_all = config->resident_nbytes == ZFI_RESIDENT_ALL, is_full = 0;
+    for (int claim = 0; claim <= 2; claim++)
+        for (uint32_t i = 0; i < plan->n_matrices; i++) {
+            zfi_matrix_t *matrix = &plan->matrices[i];
+            if (!is_all && (!config->has_homes || claim_of(&params[matrix->param]) != claim))
+                continue;
+            nbytes = aligned(matrix->rows * matrix->cols) * element;
+            is_full |= claim > 0 && nbytes > left;
+            matrix->is_resident = is_all || !is_full;
+            left -= is_all || is_full ? 0 : nbytes < left ? nbytes : left;
+            params[matrix->param].has_resident |= matrix->is_resident;
+        }
 }
 
 /* ---- lots -------------------------------------------------------------------------------------------------------- */
@@ -176,6 +217,10 @@ static void tie_lots(zfi_plan_t *plan, const zfi_param_t *params, uint64_t most)
     uint64_t n_elems = 0;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
+        if (matrix->is_resident) { /* it ends the lot before it */
+            lot = NULL;
+            continue;
+        }
         if (!lot || !goes_on(plan, params, lot, n_elems, i, most)) {
             lot = &plan->lots[plan->n_lots++];
             lot->first_matrix = i;
@@ -268,10 +313,6 @@ static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, ui
     layout->state_at += n_elems;
 }
 
-static uint64_t aligned(uint64_t n_elems) {
-    return (n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
-}
-
 static void place_tile(layout_t *layout, uint32_t number) {
     zfi_tile_t *tile = &layout->plan->tiles[number];
     const zfi_param_t *param = &layout->params[layout->plan->matrices[tile->matrix].param];
@@ -324,13 +365,40 @@ static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
+/* Segments of resident tiles are no longer than a chunk. Counts them where there is no memory for them yet. */
+static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
+    uint64_t at = 0;
+    plan->n_resident_segments = 0;
+    for (uint32_t i = 0; i < plan->n_tiles; i++) {
+        zfi_tile_t *tile = &plan->tiles[i];
+        const zfi_matrix_t *matrix = &plan->matrices[tile->matrix];
+        uint64_t most = plan->chunk_nbytes / zfi_dtype_nbytes(params[matrix->param].grad_dtype), n;
+        if (!matrix->is_resident)
+            continue;
+        tile->state_base = at;
+        at += aligned(tile->n_elems);
+        for (uint64_t done = 0; done < tile->n_elems; done += n) {
+            n = tile->n_elems - done < most ? tile->n_elems - done : most;
+            if (plan->resident_segments)
+                plan->resident_segments[plan->n_resident_segments] =
+                    (zfi_segment_t){.tile = i,
+                                    .matrix = tile->matrix,
+                                    .n_elems = (uint32_t)n,
+                                    .matrix_offset = tile->matrix_offset + done};
+            plan->n_resident_segments++;
+        }
+    }
+    plan->n_resident_elems = at ? at + ZFI_STATE_ALIGN : 0;
+}
+
 static void lay_out(zfi_plan_t *plan, const zfi_param_t *params, int is_counting) {
     layout_t layout = {.params = params, .plan = plan, .is_counting = is_counting};
     for (uint32_t i = 0; i < plan->n_lots; i++)
         place_lot(&layout, &plan->lots[i]);
     plan->n_chunks = layout.n_chunks;
     plan->n_segments = layout.n_segments;
-    plan->n_state_elems = layout.state_at + ZFI_STATE_ALIGN;
+    plan->n_state_elems = layout.n_chunks ? layout.state_at + ZFI_STATE_ALIGN : 0;
+    lay_out_resident(plan, params);
 }
 
 static void refer_segments(zfi_plan_t *plan, zfi_param_t *params, uint32_t n_params) {
@@ -365,7 +433,10 @@ static zf_status_t allocate_second(zfi_plan_t *plan) {
     plan->param_segments = calloc(plan->n_segments + 1u, sizeof *plan->param_segments);
     plan->chunks = calloc(plan->n_chunks + 1u, sizeof *plan->chunks);
     plan->cohort_chunks = calloc(plan->n_chunks + 1u, sizeof *plan->cohort_chunks);
-    return plan->segments && plan->param_segments && plan->chunks && plan->cohort_chunks ? ZF_OK : ZF_ERR_MEMORY;
+    plan->resident_segments = calloc(plan->n_resident_segments + 1u, sizeof *plan->resident_segments);
+    return plan->segments && plan->param_segments && plan->chunks && plan->cohort_chunks && plan->resident_segments
+               ? ZF_OK
+               : ZF_ERR_MEMORY;
 }
 
 static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
@@ -414,8 +485,11 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
     if (st)
         return st;
-    cut_matrices(config, params, n_params, most, plan);
-    cut_launches(config, plan);
+    cut_matrices(params, n_params, most, plan);
+    choose_homes(config, params, n_params, plan);
+    for (uint32_t i = 0; i < n_matrices; i++)
+        number_matrix(config, &params[plan->matrices[i].param], plan, &plan->matrices[i]);
+    cut_launches(plan);
     cut_records(config, plan);
     tie_lots(plan, params, most_of_lot(total));
     st = cut_tiles(plan, params);
@@ -451,11 +525,11 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
     return ZF_OK;
 }
 
-uint32_t zfi_first_segment(const zfi_plan_t *plan, uint32_t matrix) {
-    uint32_t first = 0, n = plan->n_segments;
+uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix) {
+    uint32_t first = 0;
     while (n) {
         uint32_t half = n / 2;
-        if (plan->segments[first + half].matrix < matrix) {
+        if (segments[first + half].matrix < matrix) {
             first += half + 1;
             n -= half + 1;
         } else {
@@ -471,6 +545,7 @@ void zfi_plan_free(zfi_plan_t *plan) {
     free(plan->launch_ends);
     free(plan->tiles);
     free(plan->segments);
+    free(plan->resident_segments);
     free(plan->param_segments);
     free(plan->chunks);
     free(plan->cohorts);

@@ -9,6 +9,9 @@
  * which lot belongs to which cohort, and with it the lists of a cohort and the slot pool, follow from the number of
  * cohorts: they are dealt.
  *
+ * A resident matrix has no lot, cohort, chunk or slot. Its state lies on the device alone, in an order of its own, and
+ * is updated there at every step (step/resident.h). Its segments are the units of that update.
+ *
  *   matrices  | 0         | 1 | 2 | 3         | 4         | 5 | 6 |     by (parameter, batch, row block)
  *   lots      | 0         | 1     | 2         | 3         | 4     |     neighbours that are small together
  *   chunks    | 0   | 1   | 2     | 3   | 4   | 5   | 6   | 7     |     never across the edge of a lot
@@ -52,6 +55,7 @@ typedef struct zfi_matrix {
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     uint64_t count_base;   /* index into the host's counts of updates: */
     uint32_t n_counts;     /* one, or one for each channel */
+    int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
     int channels_are_rows;
     int is_absent;     /* sharded, and nothing of it is here: it has no visible values and no compact state */
     int is_choosable;  /* 0 < k < n_channels */
@@ -61,7 +65,7 @@ typedef struct zfi_matrix {
 
 typedef struct zfi_segment {
     uint32_t tile, matrix; /* matrix: that of the tile, kept at hand for replays */
-    uint32_t chunk;
+    uint32_t chunk;        /* of a resident matrix's: nothing */
     uint32_t chunk_offset; /* elements from the chunk's start */
     uint32_t n_elems;
     uint64_t matrix_offset; /* elements from the matrix's start (row-major) */
@@ -98,16 +102,19 @@ typedef struct zfi_cohort_plan {
 
 typedef struct zfi_plan {
     uint32_t n_matrices, n_lots, n_tiles, n_segments, n_chunks, n_cohorts;
+    uint32_t n_resident;    /* matrices */
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
     zfi_lot_t *lots;
     zfi_tile_t *tiles; /* by matrix; state lies in their order */
     zfi_chunk_t *chunks;
-    zfi_segment_t *segments;
-    uint32_t *param_segments; /* [n_segments] segment numbers grouped by parameter */
-    zfi_cohort_plan_t *cohorts;
-    uint32_t *cohort_matrices; /* [n_matrices] grouped by cohort, rising in each */
-    uint32_t *cohort_chunks;   /* [n_chunks] the same of chunks */
-    uint32_t *launch_ends;     /* [n_launches] matrices of run-ahead that are launched together end there */
+    zfi_segment_t *segments;          /* [n_segments], */
+    zfi_segment_t *resident_segments; /* [n_resident_segments] rising with their matrices, too */
+    uint32_t n_resident_segments;
+    uint32_t *param_segments;   /* [n_segments] segment numbers grouped by parameter */
+    zfi_cohort_plan_t *cohorts; /* [n_cohorts + 1] the last has the resident matrices, and no chunk */
+    uint32_t *cohort_matrices;  /* [n_matrices] grouped by cohort, rising in each */
+    uint32_t *cohort_chunks;    /* [n_chunks] the same of chunks */
+    uint32_t *launch_ends;      /* [n_launches] matrices of run-ahead that are launched together end there */
     uint32_t n_launches;
     uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
     /* 0 where nothing is deferred: */
@@ -115,7 +122,8 @@ typedef struct zfi_plan {
     uint32_t max_close_chunks;           /* most chunks that close at one step and wait to be published */
     uint32_t bucket_chunks, ring_chunks; /* published together; in the device's ring */
     uint64_t n_elems;                    /* trainable, without padding */
-    uint64_t n_state_elems;              /* with padding */
+    uint64_t n_state_elems;              /* with padding, what the host has */
+    uint64_t n_resident_elems;           /* ... and the device */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums, n_counts;
     uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
@@ -162,8 +170,8 @@ static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matri
     *out_n = n < left ? n : left;
     return tile->state_base + (first - tile->matrix_offset);
 }
-/* The first segment of a matrix numbered `matrix` or higher, or n_segments: segments rise with their matrices. */
-uint32_t zfi_first_segment(const zfi_plan_t *plan, uint32_t matrix);
+/* The first of n segments whose matrix is numbered `matrix` or higher, or n: segments rise with their matrices. */
+uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix);
 /* The chunk that state index `at` lies in; hint: the one to try first. */
 static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint32_t hint) {
     uint32_t first = 0, end = plan->n_chunks;

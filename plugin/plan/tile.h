@@ -28,7 +28,7 @@ typedef struct zfi_tile {
     zfi_rect_t rect;
     uint64_t matrix_offset; /* elements from the matrix's start (row-major) to the tile's */
     uint64_t n_elems;
-    uint64_t state_base; /* index of its element (0, 0) in w, m, v */
+    uint64_t state_base; /* index of its element (0, 0) in w, m, v, the host's or the device's */
 } zfi_tile_t;
 
 /* [any-thread] The rectangles that cover elements [first, end) of a matrix of rows x cols and nothing else, in order.

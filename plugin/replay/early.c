@@ -218,7 +218,7 @@ void zfi_early_drop(zfi_early_t *early) {
     while (early->n_running)
         pthread_cond_wait(&early->is_over, &early->lock);
     for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
-        if (early->results[i].phase == DONE)
+        if (early->results[i].phase == DONE && early->results[i].close.step > early->run->clock.t)
             lose(early, &early->results[i]);
     pthread_mutex_unlock(&early->lock);
 }

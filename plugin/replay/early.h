@@ -38,8 +38,9 @@ void zfi_early_final(zfi_early_t *early, const zfi_param_t *param);
 int zfi_early_sent(zfi_early_t *early, uint64_t n_batches);
 /* [hook] The step's close is about to be pushed: what has not begun by now does not begin. */
 void zfi_early_end(zfi_early_t *early);
-/* [hook, control] Before anything changes what early replays read: they end, and nothing of them will be taken. If a
- * gradient of this step is final already, no other begins in it. */
+/* [hook, control] Before anything changes what early replays of the coming step read: they end, and nothing of them
+ * will be taken. If a gradient of that step is final already, no other begins in it. Those of steps that were submitted
+ * end too, and their closes take them. */
 void zfi_early_drop(zfi_early_t *early);
 
 /* [own threads] Whether run() would find a chunk. */

@@ -17,9 +17,8 @@ enum { MOST_SLOTS = ZFI_MOST_SLOTS, SEGMENTS_AHEAD = 4 };
 typedef zfi_segment_slots_t slots_t;
 
 /* [ZFI_DEFERRED_...] Where nothing is deferred, no window has a slot. */
-static const zfi_deferral_t *const deferrals[] = {[ZFI_DEFERRED_REPLAY] = &zfi_deferral_replay,
-                                                  [ZFI_DEFERRED_MEAN] = &zfi_deferral_mean,
-                                                  [ZFI_DEFERRED_NONE] = &zfi_deferral_replay};
+static const zfi_deferral_t *const deferrals[] = {
+    [ZFI_DEFERRED_REPLAY] = &zfi_deferral_replay, [ZFI_DEFERRED_MEAN] = &zfi_deferral_mean};
 
 void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
     out->deferral = deferrals[config->deferred];

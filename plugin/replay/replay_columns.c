@@ -49,17 +49,17 @@ uint64_t zfi_replay_columns_scratch(uint64_t n_elems) { return n_elems * (ARRAYS
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-/* The channel of column j, as an index into arrays per channel. */
+/* The channel of column j, of its matrix. */
 static uint64_t channel_of(const columns_t *columns, uint64_t j) {
     uint64_t cols = columns->matrix->cols, c = columns->job->segment->matrix_offset % cols + j;
-    return columns->matrix->channel_base + (c < cols ? c : c - cols);
+    return c < cols ? c : c - cols;
 }
 
 static void list_selected(columns_t *columns) {
     const zfi_replay_columns_t *job = columns->job;
     columns->n_selected = 0;
     for (uint32_t j = 0; j < columns->n_cols; j++)
-        if (job->close->is_warm_up || job->view->mask[channel_of(columns, j)])
+        if (job->close->is_warm_up || job->view->mask[columns->matrix->channel_base + channel_of(columns, j)])
             columns->selected[columns->n_selected++] = j;
 }
 
@@ -197,7 +197,7 @@ static void replay_selected(columns_t *columns) {
     for (uint32_t k = 0; k < job->n_slots; k++) {
         forget_scalars(columns);
         for (uint64_t i = 0; i < columns->n_selected; i++) {
-            uint32_t n = job->view->n[channel_of(columns, columns->selected[i])] + k + 1;
+            uint32_t n = job->view->n[zfi_count_at(columns->matrix, channel_of(columns, columns->selected[i]))] + k + 1;
             set_column(columns, i, &job->hyper[k], job->s[k], n);
         }
         for (int r = 0; r < 2; r++)
@@ -253,7 +253,7 @@ static void update_by_mean(columns_t *columns) {
                                   job->segment->n_elems);
     forget_scalars(columns);
     for (uint64_t j = 0; j < columns->n_cols; j++) {
-        uint32_t n = job->view->n[channel_of(columns, j)] + 1;
+        uint32_t n = job->view->n[zfi_count_at(columns->matrix, channel_of(columns, j))] + 1;
         set_column(columns, j, hyper, 1.0f, n);
     }
     for (int r = 0; r < 2; r++)

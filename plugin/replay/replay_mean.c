@@ -44,7 +44,7 @@ static uint64_t replay_by_mean(const zfi_replay_view_t *view, const zfi_segment_
 
 static int channels_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix,
                           uint64_t a, uint64_t b) {
-    const uint32_t *n = view->n + matrix->channel_base;
+    const uint32_t *n = view->n + matrix->count_base;
     return n[a] == n[b] && is_by_mean(view, close, matrix, a) == is_by_mean(view, close, matrix, b);
 }
 
@@ -54,7 +54,7 @@ static zfi_stretch_t next_stretch(const zfi_replay_view_t *view, const zfi_close
     uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
     uint64_t first = matrix->channels_are_rows ? row : col;
     zfi_stretch_t stretch = {
-        .offset = offset, .n_before = view->n[matrix->channel_base + first], .key = zfi_rounding_key(close->step)};
+        .offset = offset, .n_before = view->n[matrix->count_base + first], .key = zfi_rounding_key(close->step)};
     uint64_t length = segment->n_elems - offset;
     if (!all_alike && matrix->cols - col < length)
         length = matrix->cols - col;

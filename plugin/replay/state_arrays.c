@@ -11,13 +11,14 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
     return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
-/* The address of an array's element, on either side; NULL: the rule has no such array. *io_n: as many of the elements
- * from there on as lie together. */
-static void *place_of(const zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t *io_n) {
+/* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array. at:
+ * of the tile's state. *io_n: as many of the elements from there on as lie together. */
+static void *place_of(const zfi_run_t *run, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
+                      uint64_t *io_n) {
     const zfi_data_t *head = &run->dev.head;
     zfi_chunk_state_t state = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
     unsigned char *base;
-    if (!zfi_state_is_on_device(&run->hs)) {
+    if (!matrix->is_resident) {
         uint32_t number = zfi_state_chunk(&run->plan, at, 0);
         const zfi_chunk_t *chunk = &run->plan.chunks[number];
         state = run->hs.chunks[number];
@@ -29,15 +30,15 @@ static void *place_of(const zfi_run_t *run, zfi_array_t array, uint64_t at, uint
 }
 
 /* Values as they lie. */
-static zf_status_t copy(zfi_run_t *run, const void *from, uint64_t nbytes, void *out) {
-    if (zfi_state_is_on_device(&run->hs))
-        return zfi_device_read(run->engine, out, from, nbytes);
+static zf_status_t copy(zfi_engine_t *engine, int is_resident, const void *from, uint64_t nbytes, void *out) {
+    if (is_resident)
+        return zfi_device_read(engine, out, from, nbytes);
     memcpy(out, from, nbytes);
     return ZF_OK;
 }
 
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
-static zf_status_t get(zfi_run_t *run, zfi_array_t array, const void *from, uint64_t n, float *out) {
+static zf_status_t get(zfi_run_t *run, zfi_array_t array, int is_resident, const void *from, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
     zf_status_t st;
     if (!from) {
@@ -45,8 +46,8 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, const void *from, uint
         return ZF_OK;
     }
     if (dtype_of(&run->dev, array) == ZFI_F32)
-        return copy(run, from, n * sizeof *out, out);
-    st = copy(run, from, n * sizeof *bits, bits);
+        return copy(run->engine, is_resident, from, n * sizeof *out, out);
+    st = copy(run->engine, is_resident, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -55,12 +56,12 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, const void *from, uint
     return st;
 }
 
-static zf_status_t put(zfi_run_t *run, zfi_array_t array, void *to, uint64_t n, const float *values) {
+static zf_status_t put(zfi_run_t *run, zfi_array_t array, int is_resident, void *to, uint64_t n, const float *values) {
     zfi_dtype_t dtype = dtype_of(&run->dev, array);
     void *bits = run->dev.exchange + run->dev.exchange_elems;
     if (!to)
         return ZF_OK;
-    if (!zfi_state_is_on_device(&run->hs)) {
+    if (!is_resident) {
         run->engine->kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
@@ -71,35 +72,38 @@ static zf_status_t put(zfi_run_t *run, zfi_array_t array, void *to, uint64_t n, 
 }
 
 zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out) {
+    const zfi_matrix_t *of = &run->plan.matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
-        const void *from = place_of(run, array, at, &m);
-        st = get(run, array, from, m, out + done);
+        uint64_t at = zfi_state_stretch(&run->plan, of, first + done, n - done, &m);
+        const void *from = place_of(run, array, of, at, &m);
+        st = get(run, array, of->is_resident, from, m, out + done);
     }
     return st;
 }
 
 zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values) {
+    const zfi_matrix_t *of = &run->plan.matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
-        void *to = place_of(run, array, at, &m);
-        st = put(run, array, to, m, values + done);
+        uint64_t at = zfi_state_stretch(&run->plan, of, first + done, n - done, &m);
+        void *to = place_of(run, array, of, at, &m);
+        st = put(run, array, of->is_resident, to, m, values + done);
     }
     return st;
 }
 
 static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
     size_t elem = zfi_dtype_nbytes(dtype_of(&run->dev, array));
     for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
         void *to;
         n = tile->n_elems - done;
-        to = place_of(run, array, tile->state_base + done, &n);
+        to = place_of(run, array, matrix, tile->state_base + done, &n);
         if (!to)
             return ZF_OK;
-        if (zfi_state_is_on_device(&run->hs))
+        if (matrix->is_resident)
             return zfi_device_clear(run->engine, to, n * elem); /* all of it */
         memset(to, 0, n * elem);
     }
@@ -118,7 +122,16 @@ zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
 }
 
 zf_status_t zfi_state_take_counts(zfi_run_t *run) {
-    if (!zfi_state_is_on_device(&run->hs))
-        return ZF_OK;
-    return zfi_device_read(run->engine, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
+    const zfi_plan_t *plan = &run->plan;
+    uint32_t *counts = (uint32_t *)(void *)run->dev.exchange, n;
+    zf_status_t st = ZF_OK;
+    for (uint32_t first = 0; first < plan->n_matrices && plan->n_resident && !st; first += n) {
+        uint64_t left = plan->n_matrices - first;
+        n = (uint32_t)(left < run->dev.exchange_elems ? left : run->dev.exchange_elems);
+        st = zfi_device_read(run->engine, counts, run->dev.head.all_n + first, n * sizeof *counts);
+        for (uint32_t i = first; i < first + n && !st; i++)
+            for (uint32_t c = 0; c < plan->matrices[i].n_counts && plan->matrices[i].is_resident; c++)
+                run->hs.n[plan->matrices[i].count_base + c] = counts[i - first];
+    }
+    return st;
 }

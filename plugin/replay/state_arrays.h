@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/state_arrays.h - weights, moments and counts by a matrix's elements, wherever they live: in the host's
- * memory, or where nothing is deferred on the device. Both lie in the order of tiles (plan.h).
+ * memory, or on the device. Both lie in the order of tiles (plan.h).
  *
  * All of it is [control]: the run rests, and each function returns when what it moves is there. A status other than
  * ZF_OK means that the device did not take the work. */
@@ -20,10 +20,7 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 /* The moments of a matrix := 0. */
 zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t matrix);
 
-/* They are on the device: nothing is deferred. */
-static inline int zfi_state_is_on_device(const zfi_host_state_t *hs) { return hs->chunks == NULL; }
-
-/* Where nothing is deferred: hs.n := the device's counts. */
+/* hs.n := the device's counts, of resident matrices. */
 zf_status_t zfi_state_take_counts(zfi_run_t *run);
 
 #endif

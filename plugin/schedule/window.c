@@ -99,7 +99,7 @@ unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step
 
 int zfi_window_has_slot(const zfi_run_t *run, uint32_t number, uint64_t step) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    return step >= run->clock.window_first[matrix->cohort] && step <= run->clock.t &&
+    return !matrix->is_resident && step >= run->clock.window_first[matrix->cohort] && step <= run->clock.t &&
            zfi_row(run, step)->present[matrix->param];
 }
 

@@ -233,7 +233,7 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     loose->matrix.n_counts = saved->shape.is_mean ? cut->n_channels : 1;
     loose->view = (zfi_replay_view_t){.kernels = kernels, .n_tables = 1};
     zfi_replay_settings(&saved->config, &loose->view);
-    if (!saved->is_compact) {
+    if (!saved->is_compact && !cut->is_resident) {
         uint64_t t = saved->clocks[ZFI_CLOCK_T][0];
         loose->window = (zfi_close_t){.step = t,
                                       .first_step = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cut->cohort],

@@ -177,10 +177,11 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         return bad(err, param->param.name, "the sums that close windows are missing, or there without use");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
         (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->config.publish_lag == 0 ||
-         zfi_config_defers_nothing(&saved->config)))
+         matrix->is_resident))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
-        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (s >= first && is_present(saved, s, p)))
+        if (holds_matrix(zfi_saved_find(param, "slot", s), m) !=
+            (!matrix->is_resident && s >= first && is_present(saved, s, p)))
             return bad(err, param->param.name, "a slot is missing, or there for a step without a gradient");
     return ZF_OK;
 }
@@ -192,7 +193,8 @@ static zf_status_t check_counts(zfi_value_check_t *check, const uint32_t *values
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], total = t + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
     for (uint64_t i = 0; i < n; i++) {
         const zfi_matrix_t *matrix = &check->param->matrices[check->tensor->matrices[check->at]];
-        int is_late = !saved->is_compact && (!saved->shape.is_mean || (check->late && check->late[check->n_counted]));
+        int is_late = !saved->is_compact && !matrix->is_resident &&
+                      (!saved->shape.is_mean || (check->late && check->late[check->n_counted]));
         uint64_t first = is_late ? saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort] : t + 1;
         if (values[i] > total - (t + 1 - first))
             return bad(err, check->param->param.name, "more updates than there were steps");

@@ -251,19 +251,21 @@ static json_t *print_tensor(zfi_json_t *json, const zfi_saved_tensor_t *tensor, 
     return out;
 }
 
-static json_t *print_matrix(const zfi_matrix_t *matrix) {
+/* A resident matrix is written as of a cohort behind the last. */
+static json_t *print_matrix(const zfi_matrix_t *matrix, uint32_t n_cohorts) {
     return json_pack("[I,I,I,I,I]", (json_int_t)matrix->param_offset, (json_int_t)matrix->rows,
-                     (json_int_t)matrix->cols, (json_int_t)matrix->cohort, (json_int_t)matrix->k);
+                     (json_int_t)matrix->cols, (json_int_t)(matrix->is_resident ? n_cohorts : matrix->cohort),
+                     (json_int_t)matrix->k);
 }
 
-static json_t *print_param(zfi_json_t *json, const zfi_saved_param_t *saved) {
+static json_t *print_param(zfi_json_t *json, const zfi_saved_param_t *saved, uint32_t n_cohorts) {
     const zfi_param_t *param = &saved->param;
     json_t *shape = json_array(), *matrices = json_array(), *tensors = json_object();
     char name[ZFI_TENSOR_NAME];
     for (int i = 0; i < param->ndim; i++)
         zfi_json_append(json, shape, integer((uint64_t)param->shape[i]));
     for (uint32_t i = 0; i < saved->n_matrices; i++)
-        zfi_json_append(json, matrices, print_matrix(&saved->matrices[i]));
+        zfi_json_append(json, matrices, print_matrix(&saved->matrices[i], n_cohorts));
     for (uint32_t i = 0; i < saved->n_tensors; i++) {
         zfi_saved_tensor_name(saved, &saved->tensors[i], 0, name, sizeof name);
         *strchr(name, '/') = '\0';
@@ -334,7 +336,7 @@ static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
     for (uint32_t i = 0; i < saved->n_files; i++)
         zfi_json_append(json, files, print_file(&saved->files[i]));
     for (uint32_t i = 0; i < saved->n_params; i++)
-        zfi_json_append(json, params, print_param(json, &saved->params[i]));
+        zfi_json_append(json, params, print_param(json, &saved->params[i], saved->n_cohorts));
     for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
         zfi_json_set(json, steps, zfi_state_steps[i].name, print_tensor(json, &saved->steps[i], 0));
     out = json_pack("{s:s, s:s, s:s, s:o, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",

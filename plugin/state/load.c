@@ -105,7 +105,8 @@ static int config_differs(zfi_loader_t *loader) {
 
 static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here) {
     return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           saved->cohort != here->cohort || saved->is_choosable != here->is_choosable || saved->k != here->k;
+           saved->cohort != here->cohort || saved->is_resident != here->is_resident ||
+           saved->is_choosable != here->is_choosable || saved->k != here->k;
 }
 
 static int param_differs(zfi_loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {

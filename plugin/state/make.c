@@ -47,10 +47,25 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     return ZF_OK;
 }
 
+/* With state_mib = auto twice, the first time: it takes what a plan without leaves. */
+static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
+    zfi_config_t *config = &run->engine->config;
+    zf_status_t st = zfi_plan_build(config, run->params, run->n_params, &run->plan, err);
+    if (st || !config->is_auto_resident)
+        return st;
+    config->resident_nbytes = zfi_memory_left(run);
+    config->is_auto_resident = 0;
+    zfi_log(run->engine, ZF_LOG_INFO, "bind",
+            "[device] state_mib = auto is %" PRIu64 " here: write the number to keep it",
+            config->resident_nbytes >> 20);
+    zfi_plan_free(&run->plan);
+    return zfi_plan_build(config, run->params, run->n_params, &run->plan, err);
+}
+
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_ranks_plan(run, err);
     if (!st)
-        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
+        st = plan(run, err);
     if (!st)
         st = zfi_memory_bind(run, err);
     if (!st && zfi_shards_plan(run))

@@ -171,6 +171,8 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
     json_t *value;
     json_object_foreach(from, key, value) {
         const char *said = json_string_value(value);
+        /* as it was written once */
+        int is_none = said && strcmp(key, "zenflow.deferred") == 0 && strcmp(said, "none") == 0;
         size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
         if (st)
             break;
@@ -181,7 +183,10 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
             st = said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts");
             break;
         }
-        snprintf(overrides[i++], length, "%s=%s", key, said);
+        if (is_none)
+            snprintf(overrides[i++], length, "device.state_mib=all");
+        else
+            snprintf(overrides[i++], length, "%s=%s", key, said);
     }
     if (!st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)i,
                                 &reader->out->config, &problem))

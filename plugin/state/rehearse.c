@@ -145,7 +145,7 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
     uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    if (zfi_state_is_on_device(&rehearsal->run->hs)) /* no window is open */
+    if (rehearsal->run->plan.matrices[matrix].is_resident) /* no window has a part of it */
         return zfi_state_get(rehearsal->run, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
@@ -160,6 +160,8 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {
     const zfi_run_t *run = rehearsal->run;
     zfi_close_t window;
+    if (run->plan.matrices[matrix].is_resident)
+        return run->hs.n[zfi_count_at(&run->plan.matrices[matrix], channel)];
     zfi_window_open(&run->clock, run->plan.matrices[matrix].cohort, &window);
     return zfi_replay_count_of(&rehearsal->view, &window, matrix, channel);
 }

@@ -313,7 +313,7 @@ static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 
 /* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
 static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t number) {
-    for (uint32_t i = 0; i < clock->n_due; i++)
+    for (uint32_t i = 0; i < clock->n_due && !plan->matrices[number].is_resident; i++)
         if (clock->due[i].cohort == plan->matrices[number].cohort &&
             clock->due[i].first_job >= clock->skip_publish_below[number])
             return &clock->due[i];

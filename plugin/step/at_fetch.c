@@ -138,8 +138,9 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
     const zfi_plan_t *plan = &run->plan;
-    part_t part = {
-        .close = close, .first_segment = zfi_first_segment(plan, first), .end_segment = zfi_first_segment(plan, end)};
+    part_t part = {.close = close,
+                   .first_segment = zfi_first_segment(plan->segments, plan->n_segments, first),
+                   .end_segment = zfi_first_segment(plan->segments, plan->n_segments, end)};
     if (part.first_segment == part.end_segment)
         return part;
     part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);

@@ -216,6 +216,13 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
 static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
+    if (matrix->is_resident) {
+        *counts = 0; /* where channels counted apart, their largest */
+        for (uint32_t c = 0; c < matrix->n_counts; c++)
+            if (run->hs.n[matrix->count_base + c] > *counts)
+                *counts = run->hs.n[matrix->count_base + c];
+        return zfi_device_write(run->engine, run->dev.head.all_n + number, counts, sizeof *counts);
+    }
     if (!run->dev.head.counts_per_channel)
         return zfi_device_write(run->engine, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
     if (!has_selection(&run->sel, matrix))

@@ -3,11 +3,9 @@
  * (contract in gradients.h).
  *
  * The device reads what the host delivered, or staging; the down stream copies the same memory once the statistics are
- * taken, so that one `batches` value frees it. Where nothing is deferred, gradients stay there and nothing is copied.
+ * taken, so that one `batches` value frees it. Of resident matrices, gradients stay there and nothing is copied.
  */
 #include "step/gradients.h"
-
-#include "step/updater.h"
 
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
@@ -47,7 +45,8 @@ static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t n
 /* ---- the down stream --------------------------------------------------------------------------------------------- */
 
 /* Where a segment's gradient of this step lies in its slot. */
-static void *slot_of(const zfi_plan_t *plan, const zfi_slots_t *slots, const zfi_step_row_t *row, const zfi_segment_t *segment, size_t elem) {
+static void *slot_of(const zfi_plan_t *plan, const zfi_slots_t *slots, const zfi_step_row_t *row,
+                     const zfi_segment_t *segment, size_t elem) {
     uint32_t cohort = plan->matrices[segment->matrix].cohort;
     uint32_t table = (uint32_t)row->cohort_table[cohort], slot = (uint32_t)row->cohort_slot[cohort];
     return zfi_slot(slots, &plan->chunks[segment->chunk], table, slot) + segment->chunk_offset * elem;
@@ -74,7 +73,7 @@ static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number)
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
     zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));
-    for (uint32_t i = 0; i < batch->n && run->updater->keeps_gradients; i++) {
+    for (uint32_t i = 0; i < batch->n; i++) {
         const zfi_gradient_t *gradient = &batch->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
             zfi_list_end_copy(down);

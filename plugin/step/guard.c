@@ -50,8 +50,8 @@ uint64_t zfi_guard_n_foreign(zfi_engine_t *engine) {
     return __atomic_load_n(&engine->totals->n_params_overwritten, __ATOMIC_ACQUIRE);
 }
 
-uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
-    while (from < run->n_params && !__atomic_load_n(&run->overwritten[from], __ATOMIC_RELAXED))
+uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, uint32_t from) {
+    while (from < n_params && !__atomic_load_n(&overwritten[from], __ATOMIC_RELAXED))
         from++;
     return from;
 }
@@ -63,7 +63,7 @@ static void check_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int sea
         add_check(run->engine, &run->dev, 0, run->plan.n_matrices, seals);
         return;
     }
-    for (uint32_t c = 0; c < run->plan.n_cohorts && first < end; c++)
+    for (uint32_t c = 0; c <= run->plan.n_cohorts && first < end; c++)
         check_cohort(run, c, first, end, seals);
 }
 

@@ -30,7 +30,7 @@ void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t fi
 
 /* [hook] Parameters known to be foreign; the first of id >= `from`, run->n_params where there is none. */
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine);
-uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from);
+uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, uint32_t from);
 
 /* [control] The device stream: whether parameters [first, end) show what the plugin wrote, whatever was found before;
  * and none of them is foreign, until the next check. The device is idle. */

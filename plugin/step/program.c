@@ -19,9 +19,9 @@
 #include "step/guard.h"
 #include "step/publish.h"
 #include "step/publisher.h"
+#include "step/resident.h"
 #include "step/scalars.h"
 #include "step/selected.h"
-#include "step/update_all.h"
 #include "step/updater.h"
 
 /* First of a step, before its gradients. */
@@ -170,7 +170,7 @@ zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     for (uint32_t i = 0; i < N_ENDS && !st; i++)
         st = zfi_wait(engine, end_at(run, i).line, end_at(run, i).value, waited_ns);
     if (!st)
-        st = zfi_update_all_check(run->engine, run->params);
+        st = zfi_resident_check(run->engine, run->params);
     return st ? st : zfi_state_take_counts(run);
 }
 

@@ -2,15 +2,15 @@
 /* plugin/step/updater.h - what a step updates on the device, and what becomes of the rest: one table for each way,
  * chosen at bind.
  *
- *   windows  the selected channels; gradients are kept in slots until a window closes (windows.c)
- *   whole    all channels, whose state is on the device: nothing is deferred (update_all.c) */
+ *   windows  the selected channels, and resident matrices; other gradients are kept in slots until a window closes
+ *            (windows.c)
+ *   whole    resident matrices: there are no others (resident.c) */
 #ifndef ZFI_UPDATER_H
 #define ZFI_UPDATER_H
 
 #include "instance/run.h"
 
 typedef struct zfi_updater {
-    int keeps_gradients; /* they are copied down, into slots */
     /* All [hook]. One launch of the update of matrices [first, end) at step t, which becomes visible at once. */
     void (*update)(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
     /* After the last launch of step t: windows, publications and choices. */

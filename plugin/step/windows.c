@@ -6,6 +6,7 @@
 #include "schedule/window.h"
 #include "step/publish.h"
 #include "step/publisher.h"
+#include "step/resident.h"
 #include "step/selected.h"
 #include "step/updater.h"
 
@@ -32,9 +33,15 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     }
 }
 
+static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+    zfi_selected_run_ahead(run, t, first, end);
+    zfi_resident_update(run, t, first, end);
+}
+
 /* Windows, publications and choices. */
 static void end(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(run, t);
+    zfi_resident_end(run->engine, t);
     zfi_publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])
@@ -46,6 +53,7 @@ static void end(zfi_run_t *run, uint64_t t) {
 }
 
 static void flush(zfi_run_t *run) {
+    zfi_resident_show(run);
     zfi_publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         zfi_close_t close;
@@ -55,4 +63,4 @@ static void flush(zfi_run_t *run) {
     }
 }
 
-const zfi_updater_t zfi_updater_windows = {1, zfi_selected_run_ahead, end, flush};
+const zfi_updater_t zfi_updater_windows = {update, end, flush};

@@ -51,7 +51,8 @@ zenflow.update_interval=4 zenflow.topk_ratio=0
 zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=auto
 zenflow.deferred=mean zenflow.on_overwrite=off
-zenflow.deferred=none
+device.state_mib=all
+device.state_mib=1 zenflow.update_interval=3
 CONFIGURATIONS
 
 # ---- the data type: which one, and who says so ----
@@ -68,7 +69,7 @@ says 0 ': bf16 and f32 (of its tensors)' "$dir/run.txt"
 says 1 '"dtype" is "float8": say --dtype' "$dir/odd.json"
 shows "zf: planning $dir/run.txt" "$zf" --plugin "$plugin" plan "$dir/run.txt"
 echo "bytes of $n_alike configurations equal those of a run"
-[ "$n_alike" -eq 7 ] || failed=1
+[ "$n_alike" -eq 8 ] || failed=1
 
 # ---- models: parameters of the published ones ----
 python3 - "$dir" <<'PY' || { echo "FAIL: no model files were made"; failed=1; }
@@ -305,6 +306,6 @@ says 0 "no window of at most 4 steps fits" "$llama" --machine "$dir/small.json"
 "$zf" --plugin "$plugin" plan "$llama" --ranks 8 | sed -n '/^# the least late/,$p' >"$dir/recommended.ini"
 "$zf" --plugin "$plugin" config "$dir/recommended.ini" >/dev/null || { echo "FAIL: the recommended configuration"; failed=1; }
 grep -q '^publish_lag = ' "$dir/recommended.ini" || { echo "FAIL: none is recommended"; failed=1; }
-says 0 'deferred = replay only' "$llama" --set zenflow.deferred=none
+says 0 'with state on the host' "$llama" --set device.state_mib=all
 
 [ "$failed" -eq 0 ]

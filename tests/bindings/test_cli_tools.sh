@@ -57,10 +57,13 @@ out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     says 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi
-# a driver that is there: its devices; one without devices: what it says
-out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
-{ [ $? -eq 0 ] && echo "$out" | grep -q '^cuda  *driver for CUDA 12.8$' &&
+# a driver that is there: its devices, and that it takes no image of the kernels, which is lacking where CUDA is needed; one
+# without devices: what it says
+out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
+{ [ $? -eq 0 ] && echo "$out" | grep -q '^ *kernels: .' && echo "$out" | grep -q '^cuda  *driver for CUDA 12.8$' &&
     echo "$out" | grep -q '^ *1: Mock\\x1b\[31m device 1, 32.0 GiB, compute capability 9.0$'; } || { echo "FAIL: a driver: $out"; failed=1; }
+LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda >/dev/null
+[ $? -eq 1 ] || { echo "FAIL: no device that takes the kernels is enough where CUDA is needed"; failed=1; }
 out=$(ulimit -l 64 && LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
 echo "$out" | grep -q 'missing  *an unlimited locked-memory limit' || { echo "FAIL: locked memory: $out"; failed=1; }
 out=$(MOCK_CUDA_FAILS=100 LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)

@@ -128,6 +128,12 @@ static uint32_t interval_of(const char *text) {
 
 static int lag_of(const char *text) { return strstr(text, "publish_lag = 1") != NULL; }
 
+static uint64_t resident_of(const char *mib, const char *nbytes) {
+    if (strncmp(mib, "all", 3) == 0)
+        return ZO_ALL_RESIDENT;
+    return *mib == '0' || !nbytes ? 0 : strtoull(nbytes, NULL, 10);
+}
+
 static zo_config_t parse(const char *text, int can_fetch) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
                          .strategy = strategy_of(setting(text, "\nselect_strategy")),
@@ -137,7 +143,8 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
                          .publish_lag = lag_of(text),
                          .can_fetch = can_fetch,
-                         .is_none = strncmp(setting(text, "\ndeferred ="), "none", 4) == 0,
+                         .resident_nbytes = resident_of(setting(text, "\nstate_mib ="), getenv("ZF_TEST_STATE_BYTES")),
+                         .has_homes = 1,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
                          .predicts = strstr(text, "\npredict = off") == NULL,
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
@@ -253,6 +260,7 @@ static void take_groups(zf_instance_t *x, const zf_bind_args_t *args) {
             continue;
         x->groups[i] = (group_t){*args->groups[i].callback, i};
         x->config.groups[i].element = call_back;
+        x->config.groups[i].n_moments = args->groups[i].callback->n_moments;
         x->config.groups[i].element_ctx = &x->groups[i];
     }
 }

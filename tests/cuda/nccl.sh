@@ -108,7 +108,7 @@ says() {
     who=$2
     text=$3
     shift 3
-    ranks 3 "$@" -- --cases 1 --only 2 --seed 7 --stage 1 --deadline-ms 2000
+    ranks 3 "$@" -- --cases 1 --only 2 --seed 7 --stage 1 --deadline-ms 8000
     recovery=
     and_says "$what" "$who" "$text"
 }
@@ -150,14 +150,14 @@ if [ "$only" != faults ]; then
 fi
 [ "$only" != conforms ] || exit $failed
 sixth="gathering of values, bucket 0, step 2" # the exchange that the case begins in the sixth place
-says "stands still" "0 1 2" "every rank waits, but the $sixth has not ended within 1312 ms" \
+says "stands still" "0 1 2" "every rank waits, but the $sixth has not ended within 5250 ms" \
     FAKENCCL_FAULT=1:late:6
-says dead "0 2" "rank 1 has not come to the $sixth within 1312 ms" FAKENCCL_FAULT=1:die:6
+says dead "0 2" "rank 1 has not come to the $sixth within 5250 ms" FAKENCCL_FAULT=1:die:6
 [ $short -eq 1 ] || says "too little" "0 1 2" "every rank waits, but the $sixth has not ended" FAKENCCL_FAULT=1:short:6
 says "fails on one" "2" "$sixth: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
 and_says "fails on one" "0 1" "rank 2 has not come to the $sixth"
-says "does not connect" "0" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
-and_says "does not connect" "1 2" "rank 0 has not come to the start of the transport within 1312 ms"
+says "does not connect" "0" "communicator of .* was not there within 7000 ms" FAKENCCL_FAULT=0:init
+and_says "does not connect" "1 2" "rank 0 has not come to the start of the transport within 5250 ms"
 if [ $short -eq 0 ]; then # to the others, the same as dead and stands still
     recovery=--enable-recovery
     noticed kill "rank 1 has not come to"

@@ -17,7 +17,7 @@ static const char *const configs[FUZZ_N_MODELS] = {
     "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\npublish_lag=0\n"
     "select_strategy=epoch",
     "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\npredict=auto",
-    "deferred=none",
+    "[device]\nstate_mib=all",
 };
 
 const zf_plugin_t *fuzz_plugin(void) {

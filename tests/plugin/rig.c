@@ -245,7 +245,7 @@ zf_status_t zt_rig_try_step(zt_rig_t *rig) {
         if (rig->params[i].shape.flags & ZF_PARAM_FROZEN)
             continue;
         zt_rig_fill_grad(rig, i, rig->step + 1);
-        st = zt_rig_deliver(rig, i, 0, i + 1 == rig->n_params ? &fence : NULL);
+        st = zt_rig_deliver(rig, i, 0, rig->queue ? &fence : NULL); /* in order: the last covers them all */
     }
     if (st >= 0)
         st = zt_rig_submit(rig, 0, NULL);

@@ -36,7 +36,7 @@ const char *const zt_state_configs[] = {
     "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
     "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\nfull_warm_up_rounds = 2",
     "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 4\nfull_warm_up_rounds = 1",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = none",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\n[device]\nstate_mib = all",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };
 _Static_assert(sizeof zt_state_configs / sizeof *zt_state_configs == ZT_STATE_WITH_PREDICT + 1, "one text each");

@@ -83,7 +83,7 @@ START_TEST(each_element_once_per_update) { /* where none begins before its step 
         rig.decls[i].home = ZF_HOME_HOST;
         n_elems += rig.params[i].n_elems;
     }
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\noverlap_step = false\n", 0);
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\npublish_lag = 1\n", 0);
     for (int i = 0; i < 9; i++)
         zt_rig_step(&rig);
     zt_rig_check_flushed(&rig);
@@ -218,7 +218,7 @@ static int32_t fail_late(void *ctx, const zf_rule_update_t *u) {
 START_TEST(a_code_ends_the_instance) {
     static const char *const texts[] = {
         "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\n", "[zenflow]\ntopk_ratio = 1\nupdate_interval = 64\n",
-        "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 2\n", "[zenflow]\ndeferred = none\n"};
+        "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 2\n", "[device]\nstate_mib = all\n"};
     zf_rule_callback_t given = {.struct_size = sizeof given, .name = "fails", .update = fail_late};
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
         zf_status_t st = ZF_OK;

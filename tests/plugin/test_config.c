@@ -60,7 +60,7 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.select_interval, 16);
     ck_assert_uint_eq(config.update_interval, 2);
     ck_assert_uint_eq(config.full_warm_up_rounds, 50);
-    ck_assert_int_eq(config.overlap_step, 1);
+    ck_assert_uint_eq(config.state_mib, 0);
     ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
     ck_assert_int_eq(config.predict, ZFI_PREDICT_AUTO);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
@@ -76,14 +76,13 @@ END_TEST
 START_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
-                       "update_interval = +8\nfull_warm_up_rounds=1\noverlap_step = No\ndeferred = mean\n"
+                       "update_interval = +8\nfull_warm_up_rounds=1\ndeferred = mean\n"
                        "publish_lag=0\n[host]\nthreads=3\naffinity=none\n"
                        "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
     ck_assert_uint_eq(config.select_interval, 32);
     ck_assert_uint_eq(config.update_interval, 8);
-    ck_assert_int_eq(config.overlap_step, 0);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
     ck_assert_uint_eq(config.publish_lag, 0);
     ck_assert_uint_eq(config.threads, 3);
@@ -130,20 +129,6 @@ START_TEST(a_rank_is_one_of_the_ranks) {
 }
 END_TEST
 
-START_TEST(booleans) {
-    static const char *const yes[] = {"true", "yes", "on", "1", "True", "ON"};
-    static const char *const no[] = {"false", "no", "off", "0", "False", "nO"};
-    char text[64];
-    for (size_t i = 0; i < 6; i++) {
-        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", yes[i]);
-        ck_assert(parse(text) == ZF_OK && config.overlap_step == 1);
-        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", no[i]);
-        ck_assert(parse(text) == ZF_OK && config.overlap_step == 0);
-    }
-    refused("[zenflow]\noverlap_step = 2\n", "overlap_step = \"2\" is no bool; allowed: true | false");
-}
-END_TEST
-
 START_TEST(steps_of_a_trace) {
     static const struct {
         const char *text;
@@ -164,12 +149,15 @@ START_TEST(steps_of_a_trace) {
 }
 END_TEST
 
-START_TEST(overlap_and_lag) {
-    ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\n"), ZF_OK);
-    ck_assert_uint_eq(config.publish_lag, 0);
-    ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = 0\n"), ZF_OK);
-    refused("[zenflow]\noverlap_step = false\npublish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag = 1 contradicts");
-    refused("[zenflow]\npublish_lag = 1\noverlap_step = false\n", "zf.ini:2: [zenflow] publish_lag = 1 contradicts");
+/* A number of MiB, or a word; what it replaced is refused with a sentence. */
+START_TEST(state_on_the_device) {
+    ck_assert(parse("[device]\nstate_mib = 3\n") == ZF_OK && config.resident_nbytes == 3 << 20);
+    ck_assert(parse("[device]\nstate_mib = all\n") == ZF_OK && config.resident_nbytes == ZFI_RESIDENT_ALL);
+    ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
+    ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
+    refused("[device]\nstate_mib = 1073741825\n", "allowed: 0..1073741824 | auto | all");
+    refused("[zenflow]\ndeferred = none\n", "is no value of this version: set [device] state_mib = all");
+    refused("[zenflow]\noverlap_step = false\n", "publish_lag = 0 shows every update in its step");
 }
 END_TEST
 
@@ -190,9 +178,6 @@ START_TEST(lag_follows_the_host) {
         ck_assert_uint_eq(config.publish_lag, 1);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), 0);
         ck_assert_int_eq(config.waits_unasked, 0);
-        ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = auto\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch);
-        ck_assert_uint_eq(config.publish_lag, 0);
     }
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
@@ -228,7 +213,7 @@ START_TEST(prediction) {
     ck_assert_uint_eq(zfi_config_predict(&config), 4); /* no further than S = 4 needs */
     zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
     ck_assert_str_eq(text, "auto");
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\noverlap_step = false\n"), ZF_OK);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\npublish_lag = 0\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\npredict = auto\ndeferred = mean\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 0);
@@ -264,9 +249,8 @@ START_TEST(overrides) {
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
     refused_override("zenflow.topk=2", "nearest: topk_ratio");
     refused_override("shard.stage=4", "allowed: 0 | 1 | 2 | 3");
-    refused_override("device.id=3", "override 1: [device] is no section of this version: ");
+    refused_override("device.id=3", "override 1: [device] has no key \"id\"");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
-    ck_assert_int_eq(parse_override("[zenflow]\npublish_lag=1\n", "zenflow.overlap_step=off"), ZF_ERR_CONFIG);
 }
 END_TEST
 
@@ -299,7 +283,7 @@ START_TEST(unknown_section_hides_its_keys) {
 END_TEST
 
 START_TEST(malformed_lines) {
-    refused("[zenflow]\ntopk_ratio\noverlap_step\n", "zf.ini:2: neither [section], key = value nor a comment");
+    refused("[zenflow]\ntopk_ratio\npublish_lag\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
     refused("[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'");
     refused("[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'");
@@ -308,9 +292,9 @@ START_TEST(malformed_lines) {
 END_TEST
 
 START_TEST(duplicates) {
-    refused("[zenflow]\noverlap_step=on\n[log]\nlevel=info\n[zenflow]\noverlap_step=on\n",
-            "zf.ini:6: [zenflow] overlap_step is given again, first in line 2");
-    refused("[zenflow]\n  overlap_step = on\n  overlap_step = on\n", "zf.ini:3: [zenflow] overlap_step is given again");
+    refused("[zenflow]\npublish_lag=1\n[log]\nlevel=info\n[zenflow]\npublish_lag=1\n",
+            "zf.ini:6: [zenflow] publish_lag is given again, first in line 2");
+    refused("[zenflow]\n  publish_lag = 1\n  publish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag is given again");
 }
 END_TEST
 
@@ -658,7 +642,7 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64 */
 /* Random bytes, and random cuts of a right text: never a crash, and a message whenever it is refused. */
 START_TEST(random_texts) {
     static const char right[] =
-        "[zenflow]\ntopk_ratio = 0.5\noverlap_step = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
+        "[zenflow]\ntopk_ratio = 0.5\npublish_lag = 1\n[host]\nthreads=2\n[log]\nlevel = info\n";
     static const char alphabet[] = "[]=:;# \t\n\r.,-+0123456789eEabz_\"\x80\xC3\xA9\xEF\xBB\xBF";
     uint64_t state = 0x9E3779B97F4A7C15u;
     for (int round = 0; round < 20000; round++) {
@@ -697,9 +681,9 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks, booleans,
-        overlap_and_lag, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order,
-        unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers,
-        automatic_interval, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments,
-        files, a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
-        random_overrides)
+ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks,
+        state_on_the_device, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides,
+        override_order, unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers,
+        words_for_numbers, automatic_interval, what_is_gone, texts, long_lines, binary, all_at_once,
+        a_long_name_of_the_text, arguments, files, a_file_in_pieces, keys_describe_themselves, keys_are_sized,
+        values_are_cut, locale, random_texts, random_overrides)

@@ -24,7 +24,7 @@ static const char *const texts[] = {
     "[zenflow]\nupdate_interval = 4\ntopk_ratio = 0\n[log]\nlateness = 0\n",
     "[zenflow]\nupdate_interval = auto\nfull_warm_up_rounds = 2\n",
     "[zenflow]\ndeferred = mean\non_overwrite = off\n",
-    "[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n",
+    "[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16\n",
     "[zenflow]\nupdate_interval = 16\n[host]\nmoments_dtype = bfloat16\n",
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts };
@@ -77,7 +77,7 @@ static void check_run(const char *config, uint32_t flags) {
     ck_assert_uint_eq(plan.n_owned_elems, plan.n_elems);
     ck_assert_uint_le(plan.least_close_elems, plan.most_close_elems);
     ck_assert_uint_le(plan.most_close_elems, plan.n_elems);
-    ck_assert_uint_eq(plan.most_close_elems == 0, strstr(config, "deferred = none") != NULL);
+    ck_assert_uint_eq(plan.most_close_elems == 0, strstr(config, "state_mib = all") != NULL);
     ck_assert_uint_eq(plan.n_buckets, 0);
     zt_rig_end(&rig);
 }

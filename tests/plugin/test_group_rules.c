@@ -25,7 +25,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 13 };
 static const char *const texts[] = {
     "[zenflow]\ntopk_ratio=0.3\nupdate_interval=3\nselect_interval=3\nfull_warm_up_rounds=2\n[log]\nlateness=0\n",
     "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 3\nfull_warm_up_rounds = 2\n[log]\nlateness = 0\n",
-    "[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n[log]\nlateness = 0\n",
+    "[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16\n[log]\nlateness = 0\n",
     "[zenflow]\nupdate_interval = 4\n[host]\nmoments_dtype = bfloat16_stochastic\n[log]\nlateness = 0\n",
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts };

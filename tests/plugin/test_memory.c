@@ -151,7 +151,7 @@ START_TEST(what_is_refused_says_what_would_take_it) {
     uint64_t need, state, slots, publish, device;
     zfi_layout_t layout;
     zt_rig_start(&rig, &large, 1);
-    zt_rig_open(&rig, "[zenflow]\noverlap_step = false\n[host]\nthreads = 1\n", 0);
+    zt_rig_open(&rig, "[zenflow]\npublish_lag = 1\n[host]\nthreads = 1\n", 0);
     layout = *zt_rig_parts(&rig);
     rig.zf->destroy(rig.inst, NULL);
     zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
@@ -199,7 +199,7 @@ START_TEST(ranks_share_the_memory) {
 }
 END_TEST
 
-#define NO_SPARES "[zenflow]\noverlap_step = false\n[host]\nthreads = 1\n"
+#define NO_SPARES "[zenflow]\npublish_lag = 1\n[host]\nthreads = 1\n"
 
 START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
     char text[128];

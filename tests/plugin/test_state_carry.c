@@ -147,10 +147,10 @@ END_TEST
 START_TEST(idle_keys_do_not_count) {
     zf_state_report_t loaded = {.struct_size = sizeof loaded};
     zt_memory_store_start(&store);
-    zt_state_open(&rig, "deferred = none\ntopk_ratio = 0.3\nupdate_interval = 7");
+    zt_state_open(&rig, "topk_ratio = 0.3\nupdate_interval = 7\n[device]\nstate_mib = all");
     zt_state_steps(&rig, 9);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-    zt_state_open_copy(&copy, "deferred = none\nfull_warm_up_rounds = 3\npublish_lag = 1", 1);
+    zt_state_open_copy(&copy, "full_warm_up_rounds = 3\npublish_lag = 1\n[device]\nstate_mib = all", 1);
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
     ck_assert_int_eq(loaded.is_exact, 1);
     zt_state_steps(&rig, 6);
@@ -160,7 +160,7 @@ START_TEST(idle_keys_do_not_count) {
     zt_rig_start(&copy, zt_state_shapes,
                  zt_n_state_shapes); /* what is said, and who computes, are no part of a state */
     zt_rig_open(&copy,
-                "[zenflow]\ndeferred = none\ntopk_ratio = 0.3\nupdate_interval = 7\n[host]\nthreads = 1\n"
+                "[device]\nstate_mib = all\n[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 7\n[host]\nthreads = 1\n"
                 "[log]\nlevel = warn\n",
                 0);
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
@@ -176,7 +176,7 @@ START_TEST(what_is_done_counts_not_how_it_is_said) {
         const char *from, *to;
         int is_same;
     } pairs[] = {
-        {"update_interval = 2\npublish_lag = 0", "update_interval = 2\noverlap_step = false", 1},
+        {"update_interval = 2\npublish_lag = 0", "update_interval = 2\npublish_lag = auto", 1},
         {"update_interval = 4", "update_interval = 4\nselect_interval = 16", 1},
         {"update_interval = 4", "update_interval = 4\nselect_interval = 12", 0},
         {"select_strategy = epoch\nselect_interval = 8", "select_strategy = epoch\nselect_interval = 5", 1},

@@ -203,8 +203,7 @@ END_TEST
 START_TEST(nothing_is_left) {
     char config[256];
     make_folder();
-    snprintf(config, sizeof config, "[trace]\nfile = %s\n[zenflow]\noverlap_step = false\npublish_lag = 1\n",
-             in_folder("t.json"));
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n[zenflow]\npublish_lag = 2\n", in_folder("t.json"));
     zt_rig_start(&rig, shapes, N_SHAPES);
     ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_CONFIG);
     ck_assert_int_ne(access(in_folder("t.json"), F_OK), 0);

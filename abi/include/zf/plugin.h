@@ -127,9 +127,9 @@ typedef struct zf_group_decl {
 #define ZF_PARAM_NOT_IN_NORM 16u /* does not count in the gradient norm (a tensor-parallel duplicate) */
 #define ZF_PARAM_AVERAGE 32u     /* several ranks: its gradient is their average, not their sum */
 
-/* Where a parameter is updated. With deferred = none everything is resident, whatever is asked for. */
+/* Where a parameter is updated. With state_mib = all everything is resident, whatever is asked for. */
 #define ZF_HOME_PLUGIN 0   /* the plugin's choice: [zenflow] topk_ratio of its channels at every step on the device */
-#define ZF_HOME_RESIDENT 1 /* all of it at every step on the device: every channel is selected */
+#define ZF_HOME_RESIDENT 1 /* all of it at every step on the device, where its state is */
 #define ZF_HOME_HOST 2     /* by the host's threads alone: no channel is selected */
 
 #define ZF_CHANNELS_COLUMNS 0 /* [out, in]: a channel is an input feature, one column */

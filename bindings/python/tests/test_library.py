@@ -116,13 +116,13 @@ class Configuration(unittest.TestCase):
 
     def test_all_problems_at_once(self):
         with self.assertRaises(zfplugin.ConfigError) as caught:
-            zfplugin.load().check_config("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.overlap_step=perhaps"])
-        for word in ("topk_ratio", "1..64", "overlap_step"):
+            zfplugin.load().check_config("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.predict=perhaps"])
+        for word in ("topk_ratio", "1..64", "predict"):
             self.assertIn(word, str(caught.exception))
         self.assertIsInstance(caught.exception, ValueError)
 
     def test_a_sound_text_passes(self):
-        zfplugin.load().check_config("[zenflow]\ntopk_ratio = 0.5\n", ["zenflow.overlap_step=false"])
+        zfplugin.load().check_config("[zenflow]\ntopk_ratio = 0.5\n", ["zenflow.predict=off"])
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class StateOfTheModel(TorchTest):
         self.assert_final(model.state_dict(), opt)
 
     def test_where_nothing_is_deferred_it_is_the_weights_themselves(self):
-        for mode in (SYNCHRONOUS, {"zenflow.full_warm_up_rounds": 50}, {"zenflow.full_warm_up_rounds": 1, "zenflow.deferred": "none"}):
+        for mode in (SYNCHRONOUS, {"zenflow.full_warm_up_rounds": 50}, {"zenflow.full_warm_up_rounds": 1, "device.state_mib": "all"}):
             model, _ = self.trained(mode=mode)
             for name, value in model.state_dict().items():
                 self.assertEqual(value.data_ptr(), dict(model.named_parameters())[name].data_ptr())
@@ -210,7 +210,7 @@ class ForgottenFlush(TorchTest):
         for forget in (lambda m, o: o.flush(), lambda m, o: (o.flush(), o.close()), lambda m, o: o.export()):
             self.assertEqual(self.left(forget), [])
         self.assertEqual(self.left(lambda m, o: m.state_dict(), with_model=True), [])
-        for mode in (SYNCHRONOUS, ALL_SELECTED, {"zenflow.update_interval": 1, "zenflow.overlap_step": "false"}):
+        for mode in (SYNCHRONOUS, ALL_SELECTED, {"zenflow.update_interval": 1, "zenflow.publish_lag": 0}):
             self.assertEqual(self.left(lambda m, o: None, mode=mode), [])
         self.assertEqual(self.left(lambda m, o: None, mode={"zenflow.full_warm_up_rounds": 11}), [])
         self.assertEqual(self.left(lambda m, o: None, n_steps=0), [])

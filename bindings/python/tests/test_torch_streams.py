@@ -306,6 +306,9 @@ class Fetching(StreamTest):
         plain = self.zenflow(theirs, config=config(settings), model=theirs)
         for module in ours.modules():  # behind the optimizer's own: kernels wait for what was fetched
             module.register_forward_pre_hook(lambda *_: self.place.finish())
+        fetcher = opt._binding.fetcher
+        fetch = fetcher.before_read
+        fetcher.before_read = lambda ids: (fetch(ids), self.place.finish())  # so do the trainer's own reads
         return ours, theirs, opt, plain
 
     def test_the_same_bits(self):

@@ -133,6 +133,8 @@ typedef struct emu_config {
 /* [any-thread] Runs a grid to its end; the kernel's parameters lie in `params` as PTX lays them out. Not 0: the launch
  * failed (bad address, divergence). */
 int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *params);
+/* Before a thread ends that ran launches: what it keeps between them is freed. */
+void emu_end_thread(void);
 
 void emu_add_module(const emu_module_t *module); /* before main; keeps the pointer */
 const emu_module_t *emu_find_module(uint64_t hash);

@@ -40,12 +40,15 @@ typedef struct table {
 
 static __thread table_t table;
 
+void emu_end_thread(void) {
+    free(table.slots);
+    free(table.lines);
+    table = (table_t){0};
+}
+
 void emu_global_begin(void) {
-    if (table.n_slots > FIRST_SLOTS << 8 || table.launch == UINT32_MAX) {
-        free(table.slots);
-        free(table.lines);
-        table = (table_t){0};
-    }
+    if (table.n_slots > FIRST_SLOTS << 8 || table.launch == UINT32_MAX)
+        emu_end_thread();
     table.launch++;
     table.n_lines = 0;
 }

@@ -107,7 +107,7 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
     m->context = fc_current();
     m->found = found;
     for (uint32_t i = 0; i < found->n_kernels; i++)
-        m->functions[i] = (struct CUfunc_st){m, &found->kernels[i], 48 << 10, 0};
+        m->functions[i] = (struct CUfunc_st){.module = m, .kernel = &found->kernels[i], .max_dynamic_nbytes = 48 << 10};
     for (const emu_variable_t *v = found->variables; v->name; v++) {
         uint64_t at = (uint64_t)(uintptr_t)v->bytes;
         fc_zone_t zone;

@@ -172,6 +172,7 @@ static void *queue_main(void *raw) {
     fesetenv(FE_DFL_ENV); /* the creator's rounding is not the device's */
     for (fc_op_t *op = take(q); op; op = take(q))
         run(q, op);
+    emu_end_thread();
     return NULL;
 }
 

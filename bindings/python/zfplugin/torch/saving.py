@@ -123,7 +123,7 @@ class Tally:
         self._is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
         with contextlib.suppress(ValueError):  # "auto"
             self._is_deferring = self._is_deferring and float(config["zenflow.topk_ratio"]) < 1
-        self._is_deferring = self._is_deferring and config["zenflow.deferred"] != "none"
+        self._is_deferring = self._is_deferring and config["device.state_mib"] != "all"
 
     def made_step(self):
         self._n_steps += 1

@@ -28,7 +28,7 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint32_t update_interval; /* S, or the longest that auto may make */
     uint32_t publish_lag;
     uint64_t host_nbytes;         /* everything in host memory, of which ... */
-    uint64_t host_state_nbytes;   /* ... w, m, v; with deferred = none they are on the device */
+    uint64_t host_state_nbytes;   /* ... w, m, v, of what is not resident */
     uint64_t host_slots_nbytes;   /* ... gradient slots */
     uint64_t host_publish_nbytes; /* ... what waits to be published */
     uint64_t device_nbytes;       /* from bind_params on, besides the host's own parameters and gradients */
@@ -45,7 +45,7 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t slots_mean_milli;
     uint64_t
         least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps ... */
-    uint64_t most_close_elems;     /* ... and the most; 0 with deferred = none */
+    uint64_t most_close_elems;     /* ... and the most; 0 where all is resident */
     uint64_t host_exchange_nbytes; /* of host_nbytes: what ranks gather there; copies of what they exchange, of a device
                                     * with memory of its own */
 } zf_plan_t;

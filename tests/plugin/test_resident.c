@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_update_all.c - deferred = none: plain AdamW at every step, whatever else is configured; where its
- * state lies and what it costs; gradients that stay with the host until the step has read them. */
+/* tests/plugin/test_resident.c - state that the device keeps: plain AdamW at every step, whatever else is configured;
+ * where its state lies and what it costs; gradients that stay with the host until the step has read them. */
 #include <check.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "instance/run.h"
+#include "instance/instance.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -31,10 +32,11 @@ static void open_rig(const char *config) {
 
 START_TEST(every_step_is_adamws) {
     static const char *const texts[] = {
-        "[zenflow]\ndeferred = none\n",
-        "[zenflow]\ndeferred = none\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = 3\npublish_lag = 1\n",
-        "[zenflow]\ndeferred = none\nupdate_interval = auto\nselect_strategy = epoch\npredict = off\n",
-        "[zenflow]\ndeferred = none\noverlap_step = false\n[host]\nthreads = 3\n"};
+        "[device]\nstate_mib = all\n[zenflow]\n",
+        ("[device]\nstate_mib = all\n[zenflow]\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = 3\n"
+         "publish_lag = 1\n"),
+        "[device]\nstate_mib = all\n[zenflow]\nupdate_interval = auto\nselect_strategy = epoch\npredict = off\n",
+        "[device]\nstate_mib = all\n[zenflow]\npublish_lag = 0\n[host]\nthreads = 3\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         open_rig(texts[i]);
         for (int s = 0; s < 9; s++) {
@@ -46,10 +48,62 @@ START_TEST(every_step_is_adamws) {
 }
 END_TEST
 
+/* Random homes and budgets: the same bits, and the bytes that the plan says. */
+START_TEST(any_split_is_the_same_adamw) {
+    static const char *const homes[] = {"0", "1", "all"};
+    static const char *const moments[] = {"float32", "bfloat16"};
+    setenv("ZF_TEST_BLOCK_ELEMS", "500", 1);
+    for (uint64_t i = 0; i < 100; i++) {
+        uint64_t drawn = zt_hash(i), n_elems = 0, nbytes = 1 + drawn % 300000, is_bf16 = i % 4 == 3;
+        char config[256], budget[24];
+        zt_shape_t split[N_SHAPES];
+        for (int p = 0; p < N_SHAPES; p++) {
+            split[p] = shapes[p];
+            split[p].home = (int32_t)(zt_hash(drawn + (uint64_t)p) % 5 % 3);
+        }
+        snprintf(budget, sizeof budget, "%llu", (unsigned long long)nbytes);
+        setenv("ZF_TEST_STATE_BYTES", budget, 1);
+        snprintf(
+            config, sizeof config,
+            "[device]\nstate_mib = %s\n[zenflow]\ntopk_ratio = 0.2\nupdate_interval = %d\nfull_warm_up_rounds = 1\n"
+            "[host]\nthreads = 1\nmoments_dtype = %s\n",
+            homes[i % 10 == 9 ? 2 : i % 10 != 0], 1 + (int)((drawn >> 20) % 3), moments[is_bf16]);
+        zt_rig_start(&rig, split, N_SHAPES);
+        zt_rig_open(&rig, config, 0);
+        for (uint32_t m = 0; m < rig.inst->run->plan.n_matrices; m++) {
+            const zfi_matrix_t *matrix = &rig.inst->run->plan.matrices[m];
+            n_elems += matrix->is_resident ? (matrix->rows * matrix->cols + 15) / 16 * 16 : 0;
+        }
+        if (i % 10 && i % 10 != 9) { /* what was not declared keeps to the budget */
+            uint64_t declared = 0;
+            for (uint32_t m = 0; m < rig.inst->run->plan.n_matrices; m++) {
+                const zfi_matrix_t *matrix = &rig.inst->run->plan.matrices[m];
+                declared += rig.inst->run->params[matrix->param].home == ZF_HOME_RESIDENT
+                                ? (matrix->rows * matrix->cols + 15) / 16 * 16
+                                : 0;
+            }
+            ck_assert(n_elems == declared || n_elems * (is_bf16 ? 8 : 12) <= nbytes);
+        }
+        ck_assert_uint_eq(rig.inst->run->plan.n_resident_elems, n_elems + (n_elems ? 16 : 0));
+        ck_assert_uint_eq(zt_rig_counter(&rig, "host_planned_nbytes"), zt_rig_counter(&rig, "host_measured_nbytes"));
+        ck_assert_uint_eq(zt_rig_counter(&rig, "device_planned_nbytes"),
+                          zt_rig_counter(&rig, "device_measured_nbytes"));
+        for (int s = 0; s < 4; s++) {
+            zt_rig_step(&rig);
+            if (!is_bf16)
+                zt_rig_check_flushed(&rig);
+        }
+        zt_rig_end(&rig);
+    }
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    unsetenv("ZF_TEST_STATE_BYTES");
+}
+END_TEST
+
 /* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 START_TEST(nothing_travels) {
-    open_rig("[zenflow]\ndeferred = none\n[host]\nthreads = 4\n");
+    open_rig("[device]\nstate_mib = all\n[zenflow]\n[host]\nthreads = 4\n");
     for (int s = 0; s < 9; s++)
         zt_rig_step(&rig);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
@@ -85,13 +139,42 @@ static void measure(const char *config, double *host, double *device) {
 
 START_TEST(state_is_on_the_device_alone) {
     double host, device;
-    measure("[zenflow]\ndeferred = none\n", &host, &device);
+    measure("[device]\nstate_mib = all\n[zenflow]\n", &host, &device);
     ck_assert_msg(host < 0.02 && device >= 12 && device < 12.05, "host %g, device %g bytes per parameter", host,
                   device);
-    measure("[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n", &host, &device);
+    measure("[device]\nstate_mib = all\n[zenflow]\n[host]\nmoments_dtype = bfloat16\n", &host, &device);
     ck_assert_msg(host < 0.02 && device >= 8 && device < 8.05, "host %g, device %g bytes per parameter", host, device);
     measure("[zenflow]\ntopk_ratio = 0.1\n", &host, &device);
     ck_assert_msg(host > 12, "host %g bytes per parameter", host);
+}
+END_TEST
+
+/* 8 tensors of 512 x 1024, of which a share is resident: what leaves the host comes to the device, and more leaves. */
+START_TEST(a_share_moves_from_host_to_device) {
+    static const int percents[] = {0, 30, 60, 100};
+    double host[4], device[4];
+    for (int i = 0; i < 4; i++) {
+        char config[96];
+        zt_shape_t many[8];
+        for (int k = 0; k < 8; k++)
+            many[k] = (zt_shape_t){.rows = 512, .cols = 1024, .is_bf16 = 1};
+        snprintf(config, sizeof config, "[device]\nstate_mib = %d\n[zenflow]\ntopk_ratio = 0.1\n",
+                 48 * percents[i] / 100);
+        zt_rig_start(&rig, many, 8);
+        zt_rig_open(&rig, config, 0);
+        host[i] = (double)rig.layout.host_nbytes / (double)rig.layout.n_elems;
+        device[i] = (double)rig.layout.device_nbytes / (double)rig.layout.n_elems;
+        ck_assert_double_eq_tol((double)zt_rig_parts(&rig)->n_resident_elems / (double)rig.layout.n_elems,
+                                percents[i] / 100.0, 0.03);
+        zt_rig_end(&rig);
+    }
+    for (int i = 1; i < 4; i++) { /* docs/memory.md: 12 + 5 + 1 + 4 of the host's; 1.4 for 12 of the device's */
+        double share = percents[i] / 100.0 - 0.03;
+        ck_assert_msg(host[i] < host[0] - share * 20 && host[i] > host[0] - (share + 0.06) * 26, "%d %%: host %g of %g",
+                      percents[i], host[i], host[0]);
+        ck_assert_msg(device[i] > device[0] + share * 8 && device[i] < device[0] + (share + 0.06) * 12,
+                      "%d %%: device %g of %g", percents[i], device[i], device[0]);
+    }
 }
 END_TEST
 
@@ -100,7 +183,7 @@ END_TEST
 START_TEST(weights_that_the_host_writes) {
     const float value = 0.75f;
     uint32_t id = 3;
-    open_rig("[zenflow]\ndeferred = none\n");
+    open_rig("[device]\nstate_mib = all\n[zenflow]\n");
     zt_rig_step(&rig);
     memcpy(rig.params[id].visible, &value, sizeof value);
     ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN);
@@ -124,7 +207,7 @@ END_TEST
 
 /* What the host wrote unannounced is gone after FLUSH where nobody looks, as in every mode. */
 START_TEST(flush_shows_the_masters) {
-    open_rig("[zenflow]\ndeferred = none\non_overwrite = off\n");
+    open_rig("[device]\nstate_mib = all\n[zenflow]\non_overwrite = off\n");
     zt_rig_step(&rig);
     for (uint32_t i = 0; i < N_SHAPES; i++)
         if (!(rig.params[i].shape.flags & ZF_PARAM_FROZEN))
@@ -138,7 +221,7 @@ END_TEST
 
 START_TEST(a_weight_overflows) {
     zf_status_t st = ZF_OK;
-    open_rig("[zenflow]\ndeferred = none\n");
+    open_rig("[device]\nstate_mib = all\n[zenflow]\n");
     zt_rig_step(&rig);
     rig.groups[1].lr = 1e30; /* of layer 2 alone */
     rig.groups[1].weight_decay = 1.0;
@@ -156,7 +239,7 @@ END_TEST
 START_TEST(an_export_after_an_overflow) {
     float out[17];
     zf_export_item_t item = {.struct_size = sizeof item, .id = 1, .dst = out, .dst_nbytes = sizeof out};
-    open_rig("[zenflow]\ndeferred = none\n");
+    open_rig("[device]\nstate_mib = all\n[zenflow]\n");
     rig.groups[0].lr = 1e30;
     rig.groups[0].weight_decay = 1.0;
     zt_rig_step(&rig);
@@ -172,7 +255,7 @@ END_TEST
 START_TEST(a_lent_gradient_is_kept) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, "[zenflow]\ndeferred = none\n", ZF_CREATE_CAP_FETCH);
+    zt_rig_open(&rig, "[device]\nstate_mib = all\n[zenflow]\n", ZF_CREATE_CAP_FETCH);
     for (int s = 0; s < 6; s++) {
         for (uint32_t i = 0; i < N_SHAPES; i++) {
             zt_param_t *param = &rig.params[i];
@@ -214,7 +297,7 @@ START_TEST(staging_is_not_written_before_it_is_read) {
     rig.unscale = 1.0;
     want = malloc(rig.params[0].n_elems * sizeof *want);
     memcpy(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want);
-    zt_rig_open(&rig, "[zenflow]\ndeferred = none\n", ZF_CREATE_CAP_FETCH); /* the step does not wait */
+    zt_rig_open(&rig, "[device]\nstate_mib = all\n[zenflow]\n", ZF_CREATE_CAP_FETCH); /* the step does not wait */
     for (int s = 0; s < 4; s++) {
         zt_rig_fill_grad(&rig, 0, rig.step + 1);
         for (size_t i = 0; i < rig.params[0].n_elems; i++)
@@ -229,6 +312,6 @@ START_TEST(staging_is_not_written_before_it_is_read) {
 }
 END_TEST
 
-ZT_MAIN("update_all", every_step_is_adamws, nothing_travels, state_is_on_the_device_alone, weights_that_the_host_writes,
-        flush_shows_the_masters, a_weight_overflows, an_export_after_an_overflow, a_lent_gradient_is_kept,
-        staging_is_not_written_before_it_is_read)
+ZT_MAIN("resident", every_step_is_adamws, any_split_is_the_same_adamw, nothing_travels, state_is_on_the_device_alone,
+        a_share_moves_from_host_to_device, weights_that_the_host_writes, flush_shows_the_masters, a_weight_overflows,
+        an_export_after_an_overflow, a_lent_gradient_is_kept, staging_is_not_written_before_it_is_read)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/step/update_all.c - deferred = none on the device stream (contract in update_all.h).
+/* plugin/step/resident.c - the update of resident matrices on the device stream (contract in resident.h), and the
+ * updater of a run in which all of them are.
  *
  * A gradient is read when it is delivered, for its statistics, and again once s is known; in between it lies in the
  * host's memory or in staging (hooks/deliver.c). Nothing travels but the step's input, scalars and report. */
-#include "step/update_all.h"
+#include "step/resident.h"
 
 #include "base/error.h"
 #include "ranks/values.h"
@@ -11,16 +12,20 @@
 #include "step/publish.h"
 #include "step/updater.h"
 
-static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+void zfi_resident_update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+    const zfi_plan_t *plan = &run->plan;
+    uint32_t n = plan->n_resident_segments, from = zfi_first_segment(plan->resident_segments, n, first);
+    uint32_t to = zfi_first_segment(plan->resident_segments, n, end);
     zfi_update_all_args_t args = {.data = run->dev.data,
                                   .step = zfi_device_input(run, t),
                                   .scalars = zfi_device_scalars(run, t),
                                   .first = first,
                                   .end = end,
-                                  .first_segment = zfi_first_segment(&run->plan, first),
-                                  .end_segment = zfi_first_segment(&run->plan, end),
+                                  .first_segment = plan->n_segments + from,
+                                  .end_segment = plan->n_segments + to,
                                   .key = zfi_rounding_key(t)};
-    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+    if (plan->n_resident) /* counts move with every rank's, whoever has the elements */
+        zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 
 /* New values of everything, on every rank. */
@@ -30,25 +35,36 @@ static void share_all(zfi_run_t *run, uint64_t step) {
     zfi_publish_share(run, step);
 }
 
-/* Visible = round(w) everywhere. */
-static void flush(zfi_run_t *run) {
-    zfi_update_all_args_t args = {
-        .data = run->dev.data, .end = run->plan.n_matrices, .end_segment = run->plan.n_segments, .only_shows = 1};
+void zfi_resident_show(zfi_run_t *run) {
+    zfi_update_all_args_t args = {.data = run->dev.data,
+                                  .end = run->plan.n_matrices,
+                                  .first_segment = run->plan.n_segments,
+                                  .end_segment = run->plan.n_segments + run->plan.n_resident_segments,
+                                  .only_shows = 1};
+    if (!run->plan.n_resident)
+        return;
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
     zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[run->plan.n_launches - 1]);
+}
+
+void zfi_resident_end(zfi_engine_t *engine, uint64_t t) {
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.used, t));
+}
+
+static void flush(zfi_run_t *run) {
+    zfi_resident_show(run);
     share_all(run, run->clock.t);
 }
 
-/* The gradients, which stayed where they were delivered, have been read. */
 static void end(zfi_run_t *run, uint64_t t) {
-    zfi_list_add(&run->engine->to_device, zfi_op_signal(&run->engine->lines.used, t));
+    zfi_resident_end(run->engine, t);
     share_all(run, t);
     zfi_window_pass(&run->plan, &run->clock, t);
 }
 
-const zfi_updater_t zfi_updater_whole = {0, update, end, flush};
+const zfi_updater_t zfi_updater_whole = {zfi_resident_update, end, flush};
 
-zf_status_t zfi_update_all_check(zfi_engine_t *engine, const zfi_param_t *params) {
+zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params) {
     zf_error_t error = {.struct_size = sizeof error};
     uint64_t found = __atomic_load_n(&engine->totals->nonfinite_param, __ATOMIC_ACQUIRE);
     if (found == 0)
