@@ -56,6 +56,14 @@ DEVICE uint64_t divide(uint64_t a, uint64_t b, uint64_t *rest) {
 /* The lowest bit that is set of some. */
 DEVICE uint32_t lowest_of(uint32_t bits) { return (uint32_t)__popc((bits & (0u - bits)) - 1u); }
 
+/* Of lane `lane ^ off`; all lanes of a warp ask. */
+DEVICE double from_partner(double x, int off) {
+    uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
+    low = __shfl_xor_sync(0xffffffffu, low, off);
+    high = __shfl_xor_sync(0xffffffffu, high, off);
+    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
+}
+
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
 /* Slices into which each of n things is cut, so that every block finds some eight units. */
@@ -141,13 +149,6 @@ DEVICE uint64_t cols_selected(const zfi_data_matrix_t *matrix) {
 /* The selected channels by position; NULL: all, in order. */
 DEVICE const uint32_t *index_of(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
     return matrix->has_sums ? data->index + matrix->index_base : NULL;
-}
-
-/* Where element (i, j) of the compact arrays stands in the matrix. */
-DEVICE void find_element(const zfi_data_matrix_t *matrix, const uint32_t *index, uint64_t i, uint64_t j, uint64_t *row,
-                         uint64_t *col) {
-    *row = index && matrix->channels_are_rows ? index[i] : i;
-    *col = index && !matrix->channels_are_rows ? index[j] : j;
 }
 
 /* Elements from the place's start. */

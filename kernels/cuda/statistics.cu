@@ -35,21 +35,22 @@ DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
     const uint64_t j = strip * gather->wide + threadIdx.x % gather->wide;
     const uint64_t end = smaller((chunk + 1) * gather->n_rows, rows_selected(matrix));
     WORD *to = (WORD *)(data->grad + matrix->grad_base);
-    uint64_t i = chunk * gather->n_rows + threadIdx.x / gather->wide, row, col;
+    uint64_t i = chunk * gather->n_rows + threadIdx.x / gather->wide, col;
     if (j >= n_cols)
         return;
-    find_element(matrix, index, 0, j, &row, &col);
+    col = index && !matrix->channels_are_rows ? in_global(index)[j] : j;
     for (; i < end; i += GATHER_AT_ONCE * gather->high) {
         WORD x[GATHER_AT_ONCE];
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++) {
             const uint64_t at = i + u * gather->high < end ? i + u * gather->high : i;
-            x[u] = grad[(index && matrix->channels_are_rows ? index[at] : at) * matrix->cols + col];
+            x[u] =
+                in_global(grad)[(index && matrix->channels_are_rows ? in_global(index)[at] : at) * matrix->cols + col];
         }
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
             if (i + u * gather->high < end)
-                to[(i + u * gather->high) * n_cols + j] = x[u];
+                in_global(to)[(i + u * gather->high) * n_cols + j] = x[u];
     }
 }
 
@@ -69,8 +70,8 @@ enum { MOST_SLICES = 64 };
 /* The most elements, 16 bytes, 4 or one, with which all rows of n elements can be loaded. */
 DEVICE uint32_t width_of(const void *at, uint64_t rows, uint64_t n, uint32_t nbytes) {
     uint32_t v = 16 / nbytes;
-    while (v > 1 && ((uint64_t)at % (v * nbytes) || (rows > 1 && n % v)))
-        v = v * nbytes > 4 ? 4 / nbytes : 1;
+    while (v > 1 && (!is_aligned(at, v * nbytes) || (rows > 1 && (n & (v - 1)))))
+        v = v > 2 && nbytes == 2 ? 2 : 1;
     return v;
 }
 
@@ -96,10 +97,10 @@ DEVICE void make_items(job_t *job, const zfi_data_t *data, bool gathers, uint64_
 
 DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry, uint32_t number) {
     const zfi_data_t *data = args->data;
-    const zfi_data_param_t *param = &data->params[args->list[entry].param];
+    const zfi_data_param_t *param = in_global(data->params) + args->list[entry].param;
     zfi_data_matrix_t *matrix = &job->matrix;
     const uint32_t nbytes = elem_nbytes(param->grad_dtype);
-    *matrix = data->matrices[param->first_matrix + number];
+    *matrix = in_global(data->matrices)[in_global(param)->first_matrix + number];
     job->dtype = param->grad_dtype;
     job->own = (const char *)args->list[entry].grad + matrix->param_offset * nbytes;
     job->squares = data->unit_squares + matrix->unit_base;
@@ -122,37 +123,16 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
     }
 }
 
-template <int DTYPE, int V> DEVICE void take_sums(const zfi_data_t *data, shared_t *shared, uint64_t item) {
-    if (shared->job.is_by_rows)
-        sum_rows<DTYPE, V>(shared, item);
-    else
-        sum_columns<DTYPE, V>(data, shared, item);
-}
-
-template <int DTYPE> DEVICE void take_item(const zfi_data_t *data, shared_t *shared, uint64_t item) {
-    enum { WIDE = DTYPE == ZFI_F32 ? 4 : 8, LESS = DTYPE == ZFI_F32 ? 1 : 2 };
-    const job_t *job = &shared->job;
-    if (item >= job->n_sums) {
-        const gather_t gather = gather_of(&job->matrix);
-        take_gather(data, &job->matrix, &gather, job->own, DTYPE, item - job->n_sums);
-    } else if (job->v == WIDE) {
-        take_sums<DTYPE, WIDE>(data, shared, item);
-    } else if (LESS > 1 && job->v == LESS) {
-        take_sums<DTYPE, LESS>(data, shared, item);
-    } else {
-        take_sums<DTYPE, 1>(data, shared, item);
-    }
-}
-
 /* What outlives an item lies in shared memory, for an item needs all registers. */
 DEVICE void take_slice(const zfi_data_t *data, shared_t *shared) {
+    const job_t *job = &shared->job;
     while (shared->items.first < shared->items.end) {
-        if (shared->job.dtype == ZFI_BF16)
-            take_item<ZFI_BF16>(data, shared, shared->items.first);
-        else if (shared->job.dtype == ZFI_F16)
-            take_item<ZFI_F16>(data, shared, shared->items.first);
-        else
-            take_item<ZFI_F32>(data, shared, shared->items.first);
+        if (shared->items.first < job->n_sums) {
+            sum_item(data, shared, shared->items.first);
+        } else {
+            const gather_t gather = gather_of(&job->matrix);
+            take_gather(data, &job->matrix, &gather, job->own, job->dtype, shared->items.first - job->n_sums);
+        }
         __syncthreads(); /* everybody has read its number */
         if (threadIdx.x == 0)
             shared->items.first++;
@@ -170,13 +150,16 @@ DEVICE void begin_launch(shared_t *shared, const zfi_cuda_statistics_t *args, ui
     shared->n_turns = n * shared->n_slices;
     shared->turn = blockIdx.x;
     shared->entry = 0;
+    shared->made = n;
 }
 
 DEVICE void begin_slice(shared_t *shared, const zfi_cuda_statistics_t *args, const uint32_t *first) {
     uint64_t slice, matrix = divide(shared->turn, shared->n_slices, &slice);
     while (matrix >= first[shared->entry + 1])
         shared->entry++;
-    make_job(&shared->job, args, shared->entry, (uint32_t)matrix - first[shared->entry]);
+    if (matrix != shared->made)
+        make_job(&shared->job, args, shared->entry, (uint32_t)matrix - first[shared->entry]);
+    shared->made = matrix;
     shared->items = slice_of(shared->job.n_sums + shared->job.n_gathers, (uint32_t)slice, shared->n_slices, 1);
     shared->turn += gridDim.x;
 }
@@ -186,13 +169,13 @@ STREAMING_KERNEL(zf_statistics, zfi_cuda_statistics_t) {
     __shared__ shared_t shared;
     RETURN_IF_ENDED;
     if (threadIdx.x < args.n)
-        first[threadIdx.x + 1] = args.data->params[args.list[threadIdx.x].param].n_matrices;
+        first[threadIdx.x + 1] = in_global(args.data->params)[args.list[threadIdx.x].param].n_matrices;
     __syncthreads();
     if (threadIdx.x == 0)
         begin_launch(&shared, &args, first);
     __syncthreads();
     if (args.data->held && blockIdx.x == 0 && threadIdx.x < args.n)
-        args.data->held[args.list[threadIdx.x].param] = args.list[threadIdx.x].grad;
+        in_global(args.data->held)[args.list[threadIdx.x].param] = args.list[threadIdx.x].grad;
     while (shared.turn < shared.n_turns) {
         __syncthreads(); /* everybody has read the turn */
         if (threadIdx.x == 0)

@@ -11,13 +11,6 @@ DEVICE double from_lane(double x, int lane) {
     return __longlong_as_double((long long)((uint64_t)high << 32 | low));
 }
 
-DEVICE double from_partner(double x, int off) {
-    uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
-    low = __shfl_xor_sync(0xffffffffu, low, off);
-    high = __shfl_xor_sync(0xffffffffu, high, off);
-    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
-}
-
 /* Units of each parameter of a batch, behind its statistics, while backward goes on: a warp per parameter, a thread per
  * lane of the stated order. */
 KERNEL(zf_norm_params, zfi_cuda_statistics_t) {

@@ -22,7 +22,8 @@ enum {
     WARPS = THREADS / 32,
     MOST_WIDE = 8,    /* elements that a thread holds side by side */
     ROWS_AT_ONCE = 4, /* loads of a thread before it adds */
-    MOST_COLS = THREADS * MOST_WIDE
+    MOST_COLS = THREADS * MOST_WIDE,
+    ROW_UNITS = THREADS * MOST_WIDE / LANES /* most units of rows that a block of threads takes at once */
 };
 
 /* ---- V elements at once ------------------------------------------------------------------------------------------ */
@@ -42,11 +43,11 @@ template <int DTYPE, int V> struct vec {
     __device__ __forceinline__ void clear() { bits = typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type(); }
     __device__ __forceinline__ void load(const void *array, uint64_t i) {
         const char *at = (const char *)array + i * (DTYPE == ZFI_F32 ? 4 : 2);
-        bits = *(const typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type *)at;
+        bits = *in_global((const typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type *)at);
     }
     __device__ __forceinline__ void store(void *array, uint64_t i) const {
         char *at = (char *)array + i * (DTYPE == ZFI_F32 ? 4 : 2);
-        *(typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type *)at = bits;
+        *in_global((typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type *)at) = bits;
     }
     __device__ __forceinline__ uint32_t raw(int j) const {
         if (DTYPE == ZFI_F32)
@@ -70,8 +71,8 @@ DEVICE void add_terms(float x, float *square, float *magnitude) {
 DEVICE bool is_in_range(double squares) { return squares >= ZFI_SUM_LEAST && is_finite(squares); }
 
 /* Stores a word among all of the matrix's elements; `to` has the matrix's type and perhaps not the word's alignment. */
-template <int DTYPE, int V> DEVICE void copy_word(const vec<DTYPE, V> &word, void *to, uint64_t i, bool is_aligned) {
-    if (is_aligned) {
+template <int DTYPE, int V> DEVICE void copy_word(const vec<DTYPE, V> &word, void *to, uint64_t i, bool is_fit) {
+    if (is_fit) {
         word.store(to, i);
         return;
     }
@@ -82,18 +83,11 @@ template <int DTYPE, int V> DEVICE void copy_word(const vec<DTYPE, V> &word, voi
 
 /* ---- a warp's sums ----------------------------------------------------------------------------------------------- */
 
-DEVICE double from_across(double x, int off) {
-    uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
-    low = __shfl_xor_sync(0xffffffffu, low, off);
-    high = __shfl_xor_sync(0xffffffffu, high, off);
-    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
-}
-
 /* The upper levels of a tree whose thread l has lanes l, l + 32, ... joined already. */
 DEVICE double join_warp(double x) {
 #pragma unroll
     for (int off = 16; off > 0; off /= 2)
-        x = __dadd_rn(x, from_across(x, off));
+        x = __dadd_rn(x, from_partner(x, off));
     return x;
 }
 
@@ -101,7 +95,7 @@ DEVICE double join_warp(double x) {
 DEVICE double wide_chain(const void *grad, int dtype, uint64_t first, uint64_t step, uint64_t end, bool is_square) {
     double sum = 0.0;
     for (uint64_t i = first; i < end; i += step) {
-        const double x = fabs((double)load_float(grad, dtype, i));
+        const double x = fabs((double)widen(dtype, get_bits(grad, dtype, i)));
         sum = __dadd_rn(sum, is_square ? __dmul_rn(x, x) : x);
     }
     return sum;
@@ -117,10 +111,11 @@ DEVICE double wide_row(const void *grad, int dtype, uint64_t first, uint64_t end
 /* ---- what is shared by a block of threads --------------------------------------------------------------------------
  */
 
-/* How threads cover a matrix: `high` times `wide` of those that stand together (a thread with V columns, or the threads
- * of a row's unit). */
+/* How threads cover a matrix: `high` times `wide` = 1 << shift of those that stand together (a thread with V columns,
+ * or the threads of a row's unit). */
 typedef struct strip {
     uint32_t wide, high;
+    uint64_t shift;    /* no padding: loads of several words would read it */
     uint64_t n_groups; /* of V columns, or units, in a row */
 } strip_t;
 
@@ -145,7 +140,9 @@ typedef struct shared {
         struct {
             float squares[MOST_COLS], magnitudes[MOST_COLS]; /* [high][wide * V] */
         } columns;
-        double rows[THREADS]; /* [high][wide] magnitudes of units */
+        struct {
+            double squares[ROW_UNITS], magnitudes[ROW_UNITS]; /* [high][wide] of units */
+        } rows;
     };
     uint32_t position[MOST_COLS]; /* of the strip's selected columns in the compact gradient, rising */
     uint16_t picked[MOST_COLS];   /* ... and the columns, from the strip's first */
@@ -153,9 +150,15 @@ typedef struct shared {
     uint8_t is_wide[THREADS]; /* [high][units of the strip] */
     uint64_t turn, n_turns;   /* slices of all matrices of the launch: the block's next one, all */
     uint32_t n_slices, entry; /* of each matrix; the gradient that the job is of */
+    uint64_t made;            /* the job's matrix, of all of the launch */
     span_t items;             /* of the job's, the slice's that are not taken */
     job_t job;
 } shared_t;
+
+/* What a block of threads takes at once begins here. */
+typedef struct turn {
+    uint64_t row, col;
+} turn_t;
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
@@ -164,23 +167,26 @@ DEVICE strip_t strip_of(const zfi_data_matrix_t *matrix, uint32_t v) {
     const uint32_t least = ZFI_SUM_COLS / v; /* a strip has whole units */
     const uint64_t n_bands = ceil_div(matrix->rows, ZFI_SUM_ROWS);
     strip.n_groups = ceil_div(matrix->cols, v);
-    for (strip.wide = THREADS; strip.wide > least && THREADS / strip.wide < n_bands;)
+    strip.wide = THREADS;
+    strip.high = 1;
+    strip.shift = 31 - __clz(THREADS);
+    while (strip.wide > 1 && ((strip.wide > least && strip.high < n_bands) || strip.wide / 2 >= strip.n_groups)) {
         strip.wide /= 2;
-    while (strip.wide > 1 && strip.wide / 2 >= strip.n_groups)
-        strip.wide /= 2;
-    strip.high = THREADS / strip.wide;
+        strip.high *= 2;
+        strip.shift--;
+    }
     return strip;
 }
 
 /* Lists the selected columns of a strip. */
 DEVICE void pick_columns(const zfi_data_t *data, shared_t *shared, uint64_t first_col, uint32_t n_cols) {
     const zfi_data_matrix_t *matrix = &shared->job.matrix;
-    const uint32_t *index = data->index + matrix->index_base;
+    const uint32_t *index = index_of(data, matrix);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t n = 0;
     for (uint32_t from = 0; from < matrix->k; from += THREADS) {
         const uint32_t j = from + threadIdx.x;
-        const uint64_t col = j < matrix->k ? (uint64_t)index[j] - first_col : n_cols; /* below 0: far above */
+        const uint64_t col = j < matrix->k ? (uint64_t)in_global(index)[j] - first_col : n_cols; /* below 0: far up */
         const uint32_t found = __ballot_sync(0xffffffffu, col < n_cols);
         uint32_t at = n + __popc(found & ((1u << lane) - 1u));
         if (lane == 0)
@@ -215,14 +221,17 @@ template <int DTYPE, int V> DEVICE void gather_tile(const shared_t *shared, uint
     }
 }
 
-/* Walks down a band of rows: its V columns' chains. */
-template <int DTYPE, int V>
-DEVICE void walk_down(shared_t *shared, uint64_t first, uint64_t col, float *squares, float *magnitudes) {
+/* Walks down a band of rows: its V columns' chains, which then lie in shared memory. */
+template <int DTYPE, int V> DEVICE void walk_columns(shared_t *shared, turn_t turn) {
     const job_t *job = &shared->job;
-    const uint64_t row0 = first + threadIdx.x / job->strip.wide * ZFI_SUM_ROWS;
-    const bool is_inside = col < job->matrix.cols;
-    const bool is_aligned = (uint64_t)job->compact % sizeof(vec<DTYPE, V>) == 0;
+    const uint32_t x = threadIdx.x & (job->strip.wide - 1), y = threadIdx.x >> job->strip.shift;
+    const uint64_t row0 = turn.row + y * ZFI_SUM_ROWS, col = turn.col + x * V;
+    const bool is_inside = col < job->matrix.cols, is_fit = is_aligned(job->compact, sizeof(vec<DTYPE, V>));
     vec<DTYPE, V> *tile = (vec<DTYPE, V> *)shared->tile;
+    float squares[V], magnitudes[V];
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        squares[j] = magnitudes[j] = 0.0f;
 #pragma unroll 1
     for (uint32_t r = 0; r < ZFI_SUM_ROWS; r += ROWS_AT_ONCE) {
         vec<DTYPE, V> words[ROWS_AT_ONCE];
@@ -241,16 +250,21 @@ DEVICE void walk_down(shared_t *shared, uint64_t first, uint64_t col, float *squ
             __syncthreads(); /* the tile's former rows are gathered */
 #pragma unroll
             for (int u = 0; u < ROWS_AT_ONCE; u++)
-                tile[(threadIdx.x / job->strip.wide * ROWS_AT_ONCE + u) * job->strip.wide +
-                     threadIdx.x % job->strip.wide] = words[u];
+                tile[((y * ROWS_AT_ONCE + u) << job->strip.shift) + x] = words[u];
             __syncthreads();
-            gather_tile<DTYPE, V>(shared, first + r);
+            gather_tile<DTYPE, V>(shared, turn.row + r);
         } else if (job->copies) {
 #pragma unroll
             for (int u = 0; u < ROWS_AT_ONCE; u++)
                 if (is_inside && row0 + r + u < job->matrix.rows)
-                    copy_word(words[u], job->compact, (row0 + r + u) * job->matrix.cols + col, is_aligned);
+                    copy_word(words[u], job->compact, (row0 + r + u) * job->matrix.cols + col, is_fit);
         }
+    }
+    __syncthreads(); /* the tile's last rows are gathered */
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        shared->columns.squares[threadIdx.x * V + j] = squares[j];
+        shared->columns.magnitudes[threadIdx.x * V + j] = magnitudes[j];
     }
 }
 
@@ -277,13 +291,14 @@ DEVICE double join_unit(const shared_t *shared, uint32_t at, uint64_t row, uint6
 }
 
 /* Enters the units of a strip's bands, a warp each. */
-DEVICE void enter_units(shared_t *shared, uint64_t first, uint64_t first_col, uint32_t n_cols) {
+DEVICE void enter_units(shared_t *shared, turn_t turn) {
     const job_t *job = &shared->job;
+    const uint32_t n_cols = job->strip.wide * job->v;
     const uint32_t n_wide = (n_cols + ZFI_SUM_COLS - 1) / ZFI_SUM_COLS;
     const uint64_t n_units = ceil_div(job->matrix.cols, ZFI_SUM_COLS);
     for (uint32_t t = threadIdx.x / 32; t < job->strip.high * n_wide; t += WARPS) {
         const uint32_t y = t / n_wide, from = t % n_wide * ZFI_SUM_COLS, at = y * n_cols + from;
-        const uint64_t row = first + y * ZFI_SUM_ROWS, col = first_col + from;
+        const uint64_t row = turn.row + y * ZFI_SUM_ROWS, col = turn.col + from;
         uint32_t n;
         double sum;
         bool is_wide = false;
@@ -300,54 +315,29 @@ DEVICE void enter_units(shared_t *shared, uint64_t first, uint64_t first_col, ui
         }
         if (threadIdx.x % 32 == 0) {
             shared->is_wide[t] = is_wide;
-            job->squares[row / ZFI_SUM_ROWS * n_units + col / ZFI_SUM_COLS] = sum;
+            in_global(job->squares)[row / ZFI_SUM_ROWS * n_units + col / ZFI_SUM_COLS] = sum;
         }
     }
 }
 
 /* Adds the bands' magnitudes to the channels' sums. */
-DEVICE void enter_channels(const shared_t *shared, uint64_t first, uint64_t first_col, uint32_t n_cols) {
+DEVICE void enter_channels(const shared_t *shared, turn_t turn) {
     const job_t *job = &shared->job;
+    const uint32_t n_cols = job->strip.wide * job->v;
     const uint32_t n_wide = (n_cols + ZFI_SUM_COLS - 1) / ZFI_SUM_COLS;
-    for (uint32_t c = threadIdx.x; c < n_cols && first_col + c < job->matrix.cols; c += THREADS) {
-        double total = first ? job->sums[first_col + c] : 0.0;
-        for (uint32_t y = 0; y < job->strip.high && first + y * ZFI_SUM_ROWS < job->matrix.rows; y++) {
-            const uint64_t row = first + y * ZFI_SUM_ROWS;
+    for (uint32_t c = threadIdx.x; c < n_cols && turn.col + c < job->matrix.cols; c += THREADS) {
+        double *sum = in_global(job->sums) + turn.col + c;
+        double total = turn.row ? *sum : 0.0;
+        for (uint32_t y = 0; y < job->strip.high && turn.row + y * ZFI_SUM_ROWS < job->matrix.rows; y++) {
+            const uint64_t row = turn.row + y * ZFI_SUM_ROWS;
             const uint64_t end = smaller(row + ZFI_SUM_ROWS, job->matrix.rows) * job->matrix.cols;
             double part = (double)shared->columns.magnitudes[y * n_cols + c];
             if (shared->is_wide[y * n_wide + c / ZFI_SUM_COLS])
-                part = wide_chain(job->own, job->dtype, row * job->matrix.cols + first_col + c, job->matrix.cols, end,
+                part = wide_chain(job->own, job->dtype, row * job->matrix.cols + turn.col + c, job->matrix.cols, end,
                                   false);
             total = __dadd_rn(total, part);
         }
-        job->sums[first_col + c] = total;
-    }
-}
-
-template <int DTYPE, int V> DEVICE void sum_columns(const zfi_data_t *data, shared_t *shared, uint64_t item) {
-    const job_t *job = &shared->job;
-    const uint32_t n_cols = job->strip.wide * V;
-    const uint64_t first_col = item * n_cols, col = first_col + threadIdx.x % job->strip.wide * V;
-    if (job->picks)
-        pick_columns(data, shared, first_col, n_cols);
-    for (uint64_t first = 0; first < job->matrix.rows; first += job->strip.high * ZFI_SUM_ROWS) {
-        float squares[V], magnitudes[V];
-#pragma unroll
-        for (int j = 0; j < V; j++)
-            squares[j] = magnitudes[j] = 0.0f;
-        walk_down<DTYPE, V>(shared, first, col, squares, magnitudes);
-        __syncthreads();
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            shared->columns.squares[threadIdx.x * V + j] = squares[j];
-            shared->columns.magnitudes[threadIdx.x * V + j] = magnitudes[j];
-        }
-        __syncthreads();
-        enter_units(shared, first, first_col, n_cols);
-        __syncthreads();
-        if (job->sums)
-            enter_channels(shared, first, first_col, n_cols);
-        __syncthreads();
+        *sum = total;
     }
 }
 
@@ -358,7 +348,7 @@ template <int V> struct shape {
     enum { N_THREADS = LANES / V < 32 ? LANES / V : 32, N_WORDS = LANES / V / N_THREADS };
 };
 
-template <int N, int V> DEVICE double join_lanes(float (&x)[N][V]) {
+template <int N, int V> DEVICE float join_lanes(float (&x)[N][V]) {
     if (N == 2)
         x[0][0] = __fadd_rn(x[0][0], x[N - 1][0]);
 #pragma unroll
@@ -371,16 +361,20 @@ template <int N, int V> DEVICE double join_lanes(float (&x)[N][V]) {
 #pragma unroll
         for (int j = 0; j < off; j++)
             x[0][j] = __fadd_rn(x[0][j], x[0][j + off]);
-    return (double)x[0][0];
+    return x[0][0];
 }
 
-/* A unit of n elements (0: none) from element first on, by its threads: both sums. All threads of the warp come along.
- */
-template <int DTYPE, int V>
-DEVICE void sum_unit(const job_t *job, uint64_t first, uint32_t n, double *out_squares, double *out_magnitudes) {
+/* A unit, by its threads: both sums, which then lie in shared memory. All threads of the warp come along. */
+template <int DTYPE, int V> DEVICE void walk_rows(shared_t *shared, turn_t turn) {
     enum { N = shape<V>::N_WORDS, T = shape<V>::N_THREADS };
-    const uint32_t sub = threadIdx.x % T;
-    const bool is_aligned = (uint64_t)job->compact % sizeof(vec<DTYPE, V>) == 0;
+    const job_t *job = &shared->job;
+    const uint32_t unit = threadIdx.x / T, sub = threadIdx.x % T;
+    const uint64_t row = turn.row + (unit >> job->strip.shift);
+    const uint64_t col = turn.col + (unit & (job->strip.wide - 1)) * (uint64_t)ZFI_SUM_ELEMS;
+    const bool is_inside = row < job->matrix.rows && col < job->matrix.cols;
+    const bool is_fit = is_aligned(job->compact, sizeof(vec<DTYPE, V>));
+    const uint32_t n = is_inside ? (uint32_t)smaller(ZFI_SUM_ELEMS, job->matrix.cols - col) : 0;
+    const uint64_t first = row * job->matrix.cols + col;
     float squares[N][V], magnitudes[N][V];
     uint32_t at = 0;
 #pragma unroll
@@ -397,86 +391,134 @@ DEVICE void sum_unit(const job_t *job, uint64_t first, uint32_t n, double *out_s
             for (int j = 0; j < V; j++)
                 add_terms(word.at(j), &squares[k][j], &magnitudes[k][j]);
             if (job->copies)
-                copy_word(word, job->compact, i, is_aligned);
+                copy_word(word, job->compact, i, is_fit);
             for (int j = 0; j < V && job->each; j++)
-                job->each[i + j] = fabs((double)word.at(j));
+                in_global(job->each)[i + j] = fabs((double)word.at(j));
         }
 #pragma unroll
     for (int k = 0; k < N * V; k++) {
         const uint32_t l = at + (k / V * T + sub) * V + k % V;
         if (l < n) {
-            const uint32_t bits = load_bits(job->own, DTYPE, first + l);
+            const uint32_t bits = get_bits(job->own, DTYPE, first + l);
             add_terms(widen(DTYPE, bits), &squares[k / V][k % V], &magnitudes[k / V][k % V]);
             if (job->copies)
                 put_bits(job->compact, DTYPE, first + l, bits);
             if (job->each)
-                job->each[first + l] = fabs((double)widen(DTYPE, bits));
+                in_global(job->each)[first + l] = fabs((double)widen(DTYPE, bits));
         }
     }
-    *out_squares = join_lanes<N, V>(squares);
-    *out_magnitudes = join_lanes<N, V>(magnitudes);
+    const float both[] = {join_lanes<N, V>(squares), join_lanes<N, V>(magnitudes)};
+    if (sub == 0) {
+        shared->rows.squares[unit] = (double)both[0];
+        shared->rows.magnitudes[unit] = (double)both[1];
+    }
 }
 
-/* Takes those units of a warp again that fp32 does not hold. */
-template <int V>
-DEVICE void widen_units(const job_t *job, uint64_t first, uint32_t n, double *squares, double *magnitudes) {
-    enum { T = shape<V>::N_THREADS };
-    uint32_t left = __ballot_sync(0xffffffffu, n > 0 && !is_in_range(*squares) && !(*magnitudes == 0.0));
-    left &= T == 32 ? 1u : T == 16 ? 0x00010001u : 0x01010101u;
-    while (left) {
-        const int leader = (int)lowest_of(left);
-        const uint32_t low = __shfl_sync(0xffffffffu, (uint32_t)first, leader);
-        const uint32_t high = __shfl_sync(0xffffffffu, (uint32_t)(first >> 32), leader);
-        const uint64_t from = (uint64_t)high << 32 | low, end = from + __shfl_sync(0xffffffffu, n, leader);
-        const double wide_squares = wide_row(job->own, job->dtype, from, end, true);
-        const double wide_magnitudes = wide_row(job->own, job->dtype, from, end, false);
-        if ((int)(threadIdx.x % 32) == leader) {
-            *squares = wide_squares;
-            *magnitudes = wide_magnitudes;
+/* Enters units of rows, a warp each; takes those again that fp32 does not hold. */
+DEVICE void enter_row_units(shared_t *shared, turn_t turn) {
+    const job_t *job = &shared->job;
+    for (uint32_t u = threadIdx.x / 32; u < job->strip.wide * job->strip.high; u += WARPS) {
+        const uint64_t row = turn.row + (u >> job->strip.shift);
+        const uint64_t col = turn.col + (u & (job->strip.wide - 1)) * (uint64_t)ZFI_SUM_ELEMS;
+        double squares = shared->rows.squares[u], magnitudes = shared->rows.magnitudes[u];
+        if (row >= job->matrix.rows || col >= job->matrix.cols)
+            continue;
+        if (!is_in_range(squares) && !(magnitudes == 0.0)) {
+            const uint64_t first = row * job->matrix.cols, end = first + smaller(col + ZFI_SUM_ELEMS, job->matrix.cols);
+            squares = wide_row(job->own, job->dtype, first + col, end, true);
+            magnitudes = wide_row(job->own, job->dtype, first + col, end, false);
+            if (threadIdx.x % 32 == 0)
+                shared->rows.magnitudes[u] = magnitudes;
         }
-        left &= left - 1;
+        if (threadIdx.x % 32 == 0)
+            in_global(job->squares)[row * job->strip.n_groups + col / ZFI_SUM_ELEMS] = squares;
     }
+}
+
+/* Adds the units' magnitudes to the rows' sums; units outside of the matrix have +0. */
+DEVICE void enter_row_channels(const shared_t *shared, turn_t turn) {
+    const job_t *job = &shared->job;
+    const uint64_t row = turn.row + threadIdx.x;
+    if (threadIdx.x >= job->strip.high || row >= job->matrix.rows)
+        return;
+    double total = turn.col ? in_global(job->sums)[row] : 0.0;
+    for (uint32_t x = 0; x < job->strip.wide; x++)
+        total = __dadd_rn(total, shared->rows.magnitudes[(threadIdx.x << job->strip.shift) + x]);
+    in_global(job->sums)[row] = total;
 }
 
 /* Units side by side in a row, and rows, that a block of threads takes at once. */
 DEVICE strip_t row_strip_of(const zfi_data_matrix_t *matrix, uint32_t n_units) {
     strip_t strip;
     strip.n_groups = ceil_div(matrix->cols, ZFI_SUM_ELEMS);
-    for (strip.wide = 1; strip.wide < n_units && strip.wide < strip.n_groups;)
-        strip.wide *= 2;
-    strip.high = n_units / strip.wide;
+    strip.wide = 1;
+    strip.shift = 0;
+    for (strip.high = n_units; strip.high > 1 && strip.wide < strip.n_groups; strip.high /= 2)
+        strip.wide = 1u << ++strip.shift;
     return strip;
 }
 
-template <int DTYPE, int V> DEVICE void sum_rows(shared_t *shared, uint64_t item) {
-    enum { T = shape<V>::N_THREADS };
+/* ---- items ------------------------------------------------------------------------------------------------------- */
+
+template <int DTYPE, int V> DEVICE void walk(shared_t *shared, turn_t turn) {
+    if (shared->job.is_by_rows)
+        walk_rows<DTYPE, V>(shared, turn);
+    else
+        walk_columns<DTYPE, V>(shared, turn);
+}
+
+template <int DTYPE> DEVICE void walk_as(shared_t *shared, turn_t turn) {
+    enum { WIDE = DTYPE == ZFI_F32 ? 4 : 8, LESS = DTYPE == ZFI_F32 ? 1 : 2 };
+    if (shared->job.v == WIDE)
+        walk<DTYPE, WIDE>(shared, turn);
+    else if (LESS > 1 && shared->job.v == LESS)
+        walk<DTYPE, LESS>(shared, turn);
+    else
+        walk<DTYPE, 1>(shared, turn);
+}
+
+/* A turn of an item. Only the walk itself depends on types, so the rest is there once. */
+DEVICE void take_turn(shared_t *shared, turn_t turn) {
     const job_t *job = &shared->job;
-    const zfi_data_matrix_t *matrix = &job->matrix;
-    const uint32_t x = threadIdx.x / T % job->strip.wide, y = threadIdx.x / T / job->strip.wide;
-    uint64_t chunk, band = divide(item, job->n_chunks, &chunk);
-    const uint64_t row = band * job->strip.high + y,
-                   end = job->n_chunks > 1 ? (chunk + 1) * job->strip.wide : job->strip.n_groups;
-    double total = 0.0; /* of row threadIdx.x of the item */
-    for (uint64_t unit0 = chunk * job->strip.wide; unit0 < end; unit0 += job->strip.wide) {
-        const uint64_t unit = unit0 + x, col = unit * ZFI_SUM_ELEMS;
-        const bool is_inside = row < matrix->rows && col < matrix->cols;
-        const uint32_t n = is_inside ? (uint32_t)smaller(ZFI_SUM_ELEMS, matrix->cols - col) : 0;
-        double squares, magnitudes;
-        sum_unit<DTYPE, V>(job, row * matrix->cols + col, n, &squares, &magnitudes);
-        widen_units<V>(job, row * matrix->cols + col, n, &squares, &magnitudes);
-        if (is_inside && threadIdx.x % T == 0)
-            job->squares[row * job->strip.n_groups + unit] = squares;
-        if (!job->sums)
-            continue;
-        __syncthreads();
-        if (threadIdx.x % T == 0)
-            shared->rows[threadIdx.x / T] = n ? magnitudes : 0.0;
-        __syncthreads();
-        for (uint32_t w = 0; w < job->strip.wide && threadIdx.x < job->strip.high; w++)
-            total = __dadd_rn(total, shared->rows[threadIdx.x * job->strip.wide + w]);
+    if (job->dtype == ZFI_BF16)
+        walk_as<ZFI_BF16>(shared, turn);
+    else if (job->dtype == ZFI_F16)
+        walk_as<ZFI_F16>(shared, turn);
+    else
+        walk_as<ZFI_F32>(shared, turn);
+    __syncthreads();
+    if (job->is_by_rows)
+        enter_row_units(shared, turn);
+    else
+        enter_units(shared, turn);
+    __syncthreads();
+    if (job->sums && job->is_by_rows)
+        enter_row_channels(shared, turn);
+    else if (job->sums)
+        enter_channels(shared, turn);
+    __syncthreads();
+}
+
+/* By rows a turn goes on to the right, unless that is another item; by columns downwards. */
+DEVICE void sum_item(const zfi_data_t *data, shared_t *shared, uint64_t item) {
+    const job_t *job = &shared->job;
+    const uint32_t n_cols = job->strip.wide * (job->is_by_rows ? ZFI_SUM_ELEMS : job->v);
+    turn_t turn = {0, item * n_cols};
+    if (job->is_by_rows) {
+        turn.row = divide(item, job->n_chunks, &turn.col) * job->strip.high;
+        turn.col *= n_cols;
+    } else if (job->picks) {
+        pick_columns(data, shared, turn.col, n_cols);
     }
-    if (job->sums && threadIdx.x < job->strip.high && band * job->strip.high + threadIdx.x < matrix->rows)
-        job->sums[band * job->strip.high + threadIdx.x] = total;
+    while (turn.row < job->matrix.rows && turn.col < job->matrix.cols) {
+        take_turn(shared, turn);
+        if (!job->is_by_rows)
+            turn.row += job->strip.high * ZFI_SUM_ROWS;
+        else if (job->n_chunks == 1)
+            turn.col += n_cols;
+        else
+            break;
+    }
 }
 
 #endif

@@ -14,7 +14,8 @@
 
 enum { FOUR = 4 };
 
-DEVICE bool is_aligned(const void *at, uint32_t nbytes) { return (uint64_t)at % nbytes == 0; }
+/* nbytes is a power of two. */
+DEVICE bool is_aligned(const void *at, uint32_t nbytes) { return ((uint64_t)at & (nbytes - 1)) == 0; }
 DEVICE void *offset_by(const void *array, uint32_t nbytes, int64_t n) { return (char *)array + n * (int64_t)nbytes; }
 
 /* ---- one element ------------------------------------------------------------------------------------------------- */
