@@ -13,7 +13,7 @@ ptxas assembles the PTX for each architecture of ARCHS, with --short for PRINTED
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
               bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
-              once, and each that it writes. "-": the kernel has no such requests, or did nothing in these runs
+              once, and each that it writes; at most what MOST_MOVED says. "-": the kernel has no such requests, or did nothing in these runs
   blocks      --launched: lines "grid KERNEL blocks" of the double on PROCESSORS: one, or as many as run there at once
 
 TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
@@ -47,7 +47,6 @@ BELOW = {
     "zf_round_moments": "a strip of 32 selected columns, from rows that begin anywhere",
     "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
     "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",
-    "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row",
     "zf_update_all_end": "a word per matrix",
     "zf_update_all_begin": "a count per matrix, from records of a hundred bytes",
 }
@@ -69,7 +68,7 @@ DIVIDES = {
     "zf_collect": "once a row: where it begins in a strided gradient",
     "zf_enter_state": "rectangles of entering channels, some columns wide",
 }
-GENERIC = {"zf_statistics": "pointers of a job in shared memory"}
+MOST_MOVED = {"zf_statistics": 1.15}  # by the least: one look at the gradient
 PRINTED, PROCESSORS = "sm_90a", 132
 FUSED = {"f32": (r"\bFFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f32\b|\b(div|sqrt|rcp)\.rn\.f64\b|\b(div|rem)\.[us](32|64)\b"),
          "f64": (r"\bDFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f64\b")}
@@ -138,7 +137,7 @@ def judge_code(name, arch, measured):
     for loads, data, kind in zip((wide, single), LOADS.get(name, (wide, single)), ("of 16 bytes", "of single elements")):
         if loads > data + SPARE:
             yield f"{name} {arch}: a loop {kind} loads {loads} times, its data are {data}, and {SPARE} more may be"
-    if generic and name not in GENERIC:
+    if generic:
         yield f"{name} {arch}: {generic} generic accesses"
     if divides and name not in DIVIDES:
         yield f"{name} {arch}: {divides} innermost loops divide integers"
@@ -181,7 +180,7 @@ def read_traffic(path):
     found = {}
     for name, (_, _, _, moved, _, _, least, arrays, sectors, used) in totals.items():
         found[name] = (f"{used / (32 * sectors):.2f}" if arrays else "-", f"{sectors / arrays:.1f}" if arrays else "-",
-                       f"{moved / least:.1f}")
+                       f"{moved / least:.2f}")
     return found
 
 
@@ -206,6 +205,8 @@ def judge(row, known):
         yield f"{name} {arch}: {registers} registers, the table has {known[2]}"
     if row[7] != "-" and float(row[7]) < LEAST_COALESCING and name not in BELOW:
         yield f"{name}: coalescing {row[7]}, need {LEAST_COALESCING}"
+    if row[9] != "-" and float(row[9]) > MOST_MOVED.get(name, math.inf):
+        yield f"{name}: moves {row[9]} of the least, at most {MOST_MOVED[name]} may be"
     if known is not None and row[7] == "-" != known[7]:
         yield f"{name}: its traffic is not counted, the table has {known[7]}"
     if known is not None and "-" not in (row[7], known[7]) and float(row[7]) < float(known[7]) - 0.02:

@@ -52,6 +52,11 @@ def main():
         if bool(list(gate.judge_grid("zf_merge", 2, launched))) == is_right:
             wrong += 1
             print(f"WRONG: {launched} blocks")
+    for moved, is_right in (("1.15", True), ("1.16", False)):
+        row = ["zf_statistics", gate.PRINTED, "80", "0", "0", "256", "0.38", "0.95", "11.0", moved]
+        if bool(list(gate.judge(row, row))) == is_right:
+            wrong += 1
+            print(f"WRONG: {moved} of the least moved")
     return 1 if wrong else 0
 
 
