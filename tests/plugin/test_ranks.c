@@ -16,6 +16,7 @@
 #include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -30,6 +31,10 @@ static const char config[] =
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
                               "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
                               "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
+static const char asking[] =
+    "[zenflow]\non_overwrite = ask\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
+    "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+    "[shard]\nbucket_bytes = 1000\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
 
@@ -40,6 +45,7 @@ typedef struct job {
     const char *config;
     uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
+    int adopts;                                                 /* one element is written, and adopted */
     int is_large;                                               /* one matrix of 1.5 M elements */
     double norm;                                                /* of the host's own */
     uint32_t drifts_to;                                         /* windows of so many steps in the end */
@@ -76,16 +82,21 @@ static void expect_overwritten(job_t *job) {
     zt_rig_submit(rig, ZF_STEP_DISCARD, NULL);
 }
 
+static zf_status_t adopt_one(zt_rig_t *rig) {
+    const zf_digest_ext_t *digest = rig->zf->get_extension(ZF_EXT_DIGEST);
+    return digest->adopt(rig->inst, &rig->params[0].id, 1, &rig->err);
+}
+
 /* The host writes a parameter, then trains one less of them. */
 static void edit(job_t *job) {
     zt_rig_t *rig = &job->rig;
     float *w = (float *)(void *)rig->params[0].visible;
-    for (size_t i = 0; i < rig->params[0].n_elems; i++)
+    for (size_t i = 0; i < rig->params[0].n_elems && !job->adopts; i++)
         w[i] = (float)(zt_hash(i) % 64) / 64.0f;
-    w[0] += (float)job->has_other_values;
+    w[0] += (float)(job->has_other_values + job->adopts);
     if (job->is_silent)
         expect_overwritten(job);
-    job->st = zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
+    job->st = job->adopts ? adopt_one(rig) : zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
     if (job->st >= 0)
@@ -306,22 +317,16 @@ START_TEST(values_travel_once_a_window) {
 END_TEST
 
 /* n ranks are told what one is told; in the end they show and export the same. */
-static void edited(uint32_t n, int is_silent) {
+static void edited_as(uint32_t n, job_t what) {
     static job_t one, jobs[MOST];
-    memset(&one, 0, sizeof one);
     memset(jobs, 0, sizeof jobs);
-    one.config = sharded;
-    one.is_edited = 1;
-    one.is_silent = is_silent;
+    one = what;
     zt_ranks_init(&ranks, 1);
     run_jobs(&one, 1);
     zt_ranks_free(&ranks);
     zt_ranks_init(&ranks, n);
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = sharded;
-        jobs[r].is_edited = 1;
-        jobs[r].is_silent = is_silent;
-    }
+    for (uint32_t r = 0; r < n; r++)
+        jobs[r] = what;
     run_jobs(jobs, n);
     for (uint32_t r = 0; r < n; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
@@ -335,6 +340,10 @@ static void edited(uint32_t n, int is_silent) {
     zt_rig_end(&one.rig);
 }
 
+static void edited(uint32_t n, int is_silent) {
+    edited_as(n, (job_t){.config = sharded, .is_edited = 1, .is_silent = is_silent});
+}
+
 START_TEST(two_are_edited) { edited(2, 0); }
 END_TEST
 
@@ -345,6 +354,31 @@ START_TEST(two_are_edited_in_silence) { edited(2, 1); }
 END_TEST
 
 START_TEST(four_are_edited_in_silence) { edited(4, 1); }
+END_TEST
+
+START_TEST(two_adopt_an_element) { edited_as(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1}); }
+END_TEST
+
+/* Stages keep no element of what the other ranks own. */
+START_TEST(adopting_is_refused_where_state_is_spread) {
+    static job_t jobs[2];
+    static const char *const stages[] = {"1", "2"};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%sstage = %s\n", asking, stages[i]);
+        memset(jobs, 0, sizeof jobs);
+        zt_ranks_init(&ranks, 2);
+        for (int r = 0; r < 2; r++)
+            jobs[r] = (job_t){.config = text, .is_edited = 1, .adopts = 1};
+        run_jobs(jobs, 2);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_msg(jobs[r].st == ZF_ERR_STATE, "stage %s: %s", stages[i], jobs[r].rig.err.message);
+            ck_assert_msg(strstr(jobs[r].rig.err.message, "[shard] stage = 0 or one rank") != NULL, "%s",
+                          jobs[r].rig.err.message);
+        }
+        end_jobs(jobs, 2);
+    }
+}
 END_TEST
 
 /* Two ranks, the second of which does otherwise. */
@@ -841,9 +875,9 @@ ZT_MAIN("ranks", one_instance_at_a_time, parts_are_rounded_once, denormals_are_s
         two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
         four_shard_on_a_queue, values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order,
-        a_fetch_waits_for_its_bucket, two_are_edited, four_are_edited, two_are_edited_in_silence,
-        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, windows_that_differ,
-        norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named,
-        the_longest_line_is_compared_whole, a_world_size_that_differs, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        a_fetch_waits_for_its_bucket, two_are_edited, four_are_edited, two_are_edited_in_silence, two_adopt_an_element,
+        adopting_is_refused_where_state_is_spread, four_are_edited_in_silence, edits_that_differ, one_is_traced,
+        exports_that_differ, windows_that_differ, norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named,
+        memory_of_a_stuck_exchange_stays, a_transport_that_fails, a_transport_that_fails_half_way, the_last_has_less,
+        what_differs_is_named, the_longest_line_is_compared_whole, a_world_size_that_differs,
+        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
