@@ -417,5 +417,4 @@ void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     h->is_quiet = 1;
 }
 
-/* Where parameters live as shards, what a step publishes comes while the host's stream goes on, to whole ones, too. */
-int zx_host_can_look_unfetched(const zx_host_t *h) { return (h->is_async && !h->shards) || h->is_quiet; }
+int zx_host_can_look_unfetched(const zx_host_t *h) { return h->is_async || h->is_quiet; }
