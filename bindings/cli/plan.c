@@ -28,7 +28,7 @@ typedef struct plan {
     uint32_t stage;
     int is_own_given, has_measured_own; /* ns of the plugin's own passes: by --own, by the machine's file */
     int is_link_given, has_measured_link;
-    int has_windows; /* deferred = replay, some state on the host: there is a timeline */
+    int has_windows; /* not mode = mean, some state on the host: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static int read_config(plan_t *plan) {
                                .overrides = plan->options.overrides,
                                .n_overrides = plan->options.n_overrides,
                                .device_type = ZF_DEVICE_CPU};
-    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", state[VALUE_NBYTES] = "";
+    char mode[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", state[VALUE_NBYTES] = "";
     zf_instance_t *inst;
     size_t n;
     plan->config_text =
@@ -176,11 +176,11 @@ static int read_config(plan_t *plan) {
     create.config_text = plan->config_text;
     if (zf_loader_plugin(plan->cli->loader)->create(&create, &inst, &err) < 0)
         return zf_cli_fail(&err);
-    read_key(plan, inst, "zenflow", "deferred", deferred);
+    read_key(plan, inst, "zenflow", "mode", mode);
     read_key(plan, inst, "device", "state_mib", state);
     read_key(plan, inst, "shard", "stage", stage);
     zf_loader_plugin(plan->cli->loader)->destroy(inst, NULL);
-    plan->has_windows = strcmp(deferred, "replay") == 0 && strcmp(state, "all") != 0;
+    plan->has_windows = strcmp(mode, "mean") != 0 && strcmp(state, "all") != 0;
     plan->stage = (uint32_t)strtoul(stage, NULL, 10);
     return 0;
 }
@@ -189,7 +189,7 @@ static int read_config(plan_t *plan) {
 
 static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *row) {
     char window[64], late[64];
-    const char *const overrides[] = {window, late, NULL};
+    const char *const overrides[] = {"zenflow.mode=windows", window, late, NULL};
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
     *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
@@ -388,7 +388,11 @@ static void print_choice(const plan_t *plan) {
     }
     printf("\n# the least late setting that waits for less than %.0f %% of a step%s\n", 100 * MAX_STALL,
            stall(&row->time) > MAX_STALL ? ": none does, this one is the quickest" : "");
-    printf("[zenflow]\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval, row->publish_lag);
+    if (row->update_interval == 1 && row->publish_lag == 0)
+        printf("[zenflow]\nmode = exact\n");
+    else
+        printf("[zenflow]\nmode = windows\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval,
+               row->publish_lag);
     if (plan->options.n_ranks > 1)
         printf("\n[shard]\nstage = %u\n\n[host]\n; local_rank = R/%u where the launcher does not say it: R counts "
                "from 0\n",
@@ -480,7 +484,7 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
             print_rows(&plan);
             print_choice(&plan);
         } else {
-            printf("\ntimes are simulated for deferred = replay, with state on the host\n");
+            printf("\ntimes are simulated for mode = exact and windows, with state on the host\n");
         }
     }
     free(plan.config_text);

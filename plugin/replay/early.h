@@ -14,7 +14,7 @@
  *
  * Owners. The host's thread: what is counted and queued. A chunk's result: the worker that runs it, then its close's
  * job. hs.chunks and the free spares change under the lock here, by the worker of that chunk's close only.
- * Not with: several ranks, deferred = mean | none, update_interval = auto. */
+ * Not with: several ranks, mode = mean, state_mib = all, update_interval = auto. */
 #ifndef ZFI_EARLY_H
 #define ZFI_EARLY_H
 
@@ -23,7 +23,7 @@
 typedef struct zfi_early zfi_early_t;
 
 /* [control] NULL in *out where this run has no spares. ZF_ERR_MEMORY. */
-zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out);
+zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out);
 void zfi_early_free(zfi_early_t *early);
 
 /* NULL is legal in all that follows, and does nothing. */

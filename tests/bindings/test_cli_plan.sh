@@ -50,7 +50,7 @@ zenflow.update_interval=1
 zenflow.update_interval=4 zenflow.topk_ratio=0
 zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=auto
-zenflow.deferred=mean zenflow.on_overwrite=off
+zenflow.mode=mean zenflow.on_overwrite=off
 device.state_mib=all
 device.state_mib=1 zenflow.update_interval=3
 CONFIGURATIONS
