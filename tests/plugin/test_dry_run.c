@@ -71,8 +71,7 @@ static void check_run(const char *config, uint32_t flags) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     plan = ask(&rig, config, flags, 0, 1);
     zt_rig_open(&rig, config, flags);
-    for (int i = 0; i < STEPS; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, STEPS);
     check_equal(&plan, &rig, config);
     ck_assert_uint_eq(plan.n_owned_elems, plan.n_elems);
     ck_assert_uint_le(plan.least_close_elems, plan.most_close_elems);

@@ -30,29 +30,7 @@ static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_ro
 
 static zt_rig_t rig;
 
-static void steps(int n) {
-    for (int i = 0; i < n; i++)
-        zt_rig_step(&rig);
-}
-
-static void expect_message(const char *part) {
-    ck_assert_msg(strstr(rig.err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, rig.err.message);
-}
-
 /* ---- a queue that stands still ----------------------------------------------------------------------------------- */
-
-static _Atomic int is_closed; /* the gate at which the queue stands still */
-
-static void pass_gate(void *unused) {
-    (void)unused;
-    while (atomic_load(&is_closed))
-        usleep(500);
-}
-
-static void block_queue(void) {
-    atomic_store(&is_closed, 1);
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
-}
 
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
@@ -83,7 +61,7 @@ static void expect_poisoned(zf_status_t want, const char *part) {
         ck_assert_msg(st == want, "hook %d returns %d, need %d", hook, st, want);
         ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
         ck_assert_int_eq(rig.err.status, want);
-        expect_message(part);
+        zt_contains(rig.err.message, part);
     }
     free(out);
 }
@@ -108,12 +86,12 @@ START_TEST(a_weight_overflows) {
     for (uint32_t i = 0; i < N_SHAPES; i++)
         rig.decls[i].group = i == 2;
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
-    steps(4);
+    zt_rig_steps(&rig, 4);
     rig.groups[1].lr = 1e30; /* of layer.2.weight alone */
     rig.groups[1].weight_decay = 1.0;
     ck_assert_int_eq(step_until_error(&fence), ZF_ERR_NONFINITE);
     expect_poisoned(ZF_ERR_NONFINITE, "\"layer.2.weight\"");
-    expect_message("step ");
+    zt_contains(rig.err.message, "step ");
     ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
     fence.value = UINT64_MAX - 1; /* whatever a host waits for, it is over */
     ck_assert_int_eq(rig.cpu->fence_wait(&fence, 60000000000u, &rig.err), ZF_ERR_POISONED);
@@ -154,15 +132,15 @@ START_TEST(a_blocked_queue_is_a_timeout) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
-    steps(3);
-    block_queue();
+    zt_rig_steps(&rig, 3);
+    zt_rig_block(&rig);
     st = step_until_error(&fence);
     ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
-    expect_message("shipped=");
-    expect_message("stepped="); /* the dump has all timelines, first to last */
+    zt_contains(rig.err.message, "shipped=");
+    zt_contains(rig.err.message, "stepped="); /* the dump has all timelines, first to last */
     ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
-    atomic_store(&is_closed, 0);
+    zt_gate_open();
     zt_rig_end(&rig);
 }
 END_TEST
@@ -171,14 +149,14 @@ START_TEST(a_drain_behind_a_blocked_queue) { /* with nothing in flight only the 
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    block_queue();
+    zt_rig_block(&rig);
     ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
-    expect_message("device stream");
-    expect_message("shipped=");
-    atomic_store(&is_closed, 0);
+    zt_contains(rig.err.message, "device stream");
+    zt_contains(rig.err.message, "shipped=");
+    zt_gate_open();
     zt_rig_end(&rig);
 }
 END_TEST
@@ -191,13 +169,13 @@ START_TEST(the_hosts_own_work_is_no_timeout) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
-    steps(2);
+    zt_rig_steps(&rig, 2);
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &long_work, &rig.err));
-    steps(1);
+    zt_rig_steps(&rig, 1);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     for (int i = 0; i < 8; i++) {
         ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &short_work, &rig.err));
-        steps(1);
+        zt_rig_steps(&rig, 1);
     }
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_check_flushed(&rig);
@@ -208,7 +186,7 @@ END_TEST
 static void *open_gate_later(void *unused) {
     (void)unused;
     usleep(2500000);
-    atomic_store(&is_closed, 0);
+    zt_gate_open();
     return NULL;
 }
 
@@ -218,8 +196,8 @@ START_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its comm
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
-    steps(3);
-    block_queue();
+    zt_rig_steps(&rig, 3);
+    zt_rig_block(&rig);
     for (uint32_t p = 0; p < N_SHAPES && st >= 0; p++)
         st = zt_rig_deliver(&rig, p, 0, NULL);
     if (st >= 0)
@@ -241,10 +219,10 @@ START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing 
                 "[zenflow]\nupdate_interval = 64\nfull_warm_up_rounds = 1000\n[host]\nthreads = 1\n"
                 "deadline_ms = 1000\n",
                 ZF_CREATE_CAP_FETCH);
-    steps(1);
-    block_queue();
+    zt_rig_steps(&rig, 1);
+    zt_rig_block(&rig);
     for (int i = 0; i < 700 && st >= 0; i++) /* the host's own work */
-        st = rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err);
+        st = rig.cpu->queue_launch(rig.queue, zt_gate_pass, NULL, &rig.err);
     for (int i = 0; i < ZFI_MAX_STEPS_AHEAD && st >= 0; i++) {
         st = zt_rig_deliver(&rig, 1, 0, NULL);
         for (int k = 0; k < 2000 && st >= 0; k++)
@@ -254,7 +232,7 @@ START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing 
     }
     ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
-    atomic_store(&is_closed, 0);
+    zt_gate_open();
     zt_rig_end(&rig);
 }
 END_TEST
@@ -317,14 +295,14 @@ START_TEST(fork_in_mid_window) {
     pid_t pid;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
-    steps(7);
+    zt_rig_steps(&rig, 7);
     fflush(NULL);
     pid = fork();
     if (pid == 0)
         _exit(child_of_fork());
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", (unsigned)status);
-    steps(8);
+    zt_rig_steps(&rig, 8);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
@@ -389,13 +367,13 @@ START_TEST(an_unannounced_overwrite) {
     uint32_t id = 0;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(5);
+    zt_rig_steps(&rig, 5);
     overwrite(0, 0.25f);
     for (int i = 0; i < 3 && st >= 0; i++)
         st = zt_rig_try_step(&rig);
     ck_assert_int_eq(st, ZF_ERR_OVERWRITTEN);
-    expect_message("\"layer.0.weight\"");
-    expect_message("params_changed");
+    zt_contains(rig.err.message, "\"layer.0.weight\"");
+    zt_contains(rig.err.message, "params_changed");
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_PARAM);
     ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_OVERWRITTEN);
     ck_assert_uint_gt(zt_rig_counter(&rig, "overwritten_elems"), 0);
@@ -414,7 +392,7 @@ START_TEST(announced_overwrites) { /* right after a FLUSH, so that the serial Ad
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
     for (int round = 0; round < 4; round++) {
-        steps(5 + round);
+        zt_rig_steps(&rig, 5 + round);
         ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
         overwrite(0, 0.5f + (float)round);
         overwrite(2, -0.25f);
@@ -426,7 +404,7 @@ START_TEST(announced_overwrites) { /* right after a FLUSH, so that the serial Ad
         ZT_OK(&rig, zt_changed(&rig, ids[0], 0));
         ZT_OK(&rig, zt_changed(&rig, ids[1], round & 1 ? ZF_CHANGED_RESET : 0));
     }
-    steps(6);
+    zt_rig_steps(&rig, 6);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
@@ -439,14 +417,14 @@ START_TEST(odd_addresses_are_refused) {
     zt_rig_create(&rig, config, 0);
     rig.params[0].tensor.dl.byte_offset = 1;
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
-    expect_message("not aligned to 4 bytes");
+    zt_contains(rig.err.message, "not aligned to 4 bytes");
     rig.params[0].tensor.dl.byte_offset = 0;
     zt_rig_bind(&rig);
     rig.params[0].grad_tensor.dl.byte_offset = 1;
     ck_assert_int_eq(zt_rig_deliver(&rig, 0, 0, NULL), ZF_ERR_ARGUMENT);
-    expect_message("gradient of \"layer.0.weight\"");
+    zt_contains(rig.err.message, "gradient of \"layer.0.weight\"");
     rig.params[0].grad_tensor.dl.byte_offset = 0;
-    steps(3);
+    zt_rig_steps(&rig, 3);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }

@@ -140,7 +140,7 @@ START_TEST(all_measure_or_none) {
     for (uint32_t r = 0; r < 2; r++) {
         pthread_join(threads[r], NULL);
         ck_assert_int_lt(jobs[r].st, 0);
-        ck_assert_msg(strstr(jobs[r].rig.err.message, "[log] lateness = 1") != NULL, "%s", jobs[r].rig.err.message);
+        zt_contains(jobs[r].rig.err.message, "[log] lateness = 1");
     }
     end_ranks(jobs, 2);
 }

@@ -223,8 +223,7 @@ START_TEST(counters_from_another_thread) {
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\n[host]\nthreads = 2\n", ZF_CREATE_CAP_FETCH);
     pthread_create(&reader, NULL, read_counters, NULL);
-    for (int i = 0; i < 40; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 40);
     atomic_store(&is_over, 1);
     pthread_join(reader, &failed);
     ck_assert_ptr_null(failed);
