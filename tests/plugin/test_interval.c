@@ -37,12 +37,12 @@ static void end(void) {
 
 /* Length of the window that is open, decisions of readiness, and what comes of them at step t. */
 static int closes(uint64_t first, uint64_t t, int ready) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     row->t = t;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         run->clock.window_first[c] = first;
     run->sel.ready[t % ZFI_READY_DEPTH][cohort] = (uint8_t)ready;
-    ck_assert_int_eq(zfi_interval_decide(run, row), ZF_OK);
+    ck_assert_int_eq(zfi_interval_decide(run->engine, run->plan.n_cohorts, &run->clock, &run->sel, row), ZF_OK);
     return row->closes[cohort];
 }
 
@@ -56,8 +56,10 @@ START_TEST(hooks_ask_between_the_bounds) {
     zfi_timeline_signal(&run->engine->lines.decided, 13);
     ck_assert(closes(10, 13, 1) && !closes(10, 13, 0));
     ck_assert_uint_eq(atomic_load(&run->engine->count.closes_by_data), 1);
-    zfi_row(run, 14)->t = 14;
-    ck_assert_int_eq(zfi_interval_decide(run, zfi_row(run, 14)), ZF_ERR_POISONED); /* it waits for step 14 */
+    zfi_row(&run->rows, 14)->t = 14;
+    ck_assert_int_eq(
+        zfi_interval_decide(run->engine, run->plan.n_cohorts, &run->clock, &run->sel, zfi_row(&run->rows, 14)),
+        ZF_ERR_POISONED); /* it waits for step 14 */
     end();
 }
 END_TEST
