@@ -245,19 +245,5 @@ START_TEST(a_code_ends_an_export) {
 }
 END_TEST
 
-START_TEST(an_unannounced_write_is_noticed) {
-    float changed = 7.0f;
-    zf_status_t st = ZF_OK;
-    start();
-    zt_rig_open(&rig, config, 0);
-    zt_rig_steps(&rig, 4);
-    memcpy(rig.params[1].visible, &changed, sizeof changed); /* a vector: always selected */
-    for (int i = 0; i < 20 && st >= 0; i++)
-        st = zt_rig_try_step(&rig);
-    zt_refused(&rig.err, st, ZF_ERR_OVERWRITTEN, "\"layer.1.weight\"");
-    zt_rig_end(&rig);
-}
-END_TEST
-
 ZT_MAIN("callback", each_element_once_per_update, only_the_moments_asked_for, bad_callbacks, a_code_ends_the_instance,
-        a_code_ends_an_export, a_weight_that_overflows_is_named, an_unannounced_write_is_noticed)
+        a_code_ends_an_export, a_weight_that_overflows_is_named)

@@ -363,31 +363,6 @@ START_TEST(all_gradients_stop) {
 }
 END_TEST
 
-/* SCHEDULE.md's rule for skips: not only gradients. No parameter is to blame for a norm of the host's. */
-START_TEST(a_norm_that_is_no_norm) {
-    static const double norms[] = {NAN, INFINITY, -1.0};
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    for (int i = 0; i < 3; i++) {
-        zf_step_report_t report = {.struct_size = sizeof report};
-        zf_step_args_t args = {.struct_size = sizeof args,
-                               .flags = ZF_STEP_WAIT,
-                               .groups = rig.groups,
-                               .n_groups = ZT_MAX_GROUPS,
-                               .elem_size = sizeof rig.groups[0],
-                               .host_norm = &norms[i],
-                               .stream = &rig.stream};
-        for (uint32_t p = 0; p < N_SHAPES; p++) {
-            zt_rig_fill_grad(&rig, p, 1);
-            ZT_OK(&rig, zt_rig_deliver(&rig, p, 0, NULL));
-        }
-        ck_assert_int_eq(rig.zf->step(rig.inst, &args, &report, &rig.err), ZF_SKIPPED);
-        ck_assert(report.skip_reason == ZF_SKIP_NONFINITE && report.nonfinite_param == ZF_NO_ID);
-    }
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_record_without_its_size) {
@@ -606,6 +581,6 @@ END_TEST
 ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effect, build_is_described,
         weights_that_are_not_finite, a_frozen_weight_may_be_anything, empty_tensors_with_stride_0, all_params_changed,
         a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
-        a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, params_changed_beside_a_blocked_queue,
-        a_cancelled_thread, a_cancelled_wait, a_cancelled_create, cancellation_is_given_back,
-        two_instances_on_one_memory, few_samples_are_said, statistics_beside_bind)
+        a_record_without_its_size, a_discard_that_fails, params_changed_beside_a_blocked_queue, a_cancelled_thread,
+        a_cancelled_wait, a_cancelled_create, cancellation_is_given_back, two_instances_on_one_memory,
+        few_samples_are_said, statistics_beside_bind)

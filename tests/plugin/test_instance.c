@@ -185,19 +185,6 @@ START_TEST(not_an_instance) {
 }
 END_TEST
 
-START_TEST(a_failed_bind_may_be_tried_again) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, config, 0);
-    rig.decls[2].name = rig.decls[0].name;
-    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_PARAM);
-    rig.decls[2].name = rig.params[2].name;
-    zt_rig_bind(&rig);
-    zt_rig_steps(&rig, 9);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 START_TEST(arguments_are_checked) {
     uint32_t unknown = 77;
     zf_fence_t fence = {.struct_size = 4};
@@ -226,28 +213,6 @@ START_TEST(arguments_are_checked) {
 END_TEST
 
 /* ---- two hooks at once ------------------------------------------------------------------------------------------- */
-
-static zf_status_t status_in_log;
-
-/* The one place where the plugin calls the host: a hook from there would be the second at once. */
-static void log_calls_a_hook(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
-                             const char *msg, uint64_t len) {
-    zt_rig_t *of = ctx;
-    (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
-    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
-    status_in_log = of->zf->quiesce(of->inst, &drain, NULL);
-}
-
-START_TEST(busy) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    rig.host.ctx = &rig;
-    rig.host.log = log_calls_a_hook;
-    zt_rig_open(&rig, config, 0);
-    ck_assert_int_eq(status_in_log, ZF_ERR_BUSY);
-    zt_rig_steps(&rig, 3);
-    zt_rig_end(&rig);
-}
-END_TEST
 
 /* ---- destroy at every point -------------------------------------------------------------------------------------- */
 
@@ -487,33 +452,8 @@ START_TEST(members_that_mean_nothing) {
 }
 END_TEST
 
-/* It closes a window: what the step before left in it is published, and no master moves. */
-START_TEST(a_skipped_step_publishes_what_was_due) {
-    static const zt_shape_t shape = {.rows = 6, .cols = 5, .home = ZF_HOME_HOST};
-    const float infinite = INFINITY;
-    float before[30], masters[30], after[30];
-    zf_export_item_t item = {.struct_size = sizeof item, .dst = masters, .dst_nbytes = sizeof masters};
-    zt_rig_start(&rig, &shape, 1);
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 2\npublish_lag = 0\n", 0);
-    item.id = rig.params[0].id;
-    zt_rig_steps(&rig, 3);
-    memcpy(before, rig.params[0].visible, sizeof before);
-    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
-    zt_rig_fill_grad(&rig, 0, 4);
-    memcpy(rig.params[0].grad, &infinite, sizeof infinite);
-    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
-    ck_assert_int_eq(zt_rig_submit(&rig, ZF_STEP_WAIT, NULL), ZF_SKIPPED);
-    ck_assert_mem_ne(before, rig.params[0].visible, sizeof before);
-    item.dst = after;
-    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
-    ck_assert_mem_eq(masters, after, sizeof after);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-ZT_MAIN("instance", a_skipped_step_publishes_what_was_due, members_that_mean_nothing, negotiation, create_refuses,
-        rules_and_what_they_allow, forced_blocks, forced_instruction_set, before_bind, not_an_instance,
-        a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
+ZT_MAIN("instance", members_that_mean_nothing, negotiation, create_refuses, rules_and_what_they_allow, forced_blocks,
+        forced_instruction_set, before_bind, not_an_instance, arguments_are_checked, destroy_after_create,
         destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped, destroy_after_quiesce,
         destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind,
         the_hosts_rounding_outlives_steps)
