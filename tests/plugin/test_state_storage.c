@@ -238,10 +238,10 @@ START_TEST(without_exchange) {
     static const int codes[] = {EINVAL, ENOSYS, EPERM, EOPNOTSUPP};
     start_at(3);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        for (int there = 0; there < 3; there++) { /* nothing, an empty directory, a checkpoint */
-            if (there < 2)
+        for (int was = 0; was < 3; was++) { /* nothing, an empty directory, a checkpoint */
+            if (was < 2)
                 ck_assert_int_eq(shell("rm -rf %s", path), 0);
-            if (there == 1)
+            if (was == 1)
                 ck_assert_int_eq(shell("mkdir %s", path), 0);
             zt_state_steps(&rig, 1);
             arm(RENAME, codes[i]);
