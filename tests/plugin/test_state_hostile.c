@@ -450,7 +450,7 @@ static int is_refused_by_verify(void) {
  * updated seven times. */
 START_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = "
-                               "2\ndeferred = ";
+                               "2\nmode = ";
     static const uint32_t all_steps = 7;
     char whole[256];
     uint64_t n_refused = 0;
@@ -463,7 +463,7 @@ START_TEST(updates_that_are_still_to_come) {
     }
     ck_assert_uint_eq(n_refused, 80 - 16);
     zt_hostile_end();
-    snprintf(whole, sizeof whole, "%s%s", text, "replay");
+    snprintf(whole, sizeof whole, "%s%s", text, "windows");
     zt_hostile_start(whole);
     zt_hostile_copy();
     zt_plant(0, "\"params\"", "n", 0, &all_steps, 4);
