@@ -46,18 +46,18 @@ static uint64_t first_kept_step(const zfi_run_t *run) {
  * window holds gradients. */
 static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
     zf_status_t st;
-    zfi_shards_take(run, named->owner);
-    st = zfi_exchange_read_masters(run, named->first, named->end, (flags & BY_ELEMENT) != 0);
+    zfi_shards_take(&run->ranks, named->owner);
+    st = zfi_exchange_read_masters(&run->state, named->first, named->end, (flags & BY_ELEMENT) != 0);
     for (uint64_t t = first_kept_step(run); t <= run->clock.t && !named->is_part; t++)
         zfi_row(&run->rows, t)->present[named->owner] = 0;
-    zfi_publish_drop(run, named->first, named->end - named->first);
+    zfi_publish_drop(&run->publishing, named->first, named->end - named->first);
     zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
     for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, i);
     if (!st)
-        st = zfi_exchange_reload_selected(run, named->first, named->end);
+        st = zfi_exchange_reload_selected(&run->state, named->first, named->end);
     if (!st)
-        zfi_guard_accept_matrices(run, named->owner, named->first, named->end);
+        zfi_guard_accept_matrices(&run->side, named->owner, named->first, named->end);
     return st;
 }
 
@@ -83,7 +83,7 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(inst->run, list, i);
         const zfi_param_t *param = &inst->run->params[named.id];
-        if (!zfi_shards_address(inst->run, named.id) && param->is_sharded)
+        if (!zfi_shards_address(&inst->run->ranks, named.id) && param->is_sharded)
             return zfi_error_of(err, ZF_ERR_STATE, named.id, "params_changed",
                                 "\"%s\" is sharded and not fetched: fetch it, write where zf.shards/0 says, on every "
                                 "rank the same, and call this before param_release",
@@ -99,7 +99,7 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
 static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
     zfi_run_t *run = inst->run;
     zfi_stream_t *hosts = inst->engine.stream;
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(run) : ZF_OK;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(&run->ranks, run->hs.n) : ZF_OK;
     inst->engine.stream = inst->engine.own_stream;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(run, list, i);
@@ -121,7 +121,7 @@ static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *l
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(inst->run, list, i);
-        st = inst->run->publisher->drop(inst->run, named.first, named.end);
+        st = inst->run->publisher->drop(&inst->run->publishing, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
@@ -168,7 +168,7 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
-    zfi_guard_check(inst->run);
+    zfi_guard_check(&inst->run->side);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
@@ -204,12 +204,12 @@ static uint32_t owner_at(const asked_t *asked, uint32_t i) {
 }
 
 /* In ranges: neighbours in the list that are neighbours in their numbers. */
-static void each_range(const asked_t *asked, void (*act)(zfi_run_t *run, uint32_t first, uint32_t end)) {
+static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t *side, uint32_t first, uint32_t end)) {
     for (uint32_t at = 0; at < asked->n;) {
         uint32_t first = owner_at(asked, at), end = first + 1;
         for (at++; at < asked->n && owner_at(asked, at) == end; at++)
             end++;
-        act(asked->run, first, end);
+        act(&asked->run->side, first, end);
     }
 }
 
@@ -275,7 +275,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
         uint32_t owner = owner_at(asked, i);
         if (!inst->run->dev.overwritten[owner])
             continue;
-        zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
+        zfi_guard_forget(&inst->run->side, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),
                              "adopt", "the device did not take the changed parameters", err);
     }

@@ -208,7 +208,7 @@ static void lose_shipment(zf_instance_t *inst, uint32_t id) {
 static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const void **out_source) {
     const zfi_param_t *param = item->param;
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    void *staging = zfi_gradient_staged(zfi_gradient_place(inst->run), param->id);
+    void *staging = zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id);
     uint64_t used_by = inst->run->incoming.grads[param->id].staging_batch;
     zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
@@ -249,7 +249,7 @@ static void find_piece(const zf_instance_t *inst, const checked_item_t *item, ui
         offset += rest % (uint64_t)view->shape[i] * (uint64_t)view->strides[i];
         rest /= (uint64_t)view->shape[i];
     }
-    out->to = (unsigned char *)zfi_gradient_staged(zfi_gradient_place(inst->run), param->id) +
+    out->to = (unsigned char *)zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id) +
               matrix * n_elems * view->elem_nbytes;
     out->from = view->data + offset * view->elem_nbytes;
     if (view->is_contiguous) {
@@ -338,7 +338,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
         return ZF_OK;
     /* what the ranges replace may be in the same list */
     return zfi_batch_append(inst, item->param, ZFI_GRADIENT_SHIP | ZFI_GRADIENT_AGAIN,
-                            zfi_gradient_staged(zfi_gradient_place(inst->run), item->param->id), NULL);
+                            zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), item->param->id), NULL);
 }
 
 /* Several ranks: staging is where gradients go to the other ranks from; nothing is shipped before they are summed. */
@@ -347,7 +347,7 @@ static zf_status_t take_for_ranks(zf_instance_t *inst, const zfi_param_t *param,
     uint32_t sums = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_SUM_FIRST), to_come = flags & ZFI_GRADIENT_STRIDED;
     if (sums && (flags & ZFI_GRADIENT_SHIP))
         to_come |= ZFI_GRADIENT_ROUND;
-    if (!sums && !to_come && source != zfi_gradient_staged(zfi_gradient_place(inst->run), param->id))
+    if (!sums && !to_come && source != zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id))
         to_come = ZFI_GRADIENT_KEEP;
     return sums || to_come ? zfi_batch_append(inst, param, sums | to_come, source, strides) : ZF_OK;
 }
@@ -435,11 +435,11 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
                          (wants_fence && item.param->has_resident);
     }
     if (!st && needs_staging)
-        st = zfi_memory_need_staging(inst->run, err);
+        st = zfi_memory_need_staging(&inst->run->ranks, err);
     if (!st && needs_sums)
-        st = zfi_memory_need_sums(inst->run, err);
+        st = zfi_memory_need_sums(&inst->run->ranks, err);
     if (!st && n_buffers)
-        st = zfi_buffers_need(inst->run, n_buffers, err);
+        st = zfi_buffers_need(&inst->run->ranks, n_buffers, err);
     return st;
 }
 

@@ -163,10 +163,10 @@ static void walk_part(zfi_gathering_t *gathering, uint32_t rank) {
     const part_t *part = gathering->arg;
     uint64_t first, end;
     for (uint32_t i = part->first; i < part->end; i++) {
-        const zfi_param_t *param = &gathering->run->params[i];
+        const zfi_param_t *param = &gathering->ranks->params[i];
         for (uint32_t m = 0; m < param->n_matrices && part->work->dst[i]; m++) {
-            const zfi_matrix_t *matrix = &gathering->run->plan.matrices[param->first_matrix + m];
-            zfi_bucket_share(&gathering->run->buckets, param, matrix, rank, &first, &end);
+            const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[param->first_matrix + m];
+            zfi_bucket_share(gathering->ranks->buckets, param, matrix, rank, &first, &end);
             zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + first,
                                (end - first) * sizeof(float));
         }
@@ -185,7 +185,7 @@ static void take_part(part_t *part) {
 
 static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
     part_t part = {.work = work};
-    zfi_gathering_t gathering = {.run = work->run, .walk = walk_part, .arg = &part};
+    zfi_gathering_t gathering = {.ranks = &work->run->ranks, .walk = walk_part, .arg = &part};
     zf_status_t st = ZF_OK;
     while (part.end < work->run->n_params && !st) {
         take_part(&part);

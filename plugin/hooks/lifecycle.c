@@ -328,7 +328,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);
         zfi_lateness_start(&inst->run->replays, inst->run->n_params, inst->run->n_groups);
-        zfi_memory_report(inst->run);
+        zfi_memory_report(&inst->engine, &inst->run->mem);
         return ZF_OK;
     }
     zfi_rules_drop(&inst->engine, &rules);
@@ -419,7 +419,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
             inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < args.n_decls && out_ids; i++)
             out_ids[i] = i;
-        zfi_memory_layout(inst->run, &layout);
+        zfi_memory_layout(&inst->run->ranks, &layout);
         zfi_struct_write(out_layout, &layout, sizeof layout);
         log_bound(inst);
         warn_of_few_samples(inst);

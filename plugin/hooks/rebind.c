@@ -62,7 +62,7 @@ static zf_status_t exchange_all(zfi_run_t *run, zfi_param_t *params, zf_error_t 
     for (uint32_t i = 0; i < run->n_params; i++)
         exchange_storage(&run->params[i], &params[i]);
     zfi_plan_place(&run->plan, run->params);
-    return zfi_tables_place(run, err);
+    return zfi_tables_place(&run->side, err);
 }
 
 static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
@@ -103,10 +103,10 @@ typedef struct left {
 
 static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
-    const zfi_matrix_t *matrix = &gathering->run->plan.matrices[left->matrix];
+    const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
     float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
     uint64_t first, end;
-    zfi_bucket_share(&gathering->run->buckets, &gathering->run->params[matrix->param], matrix, rank, &first, &end);
+    zfi_bucket_share(gathering->ranks->buckets, &gathering->ranks->params[matrix->param], matrix, rank, &first, &end);
     for (int i = 0; i < 3; i++)
         zfi_gathering_pass(gathering, arrays[i] + first, (end - first) * sizeof(float));
 }
@@ -114,7 +114,7 @@ static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
 /* Where each rank has its own elements of a matrix: all of them, on every rank. */
 static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *flushed, zf_error_t *err) {
     left_t left = {number, flushed};
-    zfi_gathering_t gathering = {.run = run, .walk = walk_left, .arg = &left};
+    zfi_gathering_t gathering = {.ranks = &run->ranks, .walk = walk_left, .arg = &left};
     zf_status_t st = zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
     return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
 }
@@ -150,7 +150,7 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sor
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
     st = zfi_together_meet(together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_param_t *old = &run->params[run->plan.matrices[i].param];

@@ -18,7 +18,7 @@
 
 static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {
     zf_status_t st = zfi_batch_flush(inst);
-    return st ? st : zfi_ranks_reduce(inst->run, bucket, inst->run->clock.t + 1);
+    return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1);
 }
 
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
@@ -255,7 +255,7 @@ static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here)
     st = zfi_batch_flush(inst); /* what was delivered before, and is void */
     zfi_list_add(device, zfi_op_wait(&run->engine->lines.batches, run->incoming.grads[id].staging_batch,
                                      &run->engine->count.stall_pool_ns));
-    zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(run), id),
+    zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(&run->ranks), id),
                                      param->n_elems * zfi_dtype_nbytes(param->grad_dtype)));
     return st;
 }
@@ -287,12 +287,12 @@ static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(&run->rows, run->clock.t + 1)->present;
     zf_status_t st = ZF_OK;
-    zfi_ranks_await_sums(run, number);
+    zfi_ranks_await_sums(&run->ranks, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])
             st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP,
-                                  zfi_gradient_summed(zfi_gradient_place(run), id), NULL);
+                                  zfi_gradient_summed(zfi_gradient_place(&run->ranks), id), NULL);
     }
     return st ? st : zfi_batch_flush(inst);
 }

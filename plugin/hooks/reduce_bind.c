@@ -128,7 +128,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     } what = {0, param, flags, first - first_matrix, end - first_matrix};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(run, param));
+    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(&run->ranks, param));
     if (run->params[param].group_index[0] == 0)
         zfi_reduce_event(run, flags, &what, sizeof what);
     what.param = 0; /* each instance has its own numbers */

@@ -399,6 +399,7 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
     layout->n_elems = plan->n_elems;
     layout->n_matrices = plan->n_matrices;
     layout->n_channels = plan->n_channels;
+    layout->n_pieces = plan->n_pieces;
     layout->n_selected_elems = plan->n_sel_elems;
     layout->n_resident_elems = 0;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
@@ -408,12 +409,12 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
     layout->slots_mean_milli = (uint64_t)(plan->slots_mean * 1000 + 0.5);
 }
 
-void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
+void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out) {
     *out = (zf_layout_t){
         .struct_size = sizeof *out,
-        .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
-        .device_nbytes = run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
-        .n_elems = run->mem.layout.n_elems};
+        .host_nbytes = ranks->mem->layout.host_nbytes + zfi_memory_mirrors_nbytes(ranks) + ranks->mem->room_nbytes,
+        .device_nbytes = ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0),
+        .n_elems = ranks->mem->layout.n_elems};
 }
 
 /* Device memory for what was counted. */
@@ -452,14 +453,14 @@ uint64_t zfi_memory_left(zfi_run_t *run) {
     if (info.is_host_memory || info.free_nbytes == UINT64_MAX)
         return 0;
     zfi_memory_plan(run);
-    need = run->mem.layout.device_nbytes + zfi_memory_staging_nbytes(run) + zfi_memory_sums_nbytes(run) +
-           info.total_nbytes / 4;
+    need = run->mem.layout.device_nbytes + zfi_memory_staging_nbytes(&run->ranks) +
+           zfi_memory_sums_nbytes(&run->ranks) + info.total_nbytes / 4;
     return info.free_nbytes > need ? (info.free_nbytes - need) >> 20 << 20 : 0;
 }
 
 /* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
 static uint64_t spares_leave(const zfi_run_t *run) {
-    uint64_t later = zfi_memory_staging_nbytes(run) + zfi_memory_sums_nbytes(run);
+    uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);
     if (run->hs.n_spares == 0)
         return 0;
     return later + (run->engine->config.memory_limit_mib ? 0 : run->mem.layout.host_nbytes / 3);
@@ -535,62 +536,63 @@ void zfi_memory_free(zfi_run_t *run) {
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
 }
 
-zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                 zf_error_t *err) {
     zf_status_t st;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
-    st =
-        check_room(run->engine, &run->mem, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(&run->mem) : 0,
-                   zfi_arena_mapped_nbytes(arena) +
-                       (run->engine->config.memory_limit_mib ? zfi_memory_device_nbytes(&run->mem) : 0),
-                   arena->promised_nbytes, err);
+    st = check_room(ranks->engine, ranks->mem,
+                    ranks->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(ranks->mem) : 0,
+                    zfi_arena_mapped_nbytes(arena) +
+                        (ranks->engine->config.memory_limit_mib ? zfi_memory_device_nbytes(ranks->mem) : 0),
+                    arena->promised_nbytes, err);
     if (!st)
-        st = map_device(run->engine, arena, what, err);
+        st = map_device(ranks->engine, arena, what, err);
     if (st) {
         zfi_arena_free(arena);
         return st;
     }
-    run->mem.extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
-    zfi_memory_report(run);
+    ranks->mem->extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
+    zfi_memory_report(ranks->engine, ranks->mem);
     return ZF_OK;
 }
 
-zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err) {
-    uint64_t has_limit = run->engine->config.memory_limit_mib != 0;
+    uint64_t has_limit = ranks->engine->config.memory_limit_mib != 0;
     int is_pageable;
     zf_status_t st;
     if (!nbytes)
         return ZF_OK;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
-    st = check_room(run->engine, &run->mem,
-                    zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(&run->mem),
-                    has_limit * zfi_memory_device_nbytes(&run->mem), arena->promised_nbytes, err);
+    st = check_room(ranks->engine, ranks->mem,
+                    zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(ranks->mem),
+                    has_limit * zfi_memory_device_nbytes(ranks->mem), arena->promised_nbytes, err);
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)
-        st = zfi_engine_pin(run->engine, arena, &is_pageable, err);
+        st = zfi_engine_pin(ranks->engine, arena, &is_pageable, err);
     if (st) {
         zfi_arena_free(arena);
         return st;
     }
-    run->mem.extra_host_nbytes += arena->total_nbytes;
-    zfi_memory_report(run);
+    ranks->mem->extra_host_nbytes += arena->total_nbytes;
+    zfi_memory_report(ranks->engine, ranks->mem);
     return ZF_OK;
 }
 
-zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
-    if (run->mem.staging_arena.base)
+zf_status_t zfi_memory_need_staging(zfi_ranks_t *ranks, zf_error_t *err) {
+    if (ranks->mem->staging_arena.base)
         return ZF_OK;
-    return zfi_memory_map_more(run, &run->mem.staging_arena, zfi_memory_gradients_nbytes(run), "gradient staging", err);
+    return zfi_memory_map_more(ranks, &ranks->mem->staging_arena, zfi_memory_gradients_nbytes(ranks),
+                               "gradient staging", err);
 }
 
-zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
-    if (run->mem.sum_arena.base)
+zf_status_t zfi_memory_need_sums(zfi_ranks_t *ranks, zf_error_t *err) {
+    if (ranks->mem->sum_arena.base)
         return ZF_OK;
-    return zfi_memory_map_more(run, &run->mem.sum_arena, zfi_memory_per_element_nbytes(run),
+    return zfi_memory_map_more(ranks, &ranks->mem->sum_arena, zfi_memory_per_element_nbytes(ranks),
                                "sums of micro-batch parts", err);
 }
 
@@ -602,11 +604,11 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
     return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
 }
 
-void zfi_memory_report(zfi_run_t *run) {
-    zfi_counters_t *count = &run->engine->count;
-    atomic_store(&count->host_planned_nbytes, run->mem.layout.host_nbytes + run->mem.extra_host_nbytes);
-    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(&run->mem));
-    atomic_store(&count->device_planned_nbytes, run->mem.layout.device_nbytes + run->mem.extra_device_nbytes);
-    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(&run->mem));
-    atomic_store(&count->slot_pieces, run->plan.n_pieces);
+void zfi_memory_report(zfi_engine_t *engine, const zfi_run_memory_t *mem) {
+    zfi_counters_t *count = &engine->count;
+    atomic_store(&count->host_planned_nbytes, mem->layout.host_nbytes + mem->extra_host_nbytes);
+    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(mem));
+    atomic_store(&count->device_planned_nbytes, mem->layout.device_nbytes + mem->extra_device_nbytes);
+    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(mem));
+    atomic_store(&count->slot_pieces, mem->layout.n_pieces);
 }

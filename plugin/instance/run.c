@@ -34,7 +34,9 @@ static void make_views(zfi_run_t *run) {
                                .shards = &run->shards,
                                .mem = &run->mem,
                                .dev = &run->dev,
-                               .rows = &run->rows};
+                               .sel = &run->sel,
+                               .rows = &run->rows,
+                               .clock = &run->clock};
     run->side = (zfi_device_side_t){run->engine, run->params, run->n_params, &run->plan, &run->dev};
     run->publishing = (zfi_publishing_t){.side = &run->side,
                                          .clock = &run->clock,

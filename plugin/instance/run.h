@@ -201,6 +201,7 @@ typedef struct zfi_mirror {
 typedef struct zfi_layout {
     uint64_t host_nbytes, host_state_nbytes, host_slots_nbytes, host_publish_nbytes, device_nbytes;
     uint64_t n_elems, n_matrices, n_channels, n_selected_elems, n_resident_elems, slots_peak_milli, slots_mean_milli;
+    uint64_t n_pieces; /* of the slot pool */
 } zfi_layout_t;
 
 /* Arenas, and what lies in them. */
@@ -442,7 +443,9 @@ typedef struct zfi_ranks {
     zfi_shards_t *shards;
     zfi_run_memory_t *mem;
     zfi_device_state_t *dev;
-    const zfi_rows_t *rows; /* which parameters a step has gradients of */
+    zfi_selection_t *sel;     /* is_counted; what is chosen by becomes that of all ranks */
+    const zfi_rows_t *rows;   /* which parameters a step has gradients of */
+    const zfi_clock_t *clock; /* the newest step */
 } zfi_ranks_t;
 
 /* What is enqueued on the device's streams (step/), and the tables that kernels read. */

@@ -215,7 +215,9 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
     int has_begun;
-    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine) ? zfi_ranks_join_counts(loader->run) : 0;
+    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
+                         ? zfi_ranks_join_counts(&loader->run->ranks, loader->run->hs.n)
+                         : 0;
     if (!st)
         st = zfi_loader_begin(loader, &replacement, err);
     has_begun = !st;

@@ -133,7 +133,7 @@ static void begin_again(zfi_run_t *run) {
     run->clock.t = run->clock.steps_before = run->clock.waiting_choice = run->clock.epoch_end = 0;
     run->clock.n_due = 0;
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
-    zfi_publish_keep_all(run);
+    zfi_publish_keep_all(&run->publishing);
     run->clock.n_applied = run->clock.n_skipped = 0;
     zfi_window_start(&run->windows);
     zfi_run_read_masters(run);
@@ -153,9 +153,9 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
 static zf_status_t pass_due(zfi_run_t *run) {
-    zfi_publish_drop(run, 0, run->plan.n_matrices);
+    zfi_publish_drop(&run->publishing, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_publish_now(run, &run->clock.due[i]);
+        zfi_publish_now(&run->publishing, &run->clock.due[i]);
     run->clock.n_due = 0;
     return zfi_send(run->engine);
 }
@@ -216,13 +216,13 @@ static void set_clocks(zfi_run_t *run) {
     memset(run->dev.overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
     zfi_lateness_start(&run->replays, run->n_params, run->n_groups);
-    zfi_memory_report(run);
+    zfi_memory_report(run->engine, &run->mem);
 }
 
 static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
     zfi_state_io_t io = {.run = run};
     const zfi_state_array_t *slot = zfi_state_array_find("slot", 4);
-    zf_status_t st = zfi_exchange_put_step(run, t);
+    zf_status_t st = zfi_exchange_put_step(&run->state, t);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         if (!slot->has(&io, i, t))
@@ -230,7 +230,7 @@ static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
         if (zfi_is_sharded(run->engine))
             memset(grad, 0, matrix->rows * matrix->cols * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype));
         slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
-        st = zfi_exchange_catch_up(run, t, i, grad);
+        st = zfi_exchange_catch_up(&run->state, t, i, grad);
     }
     return st;
 }
@@ -238,13 +238,13 @@ static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
 /* The device's copies run ahead once more over the open slots, from the host's state. */
 static zf_status_t fill_device(zfi_run_t *run, void *grad) {
     uint64_t first = run->clock.t + 1;
-    zf_status_t st = zfi_tables_place(run, NULL); /* k may have been loaded */
+    zf_status_t st = zfi_tables_place(&run->side, NULL); /* k may have been loaded */
     if (!st)
-        st = zfi_exchange_put_maps(run);
+        st = zfi_exchange_put_maps(&run->state);
     if (!st)
-        st = zfi_exchange_reload_selected(run, 0, run->plan.n_matrices);
+        st = zfi_exchange_reload_selected(&run->state, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
-        st = zfi_exchange_put_visible(run, i, NULL);
+        st = zfi_exchange_put_visible(&run->state, i, NULL);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (run->clock.window_first[c] < first)
             first = run->clock.window_first[c];
@@ -256,7 +256,7 @@ static zf_status_t fill_device(zfi_run_t *run, void *grad) {
 
 static zf_status_t stage_due(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_publish_upload(run, &run->clock.due[i]);
+        zfi_publish_upload(&run->publishing, &run->clock.due[i]);
     return zfi_send(run->engine);
 }
 
@@ -265,7 +265,7 @@ static zf_status_t share_visible(zfi_run_t *run) {
     zf_status_t st;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         zfi_values_note(run->engine, &run->reduction, c);
-    if (!zfi_values_share(run, 0))
+    if (!zfi_values_share(&run->ranks, 0))
         return ZF_OK;
     st = zfi_send(run->engine);
     return st ? st : zfi_device_run(run->engine, NULL, 0);
@@ -280,12 +280,12 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     st = fill_device(run, replacement->grad);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
-            st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+            st = zfi_exchange_put_visible(&run->state, i, replacement->overlay[i]);
     zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
         st = share_visible(run);
     if (!st)
-        st = zfi_guard_start(run);
+        st = zfi_guard_start(&run->side);
     if (!st)
         st = stage_due(run);
     if (!st)

@@ -373,9 +373,9 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     if (!ids || !writer.block || (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(&run->ranks)))
         zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");
     if (!st && !args->is_compact && args->together->n_ranks > 1)
         st = zfi_spread_find_visible(run, args->together, &differs, err);

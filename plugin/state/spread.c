@@ -90,7 +90,7 @@ zf_status_t zfi_spread_find_visible(zfi_run_t *run, zfi_together_t *together, ui
     zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
     for (uint32_t i = 0; i < n && !st; i++) {
         int is_equal = 1;
-        st = zfi_exchange_shows_state(run, i, &is_equal);
+        st = zfi_exchange_shows_state(&run->state, i, &is_equal);
         if (st)
             zfi_error(err, st, "state", "the device did not give what it shows");
         all[together->rank * n + i] = !is_equal;

@@ -295,12 +295,12 @@ static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     int is_equal;
     if (io->differs)
         return io->differs[number];
-    return zfi_exchange_shows_state(io->run, number, &is_equal) || !is_equal;
+    return zfi_exchange_shows_state(&io->run->state, number, &is_equal) || !is_equal;
 }
 
 static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     (void)step;
-    (void)zfi_exchange_get_visible(io->run, number, first, n, out);
+    (void)zfi_exchange_get_visible(&io->run->state, number, first, n, out);
 }
 
 static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,

@@ -47,7 +47,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     ck_assert_msg(st == ZF_OK, "%s", err.message);
     zfi_window_start(&run->windows);
     zfi_step_bind(run);
-    ck_assert_int_eq(zfi_tables_upload(run), ZF_OK);
+    ck_assert_int_eq(zfi_tables_upload(&run->side), ZF_OK);
     return run;
 }
 

@@ -164,7 +164,7 @@ static void one_step(uint64_t t) {
             model_choose(&run->plan.matrices[i]);
     if (t != 1)
         model_record(t, row->scalars.applied, row->scalars.s_exact);
-    ck_assert_int_eq(zfi_control_start(run, t), ZF_OK);
+    ck_assert_int_eq(zfi_control_start(&run->state, t), ZF_OK);
     ck_assert_int_eq(zfi_timeline_wait(&run->engine->lines.control, t, a_minute, NULL), ZF_OK);
     zt_bare_sync(run, run->engine->enter_stream);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
