@@ -54,13 +54,13 @@ static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
     }
 }
 
-static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
+static void fill(const zfi_run_t *run, const zfi_policy_t *policy, zf_plan_t *out) {
     const zfi_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
         .struct_size = sizeof *out,
         .n_buckets = run->buckets.n,
-        .update_interval = config->update_interval,
-        .publish_lag = config->publish_lag,
+        .update_interval = policy->interval,
+        .publish_lag = policy->lag,
         .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
         .host_exchange_nbytes = zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
         .host_state_nbytes = layout->host_state_nbytes,
@@ -96,7 +96,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     if (!st) {
         zfi_memory_plan(run);
         zfi_ranks_plan_room(&run->ranks);
-        fill(run, &engine->config, out);
+        fill(run, &engine->policy, out);
     }
     zfi_buffers_free(&run->reduction);
     zfi_shards_free(&run->ranks);
@@ -112,7 +112,7 @@ static zf_status_t plan_params(zfi_engine_t *engine, const zf_bind_args_t *args,
     zf_status_t st = zfi_params_build(args->decls, args->n_decls, args->decl_size, engine->device_type, &params, err);
     if (st)
         return st;
-    zfi_shards_mark(engine, params, args->n_decls);
+    zfi_shards_mark(engine, engine->config.resident_bytes, params, args->n_decls);
     st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
     if (!st)
         st = plan_run(engine, params, args->n_decls, out, err);

@@ -50,7 +50,7 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
                                   .m = run->hs.chunks[number].m ? work->scratch + n : NULL,
                                   .v = run->hs.chunks[number].v ? work->scratch + 2 * n : NULL,
                                   .scratch = work->scratch + 3 * n};
-    zf_status_t st = zfi_rehearse_chunk(run, &work->view, window, number, &target);
+    zf_status_t st = zfi_rehearse_chunk(&run->state, &work->view, window, number, &target);
     for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments && !st; i++) {
         const zfi_segment_t *segment = &run->plan.segments[i];
         const zfi_matrix_t *matrix = &run->plan.matrices[segment->matrix];

@@ -129,7 +129,7 @@ static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *r
     if (!st)
         st = join(run, number, &flushed, err);
     if (!st)
-        st = zfi_carry(into, to,
+        st = zfi_carry(&into->state, to,
                        &(zfi_carried_t){&run->plan.matrices[number], flushed.w, flushed.m, flushed.v, flushed.n}, err);
     zfi_flushed_free(&flushed);
     return st;
@@ -147,7 +147,7 @@ static zf_status_t check_rule(const zfi_param_t *old, const zfi_param_t *new, zf
 
 static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zfi_together_t *together,
                              zf_error_t *err) {
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
     st = zfi_together_meet(together, st, err);
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
@@ -217,8 +217,8 @@ static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
 /* Before anything is changed. */
 static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zfi_param_t *params, zfi_rules_t *rules,
                              zf_error_t *err) {
-    zf_status_t st = zfi_groups_join(&inst->engine, params, args->n_decls, err);
-    zfi_shards_mark(&inst->engine, params, args->n_decls);
+    zf_status_t st = zfi_groups_join(&inst->engine, &inst->engine.config, params, args->n_decls, err);
+    zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, args->n_decls);
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
     if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, args->n_decls))

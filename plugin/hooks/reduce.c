@@ -179,15 +179,14 @@ static zfi_meter_share_t *share_on(const zfi_run_t *run, uint32_t rank) {
 
 /* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
-    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     circle_t circle = {0, 0, zfi_member(run->engine, 0)};
     zf_status_t st;
     own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
     own->events = run->reduction.events;
-    own->update_interval = (uint16_t)config->update_interval;
-    own->publish_lag = (uint16_t)config->publish_lag;
+    own->update_interval = (uint16_t)inst->engine.policy.interval;
+    own->publish_lag = (uint16_t)inst->engine.policy.lag;
     if (zfi_is_sharded(run->engine))
         zfi_meter_share(&inst->engine.meter, share_on(run, circle.place.rank));
     st = gather(inst, &circle, own, row->present, run->n_params);

@@ -56,7 +56,7 @@ static void write_create(const comparison_t *it, char out[LINE]) {
     const zfi_engine_t *engine = &it->inst->engine;
     snprintf(out, LINE,
              "create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
-             engine->flags, engine->config.publish_lag, engine->config.block_elems, it->n_params);
+             engine->flags, engine->policy.lag, it->inst->engine.config.block_elems, it->n_params);
 }
 
 /* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */

@@ -67,7 +67,8 @@ typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
     char host_name[64], host_version[64];
-    zfi_config_t config; /* as create() settled it */
+    zfi_config_t config; /* as create() settled it, */
+    zfi_policy_t policy; /* and what it stands for */
     zfi_rules_t rules;   /* of groups that were bound */
     const zfi_kernels_t *kernels;
     const zfi_device_ops_t *ops;

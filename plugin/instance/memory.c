@@ -143,13 +143,13 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
-    sel->staging = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
-                                  run->dev.enter_block_nbytes);
+    sel->staging =
+        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, run->dev.enter_block_nbytes);
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
-    int at_fetch = zfi_config_publishes_at_fetch(&run->engine->config);
+    int at_fetch = run->engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
@@ -194,6 +194,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_sampled_t *sampled = &run->sampled;
     uint64_t n = 0, stride;
     sampled->every = sample_every(run->engine, &run->plan, zfi_params_have_callback(run->params, run->n_params));
+    sampled->lag = run->engine->policy.lag;
     if (!sampled->every)
         return;
     stride = (uint64_t)sampled->every * ZFI_SAMPLED_BLOCK;
@@ -335,8 +336,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
     dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
-    dev->enter_blocks = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
-                                       dev->enter_block_nbytes);
+    dev->enter_blocks =
+        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);

@@ -279,6 +279,7 @@ typedef struct zfi_incoming {
 /* What the meter of lateness keeps (replay/lateness.c); written by workers, one per chunk. */
 typedef struct zfi_sampled {
     uint32_t every;               /* 0: nothing is measured */
+    uint32_t lag;                 /* steps until what a close publishes is visible */
     uint64_t *base;               /* [n_chunks] first sample of a chunk in ... */
     float *now, *before, *coming; /* ... what samples show */
     uint32_t *window;             /* [n_chunks] replays so far */

@@ -36,7 +36,7 @@ static void *find(const zfi_mirror_t *mirror, const void *device) {
     return mirror->device && offset < mirror->nbytes ? mirror->arena.base + offset : NULL;
 }
 
-void *zfi_mirrored(zfi_ranks_t *ranks, const void *device) {
+void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device) {
     void *found = find(&ranks->mem->staging_mirror, device);
     if (!found)
         found = find(&ranks->mem->selected_mirror, device);

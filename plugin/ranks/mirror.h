@@ -29,7 +29,7 @@ void zfi_mirror_free(zfi_engine_t *engine, zfi_run_memory_t *mem, zfi_mirror_t *
 
 /* [any-thread] Where the host's threads find what lies at a place of the mirrored memory: there itself, without
  * mirrors. */
-void *zfi_mirrored(zfi_ranks_t *ranks, const void *device);
+void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device);
 
 /* [hook] With what is enqueued next: the mirror follows the device (on the stream that `by` is collected for); the
  * device follows the mirror. */

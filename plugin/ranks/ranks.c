@@ -66,7 +66,7 @@ static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_m
     if (!zfi_is_sharded(engine))
         return;
     reduction->room_nbytes = each > LEAST_ROOM ? each : LEAST_ROOM;
-    if (zfi_config_defers_nothing(&engine->config))
+    if (engine->policy.is_whole)
         return;
     reduction->n_blocks = (uint32_t)(n_full < ZFI_MOST_BLOCKS ? n_full : ZFI_MOST_BLOCKS);
 }
@@ -221,7 +221,7 @@ typedef struct reduce_args {
 } reduce_args_t;
 
 /* Where a bucket's sums of this rank's part lie on the device. */
-static unsigned char *own_sums(zfi_ranks_t *ranks, uint32_t number) {
+static unsigned char *own_sums(const zfi_ranks_t *ranks, uint32_t number) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     return zfi_gradient_sums(zfi_gradient_place(ranks), number, bucket->place.rank * bucket->part_elems);
 }

@@ -95,8 +95,8 @@ static void move(uint64_t at, uint64_t n, void *arg) {
 
 /* What a rank owns of the selected channels of a bucket's present parameters is moved, or where there is nothing packed
  * counted. Returns its elements. */
-static uint64_t take_part(zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket, const uint8_t *present,
-                          uint32_t rank) {
+static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket,
+                          const uint8_t *present, uint32_t rank) {
     uint64_t n = 0, first, end;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];

@@ -16,15 +16,15 @@ enum { KEPT_ALIGN = 64, FORWARD = -1, BACKWARD = 1 };
 
 /* ---- what is sharded --------------------------------------------------------------------------------------------- */
 
-static int is_resident(const zfi_engine_t *engine, const zfi_param_t *param) {
+static int is_resident(uint32_t resident_bytes, const zfi_param_t *param) {
     return !param->has_state || param->ndim - param->n_batch_axes <= 1 ||
-           param->n_elems * zfi_dtype_nbytes(param->dtype) <= engine->config.resident_bytes;
+           param->n_elems * zfi_dtype_nbytes(param->dtype) <= resident_bytes;
 }
 
-void zfi_shards_mark(const zfi_engine_t *engine, zfi_param_t *params, uint32_t n) {
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n) {
     for (uint32_t i = 0; i < n && zfi_shards_params(engine); i++)
         params[i].is_sharded =
-            params[i].owner == i ? !is_resident(engine, &params[i]) : params[params[i].owner].is_sharded;
+            params[i].owner == i ? !is_resident(resident_bytes, &params[i]) : params[params[i].owner].is_sharded;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -365,7 +365,7 @@ zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids) {
     return ranks->shards->active == ZF_NO_ID || !ranks->shards->all ? ZF_OK : prefetch(ranks);
 }
 
-void *zfi_shards_address(zfi_ranks_t *ranks, uint32_t id) {
+void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id) {
     const zfi_param_t *param = &ranks->params[ranks->params[id].owner];
     if (!param->is_sharded)
         return param->visible;
@@ -375,7 +375,7 @@ void *zfi_shards_address(zfi_ranks_t *ranks, uint32_t id) {
            ranks->buckets->offset[param->id] * zfi_dtype_nbytes(param->dtype);
 }
 
-uint32_t zfi_shards_held(zfi_ranks_t *ranks) {
+uint32_t zfi_shards_held(const zfi_ranks_t *ranks) {
     for (uint32_t i = 0; i < ranks->n_params && ranks->shards->all; i++)
         if (ranks->shards->is_held[i])
             return i;

@@ -28,8 +28,9 @@
 
 #include "instance/run.h"
 
-/* [control] Says which parameters are sharded: before anything else is made of them. */
-void zfi_shards_mark(const zfi_engine_t *engine, zfi_param_t *params, uint32_t n);
+/* [control] Says which parameters are sharded, those of more than resident_bytes: before anything else is made of them.
+ */
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n);
 /* [control] Counts memory, once the plan is made: its own, and that of published values, which residents alone need.
  * new maps it; free is legal after a failure of either. */
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks);
@@ -51,9 +52,9 @@ zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_
 zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids);
 
 /* A parameter's first element; NULL: it is sharded, and neither it nor what it shares memory with is held. */
-void *zfi_shards_address(zfi_ranks_t *ranks, uint32_t id);
+void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id);
 /* The first parameter that is held, or ZF_NO_ID. */
-uint32_t zfi_shards_held(zfi_ranks_t *ranks);
+uint32_t zfi_shards_held(const zfi_ranks_t *ranks);
 
 /* Visible values are about to be others: what is gathered is void. Nothing is held. */
 void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards);

@@ -176,8 +176,7 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         (saved->config.is_interval_auto && has_choice && zfi_interval_measures(matrix)))
         return bad(err, param->param.name, "the sums that close windows are missing, or there without use");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
-        (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->config.publish_lag == 0 ||
-         matrix->is_resident))
+        (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->policy.lag == 0 || matrix->is_resident))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
         if (holds_matrix(zfi_saved_find(param, "slot", s), m) !=

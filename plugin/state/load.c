@@ -169,7 +169,7 @@ static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t
                                    into->params[loader->ids[p]].rule, &flushed, err);
             if (st)
                 break;
-            st = zfi_carry(into, loader->ids[p],
+            st = zfi_carry(&into->state, loader->ids[p],
                            &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n}, err);
             zfi_flushed_free(&flushed);
         }
@@ -187,7 +187,7 @@ static int is_saved(const zfi_loader_t *loader, uint32_t id) {
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
 static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a chunk's copies");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
@@ -197,7 +197,8 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
         st = zfi_run_flushed(&run->plan, run->params, rehearsal, i, &flushed, err);
         if (st)
             break;
-        st = zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
+        st = zfi_carry(&into->state, matrix->param,
+                       &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
         zfi_flushed_free(&flushed);
     }
     zfi_rehearsal_free(rehearsal);

@@ -193,6 +193,7 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
         st = zfi_error(reader->err, ZF_ERR_CHECKPOINT, "state",
                        "%s: its configuration is not one of this version's: %.300s", ZF_STATE_INDEX, problem.message);
     zfi_config_settle(&reader->out->config, 0); /* it was when it was saved; a written one need not be */
+    reader->out->policy = zfi_config_policy(&reader->out->config);
     for (size_t k = 0; k < i; k++)
         free(overrides[k]);
     free(overrides);

@@ -106,14 +106,13 @@ static zf_status_t read_matrix(const zfi_reader_t *reader, const json_t *from, c
         if (zfi_read_to_number(reader, json_array_get(from, i), "matrices", max, &x[i]))
             return ZF_ERR_CHECKPOINT;
     }
-    *out =
-        (zfi_matrix_t){.param_offset = x[0],
-                       .rows = x[1],
-                       .cols = x[2],
-                       .is_resident = x[3] == reader->out->n_cohorts || zfi_config_defers_nothing(&reader->out->config),
-                       .cohort = x[3] == reader->out->n_cohorts ? 0 : (uint32_t)x[3],
-                       .k = (uint32_t)x[4],
-                       .channels_are_rows = param->channels_are_rows};
+    *out = (zfi_matrix_t){.param_offset = x[0],
+                          .rows = x[1],
+                          .cols = x[2],
+                          .is_resident = x[3] == reader->out->n_cohorts || reader->out->policy.is_whole,
+                          .cohort = x[3] == reader->out->n_cohorts ? 0 : (uint32_t)x[3],
+                          .k = (uint32_t)x[4],
+                          .channels_are_rows = param->channels_are_rows};
     if (x[0] != at || !x[1] || !x[2] || x[1] > (param->n_elems - at) / x[2])
         return zfi_read_bad(reader, param->name, "its matrices do not follow one another");
     out->n_channels = (uint32_t)(param->channels_are_rows ? x[1] : x[2]);

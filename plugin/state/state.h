@@ -116,7 +116,7 @@ typedef struct zfi_carried {
     const float *w, *m, *v;  /* [rows x cols] */
     const uint32_t *n;       /* [n_channels] */
 } zfi_carried_t;
-zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
+zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
 
 /* [control] A matrix of a checkpoint as FLUSH would leave it (rule: the instance's, or NULL where there is
  * none); arrays are malloc'd, to be freed by zfi_carried_free. */

@@ -57,7 +57,7 @@ static void end_part(zfi_publishing_t *publishing, const part_t *part) {
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-static zfi_merge_args_t merge_args(zfi_publishing_t *publishing, const part_t *part) {
+static zfi_merge_args_t merge_args(const zfi_publishing_t *publishing, const part_t *part) {
     return (zfi_merge_args_t){.data = publishing->side->dev->data,
                               .staged = publishing->side->dev->ring,
                               .place_nbytes = publishing->side->plan->publish_piece_nbytes,
@@ -137,7 +137,7 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
 }
 
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
-static part_t part_of(zfi_publishing_t *publishing, const zfi_close_t *close, uint32_t first, uint32_t end) {
+static part_t part_of(const zfi_publishing_t *publishing, const zfi_close_t *close, uint32_t first, uint32_t end) {
     const zfi_plan_t *plan = publishing->side->plan;
     part_t part = {.close = close,
                    .first_segment = zfi_first_segment(plan->segments, plan->n_segments, first),

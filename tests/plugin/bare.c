@@ -31,6 +31,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     zfi_engine_init(engine);
     st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
     zfi_config_settle(&engine->config, 0);
+    engine->policy = zfi_config_policy(&engine->config);
     engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(engine, &err);
