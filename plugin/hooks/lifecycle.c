@@ -324,6 +324,7 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     double per = (double)layout->n_elems;
     char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
+    static const char *const modes[] = {"windows", "exact", "mean"};
     snprintf(window, sizeof window, "window %u, lag %u", inst->engine.policy.interval, inst->engine.policy.lag);
     snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
@@ -331,8 +332,7 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
             "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f "
             "MiB, "
             "with the state of %.1f %% of the elements",
-            config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay", rules, layout->n_elems, inst->run->n_params,
-            inst->engine.ops->name, window,
+            modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
             inst->engine.policy.published == ZFI_PUBLISHED_AT_FETCH ? " (at fetch)" : "", topk,
             zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
             (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,

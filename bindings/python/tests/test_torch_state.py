@@ -14,7 +14,7 @@ import zfplugin
 
 WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": WINDOWS,
-         "mean": {**WINDOWS, "zenflow.deferred": "mean"}, "none": {**WINDOWS, "device.state_mib": "all"}}
+         "mean": {**WINDOWS, "zenflow.mode": "mean"}, "none": {**WINDOWS, "device.state_mib": "all"}}
 
 
 class Resume(TorchTest):
@@ -384,7 +384,7 @@ class FromAdamW(TorchTest):
 
     def test_in_every_mode(self):
         for name, mode in (("synchronous", SYNCHRONOUS), ("all selected", ALL_SELECTED),
-                           ("mean", {**ALL_SELECTED, "zenflow.deferred": "mean"}), ("none", {"device.state_mib": "all"})):
+                           ("mean", {**ALL_SELECTED, "zenflow.mode": "mean"}), ("none", {"device.state_mib": "all"})):
             for steps_before in (0, 7):
                 with self.subTest(mode=name, steps_before=steps_before):
                     opt = self.check(mode, steps_before=steps_before)
