@@ -204,19 +204,25 @@ static void lose_shipment(zf_instance_t *inst, uint32_t id) {
     incoming->is_shipped[id] = 0;
 }
 
+/* On the host's thread: staging is free once what `used_by` shipped from it has travelled, and what exchanges or
+ * updates read of the step before. */
+static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param, uint64_t used_by) {
+    zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
+    if (!st)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_is_reduced(inst->run))
+        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
+    if (!st && inst->run->params[param].has_resident)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    return st;
+}
+
 /* Copies into staging on the host's thread, which may then reuse its memory. */
 static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const void **out_source) {
     const zfi_param_t *param = item->param;
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     void *staging = zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id);
-    uint64_t used_by = inst->run->incoming.grads[param->id].staging_batch;
-    zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
-    if (!st)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
-    if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param->id]);
-    if (!st && param->has_resident) /* the step before may still read what lies there */
-        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    zf_status_t st = wait_for_staging(inst, param->id, inst->run->incoming.grads[param->id].staging_batch);
     if (st)
         return st;
     if (item->view.is_contiguous)
@@ -298,19 +304,6 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
     return zfi_batch_flush(inst);
 }
 
-/* On the host's thread: staging is free once what the step before shipped from it has travelled. */
-static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param) {
-    const zfi_grad_state_t *grad = &inst->run->incoming.grads[param];
-    zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
-    if (!st)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
-    if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
-    if (!st && inst->run->params[param].has_resident)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
-    return st;
-}
-
 /* Copies the range into staging, on the host's thread or on the device; the last one ships the whole. */
 static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, int is_sync) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
@@ -322,7 +315,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     if (is_first)
         grad->range_batch = grad->staging_batch;
     if (is_sync)
-        st = wait_for_staging(inst, item->param->id);
+        st = wait_for_staging(inst, item->param->id, grad->range_batch);
     for (uint32_t k = 0; k < n_pieces(item) && !st; k++) {
         piece_t piece;
         find_piece(inst, item, k, &piece);

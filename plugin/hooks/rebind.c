@@ -38,8 +38,7 @@ static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t
     return n == run->n_params;
 }
 
-/* ---- the same set --------------------------------------------------------------------------------------------------
- */
+/* ---- the same set ------------------------------------------------------------------------------------------------ */
 
 /* Exchanges what says where the visible values lie. */
 static void exchange_storage(zfi_param_t *a, zfi_param_t *b) {
@@ -73,8 +72,7 @@ static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t 
     return st;
 }
 
-/* ---- another set ---------------------------------------------------------------------------------------------------
- */
+/* ---- another set ------------------------------------------------------------------------------------------------- */
 
 typedef struct named {
     const char *name;

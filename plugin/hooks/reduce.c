@@ -163,8 +163,8 @@ static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi
     *at = *own;
     if (n)
         memcpy(at + 1, present, n);
-    st = zfi_ranks_gather_in(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                             run->reduction.agreement_nbytes);
+    st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
+                          run->reduction.agreement_nbytes);
     return st ? st : check_agreements(inst, circle);
 }
 

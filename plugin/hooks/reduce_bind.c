@@ -228,7 +228,7 @@ static void drop(const comparison_t *it, void *all) {
 }
 
 static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather_in(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    zf_status_t st = zfi_ranks_gather(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
     return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
 }
 

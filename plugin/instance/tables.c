@@ -163,7 +163,7 @@ static zf_status_t upload_pieces(const zfi_device_side_t *side) {
     return st;
 }
 
-zf_status_t zfi_tables_list(const zfi_device_side_t *side) {
+static zf_status_t upload_lists(const zfi_device_side_t *side) {
     zf_status_t st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.listed_pieces),
                                       side->plan->cohort_chunks, side->plan->n_chunks * sizeof(uint32_t));
     return st ? st
@@ -192,6 +192,6 @@ zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
     if (!st)
         st = upload_pieces(side);
     if (!st)
-        st = zfi_tables_list(side);
+        st = upload_lists(side);
     return st ? st : zfi_tables_place(side, NULL);
 }

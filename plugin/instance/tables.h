@@ -9,9 +9,6 @@
 /* [control] All of them, after memory is bound; returns when they are there. */
 zf_status_t zfi_tables_upload(const zfi_device_side_t *side);
 
-/* [control] The lists of cohorts again: they were dealt. */
-zf_status_t zfi_tables_list(const zfi_device_side_t *side);
-
 /* [control] The table of matrices again: the visible memory has moved. */
 zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err);
 

@@ -57,7 +57,7 @@ static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint
 
 static zf_status_t exchange_at_rest(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {
     (void)step;
-    return zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    return zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
 }
 
 static zf_status_t exchange_entering(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {

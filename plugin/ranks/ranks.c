@@ -215,9 +215,10 @@ static void clear_edges(zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
 typedef struct reduce_args {
     zfi_ranks_t *ranks;
     uint32_t bucket;
+    int32_t purpose;       /* of values */
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
-    unsigned char *flat;   /* the bucket's gradients, where the host finds them */
+    unsigned char *flat;   /* what is exchanged, where the host finds it */
 } reduce_args_t;
 
 /* Where a bucket's sums of this rank's part lie on the device. */
@@ -355,37 +356,20 @@ static void run_selected(void *raw) {
     }
 }
 
-static void run_share(void *raw) {
+/* Values of a bucket, or a bucket of parameters. */
+static void run_values(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_ranks_t *ranks = args->ranks;
-    zfi_engine_t *engine = ranks->engine;
-    zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
+    zfi_engine_t *engine = args->ranks->engine;
+    zfi_exchange_t values = {.purpose = args->purpose,
                              .bucket = args->bucket,
                              .step = args->step,
-                             .recv = zfi_mirrored(ranks, zfi_values(ranks, args->bucket)),
+                             .recv = args->flat,
                              .nbytes = args->nbytes,
                              .lane = ZFI_LANE_VALUES,
                              .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &values))
-        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
-}
-
-static void run_fetch(void *raw) {
-    const reduce_args_t *args = raw;
-    zfi_ranks_t *ranks = args->ranks;
-    zfi_engine_t *engine = ranks->engine;
-    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
-                            .bucket = args->bucket,
-                            .step = args->step,
-                            .recv = args->flat,
-                            .nbytes = args->nbytes,
-                            .lane = ZFI_LANE_VALUES,
-                            .stream = engine->values_stream};
-    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
-        return;
-    if (!zfi_collective(engine, &parts))
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
@@ -406,7 +390,7 @@ static void run_gather(void *raw) {
 static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), uint32_t bucket, uint64_t step,
                          uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
-    reduce_args_t args = {ranks, bucket, step, ++engine->n_exchanged, 0, NULL};
+    reduce_args_t args = {.ranks = ranks, .bucket = bucket, .step = step, .number = ++engine->n_exchanged};
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
         unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
@@ -471,29 +455,34 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) 
     zfi_mirror_up(ranks, ranks->dev->head.grad + from, to - from);
 }
 
+/* Work of the lane of values, [ranks][nbytes], of which this rank's part is there once what is collected `by` has run.
+ */
+static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_t *args, unsigned char *all,
+                                uint64_t *out_number) {
+    zfi_engine_t *engine = ranks->engine;
+    zf_status_t st;
+    args->ranks = ranks;
+    args->number = *out_number = ++engine->n_shared;
+    args->flat = zfi_mirrored(ranks, all);
+    zfi_mirror_down(ranks, by, all + zfi_rank(engine) * args->nbytes, args->nbytes);
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
+}
+
 zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number) {
-    zfi_engine_t *engine = ranks->engine;
-    reduce_args_t args = {ranks, bucket, step, ++engine->n_shared, nbytes, NULL};
-    zf_status_t st;
-    zfi_mirror_down(ranks, by, zfi_values(ranks, bucket) + zfi_rank(engine) * nbytes, nbytes);
-    *out_number = args.number;
-    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
-    st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
+    reduce_args_t args = {.purpose = ZF_COLLECTIVE_FOR_VALUES, .bucket = bucket, .step = step, .nbytes = nbytes};
+    return start_values(ranks, by, &args, zfi_values(ranks, bucket), out_number);
 }
 
 zf_status_t zfi_ranks_fetch(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t *out_number) {
-    zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *of = &ranks->buckets->all[bucket];
-    reduce_args_t args = {ranks, bucket, ranks->clock->t, ++engine->n_shared, 0, zfi_mirrored(ranks, whole)};
-    zf_status_t st;
-    args.nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype);
-    *out_number = args.number;
-    zfi_mirror_down(ranks, &engine->to_device, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
-    st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->values, run_fetch, &args, sizeof args);
+    reduce_args_t args = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
+                          .bucket = bucket,
+                          .step = ranks->clock->t,
+                          .nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype)};
+    return start_values(ranks, &ranks->engine->to_device, &args, whole, out_number);
 }
 
 void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t number) {
@@ -521,8 +510,8 @@ static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_
     return st ? st : outcome;
 }
 
-zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
-                                uint64_t nbytes) {
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                             uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = purpose,
                            .bucket = ZF_NO_ID,
                            .step = step,
@@ -533,19 +522,11 @@ zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t pu
     return gather(engine, engine->ranks, &what);
 }
 
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
-    return zfi_ranks_gather_in(engine, 0, purpose, step, all, nbytes);
-}
-
-zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                        uint64_t nbytes) {
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                     uint64_t nbytes) {
     zfi_exchange_t what = {
         .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
     return gather(engine, engine->values, &what);
-}
-
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
-    return zfi_ranks_gather_at_rest_in(engine, 0, purpose, all, nbytes);
 }
 
 zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
@@ -556,7 +537,7 @@ zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
     for (uint64_t done = 0, k; done < n && !st; done += k) {
         k = n - done < most ? n - done : most;
         memcpy(all + zfi_rank(engine) * k, counts + done, k * sizeof *all);
-        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+        st = zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
         for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
             if (all[i] > counts[done + i % k])
                 counts[done + i % k] = all[i];

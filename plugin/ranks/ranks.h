@@ -60,18 +60,13 @@ zf_status_t zfi_ranks_fetch(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *
 /* [hook] What the device stream is given next finds them. */
 void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t number);
 
-/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
- * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
-
-/* [hook] The same among a process group, by the transport's number of it. */
-zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
-                                uint64_t nbytes);
-
+/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns, of a process group (the transport's
+ * number of it): after what was handed over before. A failure has ended the instance; then the memory may still be
+ * written to where zfi_ranks_holds_memory() says so. */
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                             uint64_t nbytes);
 /* [hook] The same between steps, in the lane of values: gradients of the coming step may be on their way. */
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes);
-zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                        uint64_t nbytes);
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all, uint64_t nbytes);
 
 /* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
  * count its updates, so each matrix's count becomes the largest of any rank. */

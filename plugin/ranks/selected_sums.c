@@ -8,8 +8,7 @@
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
-/* ---- which elements of a range are selected -----------------------------------------------------------------------
- */
+/* ---- which elements of a range are selected ---------------------------------------------------------------------- */
 
 /* A matrix's selected channels, and what is done with stretches of them. */
 typedef struct walk {

@@ -30,8 +30,7 @@ static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_e
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a matrix of %llu elements", (unsigned long long)n);
 }
 
-/* ---- into another cut ----------------------------------------------------------------------------------------------
- */
+/* ---- into another cut -------------------------------------------------------------------------------------------- */
 
 static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
     return matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
@@ -96,8 +95,7 @@ zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried
     return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }
 
-/* ---- of a drained run ----------------------------------------------------------------------------------------------
- */
+/* ---- of a drained run -------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
                             uint32_t number, zfi_flushed_t *out, zf_error_t *err) {
@@ -122,8 +120,7 @@ zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, z
                      params[matrix->param].name);
 }
 
-/* ---- of a checkpoint -----------------------------------------------------------------------------------------------
- */
+/* ---- of a checkpoint --------------------------------------------------------------------------------------------- */
 
 enum { CHUNK_ELEMS = 1 << 18 };
 

@@ -19,8 +19,7 @@ static zf_status_t bad(zf_error_t *err, const char *where, const char *what) {
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s: %s; the checkpoint was changed or is damaged", where, what);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_tensor_t *tensor,
                              const char *name, zfi_block_fn fn, void *arg, zf_error_t *err) {
@@ -45,8 +44,7 @@ zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const
     return st;
 }
 
-/* ---- clocks --------------------------------------------------------------------------------------------------------
- */
+/* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_error_t *err) {
     const zfi_config_t *config = &saved->config;
@@ -107,8 +105,7 @@ zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err) {
     return st;
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t keep_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
     (void)err;
@@ -142,8 +139,7 @@ static int is_present(const zfi_saved_t *saved, uint64_t step, uint32_t param) {
     return present[(step - saved->first_step) * saved->n_params + param];
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 /* A matrix's number in the tensor's list, which rises; n_matrices where it is not there. */
 static uint32_t find_part(const zfi_saved_tensor_t *tensor, uint32_t matrix) {
@@ -259,8 +255,7 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
     return strcmp(array->name, "selected") == 0 ? count_selected(check, block, n, err) : ZF_OK;
 }
 
-/* ---- matrices of a tensor ------------------------------------------------------------------------------------------
- */
+/* ---- matrices of a tensor ---------------------------------------------------------------------------------------- */
 
 static uint64_t part_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
                             uint32_t i) {
@@ -385,8 +380,7 @@ zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, co
     return read_part(store, &check, out, err);
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, uint32_t p, zf_error_t *err) {
     zfi_saved_param_t *param = &saved->params[p];

@@ -6,8 +6,7 @@
 #include "schedule/interval.h"
 #include "state/table.h"
 
-/* ---- clocks -------------------------------------------------------------------------------------------------------
- */
+/* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
 #define CLOCK(name, value)                                                                                             \
     static uint64_t get_##name(const zfi_state_t *state, uint32_t cohort) {                                            \
@@ -71,8 +70,7 @@ const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
     [ZFI_CLOCK_READY_2] = {"ready_2", 1, get_ready_2, put_ready_2},
 };
 
-/* ---- steps --------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t n_present(const zfi_state_shape_t *shape) { return shape->n_params; }
 

@@ -59,8 +59,7 @@ const zfi_saved_tensor_t *zfi_saved_find(const zfi_saved_param_t *param, const c
     return NULL;
 }
 
-/* ---- two of them --------------------------------------------------------------------------------------------------
- */
+/* ---- two of them ------------------------------------------------------------------------------------------------- */
 
 static int tensors_differ(const zfi_saved_tensor_t *a, const zfi_saved_tensor_t *b) {
     return a->array != b->array || a->step != b->step || a->file != b->file || a->crc != b->crc ||
@@ -111,8 +110,7 @@ zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again
                      "again");
 }
 
-/* ---- of an instance -----------------------------------------------------------------------------------------------
- */
+/* ---- of an instance ---------------------------------------------------------------------------------------------- */
 
 static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
                      uint32_t matrix, uint64_t step) {
@@ -236,8 +234,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the index of %u parameters", n_ids);
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------------------
- */
+/* ---- as text ----------------------------------------------------------------------------------------------------- */
 
 static json_t *integer(uint64_t x) { return json_integer((json_int_t)x); }
 

@@ -17,8 +17,7 @@
 #include "schedule/window.h"
 #include "state/loader.h"
 
-/* ---- which parameters ----------------------------------------------------------------------------------------------
- */
+/* ---- which parameters -------------------------------------------------------------------------------------------- */
 
 typedef struct named {
     const char *name;
@@ -86,8 +85,7 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
     return st;
 }
 
-/* ---- exact or not --------------------------------------------------------------------------------------------------
- */
+/* ---- exact or not ------------------------------------------------------------------------------------------------ */
 
 static int config_differs(zfi_loader_t *loader) {
     char saved[256], here[256];
@@ -156,8 +154,7 @@ static int fits_exactly(zfi_loader_t *loader) {
     return 0;
 }
 
-/* ---- as a compact one ----------------------------------------------------------------------------------------------
- */
+/* ---- as a compact one -------------------------------------------------------------------------------------------- */
 
 static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
@@ -242,8 +239,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     return zfi_replace_commit(&replacement, err);
 }
 
-/* ---- all -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* Moments of one rule mean nothing to another. */
 static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {

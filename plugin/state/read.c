@@ -28,8 +28,7 @@ zf_status_t zfi_read_no_memory(const zfi_reader_t *reader) {
     return zfi_error(reader->err, ZF_ERR_MEMORY, "state", "no memory for the index of a checkpoint");
 }
 
-/* ---- members -------------------------------------------------------------------------------------------------------
- */
+/* ---- members ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_read_to_number(const zfi_reader_t *reader, const json_t *value, const char *where, uint64_t max,
                                uint64_t *out) {
@@ -57,8 +56,7 @@ zf_status_t zfi_read_text(const zfi_reader_t *reader, const json_t *from, const 
     return ZF_OK;
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_file(const zfi_reader_t *reader, const json_t *from, zfi_saved_file_t *out) {
     const char *name;
@@ -113,8 +111,7 @@ zf_status_t zfi_read_place(const zfi_reader_t *reader, const json_t *from, const
     return st;
 }
 
-/* ---- clocks, steps, configuration ----------------------------------------------------------------------------------
- */
+/* ---- clocks, steps, configuration -------------------------------------------------------------------------------- */
 
 static zf_status_t read_clocks(const zfi_reader_t *reader, const json_t *root) {
     const json_t *from = json_object_get(root, "clocks");
@@ -304,8 +301,7 @@ static zf_status_t read_all(const zfi_reader_t *reader, const json_t *root) {
     return st ? st : read_steps(reader, root);
 }
 
-/* ---- the text ------------------------------------------------------------------------------------------------------
- */
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 static const char *check_prefix(const zfi_reader_t *reader, const char *all, uint64_t nbytes, zf_status_t *st) {
     unsigned version = 0, crc = 0;

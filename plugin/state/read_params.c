@@ -10,7 +10,7 @@
 
 enum { HOME_FLAGS = 12 }; /* flags of ABI 0.1; the cut says what they did */
 
-/* ---- tensors ----- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_matrix_numbers(const zfi_reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
                                        zfi_saved_tensor_t *out) {
@@ -59,8 +59,7 @@ static zf_status_t read_tensor(const zfi_reader_t *reader, const char *key, cons
     return st ? st : zfi_read_place(reader, from, param->param.name, zfi_saved_tensor_nbytes(saved, param, out), out);
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------
- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_dtype(const zfi_reader_t *reader, const json_t *from, const char *name, zfi_dtype_t *out) {
     const char *value;

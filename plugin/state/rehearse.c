@@ -92,38 +92,32 @@ zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t 
     return zfi_poisoned(rehearsal->state->side->engine, err);
 }
 
-zf_status_t zfi_rehearse_chunk(const zfi_state_t *state, const zfi_replay_view_t *view, const zfi_close_t *window,
-                               uint32_t number, const zfi_replay_target_t *copies) {
-    zfi_moments_t kind = state->side->dev->head.moments;
-    uint64_t n = state->side->plan->chunks[number].n_elems;
-    const zfi_chunk_state_t *from = &state->host->chunks[number];
-    zfi_replay_target_t target = *copies;
-    zfi_replayed_t replayed;
-    memcpy(target.w, from->w, n * sizeof(float));
-    if (target.m)
-        memcpy(target.m, from->m, n * zfi_moments_nbytes(kind));
-    if (target.v)
-        memcpy(target.v, from->v, n * zfi_moments_nbytes(kind));
-    return zfi_replay_chunk(view, window, number, &target, &replayed);
-}
-
+/* The cohort's copy becomes a chunk's w, m, v, replayed as if its open window closed. */
 static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_t number) {
     const zfi_state_t *state = rehearsal->state;
+    const zfi_chunk_state_t *from = &state->host->chunks[number];
     rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
-    uint64_t max = rehearsal->max_elems;
+    uint64_t max = rehearsal->max_elems, n = state->side->plan->chunks[number].n_elems;
+    size_t moment = zfi_moments_nbytes(state->side->dev->head.moments);
     zfi_replay_target_t target = {.w = chunk->values,
-                                  .m = state->host->chunks[number].m ? chunk->values + max : NULL,
-                                  .v = state->host->chunks[number].v ? chunk->values + 2 * max : NULL,
+                                  .m = from->m ? chunk->values + max : NULL,
+                                  .v = from->v ? chunk->values + 2 * max : NULL,
                                   .scratch = rehearsal->scratch};
+    zfi_replayed_t replayed;
     zfi_close_t window;
     fenv_t callers;
     zf_status_t st;
     if (chunk->is_valid && chunk->number == number)
         return ZF_OK;
+    memcpy(target.w, from->w, n * sizeof(float));
+    if (target.m)
+        memcpy(target.m, from->m, n * moment);
+    if (target.v)
+        memcpy(target.v, from->v, n * moment);
     zfi_window_open(state->windows->clock, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
-    st = zfi_rehearse_chunk(state, &rehearsal->view, &window, number, &target);
+    st = zfi_replay_chunk(&rehearsal->view, &window, number, &target, &replayed);
     fesetenv(&callers);
     chunk->is_valid = !st;
     chunk->number = number;

@@ -10,10 +10,6 @@
 
 typedef struct zfi_rehearsal zfi_rehearsal_t;
 
-/* [control] A chunk's w, m, v into copies (w, m, v, scratch of the target), replayed as if its open window closed. */
-zf_status_t zfi_rehearse_chunk(const zfi_state_t *state, const zfi_replay_view_t *view, const zfi_close_t *window,
-                               uint32_t chunk, const zfi_replay_target_t *copies);
-
 /* [control] NULL without memory. The values stay true as long as the run rests. */
 zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t *replays);
 void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
@@ -29,8 +25,7 @@ zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t 
 /* [control] Update count of a matrix's channel after its open window. */
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
 
-/* ---- a matrix's places in chunks ----------------------------------------------------------------------------------
- */
+/* ---- a matrix's places in chunks --------------------------------------------------------------------------------- */
 
 typedef struct zfi_piece_walk {
     const zfi_plan_t *plan;

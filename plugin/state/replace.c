@@ -26,8 +26,7 @@
 #include "step/program.h"
 #include "step/publish.h"
 
-/* ---- begin, cancel -------------------------------------------------------------------------------------------------
- */
+/* ---- begin, cancel ----------------------------------------------------------------------------------------------- */
 
 static zfi_param_t *copy_params(const zfi_param_t *params, uint32_t n) {
     zfi_param_t *out = calloc(n, sizeof *out);
@@ -148,8 +147,7 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
     free_scratch(replacement);
 }
 
-/* ---- commit --------------------------------------------------------------------------------------------------------
- */
+/* ---- commit ------------------------------------------------------------------------------------------------------ */
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
 static zf_status_t pass_due(zfi_publishing_t *publishing) {

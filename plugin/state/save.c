@@ -41,8 +41,7 @@ static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor
     return zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
 }
 
-/* ---- layout --------------------------------------------------------------------------------------------------------
- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t param_nbytes(const zfi_saved_param_t *param) {
     uint64_t n = 0;
@@ -170,8 +169,7 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
     return out;
 }
 
-/* ---- data ----------------------------------------------------------------------------------------------------------
- */
+/* ---- data -------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a tensor: behind those that this rank has written of it, or, with several ranks, `at` bytes into it. */
 static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, uint64_t at, const void *block,

@@ -11,8 +11,7 @@
 #include "schedule/window.h"
 #include "step/exchange.h"
 
-/* ---- data types ---------------------------------------------------------------------------------------------------
- */
+/* ---- data types -------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -35,8 +34,7 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
     return of_kernel(array->dtype_kind == ZFI_DTYPE_VISIBLE ? param->dtype : param->grad_dtype);
 }
 
-/* ---- values that no training leaves -------------------------------------------------------------------------------
- */
+/* ---- values that no training leaves ------------------------------------------------------------------------------ */
 
 static uint64_t bad_f32(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
     const float *x = values;
@@ -101,8 +99,7 @@ static uint64_t bad_visible(const void *values, uint64_t n, zfi_state_dtype_t dt
     return n;
 }
 
-/* ---- w, m, v, n ---------------------------------------------------------------------------------------------------
- */
+/* ---- w, m, v, n -------------------------------------------------------------------------------------------------- */
 
 static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -151,8 +148,7 @@ static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t f
     memcpy(live + first, x, n * sizeof *live);
 }
 
-/* ---- selection ----------------------------------------------------------------------------------------------------
- */
+/* ---- selection --------------------------------------------------------------------------------------------------- */
 
 static uint64_t per_channel(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -230,8 +226,7 @@ static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, u
            n * sizeof(double));
 }
 
-/* ---- automatic interval: what deferred and selected channels have gathered ------------------------------------------
- */
+/* ---- automatic interval: what deferred and selected channels have gathered --------------------------------------- */
 
 static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -257,8 +252,7 @@ static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
     io->state->sel->selected[number] = sums[1];
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------
- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     return zfi_window_has_slot(io->state->windows, number, step);
@@ -291,8 +285,7 @@ static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
     }
 }
 
-/* ---- what the model reads -----------------------------------------------------------------------------------------
- */
+/* ---- what the model reads ---------------------------------------------------------------------------------------- */
 
 static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;

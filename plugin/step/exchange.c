@@ -34,8 +34,7 @@ static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint
     return zfi_device_run(state->side->engine, ops, 2);
 }
 
-/* ---- masters ------------------------------------------------------------------------------------------------------
- */
+/* ---- masters ----------------------------------------------------------------------------------------------------- */
 
 /* Elements [first, first + n) of a matrix, all in one tile. */
 typedef struct part {

@@ -95,8 +95,7 @@ void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
     }
 }
 
-/* ---- visible -------------------------------------------------------------------------------------------------------
- */
+/* ---- visible ----------------------------------------------------------------------------------------------------- */
 
 void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark) {
     zfi_list_mark(&engine->to_device, out_mark);
