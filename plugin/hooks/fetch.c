@@ -26,7 +26,7 @@ static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf
     zfi_run_t *run = inst->run;
     zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(&run->publishing, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < list->n && !st; i++) {
-        zfi_named_t named = zfi_named_at(run, list, i);
+        zfi_named_t named = zfi_named_at(run->params, list, i);
         st = run->publisher->fetch(&run->publishing, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
@@ -36,7 +36,7 @@ static uint64_t newest_write(const zf_instance_t *inst, const zfi_named_list_t *
     const zfi_run_t *run = inst->run;
     uint64_t newest = list->n ? 0 : run->writes.any;
     for (uint32_t i = 0; i < list->n; i++) {
-        zfi_named_t named = zfi_named_at(run, list, i);
+        zfi_named_t named = zfi_named_at(run->params, list, i);
         uint64_t write = zfi_program_newest_write(run, named.first, named.end);
         newest = write > newest ? write : newest;
     }

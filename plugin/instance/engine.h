@@ -153,6 +153,10 @@ static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_mome
 static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
 }
+/* ... and element by element: the device keeps a second copy of what kernels wrote to visible values. */
+static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
+    return zfi_checks_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU && !zfi_is_sharded(engine);
+}
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY && !has_callback;

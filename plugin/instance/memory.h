@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/instance/memory.h - every long-lived byte of a run: one layout function counts it (the plan) and hands
- * it out. */
+/* plugin/instance/memory.h - every long-lived byte of a run: planned, checked against what the machine has, mapped. */
 #ifndef ZFI_MEMORY_H
 #define ZFI_MEMORY_H
 
@@ -32,9 +31,6 @@ zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t
 /* [hook] The same of page-locked host memory, which the caller frees; nothing for 0 bytes. */
 zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
-
-/* Whether the device keeps a second copy of what kernels wrote to visible values, to tell edits by element. */
-int zfi_memory_keeps_shown(const zfi_engine_t *engine);
 
 /* Several ranks: where a bucket's parts arrive; the communication thread's. */
 static inline unsigned char *zfi_arriving(const zfi_ranks_t *ranks) {

@@ -65,6 +65,8 @@ zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->clock.pace = zfi_pace_of(config);
     run->slots.interval = config->update_interval;
     run->slots.peak = &engine->count.slots_peak;
+    run->mem.limit_mib = config->memory_limit_mib;
+    run->mem.node = zfi_node_find(config->local_rank, config->local_ranks, getenv);
     run->dev.head.moments = (zfi_moments_t)config->moments;
     run->dev.head.counts_per_channel = config->deferred == ZFI_DEFERRED_MEAN;
     make_views(run);

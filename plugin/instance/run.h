@@ -8,6 +8,7 @@
 #define ZFI_RUN_H
 
 #include "base/arena.h"
+#include "base/node.h"
 #include "instance/engine.h"
 #include "launch.h"
 #include "plan/bucket.h"
@@ -214,6 +215,8 @@ typedef struct zfi_run_memory {
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
+    uint64_t limit_mib;         /* [host] memory_limit_mib; 0: what the machine has, ... */
+    zfi_node_t node;            /* ... which ranks of it share */
     uint64_t room_nbytes;       /* of what ranks agree on and gather in host memory, planned */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zfi_layout_t layout;

@@ -9,7 +9,7 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
- * Which elements those are, only a second copy tells (zfi_memory_keeps_shown): with ask, where the device's memory is
+ * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask, where the device's memory is
  * the host's, every kernel writes it too.
  *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
