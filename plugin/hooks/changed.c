@@ -31,7 +31,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 
 /* Moments and counts of a matrix begin anew. */
 static zf_status_t reset_matrix(const zfi_state_t *state, uint32_t number) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     memset(state->host->n + matrix->count_base, 0, matrix->n_counts * sizeof *state->host->n);
     return zfi_state_clear_moments(state, number);
 }

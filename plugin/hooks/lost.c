@@ -18,7 +18,7 @@ static int has_open_update(const zfi_windows_t *windows, uint32_t number) {
 /* A closed window's values wait for the next step, or for a fetch. */
 static int is_due(const zfi_publishing_t *publishing, uint32_t number) {
     const zfi_clock_t *clock = publishing->clock;
-    const zfi_matrix_t *matrix = &publishing->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     const uint8_t *is_done = publishing->unfetched->is_done;
     for (uint32_t i = 0; i < clock->n_due && !matrix->is_resident; i++)
         if (clock->due[i].cohort == matrix->cohort)

@@ -38,13 +38,19 @@ static void make_views(zfi_run_t *run) {
                                .rows = &run->rows,
                                .clock = &run->clock};
     run->side = (zfi_device_side_t){run->engine, run->params, run->n_params, &run->plan, &run->dev};
-    run->publishing = (zfi_publishing_t){.side = &run->side,
+    run->publishing = (zfi_publishing_t){.engine = run->engine,
+                                         .plan = &run->plan,
+                                         .dev = &run->dev,
+                                         .side = &run->side,
                                          .clock = &run->clock,
                                          .host = &run->hs,
                                          .writes = &run->writes,
                                          .unfetched = &run->unfetched,
                                          .ranks = &run->ranks};
-    run->state = (zfi_state_t){.side = &run->side,
+    run->state = (zfi_state_t){.engine = run->engine,
+                               .plan = &run->plan,
+                               .dev = &run->dev,
+                               .side = &run->side,
                                .windows = &run->windows,
                                .host = &run->hs,
                                .sel = &run->sel,

@@ -463,8 +463,11 @@ typedef struct zfi_device_side {
 
 /* Values of closed windows on their way to being visible (step/publish.h). The host's thread's. */
 typedef struct zfi_publishing {
-    const zfi_device_side_t *side;
-    zfi_clock_t *clock; /* due, skip_publish_below; jobs and choices so far */
+    zfi_engine_t *engine;
+    const zfi_plan_t *plan;
+    zfi_device_state_t *dev;
+    const zfi_device_side_t *side; /* these three, for the guard */
+    zfi_clock_t *clock;            /* due, skip_publish_below; jobs and choices so far */
     const zfi_host_state_t *host;
     zfi_writes_t *writes;
     zfi_unfetched_t *unfetched;
@@ -473,7 +476,10 @@ typedef struct zfi_publishing {
 
 /* The training state, on the host and on the device: the control thread's, and the hooks' while everything rests. */
 typedef struct zfi_state {
-    const zfi_device_side_t *side;
+    zfi_engine_t *engine;
+    const zfi_plan_t *plan;
+    zfi_device_state_t *dev;
+    const zfi_device_side_t *side; /* these three, and the parameters */
     const zfi_windows_t *windows;
     zfi_host_state_t *host;
     zfi_selection_t *sel;

@@ -29,10 +29,10 @@ static const zfi_close_t *close_of(const zfi_clock_t *clock, uint32_t cohort) {
 }
 
 static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segment, copying_t *copying) {
-    zfi_engine_t *engine = publishing->side->engine;
-    const zfi_chunk_t *chunk = &publishing->side->plan->chunks[segment->chunk];
+    zfi_engine_t *engine = publishing->engine;
+    const zfi_chunk_t *chunk = &publishing->plan->chunks[segment->chunk];
     const zfi_close_t *close = close_of(publishing->clock, chunk->cohort);
-    uint64_t place = (close->first_job + chunk->place) % publishing->side->plan->max_close_chunks;
+    uint64_t place = (close->first_job + chunk->place) % publishing->plan->max_close_chunks;
     uint64_t job = close->first_job + chunk->place + 1;
     size_t elem = zfi_dtype_nbytes(chunk->dtype);
     if (job > copying->job) {
@@ -40,7 +40,7 @@ static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segm
         copying->job = job;
     }
     zfi_list_copy(&engine->to_up, ZFI_OP_UP, copying->to,
-                  publishing->host->published + place * publishing->side->plan->publish_piece_nbytes +
+                  publishing->host->published + place * publishing->plan->publish_piece_nbytes +
                       segment->chunk_offset * elem,
                   segment->n_elems * elem);
     copying->to += segment->n_elems * elem;
@@ -54,8 +54,8 @@ static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *c
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &publishing->side->params[publishing->ranks->buckets->params[bucket->first + i]];
         for (uint32_t s = param->first_ref; s < param->first_ref + param->n_refs; s++) {
-            const zfi_segment_t *segment = &publishing->side->plan->segments[publishing->side->plan->param_segments[s]];
-            if (publishing->ranks->reduction->is_published[publishing->side->plan->matrices[segment->matrix].cohort])
+            const zfi_segment_t *segment = &publishing->plan->segments[publishing->plan->param_segments[s]];
+            if (publishing->ranks->reduction->is_published[publishing->plan->matrices[segment->matrix].cohort])
                 copy_segment(publishing, segment, copying);
         }
     }
@@ -63,10 +63,10 @@ static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *c
 
 /* Publications that are copied whole, one after the other. */
 static void end_bucket(zfi_publishing_t *publishing) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     uint64_t before = publishing->unfetched->merged;
     while (publishing->unfetched->merged < publishing->clock->next_job &&
-           publishing->unfetched->n_left[publishing->unfetched->merged % publishing->side->plan->max_close_chunks] == 0)
+           publishing->unfetched->n_left[publishing->unfetched->merged % publishing->plan->max_close_chunks] == 0)
         publishing->unfetched->merged++;
     if (publishing->unfetched->merged > before)
         zfi_list_add(&engine->to_up, zfi_op_signal(&engine->lines.up, publishing->unfetched->merged));
@@ -80,7 +80,7 @@ static void note_begin(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void 
 }
 
 static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t step, copying_t *copying) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     zfi_reduction_t *reduction = publishing->ranks->reduction;
     uint64_t n = zfi_value_pieces(publishing->ranks, number, note_begin, NULL);
     zf_status_t st;
@@ -98,7 +98,7 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
 }
 
 void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     copying_t copying = {0};
     if (!publishing->clock->n_due)
         return;
@@ -113,12 +113,12 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 
 /* The pieces of a matrix, of all ranks. */
 static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
-    const zfi_matrix_t *matrix = &publishing->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint64_t part = publishing->ranks->buckets->all[bucket].part_elems, n = matrix->rows * matrix->cols, end;
     uint64_t from = publishing->ranks->buckets->offset[matrix->param] + matrix->param_offset;
     uint64_t at = publishing->ranks->reduction->value_at[number];
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    zfi_place_args_t args = {.data = publishing->side->dev->data, .matrix = number, .keeps_selected = 1};
+    zfi_place_args_t args = {.data = publishing->dev->data, .matrix = number, .keeps_selected = 1};
     args.turn = close_of(publishing->clock, matrix->cohort)->turn;
     for (uint64_t first = 0; first < n; first = end, at = 0) { /* in every part but the first it comes first */
         uint64_t rank = (from + first) / part, part_end = (rank + 1) * part - from;
@@ -127,13 +127,13 @@ static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t 
         args.n = end - first;
         args.bits = zfi_values(publishing->ranks, bucket) + rank * publishing->ranks->reduction->value_nbytes[bucket] +
                     at * elem;
-        zfi_list_add(&publishing->side->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
+        zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
     }
 }
 
 void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
-    zfi_engine_t *engine = publishing->side->engine;
-    const zfi_matrix_t *matrix = &publishing->side->plan->matrices[number];
+    zfi_engine_t *engine = publishing->engine;
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
     if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
         !publishing->ranks->reduction->is_published[matrix->cohort])
@@ -146,11 +146,11 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
 }
 
 void zfi_values_end(zfi_publishing_t *publishing) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     if (!publishing->clock->n_due)
         return;
-    memset(publishing->ranks->reduction->is_published, 0, publishing->side->plan->n_cohorts);
-    zfi_values_free_memory(publishing->side->engine);
+    memset(publishing->ranks->reduction->is_published, 0, publishing->plan->n_cohorts);
+    zfi_values_free_memory(publishing->engine);
     if (publishing->clock->next_job > zfi_timeline_now(&engine->lines.publish_due)) {
         zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, publishing->clock->next_job));
         zfi_timeline_signal(&engine->lines.publish_due, publishing->clock->next_job);

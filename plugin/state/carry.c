@@ -39,7 +39,7 @@ static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
 /* Elements [first, end) of the parameter that this rank owns. */
 static zf_status_t carry_elements(const zfi_state_t *into, uint32_t number, uint64_t first, uint64_t end,
                                   const zfi_carried_t *from) {
-    uint64_t offset = first - into->side->plan->matrices[number].param_offset, source = first - from->cut->param_offset;
+    uint64_t offset = first - into->plan->matrices[number].param_offset, source = first - from->cut->param_offset;
     zf_status_t st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
     if (!st)
         st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
@@ -49,7 +49,7 @@ static zf_status_t carry_elements(const zfi_state_t *into, uint32_t number, uint
 }
 
 static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const zfi_carried_t *from) {
-    const zfi_matrix_t *to = &into->side->plan->matrices[number], *cut = from->cut;
+    const zfi_matrix_t *to = &into->plan->matrices[number], *cut = from->cut;
     const zfi_param_t *param = &into->side->params[to->param];
     uint64_t first = to->param_offset, end = first + to->rows * to->cols;
     uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, own_first, own_end;
@@ -89,8 +89,8 @@ zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried
     const zfi_param_t *to = &into->side->params[param];
     uint64_t end = from->cut->param_offset + from->cut->rows * from->cut->cols;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = first_matrix_behind(into->side->plan->matrices, to, from->cut->param_offset);
-         i < to->first_matrix + to->n_matrices && into->side->plan->matrices[i].param_offset < end && !st; i++)
+    for (uint32_t i = first_matrix_behind(into->plan->matrices, to, from->cut->param_offset);
+         i < to->first_matrix + to->n_matrices && into->plan->matrices[i].param_offset < end && !st; i++)
         st = carry_matrix(into, i, from);
     return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }

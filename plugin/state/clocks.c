@@ -36,8 +36,8 @@ CLOCK(last_choice, state->windows->clock->last_choice[cohort])
         (void)cohort;                                                                                                  \
         loaded = x;                                                                                                    \
     }
-STATISTIC(n_applied, state->side->engine->totals->n_applied, state->windows->clock->n_applied)
-STATISTIC(n_skipped, state->side->engine->totals->n_skipped, state->windows->clock->n_skipped)
+STATISTIC(n_applied, state->engine->totals->n_applied, state->windows->clock->n_applied)
+STATISTIC(n_skipped, state->engine->totals->n_skipped, state->windows->clock->n_skipped)
 #undef STATISTIC
 
 /* 0 where the decision belongs to no open window: nobody will ask for it. */

@@ -114,7 +114,7 @@ zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again
 
 static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
                      uint32_t matrix, uint64_t step) {
-    return array->length(shape, &io->state->side->plan->matrices[matrix]) > 0 &&
+    return array->length(shape, &io->state->plan->matrices[matrix]) > 0 &&
            (!array->has || array->has(io, matrix, step));
 }
 
@@ -153,8 +153,7 @@ static int add_param(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_par
     out->matrices = malloc(param->n_matrices * sizeof *out->matrices);
     if (!out->matrices)
         return -1;
-    memcpy(out->matrices, &io->state->side->plan->matrices[param->first_matrix],
-           param->n_matrices * sizeof *out->matrices);
+    memcpy(out->matrices, &io->state->plan->matrices[param->first_matrix], param->n_matrices * sizeof *out->matrices);
     for (uint32_t a = 0; a < zfi_n_state_arrays; a++) {
         const zfi_state_array_t *array = &zfi_state_arrays[a];
         if (saved->is_compact && !(array->flags & ZFI_ARRAY_COMPACT))
@@ -212,16 +211,16 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     const uint32_t *ids = io.ids, n_ids = io.n_ids;
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
-                         .shape = {state->side->dev->head.counts_per_channel, state->ranks->n_groups, n_ids},
-                         .config = state->side->engine->config,
-                         .policy = state->side->engine->policy,
-                         .n_cohorts = state->side->plan->n_cohorts,
+                         .shape = {state->dev->head.counts_per_channel, state->ranks->n_groups, n_ids},
+                         .config = state->engine->config,
+                         .policy = state->engine->policy,
+                         .n_cohorts = state->plan->n_cohorts,
                          .n_params = n_ids};
     find_steps(state->windows->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
     is_bad = !out->note || !out->params || copy_clocks(state, out) ||
-             copy_rules(&state->side->engine->rules, state->ranks->n_groups, out);
+             copy_rules(&state->engine->rules, state->ranks->n_groups, out);
     out->note_nbytes = out->note ? (uint32_t)strlen(out->note) : 0;
     for (uint32_t i = 0; i < n_ids && !is_bad; i++)
         is_bad = add_param(&io, out, &out->params[i], ids[i]);

@@ -57,7 +57,7 @@ int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
 void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
     if (!rehearsal)
         return;
-    for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->state->side->plan->n_cohorts; c++)
+    for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->state->plan->n_cohorts; c++)
         free(rehearsal->chunks[c].values);
     free(rehearsal->chunks);
     free(rehearsal->scratch);
@@ -65,7 +65,7 @@ void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
 }
 
 zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t *replays) {
-    const zfi_plan_t *plan = state->side->plan;
+    const zfi_plan_t *plan = state->plan;
     zfi_rehearsal_t *out = calloc(1, sizeof *out);
     int has_all;
     if (!out)
@@ -89,7 +89,7 @@ zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t
 }
 
 zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t *err) {
-    return zfi_poisoned(rehearsal->state->side->engine, err);
+    return zfi_poisoned(rehearsal->state->engine, err);
 }
 
 /* The cohort's copy becomes a chunk's w, m, v, replayed as if its open window closed. */
@@ -97,8 +97,8 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     const zfi_state_t *state = rehearsal->state;
     const zfi_chunk_state_t *from = &state->host->chunks[number];
     rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
-    uint64_t max = rehearsal->max_elems, n = state->side->plan->chunks[number].n_elems;
-    size_t moment = zfi_moments_nbytes(state->side->dev->head.moments);
+    uint64_t max = rehearsal->max_elems, n = state->plan->chunks[number].n_elems;
+    size_t moment = zfi_moments_nbytes(state->dev->head.moments);
     zfi_replay_target_t target = {.w = chunk->values,
                                   .m = from->m ? chunk->values + max : NULL,
                                   .v = from->v ? chunk->values + 2 * max : NULL,
@@ -131,17 +131,17 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
     if (what == ZFI_STATE_W)
         memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
     else
-        zfi_moments_get(state->side->dev->head.moments,
+        zfi_moments_get(state->dev->head.moments,
                         (what == ZFI_STATE_M ? state->host->chunks->m : state->host->chunks->v) ? values : NULL,
                         place->chunk_offset, place->n, out + place->at);
 }
 
 zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out) {
-    uint32_t cohort = rehearsal->state->side->plan->matrices[matrix].cohort;
+    uint32_t cohort = rehearsal->state->plan->matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    if (rehearsal->state->side->plan->matrices[matrix].is_resident) /* no window has a part of it */
+    if (rehearsal->state->plan->matrices[matrix].is_resident) /* no window has a part of it */
         return zfi_state_get(rehearsal->state, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->state->side, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
@@ -156,8 +156,8 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {
     const zfi_state_t *state = rehearsal->state;
     zfi_close_t window;
-    if (state->side->plan->matrices[matrix].is_resident)
-        return state->host->n[zfi_count_at(&state->side->plan->matrices[matrix], channel)];
-    zfi_window_open(state->windows->clock, state->side->plan->matrices[matrix].cohort, &window);
+    if (state->plan->matrices[matrix].is_resident)
+        return state->host->n[zfi_count_at(&state->plan->matrices[matrix], channel)];
+    zfi_window_open(state->windows->clock, state->plan->matrices[matrix].cohort, &window);
     return zfi_replay_count_of(&rehearsal->view, &window, matrix, channel);
 }

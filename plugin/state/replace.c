@@ -151,9 +151,9 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
 static zf_status_t pass_due(zfi_publishing_t *publishing) {
-    zfi_publish_drop(publishing, 0, publishing->side->plan->n_matrices);
+    zfi_publish_drop(publishing, 0, publishing->plan->n_matrices);
     zfi_publish_due(publishing);
-    return zfi_send(publishing->side->engine);
+    return zfi_send(publishing->engine);
 }
 
 static void nothing(void *args) { (void)args; }
@@ -219,11 +219,11 @@ static zf_status_t catch_up_step(const zfi_state_t *state, uint64_t t, void *gra
     zfi_state_io_t io = {.state = state};
     const zfi_state_array_t *slot = zfi_state_array_find("slot", 4);
     zf_status_t st = zfi_exchange_put_step(state, t);
-    for (uint32_t i = 0; i < state->side->plan->n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &state->side->plan->matrices[i];
+    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &state->plan->matrices[i];
         if (!slot->has(&io, i, t))
             continue;
-        if (zfi_is_sharded(state->side->engine))
+        if (zfi_is_sharded(state->engine))
             memset(grad, 0,
                    matrix->rows * matrix->cols * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype));
         slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
@@ -239,10 +239,10 @@ static zf_status_t fill_device(const zfi_state_t *state, void *grad) {
     if (!st)
         st = zfi_exchange_put_maps(state);
     if (!st)
-        st = zfi_exchange_reload_selected(state, 0, state->side->plan->n_matrices);
-    for (uint32_t i = 0; i < state->side->plan->n_matrices && !st; i++)
+        st = zfi_exchange_reload_selected(state, 0, state->plan->n_matrices);
+    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++)
         st = zfi_exchange_put_visible(state, i, NULL);
-    for (uint32_t c = 0; c < state->side->plan->n_cohorts; c++)
+    for (uint32_t c = 0; c < state->plan->n_cohorts; c++)
         if (state->windows->clock->window_first[c] < first)
             first = state->windows->clock->window_first[c];
     for (; first <= state->windows->clock->t && !st; first++)
@@ -254,7 +254,7 @@ static zf_status_t fill_device(const zfi_state_t *state, void *grad) {
 static zf_status_t stage_due(zfi_publishing_t *publishing) {
     for (uint32_t i = 0; i < publishing->clock->n_due; i++)
         zfi_publish_upload(publishing, &publishing->clock->due[i]);
-    return zfi_send(publishing->side->engine);
+    return zfi_send(publishing->engine);
 }
 
 /* Where each rank has written what it owns: everything is shown by all. */

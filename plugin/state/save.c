@@ -207,7 +207,7 @@ static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_
         uint64_t count = end - first < block ? end - first : block, at;
         array->get(&writer->io, number, tensor->step, first, count, writer->block);
         if (writer->io.status == ZF_ERR_POISONED)
-            return zfi_poisoned(state->side->engine, err);
+            return zfi_poisoned(state->engine, err);
         if (writer->io.status)
             return zfi_error(err, writer->io.status, "state",
                              "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",

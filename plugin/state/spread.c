@@ -87,7 +87,7 @@ zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_t
 
 zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out,
                                     zf_error_t *err) {
-    uint64_t n = state->side->plan->n_matrices;
+    uint64_t n = state->plan->n_matrices;
     uint8_t *all = calloc(together->n_ranks, n);
     zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
     for (uint32_t i = 0; i < n && !st; i++) {

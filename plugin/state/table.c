@@ -136,14 +136,14 @@ static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 
 static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     uint32_t *to = out;
-    const uint32_t *live = io->state->host->n + io->state->side->plan->matrices[number].count_base;
+    const uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
         to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
 }
 
 static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
-    uint32_t *live = io->state->host->n + io->state->side->plan->matrices[number].count_base;
+    uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
     (void)step;
     memcpy(live + first, x, n * sizeof *live);
 }
@@ -162,13 +162,13 @@ static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t
 
 static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return io->state->side->plan->matrices[number].k > 0 &&
+    return io->state->plan->matrices[number].k > 0 &&
            !zfi_is_warm_up(io->state->windows->clock, io->state->windows->clock->t + 1);
 }
 
 static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     uint8_t *to = out;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
@@ -202,28 +202,26 @@ static void list_selected(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t
 
 static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                          const void *values) {
-    const zfi_matrix_t *matrix = &io->state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
     uint8_t *mask = io->state->sel->mask + matrix->channel_base;
     (void)step;
     memcpy(mask + first, values, n);
     if (first + n < matrix->n_channels)
         return; /* the lists are made when the mask is whole */
-    list_selected(io->state->side->plan, io->state->sel, number, mask);
+    list_selected(io->state->plan, io->state->sel, number, mask);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
 }
 
 static void get_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     (void)step;
-    memcpy(out, io->state->sel->importance + io->state->side->plan->matrices[number].sum_base + first,
-           n * sizeof(double));
+    memcpy(out, io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, n * sizeof(double));
 }
 
 static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                            const void *values) {
     (void)step;
-    memcpy(io->state->sel->importance + io->state->side->plan->matrices[number].sum_base + first, values,
-           n * sizeof(double));
+    memcpy(io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, values, n * sizeof(double));
 }
 
 /* ---- automatic interval: what deferred and selected channels have gathered --------------------------------------- */
@@ -260,7 +258,7 @@ static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
 
 static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
@@ -274,7 +272,7 @@ static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
 static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                      const void *values) {
     const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
@@ -302,7 +300,7 @@ static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 
 static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
-    const zfi_matrix_t *matrix = &io->state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
     size_t elem = zfi_dtype_nbytes(io->state->side->params[matrix->param].dtype);
     (void)step;
     memcpy(io->overlay[number] + first * elem, values, n * elem);
@@ -319,18 +317,18 @@ static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *cloc
 
 static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return due_of(io->state->side->plan, io->state->windows->clock, number) != NULL;
+    return due_of(io->state->plan, io->state->windows->clock, number) != NULL;
 }
 
 static unsigned char *staged_chunk(const zfi_state_t *state, const zfi_close_t *close, uint32_t chunk) {
-    uint64_t p = close->first_job + state->side->plan->chunks[chunk].place;
-    return state->host->published + p % state->side->plan->max_close_chunks * state->side->plan->publish_piece_nbytes;
+    uint64_t p = close->first_job + state->plan->chunks[chunk].place;
+    return state->host->published + p % state->plan->max_close_chunks * state->plan->publish_piece_nbytes;
 }
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     const zfi_state_t *state = io->state;
-    const zfi_close_t *close = due_of(state->side->plan, state->windows->clock, number);
-    size_t elem = zfi_dtype_nbytes(state->side->params[state->side->plan->matrices[number].param].dtype);
+    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
+    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
     (void)step;
@@ -344,8 +342,8 @@ static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
     const zfi_state_t *state = io->state;
-    const zfi_close_t *close = due_of(state->side->plan, state->windows->clock, number);
-    size_t elem = zfi_dtype_nbytes(state->side->params[state->side->plan->matrices[number].param].dtype);
+    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
+    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
     (void)step;

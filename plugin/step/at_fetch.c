@@ -33,7 +33,7 @@ static uint32_t n_common(const zfi_chunk_t *chunk, const part_t *part) {
 
 /* Counts a part as merged. Returns the publication below which all are, if that has risen, else 0. */
 static uint64_t count_down(zfi_publishing_t *publishing, const part_t *part) {
-    const zfi_plan_t *plan = publishing->side->plan;
+    const zfi_plan_t *plan = publishing->plan;
     uint64_t before = publishing->unfetched->merged;
     uint32_t *n_left = publishing->unfetched->n_left;
     for (uint32_t i = part->at; i < part->at + part->n; i++)
@@ -47,7 +47,7 @@ static uint64_t count_down(zfi_publishing_t *publishing, const part_t *part) {
 
 /* What merges a part is collected: counts it, and tells the up stream. */
 static void end_part(zfi_publishing_t *publishing, const part_t *part) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     uint64_t merged = count_down(publishing, part);
     if (!merged)
         return;
@@ -58,12 +58,12 @@ static void end_part(zfi_publishing_t *publishing, const part_t *part) {
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
 static zfi_merge_args_t merge_args(const zfi_publishing_t *publishing, const part_t *part) {
-    return (zfi_merge_args_t){.data = publishing->side->dev->data,
-                              .staged = publishing->side->dev->ring,
-                              .place_nbytes = publishing->side->plan->publish_piece_nbytes,
+    return (zfi_merge_args_t){.data = publishing->dev->data,
+                              .staged = publishing->dev->ring,
+                              .place_nbytes = publishing->plan->publish_piece_nbytes,
                               .first_number = part->close->first_job + part->at,
-                              .n_places = publishing->side->plan->ring_chunks,
-                              .first = publishing->side->plan->cohorts[part->close->cohort].first_chunk + part->at,
+                              .n_places = publishing->plan->ring_chunks,
+                              .first = publishing->plan->cohorts[part->close->cohort].first_chunk + part->at,
                               .n = part->n,
                               .turn = part->close->turn,
                               .first_segment = part->first_segment,
@@ -72,7 +72,7 @@ static zfi_merge_args_t merge_args(const zfi_publishing_t *publishing, const par
 
 /* From the ring, where the bucket that ends with publication `end` - 1 is or will be without another merge. */
 static void merge_from_ring(zfi_publishing_t *publishing, const part_t *part, uint64_t end) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     zfi_merge_args_t args = merge_args(publishing, part);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
@@ -81,20 +81,20 @@ static void merge_from_ring(zfi_publishing_t *publishing, const part_t *part, ui
 
 /* Out of order: chunk by chunk from the host's memory. It stays there until the ring has had it. */
 static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     zfi_list_t *list = &engine->to_device;
-    const zfi_plan_t *plan = publishing->side->plan;
+    const zfi_plan_t *plan = publishing->plan;
     for (uint32_t i = part->at; i < part->at + part->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)];
         uint64_t p = part->close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         uint64_t job = part->close->first_job + i + 1;
         part_t one = {part->close, i, 1, part->first_segment, part->end_segment};
         zfi_merge_args_t args = merge_args(publishing, &one);
-        args.staged = publishing->side->dev->scratch;
+        args.staged = publishing->dev->scratch;
         args.n_places = 1;
         args.place_nbytes = 0;
         zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
-        zfi_list_copy(list, ZFI_OP_UP, publishing->side->dev->scratch,
+        zfi_list_copy(list, ZFI_OP_UP, publishing->dev->scratch,
                       publishing->host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
         atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
@@ -104,7 +104,7 @@ static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
 
 /* Chunks [at, at + n) of a close, bucket by bucket as they travel. */
 static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
-    uint32_t bucket = publishing->side->plan->bucket_chunks, end = part->at + part->n;
+    uint32_t bucket = publishing->plan->bucket_chunks, end = part->at + part->n;
     for (uint32_t at = part->at, next; at < end; at = next) {
         uint32_t bucket_end = (at / bucket + 1) * bucket;
         uint64_t published;
@@ -112,7 +112,7 @@ static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
         next = bucket_end < end ? bucket_end : end;
         published = part->close->first_job + bucket_end;
         part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
-        if (published <= publishing->unfetched->merged + publishing->side->plan->ring_chunks)
+        if (published <= publishing->unfetched->merged + publishing->plan->ring_chunks)
             merge_from_ring(publishing, &one, published);
         else
             merge_from_host(publishing, &one);
@@ -138,7 +138,7 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
 
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_publishing_t *publishing, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    const zfi_plan_t *plan = publishing->side->plan;
+    const zfi_plan_t *plan = publishing->plan;
     part_t part = {.close = close,
                    .first_segment = zfi_first_segment(plan->segments, plan->n_segments, first),
                    .end_segment = zfi_first_segment(plan->segments, plan->n_segments, end)};
@@ -165,7 +165,7 @@ static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t 
 }
 
 static zf_status_t rest(zfi_publishing_t *publishing) {
-    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->side->plan->n_matrices, 1, show);
+    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->plan->n_matrices, 1, show);
     publishing->clock->n_due = 0;
     return st;
 }
@@ -184,7 +184,7 @@ static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t e
     for (uint32_t i = first; i < end; i++)
         if (!publishing->unfetched->is_done[i])
             drop_matrix(publishing, i);
-    return zfi_send(publishing->side->engine);
+    return zfi_send(publishing->engine);
 }
 
 const zfi_publisher_t zfi_publisher_at_fetch = {close_window, end, fetch, rest, drop};

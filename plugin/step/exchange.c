@@ -17,21 +17,19 @@ static uint64_t n_elems_of(const zfi_matrix_t *matrix) { return matrix->rows * m
 
 zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
     zfi_place_args_t args = {
-        .data = state->side->dev->data, .matrix = number, .first = first, .n = n, .bits = state->side->dev->scratch};
-    zfi_range_t range = {out, state->side->dev->scratch,
-                         n * zfi_dtype_nbytes(state->side->plan->matrices[number].place.dtype)};
+        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+    zfi_range_t range = {out, state->dev->scratch, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return zfi_device_run(state->side->engine, ops, 2);
+    return zfi_device_run(state->engine, ops, 2);
 }
 
 static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
                                  const void *bits) {
     zfi_place_args_t args = {
-        .data = state->side->dev->data, .matrix = number, .first = first, .n = n, .bits = state->side->dev->scratch};
-    zfi_range_t range = {state->side->dev->scratch, bits,
-                         n * zfi_dtype_nbytes(state->side->plan->matrices[number].place.dtype)};
+        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+    zfi_range_t range = {state->dev->scratch, bits, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    return zfi_device_run(state->side->engine, ops, 2);
+    return zfi_device_run(state->engine, ops, 2);
 }
 
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
@@ -44,13 +42,12 @@ typedef struct part {
 } part_t;
 
 static zf_status_t take_all(const part_t *part) {
-    void *bits = part->state->side->dev->exchange;
-    float *w = part->state->side->dev->exchange + part->state->side->dev->exchange_elems;
+    void *bits = part->state->dev->exchange;
+    float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
     if (st)
         return st;
-    part->state->side->engine->kernels->widen(w, bits, part->state->side->plan->matrices[part->number].place.dtype,
-                                              part->n);
+    part->state->engine->kernels->widen(w, bits, part->state->plan->matrices[part->number].place.dtype, part->n);
     return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
@@ -61,17 +58,17 @@ typedef struct compared {
 } compared_t;
 
 static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
-    const unsigned char *shown = part->state->side->dev->matrices[part->number].shown;
+    const unsigned char *shown = part->state->dev->matrices[part->number].shown;
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, to->visible);
     if (!st)
-        st = zfi_device_read(part->state->side->engine, to->shown, shown + part->first * elem, part->n * elem);
+        st = zfi_device_read(part->state->engine, to->shown, shown + part->first * elem, part->n * elem);
     return st ? st : zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
 static zf_status_t take_edits(const part_t *part, const compared_t *by) {
-    const zfi_kernels_t *kernels = part->state->side->engine->kernels;
-    zfi_dtype_t dtype = part->state->side->plan->matrices[part->number].place.dtype;
+    const zfi_kernels_t *kernels = part->state->engine->kernels;
+    zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
     zf_status_t st = read_part(part, elem, by);
     if (st)
@@ -90,8 +87,8 @@ static zf_status_t take_edits(const part_t *part, const compared_t *by) {
 }
 
 static zf_status_t take_edits_of_all(const part_t *all) {
-    uint64_t most = all->state->side->dev->exchange_elems / 2;
-    float *from = all->state->side->dev->exchange;
+    uint64_t most = all->state->dev->exchange_elems / 2;
+    float *from = all->state->dev->exchange;
     compared_t by = {.visible = (unsigned char *)from,
                      .shown = (unsigned char *)(from + most),
                      .due = (unsigned char *)(from + 2 * most),
@@ -109,9 +106,9 @@ static zf_status_t take_edits_of_all(const part_t *all) {
 zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = first; i < end && !st; i++) {
-        const zfi_matrix_t *matrix = &state->side->plan->matrices[i];
+        const zfi_matrix_t *matrix = &state->plan->matrices[i];
         for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++) {
-            const zfi_tile_t *tile = &state->side->plan->tiles[k];
+            const zfi_tile_t *tile = &state->plan->tiles[k];
             part_t part = {state, tile->matrix, tile->matrix_offset, tile->n_elems};
             st = by_element ? take_edits_of_all(&part) : take_all(&part);
         }
@@ -142,14 +139,14 @@ static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *m
 /* Masters of elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
 static zf_status_t get_selected_w(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
                                   float *values) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
-    float *compact = state->side->dev->exchange + state->side->dev->exchange_elems;
+    float *compact = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st;
     if (!has_selection(state->sel, matrix))
         return ZF_OK;
-    st = zfi_device_read(state->side->engine, compact, compact_array(state->side->dev, matrix, 0),
+    st = zfi_device_read(state->engine, compact, compact_array(state->dev, matrix, 0),
                          matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
@@ -187,7 +184,7 @@ static zf_status_t join_compact(const zfi_state_t *state, const zfi_matrix_t *ma
     compact_t compact = {.matrix = matrix, .bytes = bytes, .elem = elem};
     zfi_gathering_t gathering = {.ranks = state->ranks, .walk = walk_compact, .arg = &compact};
     compact.gathering = &gathering;
-    return zfi_is_sharded(state->side->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+    return zfi_is_sharded(state->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
 }
 
 /* The device's copies of one array := the selected elements of values. Where each rank has its own elements only: of
@@ -195,7 +192,7 @@ static zf_status_t join_compact(const zfi_state_t *state, const zfi_matrix_t *ma
 static zf_status_t put_array(const zfi_state_t *state, const zfi_matrix_t *matrix, int array, const float *values) {
     const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
-    float *compact = state->side->dev->exchange + state->side->dev->exchange_elems;
+    float *compact = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
@@ -203,15 +200,15 @@ static zf_status_t put_array(const zfi_state_t *state, const zfi_matrix_t *matri
     st = join_compact(state, matrix, compact, sizeof *compact);
     return st || matrix->is_absent
                ? st
-               : zfi_device_write(state->side->engine, compact_array(state->side->dev, matrix, array), compact, nbytes);
+               : zfi_device_write(state->engine, compact_array(state->dev, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns. */
 static zf_status_t get_owned(const zfi_state_t *state, zfi_array_t array, uint32_t number, float *values) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &state->side->plan->tiles[i];
+        const zfi_tile_t *tile = &state->plan->tiles[i];
         st = zfi_state_get(state, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
     }
     return st;
@@ -220,37 +217,36 @@ static zf_status_t get_owned(const zfi_state_t *state, zfi_array_t array, uint32
 /* ---- compact state from the host's ------------------------------------------------------------------------------- */
 
 static zf_status_t reload_counts(const zfi_state_t *state, uint32_t number) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
-    uint32_t *counts = (uint32_t *)(void *)state->side->dev->exchange;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    uint32_t *counts = (uint32_t *)(void *)state->dev->exchange;
     if (matrix->is_resident) {
         *counts = 0; /* where channels counted apart, their largest */
         for (uint32_t c = 0; c < matrix->n_counts; c++)
             if (state->host->n[matrix->count_base + c] > *counts)
                 *counts = state->host->n[matrix->count_base + c];
-        return zfi_device_write(state->side->engine, state->side->dev->head.all_n + number, counts, sizeof *counts);
+        return zfi_device_write(state->engine, state->dev->head.all_n + number, counts, sizeof *counts);
     }
-    if (!state->side->dev->head.counts_per_channel)
-        return zfi_device_write(state->side->engine, state->side->dev->head.n + number,
-                                &state->host->n[matrix->count_base], sizeof *counts);
+    if (!state->dev->head.counts_per_channel)
+        return zfi_device_write(state->engine, state->dev->head.n + number, &state->host->n[matrix->count_base],
+                                sizeof *counts);
     if (!has_selection(state->sel, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         counts[pos] = state->host->n[zfi_count_at(matrix, state->sel->index[matrix->index_base + pos])];
-    return zfi_device_write(state->side->engine, state->side->dev->head.n + matrix->index_base, counts,
-                            matrix->k * sizeof *counts);
+    return zfi_device_write(state->engine, state->dev->head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
 static zf_status_t reload_matrix(const zfi_state_t *state, uint32_t number) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     zf_status_t st = reload_counts(state, number);
     if (st || !has_selection(state->sel, matrix))
         return st;
     for (uint32_t array = 0; array < zfi_enter_arrays(state->n_moments) && !st; array++) {
-        st = get_owned(state, (zfi_array_t)array, number, state->side->dev->exchange);
+        st = get_owned(state, (zfi_array_t)array, number, state->dev->exchange);
         if (!st)
-            st = put_array(state, matrix, (int)array, state->side->dev->exchange);
+            st = put_array(state, matrix, (int)array, state->dev->exchange);
     }
-    atomic_fetch_add(&state->side->engine->count.up_enter_nbytes,
+    atomic_fetch_add(&state->engine->count.up_enter_nbytes,
                      matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(state->n_moments) * sizeof(float));
     return st;
 }
@@ -266,22 +262,21 @@ zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t firs
 
 /* round(w) of a tile into the second half of the exchange buffer. */
 static zf_status_t expect(const zfi_state_t *state, const zfi_tile_t *tile, void *bits) {
-    float *w = state->side->dev->exchange;
+    float *w = state->dev->exchange;
     zf_status_t st = zfi_state_get(state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
         st = get_selected_w(state, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        state->side->engine->kernels->narrow(bits, state->side->plan->matrices[tile->matrix].place.dtype, w,
-                                             tile->n_elems);
+        state->engine->kernels->narrow(bits, state->plan->matrices[tile->matrix].place.dtype, w, tile->n_elems);
     return st;
 }
 
 zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number, const void *bits) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
-    void *expected = state->side->dev->exchange + state->side->dev->exchange_elems;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    void *expected = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &state->side->plan->tiles[i];
+        const zfi_tile_t *tile = &state->plan->tiles[i];
         uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
         st = bits ? ZF_OK : expect(state, tile, expected);
         if (!st)
@@ -292,12 +287,12 @@ zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number, 
 }
 
 zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t number, int *out_is_equal) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
-    void *need = state->side->dev->exchange + state->side->dev->exchange_elems, *have = state->side->dev->exchange;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    void *need = state->dev->exchange + state->dev->exchange_elems, *have = state->dev->exchange;
     int is_equal = 1;
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && is_equal; i++) {
-        const zfi_tile_t *tile = &state->side->plan->tiles[i];
+        const zfi_tile_t *tile = &state->plan->tiles[i];
         st = expect(state, tile, need);
         if (!st)
             st = zfi_exchange_get_visible(state, number, tile->matrix_offset, tile->n_elems, have);
@@ -310,30 +305,30 @@ zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t number, 
 /* ---- a load's last part ------------------------------------------------------------------------------------------ */
 
 zf_status_t zfi_exchange_put_maps(const zfi_state_t *state) {
-    const zfi_plan_t *plan = state->side->plan;
+    const zfi_plan_t *plan = state->plan;
     const zfi_selection_t *sel = state->sel;
-    zf_status_t st = zfi_device_write(state->side->engine, state->side->dev->head.index, sel->index,
-                                      plan->n_index * sizeof *sel->index);
+    zf_status_t st =
+        zfi_device_write(state->engine, state->dev->head.index, sel->index, plan->n_index * sizeof *sel->index);
     for (int turn = 0; turn < 2 && !st; turn++)
-        st = zfi_device_write(state->side->engine, state->side->dev->head.masks[turn], sel->mask, sel->n_masked);
+        st = zfi_device_write(state->engine, state->dev->head.masks[turn], sel->mask, sel->n_masked);
     if (!st)
-        st = zfi_device_write(state->side->engine, zfi_device_table(state->side->dev->head.merge_from),
+        st = zfi_device_write(state->engine, zfi_device_table(state->dev->head.merge_from),
                               state->windows->clock->skip_publish_below,
                               plan->n_matrices * sizeof *state->windows->clock->skip_publish_below);
     if (!st)
-        st = zfi_device_write(state->side->engine, state->side->dev->enter_n, sel->n_enter,
-                              plan->n_matrices * sizeof *sel->n_enter);
+        st =
+            zfi_device_write(state->engine, state->dev->enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
     if (!st)
-        st = zfi_device_write(state->side->engine, state->side->dev->enter_position, sel->enter_pos,
+        st = zfi_device_write(state->engine, state->dev->enter_position, sel->enter_pos,
                               plan->n_index * sizeof *sel->enter_pos);
     return st ? st
-              : zfi_device_write(state->side->engine, state->side->dev->enter_channel, sel->enter_channel,
+              : zfi_device_write(state->engine, state->dev->enter_channel, sel->enter_channel,
                                  plan->n_index * sizeof *sel->enter_channel);
 }
 
 zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t) {
     zfi_scalars_input(state->side, zfi_row(state->windows->rows, t));
-    return zfi_device_write(state->side->engine, zfi_device_scalars(state->side->dev, t),
+    return zfi_device_write(state->engine, zfi_device_scalars(state->dev, t),
                             &zfi_row(state->windows->rows, t)->scalars, sizeof(zfi_step_scalars_t));
 }
 
@@ -342,7 +337,7 @@ static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *m
     const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
     size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
-    unsigned char *compact = (unsigned char *)(state->side->dev->exchange + state->side->dev->exchange_elems);
+    unsigned char *compact = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
     zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
@@ -355,18 +350,17 @@ static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *m
 }
 
 zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t number, void *grad) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[number];
-    zfi_gather_args_t args = {state->side->dev->data, number, state->side->dev->scratch};
-    zfi_range_t range = {state->side->dev->scratch, grad,
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    zfi_gather_args_t args = {state->dev->data, number, state->dev->scratch};
+    zfi_range_t range = {state->dev->scratch, grad,
                          n_elems_of(matrix) * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
-    zf_status_t st = zfi_is_sharded(state->side->engine) && has_selection(state->sel, matrix)
-                         ? join_gradient(state, matrix, grad)
-                         : ZF_OK;
+    zf_status_t st =
+        zfi_is_sharded(state->engine) && has_selection(state->sel, matrix) ? join_gradient(state, matrix, grad) : ZF_OK;
     if (!st)
-        st = zfi_enqueue(state->side->engine, state->side->engine->stream, ops, 2);
+        st = zfi_enqueue(state->engine, state->engine->stream, ops, 2);
     if (st)
         return st;
     zfi_selected_run_ahead(state->side, t, zfi_is_warm_up(state->windows->clock, t), number, number + 1);
-    return zfi_device_run(state->side->engine, NULL, 0);
+    return zfi_device_run(state->engine, NULL, 0);
 }

@@ -21,7 +21,7 @@ static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t 
 }
 
 static zf_status_t rest(zfi_publishing_t *publishing) {
-    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->side->plan->n_matrices, 1, show);
+    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->plan->n_matrices, 1, show);
     zfi_values_end(publishing);
     publishing->clock->n_due = 0;
     return st;

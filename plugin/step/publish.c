@@ -21,9 +21,9 @@ static bucket_t bucket_at(const zfi_plan_t *plan, const zfi_close_t *close, uint
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
 static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
-    zfi_engine_t *engine = publishing->side->engine;
+    zfi_engine_t *engine = publishing->engine;
     zfi_list_t *up = &engine->to_up;
-    const zfi_plan_t *plan = publishing->side->plan;
+    const zfi_plan_t *plan = publishing->plan;
     uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
     uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->max_close_chunks;
     zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
@@ -34,8 +34,7 @@ static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close
     for (uint32_t i = 0; i < bucket->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        zfi_list_copy(up, ZFI_OP_UP, publishing->side->dev->ring + to * piece,
-                      publishing->host->published + from * piece, n);
+        zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece, publishing->host->published + from * piece, n);
         to = to + 1 < plan->ring_chunks ? to + 1 : 0;
         from = from + 1 < plan->max_close_chunks ? from + 1 : 0;
         nbytes += n;
@@ -46,19 +45,18 @@ static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close
 
 void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(publishing->side->plan, close, at);
+        bucket_t bucket = bucket_at(publishing->plan, close, at);
         upload_bucket(publishing, close, &bucket);
         at += bucket.n;
     }
 }
 
 uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing) {
-    uint64_t room =
-        zfi_timeline_now(&publishing->side->engine->lines.publish_due) + publishing->side->plan->ring_chunks;
+    uint64_t room = zfi_timeline_now(&publishing->engine->lines.publish_due) + publishing->plan->ring_chunks;
     for (uint32_t i = 0; i < publishing->clock->n_due; i++) {
         const zfi_close_t *close = &publishing->clock->due[i];
         for (uint32_t at = 0; at < close->n_chunks;) {
-            bucket_t bucket = bucket_at(publishing->side->plan, close, at);
+            bucket_t bucket = bucket_at(publishing->plan, close, at);
             if (bucket.end > room)
                 return bucket.first;
             at += bucket.n;
@@ -70,18 +68,18 @@ uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing) {
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
 static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
-    zfi_engine_t *engine = publishing->side->engine;
-    zfi_merge_args_t args = {.data = publishing->side->dev->data,
-                             .staged = publishing->side->dev->ring,
-                             .place_nbytes = publishing->side->plan->publish_piece_nbytes,
+    zfi_engine_t *engine = publishing->engine;
+    zfi_merge_args_t args = {.data = publishing->dev->data,
+                             .staged = publishing->dev->ring,
+                             .place_nbytes = publishing->plan->publish_piece_nbytes,
                              .first_number = bucket->first,
-                             .n_places = publishing->side->plan->ring_chunks,
-                             .first = publishing->side->plan->cohorts[close->cohort].first_chunk + bucket->at,
+                             .n_places = publishing->plan->ring_chunks,
+                             .first = publishing->plan->cohorts[close->cohort].first_chunk + bucket->at,
                              .n = bucket->n,
                              .takes_all = close->publishes_all,
                              .all_open = close->is_warm_up,
                              .turn = publishing->clock->n_choices & 1,
-                             .end_segment = publishing->side->plan->n_segments};
+                             .end_segment = publishing->plan->n_segments};
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
@@ -89,7 +87,7 @@ static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close,
 
 void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(publishing->side->plan, close, at);
+        bucket_t bucket = bucket_at(publishing->plan, close, at);
         merge_bucket(publishing, close, &bucket);
         at += bucket.n;
     }
@@ -103,10 +101,10 @@ void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_
 }
 
 void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
-    zfi_values_note(publishing->side->engine, publishing->ranks->reduction, close->cohort);
+    zfi_values_note(publishing->engine, publishing->ranks->reduction, close->cohort);
     zfi_publish_merge(publishing, close);
-    zfi_publish_note(publishing->side->engine, publishing->writes, &publishing->writes->publish[close->cohort]);
-    zfi_timeline_signal(&publishing->side->engine->lines.publish_due, close->first_job + close->n_chunks);
+    zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[close->cohort]);
+    zfi_timeline_signal(&publishing->engine->lines.publish_due, close->first_job + close->n_chunks);
 }
 
 void zfi_publish_due(zfi_publishing_t *publishing) {
@@ -118,8 +116,8 @@ void zfi_publish_due(zfi_publishing_t *publishing) {
 void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
     if (!zfi_values_share(publishing->ranks, step))
         return;
-    for (uint32_t c = 0; c < publishing->side->plan->n_cohorts; c++)
-        zfi_publish_note(publishing->side->engine, publishing->writes, &publishing->writes->publish[c]);
+    for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
+        zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[c]);
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */
@@ -129,16 +127,14 @@ static void set_first(zfi_publishing_t *publishing, uint32_t first, uint32_t n, 
     uint64_t *host = publishing->clock->skip_publish_below + first;
     for (uint32_t i = 0; i < n; i++)
         host[i] = from;
-    zfi_list_end_copy(&publishing->side->engine->to_device); /* the one before may be of the same matrices */
+    zfi_list_end_copy(&publishing->engine->to_device); /* the one before may be of the same matrices */
     if (n)
-        zfi_list_copy(&publishing->side->engine->to_device, ZFI_OP_UP,
-                      zfi_device_table(publishing->side->dev->head.merge_from + first), host, n * sizeof *host);
+        zfi_list_copy(&publishing->engine->to_device, ZFI_OP_UP,
+                      zfi_device_table(publishing->dev->head.merge_from + first), host, n * sizeof *host);
 }
 
 void zfi_publish_drop(zfi_publishing_t *publishing, uint32_t first, uint32_t n) {
     set_first(publishing, first, n, publishing->clock->next_job);
 }
 
-void zfi_publish_keep_all(zfi_publishing_t *publishing) {
-    set_first(publishing, 0, publishing->side->plan->n_matrices, 0);
-}
+void zfi_publish_keep_all(zfi_publishing_t *publishing) { set_first(publishing, 0, publishing->plan->n_matrices, 0); }

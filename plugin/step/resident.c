@@ -30,8 +30,8 @@ void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t fir
 
 /* New values of everything, on every rank. */
 static void share_all(zfi_publishing_t *publishing, uint64_t step) {
-    for (uint32_t c = 0; c < publishing->side->plan->n_cohorts; c++)
-        zfi_values_note(publishing->side->engine, publishing->ranks->reduction, c);
+    for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
+        zfi_values_note(publishing->engine, publishing->ranks->reduction, c);
     zfi_publish_share(publishing, step);
 }
 

@@ -10,12 +10,12 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) 
     zfi_clock_t *clock = publishing->clock;
     if (clock->n_due == 0) {
         publishing->unfetched->merged = close->first_job;
-        memset(publishing->unfetched->is_done, 0, publishing->side->plan->n_matrices);
+        memset(publishing->unfetched->is_done, 0, publishing->plan->n_matrices);
     }
     clock->due[clock->n_due++] = *close;
     for (uint32_t i = 0; i < close->n_chunks; i++)
-        publishing->unfetched->n_left[(close->first_job + i) % publishing->side->plan->max_close_chunks] =
-            publishing->side->plan->chunks[zfi_cohort_chunk(publishing->side->plan, close->cohort, i)].n_segments;
+        publishing->unfetched->n_left[(close->first_job + i) % publishing->plan->max_close_chunks] =
+            publishing->plan->chunks[zfi_cohort_chunk(publishing->plan, close->cohort, i)].n_segments;
 }
 
 /* Matrices [first, end), none of which is done. */
@@ -25,8 +25,8 @@ static zf_status_t show_matrices(zfi_publishing_t *publishing, uint32_t first, u
     for (uint32_t i = 0; i < publishing->clock->n_due && !is_checked; i++)
         zfi_guard_check_close(publishing->side, &publishing->clock->due[i], first, end);
     show(publishing, first, end);
-    zfi_list_mark(&publishing->side->engine->to_device, &publishing->writes->any);
-    st = zfi_send(publishing->side->engine);
+    zfi_list_mark(&publishing->engine->to_device, &publishing->writes->any);
+    st = zfi_send(publishing->engine);
     for (uint32_t i = first; i < end; i++) {
         publishing->unfetched->is_done[i] = 1;
         publishing->writes->fetched[i] = publishing->writes->any;
