@@ -36,11 +36,6 @@ static const zf_cli_command_t commands[] = {
      "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n"
      "  --json               for programs\n",
      zf_cli_tune, 0},
-    {"trace", NULL, "FILE", "where the time of the traced steps went",
-     "  FILE is what `file` of [trace] names. Of each thread and stream: the share of the time that it worked and that "
-     "it\n"
-     "  waited, and what took longest. Perfetto (ui.perfetto.dev) and chrome://tracing draw the same file.\n",
-     zf_cli_trace, 0},
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect, 0},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,

@@ -101,14 +101,9 @@ PY
 LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor >"$dir/linked"
 grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s$' "$dir/linked" &&
     grep -q '^ *link: not measured, no page-locked memory' "$dir/linked" || { echo "FAIL: link: $(cat -v "$dir/linked")"; failed=1; }
-# ---- zf trace: of a training program, and of what is no trace ----
+# ---- a trace of a training program ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nsteps = 20..29\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
-shows "zf: reading $dir/t.json" "$zf" trace "$dir/t.json"
-says 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
-says 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
-says 0 '^worker  *busy' trace "$dir/t.json"
-says 0 '^  *[0-9.]* ms  *10 x  longest  *[0-9.]* ms  step$' trace "$dir/t.json"
 python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
@@ -123,15 +118,5 @@ for lane in lanes:  # what lies in a lane lies inside one another, or apart: els
         assert not open_ends or end <= open_ends[-1] + 1e-3, (lanes[lane], e)
         open_ends.append(end)
 PY
-printf '{}' >"$dir/none.json"
-says 1 'has no list "traceEvents"' trace "$dir/none.json"
-printf '{"traceEvents": [{"ph": "X", "name": "a", "ts": "x"}]}' >"$dir/none.json"
-says 1 'event 0 has no "ts" or "dur"' trace "$dir/none.json"
-printf '{"traceEvents": [1, null, {"ph": "M"}, {"ph": "B", "name": 7}]}' >"$dir/none.json"
-says 1 'holds no event' trace "$dir/none.json"
-printf '{"traceEvents": [' >"$dir/none.json"
-says 1 'none.json: line 1' trace "$dir/none.json"
-says 1 'not a regular file' trace "$dir/fifo"
-says 2 usage trace
 
 [ "$failed" -eq 0 ]
