@@ -159,6 +159,13 @@ static void end_copies(void) {
     zfi_timeline_free(&gate);
 }
 
+/* The row of step t, begun. */
+static zfi_step_row_t *begin_row(uint64_t t) {
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
+    row->t = t;
+    return row;
+}
+
 /* After a while, the timeline is still there. */
 static void stays_at(const zfi_timeline_t *timeline, uint64_t value) {
     usleep(A_WHILE_US);
@@ -385,7 +392,7 @@ START_TEST(a_record_is_not_written_before_it_is_counted) { /* by the control thr
     uint64_t t = ZFI_RECORD_DEPTH + 2;
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.finished, t);
-    zfi_scalars_down(&run->side, &run->sel, zfi_row(&run->rows, t));
+    zfi_scalars_down(&run->side, &run->sel, begin_row(t));
     send();
     zfi_timeline_signal(&run->engine->lines.control, 1);
     stays_at(&run->engine->lines.down, 0);
@@ -408,7 +415,7 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
     for (uint64_t i = 0; i < n_sums; i++)
         run->dev.head.sums[1][i] = (double)i;
     zfi_timeline_signal(&run->engine->lines.finished, 1);
-    zfi_scalars_down(&run->side, &run->sel, zfi_row(&run->rows, 1));
+    zfi_scalars_down(&run->side, &run->sel, begin_row(1));
     send();
     reaches(&run->engine->lines.down, 1);
     ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.recorded), 0);
@@ -416,7 +423,6 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
     send();
     reaches(&run->engine->lines.recorded, 4);
     stays_at(&run->engine->lines.recorded, 4);
-    zfi_row(&run->rows, 1)->t = 1;
     zfi_row(&run->rows, 1)->present[0] = 1;
     zfi_row(&run->rows, 1)->scalars.applied = 1;
     zfi_row(&run->rows, 1)->scalars.s_exact = 2.0;
@@ -432,9 +438,11 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
 END_TEST
 
 START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
+    zfi_step_row_t *row;
     start_copies("");
-    zfi_row(&run->rows, 2)->waits_for_down = 1;
-    zfi_scalars_report(&run->side, zfi_row(&run->rows, 2));
+    row = begin_row(2);
+    row->waits_for_down = 1;
+    zfi_scalars_report(&run->side, row);
     device_waits_for(&run->engine->lines.down, 2);
     ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.stepped), 2);
     end_copies();
