@@ -10,7 +10,7 @@ static const zf_cli_command_t commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
      "what this machine has for the plugin and what is missing; measures unless --quick",
      "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
-     "  --quick            nothing is measured (a measurement takes about five seconds)\n"
+     "  --quick            nothing is measured (a measurement takes about ten seconds)\n"
      "  --need cuda|mpi    exit status 1 where that is missing; without it only the plugin is needed\n",
      zf_cli_doctor, 0},
     {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",

@@ -15,6 +15,7 @@
 #include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -29,6 +30,9 @@ static const char config[] =
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
                               "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
                               "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
+static const char asking[] = "[zenflow]\non_overwrite = ask\ntopk_ratio = 0.2\nupdate_interval = 4\n"
+                             "full_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
+                             "level = error\n[shard]\nbucket_bytes = 1000\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
 
@@ -39,6 +43,7 @@ typedef struct job {
     const char *config;
     uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
+    int adopts;                                                 /* one element is written, and adopted */
     int is_large;                                               /* one matrix of 1.5 M elements */
     double norm;                                                /* of the host's own */
     uint32_t drifts_to;                                         /* windows of so many steps in the end */
@@ -75,16 +80,21 @@ static void expect_overwritten(job_t *job) {
     zt_rig_submit(rig, ZF_STEP_DISCARD, NULL);
 }
 
+static zf_status_t adopt_one(zt_rig_t *rig) {
+    const zf_digest_ext_t *digest = rig->zf->get_extension(ZF_EXT_DIGEST);
+    return digest->adopt(rig->inst, &rig->params[0].id, 1, &rig->err);
+}
+
 /* The host writes a parameter, then trains one less of them. */
 static void edit(job_t *job) {
     zt_rig_t *rig = &job->rig;
     float *w = (float *)(void *)rig->params[0].visible;
-    for (size_t i = 0; i < rig->params[0].n_elems; i++)
+    for (size_t i = 0; i < rig->params[0].n_elems && !job->adopts; i++)
         w[i] = (float)(zt_hash(i) % 64) / 64.0f;
-    w[0] += (float)job->has_other_values;
+    w[0] += (float)(job->has_other_values + job->adopts);
     if (job->is_silent)
         expect_overwritten(job);
-    job->st = zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
+    job->st = job->adopts ? adopt_one(rig) : zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
     if (job->st >= 0)
@@ -273,9 +283,8 @@ START_TEST(ranks_share_the_state) {
 END_TEST
 
 /* n ranks are told what one is told; in the end they show and export the same. */
-static void edited(uint32_t n, int is_silent) {
+static void edited(uint32_t n, job_t as) {
     static job_t one, jobs[MOST];
-    const job_t as = {.config = sharded, .is_edited = 1, .is_silent = is_silent};
     zt_ranks_init(&ranks, 1);
     run_alike(run_job, &one, 1, &as);
     zt_ranks_free(&ranks);
@@ -293,8 +302,26 @@ static void edited(uint32_t n, int is_silent) {
 }
 
 START_TEST(ranks_are_edited) {
-    edited(2, 1); /* in silence, first */
-    edited(4, 0);
+    edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
+    edited(4, (job_t){.config = sharded, .is_edited = 1});
+    edited(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1});
+}
+END_TEST
+
+/* Stages keep no element of what the other ranks own. */
+START_TEST(adopting_is_refused_where_state_is_spread) {
+    static job_t jobs[2];
+    for (int stage = 1; stage <= 2; stage++) {
+        char text[512];
+        snprintf(text, sizeof text, "%sstage = %d\n", asking, stage);
+        zt_ranks_init(&ranks, 2);
+        for (int r = 0; r < 2; r++)
+            jobs[r] = (job_t){.config = text, .is_edited = 1, .adopts = 1};
+        run_jobs(jobs, 2);
+        for (int r = 0; r < 2; r++)
+            zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_STATE, "[shard] stage = 0 or one rank");
+        end_jobs(jobs, 2);
+    }
 }
 END_TEST
 
@@ -586,7 +613,7 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 END_TEST
 
 ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
-        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited, one_is_traced,
-        a_rank_that_does_not_come_is_named, a_transport_that_fails, a_transport_that_fails_half_way,
-        other_calls_are_named, other_declarations_are_named, a_world_size_that_differs,
-        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
+        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited,
+        adopting_is_refused_where_state_is_spread, one_is_traced, a_rank_that_does_not_come_is_named,
+        a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
+        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
