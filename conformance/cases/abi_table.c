@@ -56,7 +56,7 @@
 
 #define STRING(...) #__VA_ARGS__
 #define EXPANSION(...) STRING(__VA_ARGS__)
-/* The scalar behind a typedef. An enum passes for its integer here; the text of the headers tells (abi_text.c). */
+/* The scalar behind a typedef. An enum passes for its integer here; tests/abi/declarations.py reads the text. */
 #define SCALAR(T)                                                                                                      \
     _Generic((T *)0, int8_t *                                                                                          \
              : "int8_t", uint8_t *                                                                                     \
