@@ -4,8 +4,8 @@
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests
 #   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only: tests not labelled
-#                   "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh; a minute each by hand). Without clang and its
-#                   libFuzzer: gcc and no fuzzers
+#                   "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh; a minute each by hand).
+#                   Without clang and its libFuzzer: gcc and no fuzzers
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
 #                   CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
@@ -76,17 +76,15 @@ build() {
 }
 
 # run_tests NAME CTEST-ARGUMENT...
-# Runs the tests of build/NAME and adds to the counters. In the plain build one more runs at a time than there are
-# processors, since some wait for deadlines. ctest prints one line per test as it ends, and the output of
+# Runs the tests of build/NAME and adds to the counters. One more runs at a time than there are processors, since some wait
+# for deadlines. ctest prints one line per test as it ends, and the output of
 # each that failed; the reasons of skipped ones are taken from its log.
 run_tests() {
     name=$1
     shift
     out=build/$name/ctest.out
-    at_once=$jobs
-    [ "$name" != test ] || at_once=$((jobs + 1))
     say "$name: testing"
-    { ctest --test-dir "build/$name" -j "$at_once" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
+    { ctest --test-dir "build/$name" -j "$((jobs + 1))" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
         tee "$out" | grep -v '^status '
     status=$(sed -n 's/^status //p' "$out" | tail -n 1)
     # "  3/10 Test  #7: name ...........   Passed    0.01 sec", or ***Skipped, ***Failed, ***Timeout, ***Exception: ...
