@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness/main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options,
- * its output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/; report_command.c has one page
- * drawn of them), and returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
+ * its output and its files (cases/<area>_*.c; glue, ablation and the page of --report are Python, accuracy/), and
+ * returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,6 @@
 #include "exact.h"
 #include "perf_area.h"
 #include "python_command.h"
-#include "report_command.h"
 #include "shard.h"
 
 typedef struct area {
@@ -42,7 +41,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (argc > 1 && strcmp(argv[1], "--report") == 0)
-        return zr_report_main(argc - 1, argv + 1);
+        return zc_accuracy_main(argc - 1, argv + 1);
     for (size_t i = 0; argc > 1 && i < sizeof areas / sizeof *areas; i++)
         if (strcmp(argv[1], areas[i].name) == 0)
             return areas[i].main(argc - 1, argv + 1);
