@@ -11,7 +11,7 @@
 
 enum { COULD_NOT_RUN = 2, MAX_ARGUMENTS = 200 };
 
-const char *zc_python_name(void) {
+static const char *python_name(void) {
     const char *name = getenv("ZF_PYTHON");
 
     return name != NULL && name[0] != '\0' ? name : "python3";
@@ -44,30 +44,20 @@ static void set_environment(void) {
     (void)setenv("PYTHONDONTWRITEBYTECODE", "1", 0); /* a folder of a package holds what the package brought, no more */
 }
 
-void zc_become_python(const char *const *arguments) {
-    const char *all[MAX_ARGUMENTS + 2] = {zc_python_name()};
-    size_t n = 0;
-
-    for (; n < MAX_ARGUMENTS && arguments[n] != NULL; n++)
-        all[n + 1] = arguments[n];
-    all[n + 1] = NULL;
-    set_environment();
-    (void)execvp(all[0], (char **)(size_t)all);
-}
-
 int zc_accuracy_main(int argc, char **argv) {
-    const char *arguments[MAX_ARGUMENTS] = {"-m", "zfplugin.accuracy"};
+    const char *arguments[MAX_ARGUMENTS] = {python_name(), "-m", "zfplugin.accuracy"};
 
-    if (argc > MAX_ARGUMENTS - 3) {
+    if (argc > MAX_ARGUMENTS - 4) {
         (void)fprintf(stderr, "zf-conform %s: found %d words; at most %d are taken\n", argv[0], argc,
-                      MAX_ARGUMENTS - 3);
+                      MAX_ARGUMENTS - 4);
         return COULD_NOT_RUN;
     }
-    memcpy(arguments + 2, argv, (size_t)argc * sizeof *arguments);
-    zc_become_python(arguments);
+    memcpy(arguments + 3, argv, (size_t)argc * sizeof *arguments);
+    set_environment();
+    (void)execvp(arguments[0], (char **)(size_t)arguments);
     (void)fprintf(stderr,
                   "zf-conform %s: %s is not there: apt-get install python3 python3-scipy python3-matplotlib, or set "
                   "ZF_PYTHON to a Python with scipy and matplotlib\n",
-                  argv[0], zc_python_name());
+                  argv[0], python_name());
     return COULD_NOT_RUN;
 }
