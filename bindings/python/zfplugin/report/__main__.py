@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import progress
 from . import draw
-from .figures import figures_of
+from .figures import UNFIT, figures_of
 from .results import ResultError, read
 
 
@@ -35,20 +35,28 @@ def write(path: Path, data: bytes, line) -> None:
     print(path, flush=True)
 
 
+def pictures(result, only, kind, line):
+    """(name, bytes) of each plot of a result."""
+    try:
+        for figure in figures_of(result.area, result.data):
+            if only is None or (figure.name or "loss") in only:
+                name = f"{result.path.stem}-{figure.name}" if figure.name else result.path.stem
+                line.show(f"drawing {name}")
+                yield name, draw.rendered(figure.draw, kind)
+    except UNFIT as error:
+        raise ResultError(f"{result.path}: not what {result.area} leaves: {type(error).__name__}: {error}") from None
+
+
 def write_plots(results, args, line) -> None:
-    only = set(args.only.split(",")) if args.only else None
     try:
         os.makedirs(args.plots, exist_ok=True)
     except OSError as error:
         raise ResultError(f"{args.plots}: cannot be made: {error.strerror}") from None
-    n_written = 0
+    only, n_written = set(args.only.split(",")) if args.only else None, 0
     for result in results:
-        for figure in figures_of(result.area, result.data):
-            if only is None or (figure.name or "loss") in only:
-                name = f"{result.stem}-{figure.name}" if figure.name else result.stem
-                line.show(f"drawing {name}")
-                write(Path(args.plots, f"{name}.{args.format}"), draw.rendered(figure.draw, args.format), line)
-                n_written += 1
+        for name, data in pictures(result, only, args.format, line):
+            write(Path(args.plots, f"{name}.{args.format}"), data, line)
+            n_written += 1
     if n_written == 0:
         raise ResultError(f"no plot{' ' + args.only if only else ''} in {', '.join(args.results)}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plots the result of an area has: figures_of(area, data), whose data results.check_area has taken.
+"""Which plots the result of an area has: figures_of(area, data), whose data is as the area leaves it: anything else raises UNFIT.
 
 A figure's name is what its file is called after the result's; "" for the plot that stands for the whole.
 """
@@ -12,6 +12,7 @@ from typing import Callable
 
 from . import draw
 
+UNFIT = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)  # of data that is not what its area leaves
 CUT = 15.0  # percent: gaps beyond stand at the edge of the plot
 KINDS = {"fetches": "fetching", "does not fetch": "not-fetching", "": "other"}  # bars of the ablation, and their plots
 
