@@ -2,7 +2,7 @@
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import unittest
 
-from support import ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from support import TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
 
 

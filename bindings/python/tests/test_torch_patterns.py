@@ -174,25 +174,6 @@ class Reading(TorchTest):
         opt.flush()
         self.assert_same(ours, theirs, BOUND)
 
-    def test_swapped_out_and_back_after_a_reading(self):
-        ours, theirs = twins()
-        opt = unwatched(self.zenflow(ours, **HYPER, model=ours, config=config(SYNCHRONOUS, FEW)))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(12):
-            plain_step(theirs, reference, i)
-            plain_step(ours, opt, i)
-            ours.state_dict()
-            kept = [p.detach().clone() for p in ours.parameters()]
-            with torch.no_grad():
-                for p, average in zip(ours.parameters(), mlp(seed=i).parameters()):
-                    p.copy_(average)
-                self.assertEqual(loss_of(ours, i), loss_of(mlp(seed=i), i))
-                opt.state_dict()
-                for p, values in zip(ours.parameters(), kept):
-                    p.copy_(values)
-        opt.flush()
-        self.assert_same(ours, theirs, BOUND)
-
 
 WINDOWS = {"zenflow.update_interval": 4, "zenflow.publish_lag": 0}
 
