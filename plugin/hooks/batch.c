@@ -42,7 +42,8 @@ static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     zfi_batch_t *batch = zfi_batch_open(inst);
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
-        zf_status_t st = zfi_window_slot(inst->run, inst->run->plan.segments[segment].chunk, &batch->needs_job);
+        zf_status_t st =
+            zfi_window_slot(&inst->run->windows, inst->run->plan.segments[segment].chunk, &batch->needs_job);
         if (st)
             return st;
     }

@@ -33,7 +33,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
-    return zfi_state_clear_moments(run, number);
+    return zfi_state_clear_moments(&run->state, number);
 }
 
 /* The steps whose gradients may lie in an open window. */
@@ -49,7 +49,7 @@ static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t 
     zfi_shards_take(run, named->owner);
     st = zfi_exchange_read_masters(run, named->first, named->end, (flags & BY_ELEMENT) != 0);
     for (uint64_t t = first_kept_step(run); t <= run->clock.t && !named->is_part; t++)
-        zfi_row(run, t)->present[named->owner] = 0;
+        zfi_row(&run->rows, t)->present[named->owner] = 0;
     zfi_publish_drop(run, named->first, named->end - named->first);
     zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
     for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
@@ -65,7 +65,7 @@ static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t 
 static zf_status_t check_closed(const zfi_run_t *run, const zfi_named_t *named, zf_error_t *err) {
     for (uint32_t i = named->first; i < named->end; i++)
         for (uint64_t t = first_kept_step(run); t <= run->clock.t; t++)
-            if (zfi_window_has_slot(run, i, t))
+            if (zfi_window_has_slot(&run->windows, i, t))
                 return zfi_error_of(
                     err, ZF_ERR_STATE, named->id, "params_changed",
                     "\"%s\": some of its matrices were named, and gradients of step %" PRIu64
@@ -154,7 +154,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
-    id = zfi_guard_next_foreign(run->overwritten, run->n_params, 0);
+    id = zfi_guard_next_foreign(run->dev.overwritten, run->n_params, 0);
     zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
                      "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
                      "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
@@ -223,7 +223,7 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
     if (st)
         return st;
     for (uint32_t i = 0; i < asked->n; i++)
-        out[i] = asked->run->overwritten[owner_at(asked, i)];
+        out[i] = asked->run->dev.overwritten[owner_at(asked, i)];
     if (flags == ZF_WRITTEN_HOLD)
         return ZF_OK;
     each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
@@ -273,7 +273,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
         st = zfi_close_windows(inst, err);
     for (uint32_t i = 0; i < asked->n && !st; i++) {
         uint32_t owner = owner_at(asked, i);
-        if (!inst->run->overwritten[owner])
+        if (!inst->run->dev.overwritten[owner])
             continue;
         zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),

@@ -333,7 +333,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     }
     if (st || !now->is_last)
         return st;
-    zfi_row(inst->run, inst->run->clock.t + 1)->present[item->param->id] = 1;
+    zfi_row(&inst->run->rows, inst->run->clock.t + 1)->present[item->param->id] = 1;
     if (zfi_is_reduced(inst->run)) /* it is where it goes to the other ranks from */
         return ZF_OK;
     /* what the ranges replace may be in the same list */
@@ -396,7 +396,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     if (inst->run->incoming.is_shipped[param->id])
         flags |= ZFI_GRADIENT_AGAIN;
     lose_shipment(inst, param->id);
-    zfi_row(inst->run, inst->run->clock.t + 1)->present[param->id] = 1;
+    zfi_row(&inst->run->rows, inst->run->clock.t + 1)->present[param->id] = 1;
     if (zfi_is_reduced(inst->run))
         return take_for_ranks(inst, param, flags, source, item->view.strides);
     return zfi_batch_append(inst, param, flags, source, item->view.strides);
@@ -455,7 +455,7 @@ static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, ui
         if (!st && item.param && zfi_is_reduced(inst->run))
             st = zfi_reduce_note(inst, item.param->id, inst->run->incoming.now[item.param->id].is_last);
         if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
-            zfi_row(inst->run, inst->run->clock.t + 1)->waits_for_down = 1;
+            zfi_row(&inst->run->rows, inst->run->clock.t + 1)->waits_for_down = 1;
     }
     if (!st && (must_wait || wants_fence))
         st = zfi_batch_flush(inst);
@@ -496,7 +496,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
 }
 
 int zfi_deliver_has_begun(const zf_instance_t *inst) {
-    const zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
+    const zfi_step_row_t *row = zfi_row(&inst->run->rows, inst->run->clock.t + 1);
     return inst->run->incoming.has_ranges || memchr(row->present, 1, inst->run->n_params);
 }
 
@@ -519,7 +519,7 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
 
 zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     uint32_t n_open;
     zf_status_t st = ZF_OK;
     if (zfi_is_reduced(run))

@@ -84,15 +84,10 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
 }
 
 static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_plan_t *out, zf_error_t *err) {
-    zfi_run_t *run = calloc(1, sizeof *run);
+    zfi_run_t *run = zfi_run_make(engine, params, n);
     zf_status_t st;
     if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
-    run->engine = engine;
-    run->params = params;
-    run->n_params = n;
-    run->n_groups = zfi_params_n_groups(params, n);
-    run->n_moments = zfi_params_n_moments(params, n);
     st = zfi_ranks_plan(run, err);
     if (!st)
         st = zfi_plan_build(&engine->config, params, n, &run->plan, err);

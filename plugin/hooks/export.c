@@ -70,7 +70,7 @@ static void export_resident(export_work_t *work) {
         const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
         float *dst = work->dst[matrix->param];
         if (dst && matrix->is_resident)
-            work->status = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems,
+            work->status = zfi_state_get(&run->state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems,
                                          dst + matrix->param_offset + tile->matrix_offset);
     }
 }
@@ -201,7 +201,7 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
 static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *err) {
     uint64_t piece = run->plan.chunk_nbytes / 2; /* most elements of a chunk */
     work->run = run;
-    zfi_replay_view(run, &work->view);
+    zfi_replay_view(&run->replays, &work->view);
     work->dst = calloc(run->n_params, sizeof *work->dst);
     work->scratch = malloc((5 * piece + zfi_replay_scratch(&work->view, piece)) * sizeof(float));
     if (work->dst && work->scratch)
@@ -293,7 +293,7 @@ static zf_status_t inspect_arrays(zfi_run_t *run, uint32_t number, uint64_t at, 
         const zfi_tile_t *tile = &run->plan.tiles[k];
         for (int i = 0; i < 3 && !st; i++)
             if (to[i])
-                st = zfi_state_get(run, (zfi_array_t)i, number, tile->matrix_offset, tile->n_elems,
+                st = zfi_state_get(&run->state, (zfi_array_t)i, number, tile->matrix_offset, tile->n_elems,
                                    to[i] + at + tile->matrix_offset);
     }
     return st;

@@ -327,7 +327,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);
-        zfi_lateness_start(inst->run);
+        zfi_lateness_start(&inst->run->replays, inst->run->n_params, inst->run->n_groups);
         zfi_memory_report(inst->run);
         return ZF_OK;
     }

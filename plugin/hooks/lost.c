@@ -10,7 +10,7 @@
 static int has_open_update(const zfi_run_t *run, uint32_t number) {
     uint32_t cohort = run->plan.matrices[number].cohort;
     for (uint64_t t = run->clock.window_first[cohort]; t <= run->clock.t; t++)
-        if (zfi_window_has_slot(run, number, t) && zfi_row(run, t)->scalars.applied)
+        if (zfi_window_has_slot(&run->windows, number, t) && zfi_row(&run->rows, t)->scalars.applied)
             return 1;
     return 0;
 }

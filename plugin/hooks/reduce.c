@@ -181,7 +181,7 @@ static zfi_meter_share_t *share_on(const zfi_run_t *run, uint32_t rank) {
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     circle_t circle = {0, 0, zfi_member(run->engine, 0)};
     zf_status_t st;
     own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
@@ -203,7 +203,7 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
 
 static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, const zfi_group_list_t *list) {
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     circle_t circle = {list->index, list->name, list->place};
     uint8_t *own_present = (uint8_t *)(agreement_of(run, list->place.rank) + 1);
     zf_status_t st;
@@ -222,7 +222,8 @@ static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, cons
 static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_engine_t *engine = &inst->engine;
     circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine)};
-    own->arguments = own->is_discarded ? 0 : digest_common(inst->run, zfi_row(inst->run, inst->run->clock.t + 1));
+    own->arguments =
+        own->is_discarded ? 0 : digest_common(inst->run, zfi_row(&inst->run->rows, inst->run->clock.t + 1));
     own->events = 0;
     return gather(inst, &circle, own, NULL, 0);
 }
@@ -261,7 +262,7 @@ static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here)
 
 static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
-    const uint8_t *is_here = zfi_row(run, run->clock.t + 1)->present;
+    const uint8_t *is_here = zfi_row(&run->rows, run->clock.t + 1)->present;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     zf_status_t st = zfi_buffers_open(run->engine, &run->reduction, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
@@ -284,7 +285,7 @@ static zf_status_t reduce_rest(zf_instance_t *inst) {
 static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    const uint8_t *present = zfi_row(run, run->clock.t + 1)->present;
+    const uint8_t *present = zfi_row(&run->rows, run->clock.t + 1)->present;
     zf_status_t st = ZF_OK;
     zfi_ranks_await_sums(run, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
@@ -305,7 +306,7 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
         st = agree(inst, 0);
     if (st)
         return st;
-    (void)zfi_expect_note(&run->incoming, run->n_params, zfi_row(run, run->clock.t + 1));
+    (void)zfi_expect_note(&run->incoming, run->n_params, zfi_row(&run->rows, run->clock.t + 1));
     for (uint32_t i = 0; i < run->buckets.n && !st; i++)
         st = ship_bucket(inst, i);
     return st;

@@ -83,7 +83,7 @@ static zfi_hyper_t hyper_of(const zf_step_args_t *args, uint32_t group) {
 static double unscale_of(const zf_step_args_t *args) { return args->unscale != 0 ? args->unscale : 1.0; }
 
 static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread) {
-    zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
+    zfi_step_row_t *row = zfi_row(&inst->run->rows, inst->run->clock.t + 1);
     row->unscale = unscale_of(args);
     row->clip_norm = args->clip_norm;
     row->host_norm = args->host_norm;
@@ -106,7 +106,7 @@ static void expect_step(zf_instance_t *inst, const zf_step_args_t *args) {
     if (!run->early)
         return;
     for (uint32_t i = 0; i < run->n_groups; i++)
-        zfi_row(run, run->clock.t + 1)->hyper[i] = hyper_of(args, i);
+        zfi_row(&run->rows, run->clock.t + 1)->hyper[i] = hyper_of(args, i);
     zfi_early_begin(run->early, run->clock.t + 1, unscale_of(args));
 }
 
@@ -125,7 +125,8 @@ static zf_status_t check_overwritten(zf_instance_t *inst, const zf_step_args_t *
 }
 
 static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {
-    zf_status_t st = zfi_interval_decide(inst->run, zfi_row(inst->run, t));
+    zf_status_t st = zfi_interval_decide(&inst->engine, inst->run->plan.n_cohorts, &inst->run->clock, &inst->run->sel,
+                                         zfi_row(&inst->run->rows, t));
     if (!st)
         st = zfi_deliver_finish(inst);
     zfi_early_end(inst->run->early);
@@ -157,9 +158,9 @@ void zfi_step_look(zf_instance_t *inst) {
     for (uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
          t != 0 && t <= run->clock.t && zfi_step_record_lacks_report(inst, t + run->clock.steps_before); t--) {
         zf_step_report_t report = {0};
-        if (zfi_row(run, t)->t != t)
+        if (zfi_row(&run->rows, t)->t != t)
             return;
-        fill_report(run, zfi_row(run, t), &report);
+        fill_report(run, zfi_row(&run->rows, t), &report);
         zfi_step_record_report(inst, &report);
     }
 }
@@ -169,7 +170,7 @@ static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
     *out = (zf_step_report_t){.nonfinite_param = ZF_NO_ID, .first_missing = ZF_NO_ID};
     if (t != 0 && t <= inst->run->clock.t)
-        fill_report(inst->run, zfi_row(inst->run, t), out);
+        fill_report(inst->run, zfi_row(&inst->run->rows, t), out);
     zfi_step_look(inst);
     out->struct_size = sizeof *out;
     out->submitted_step = inst->run->clock.t + inst->run->clock.steps_before;
@@ -189,13 +190,13 @@ static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_reduce_discard(inst);
     zfi_deliver_reset(inst);
-    memset(zfi_row(inst->run, inst->run->clock.t + 1)->present, 0, inst->run->n_params);
+    memset(zfi_row(&inst->run->rows, inst->run->clock.t + 1)->present, 0, inst->run->n_params);
     return zfi_hook_failed(inst, st, "step", "the device did not take the gradients that are discarded", err);
 }
 
 /* A gradient that does not come any more is the most silent mistake of a host: said once, then in reports only. */
 static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
-    const zfi_step_row_t *row = zfi_row(inst->run, t);
+    const zfi_step_row_t *row = zfi_row(&inst->run->rows, t);
     uint64_t step = t + inst->run->clock.steps_before;
     if (row->n_present == 0 && inst->run->plan.n_matrices > 0 && !inst->has_warned_empty) {
         inst->has_warned_empty = inst->has_warned_missing = 1;
@@ -230,7 +231,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         atomic_store(&inst->engine.count.steps, t + inst->run->clock.steps_before);
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
-        zfi_window_prepare(inst->run);
+        zfi_window_prepare(&inst->run->windows);
         expect_step(inst, args);
         if (is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);

@@ -28,13 +28,13 @@ static uint64_t largest_matrix(const zfi_plan_t *plan) {
 }
 
 /* Counts of entering channels, where each selected one is counted by itself. */
-static uint32_t *take_entering_counts(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_arena_t *arena) {
-    return engine->config.deferred == ZFI_DEFERRED_MEAN ? zfi_arena_take(arena, plan->n_index, sizeof(uint32_t)) : NULL;
+static uint32_t *take_entering_counts(const zfi_data_t *head, const zfi_plan_t *plan, zfi_arena_t *arena) {
+    return head->counts_per_channel ? zfi_arena_take(arena, plan->n_index, sizeof(uint32_t)) : NULL;
 }
 
 /* Counts of updates on the device. */
-static uint64_t n_counts(const zfi_engine_t *engine, const zfi_plan_t *plan) {
-    return engine->config.deferred == ZFI_DEFERRED_MEAN ? plan->n_index : plan->n_matrices;
+static uint64_t n_counts(const zfi_data_t *head, const zfi_plan_t *plan) {
+    return head->counts_per_channel ? plan->n_index : plan->n_matrices;
 }
 
 /* Of arrays that only resident matrices need. */
@@ -98,11 +98,14 @@ static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
-    run->n_rows = run->engine->config.update_interval + ZFI_MAX_STEPS_AHEAD + 16;
+    run->dev.n_rows = (uint32_t)run->slots.interval + ZFI_MAX_STEPS_AHEAD + 16;
+    run->dev.n_groups = run->n_groups;
     run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
-    run->rows = zfi_arena_take(arena, run->n_rows, sizeof *run->rows);
-    for (uint32_t i = 0; i < run->n_rows; i++) {
-        zfi_step_row_t scratch, *row = run->rows ? &run->rows[i] : &scratch;
+    run->rows.n = run->dev.n_rows;
+    run->rows.n_params = run->n_params;
+    run->rows.all = zfi_arena_take(arena, run->rows.n, sizeof *run->rows.all);
+    for (uint32_t i = 0; i < run->rows.n; i++) {
+        zfi_step_row_t scratch, *row = run->rows.all ? &run->rows.all[i] : &scratch;
         row->input = zfi_arena_take(arena, run->dev.input_nbytes, 1);
         row->hyper = (void *)row->input;
         row->present = row->input ? (uint8_t *)(row->hyper + run->n_groups) : NULL;
@@ -126,7 +129,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
-    sel->enter_n = take_entering_counts(run->engine, &run->plan, arena);
+    sel->enter_n = take_entering_counts(&run->dev.head, &run->plan, arena);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
     sel->order = run->dev.exchange ? (uint32_t *)(void *)run->dev.exchange : NULL;
     sel->moves = sel->order ? (uint8_t *)(sel->order + max_channels(plan)) : NULL;
@@ -162,7 +165,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->writes.run_ahead = zfi_arena_take(arena, run->plan.n_launches, sizeof *run->writes.run_ahead);
     run->writes.publish = zfi_arena_take(arena, n_cohorts, sizeof *run->writes.publish);
     run->writes.fetched = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->writes.fetched) : NULL;
-    run->overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->overwritten);
+    run->dev.overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->dev.overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
     run->dev.exchange_elems = largest_matrix(&run->plan);
@@ -218,17 +221,15 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
     run->slots.n_layers = plan->n_layers;
     run->slots.layers = plan->layers;
-    run->slots.interval = run->engine->config.update_interval;
     run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
     run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
     run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
     run->slots.n_given = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_given);
-    run->slots.tables =
-        zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->engine->config.update_interval * plan->n_layers,
-                       run->slots.n_tables * sizeof *run->slots.tables);
+    run->slots.tables = zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->slots.interval * plan->n_layers,
+                                       run->slots.n_tables * sizeof *run->slots.tables);
     out->host_slots_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
-    run->publish = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
+    run->hs.published = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
     out->host_publish_nbytes = arena->used_nbytes - before;
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);
@@ -250,7 +251,7 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->listed_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->listed_matrices);
     head->merge_from = zfi_arena_take(arena, plan->n_matrices, sizeof *head->merge_from);
     head->totals = run->engine->totals;
-    head->overwritten = run->overwritten;
+    head->overwritten = run->dev.overwritten;
     head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
     run->dev.checks_itself = run->engine->config.on_overwrite == ZFI_OVERWRITE_ERROR;
     head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
@@ -282,7 +283,7 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, run->plan.n_channels, 1);
     head->masks[1] = zfi_arena_take(arena, run->plan.n_channels, 1);
-    head->n = zfi_arena_take(arena, n_counts(run->engine, &run->plan), sizeof *head->n);
+    head->n = zfi_arena_take(arena, n_counts(&run->dev.head, &run->plan), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
@@ -323,15 +324,15 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].k > n_scalars)
             n_scalars = plan->matrices[i].k;
-    if (run->engine->ops->is_parallel && n_scalars < n_counts(run->engine, &run->plan))
-        n_scalars = n_counts(run->engine, &run->plan);
+    if (run->engine->ops->is_parallel && n_scalars < n_counts(&run->dev.head, &run->plan))
+        n_scalars = n_counts(&run->dev.head, &run->plan);
     if (n_scalars < n_of_resident(&run->plan, plan->n_matrices))
         n_scalars = plan->n_matrices;
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
     lay_out_scratch(run, arena);
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
-    dev->inputs = zfi_arena_take(arena, run->n_rows, dev->input_nbytes);
-    dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);
+    dev->inputs = zfi_arena_take(arena, run->rows.n, dev->input_nbytes);
+    dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
     dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
     dev->enter_blocks = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
@@ -339,7 +340,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
-    dev->enter_count = take_entering_counts(run->engine, &run->plan, arena);
+    dev->enter_count = take_entering_counts(&run->dev.head, &run->plan, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
     if (zfi_memory_keeps_shown(run->engine))
         lay_out_shown(plan, arena, dev->matrices);

@@ -68,6 +68,12 @@ typedef struct zfi_step_row {
     zfi_step_scalars_t reported; /* the device, before stepped */
 } zfi_step_row_t;
 
+/* The ring of steps. */
+typedef struct zfi_rows {
+    zfi_step_row_t *all; /* of step t: [t % n] */
+    uint32_t n, n_params;
+} zfi_rows_t;
+
 /* ---- deliveries -------------------------------------------------------------------------------------------------- */
 
 typedef struct zfi_batch {
@@ -115,7 +121,8 @@ typedef struct zfi_host_state {
     zfi_chunk_state_t *chunks; /* [n_chunks] */
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
     uint32_t n_spares;
-    uint32_t *n; /* [plan.n_counts] applied updates */
+    uint32_t *n;              /* [plan.n_counts] applied updates */
+    unsigned char *published; /* a ring, [max_close_chunks][publish_piece_nbytes]: publications on their way up */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
@@ -132,6 +139,7 @@ typedef struct zfi_slots {
     uint64_t interval;         /* slots of a table */
     const zfi_layer_t *layers; /* the plan's */
     uint32_t in_use;
+    _Atomic uint64_t *peak; /* the most that were, for zf.stats/1 */
 } zfi_slots_t;
 
 /* Choices: sums and host maps belong to control; maps of channels on their way in are read by the device. */
@@ -166,7 +174,10 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
+    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced: set by the device, cleared by
+                                  * params_changed */
     zfi_step_scalars_t *scalars; /* [n_rows] */
+    uint32_t n_rows, n_groups;
     zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */
     unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
     unsigned char *enter_blocks; /* [ZFI_ENTER_BLOCKS][enter_block_nbytes] */
@@ -397,6 +408,74 @@ struct zfi_early;
 struct zfi_updater;
 struct zfi_publisher;
 
+/* ---- what the rooms take of a run --------------------------------------------------------------------------------
+ * Made once, with the run (run.c): each points to the parts that its functions work on, and to no other. */
+
+/* Which step a slot belongs to, and when windows close (schedule/). The host's thread's. */
+typedef struct zfi_windows {
+    const zfi_plan_t *plan;
+    zfi_clock_t *clock;
+    zfi_rows_t *rows;
+    zfi_slots_t *slots;
+} zfi_windows_t;
+
+/* What the workers replay, measure and publish (replay/). */
+typedef struct zfi_replays {
+    zfi_engine_t *engine;
+    const zfi_param_t *params;
+    const zfi_plan_t *plan;
+    const zfi_windows_t *windows; /* rows, slots; of the clock, what only an idle run changes */
+    const zfi_selection_t *sel;   /* mask */
+    zfi_host_state_t *host;
+    zfi_sampled_t *sampled;
+    uint32_t n_moments;
+} zfi_replays_t;
+
+/* What ranks exchange, and where it lies (ranks/). The host's thread's and the communication threads'. */
+typedef struct zfi_ranks {
+    zfi_engine_t *engine;
+    zfi_param_t *params;
+    uint32_t n_params, n_groups, n_moments;
+    zfi_plan_t *plan;
+    zfi_buckets_t *buckets;
+    zfi_reduction_t *reduction;
+    zfi_shards_t *shards;
+    zfi_run_memory_t *mem;
+    zfi_device_state_t *dev;
+    const zfi_rows_t *rows; /* which parameters a step has gradients of */
+} zfi_ranks_t;
+
+/* What is enqueued on the device's streams (step/), and the tables that kernels read. */
+typedef struct zfi_device_side {
+    zfi_engine_t *engine;
+    const zfi_param_t *params;
+    uint32_t n_params;
+    const zfi_plan_t *plan;
+    zfi_device_state_t *dev;
+} zfi_device_side_t;
+
+/* Values of closed windows on their way to being visible (step/publish.h). The host's thread's. */
+typedef struct zfi_publishing {
+    const zfi_device_side_t *side;
+    zfi_clock_t *clock; /* due, skip_publish_below; jobs and choices so far */
+    const zfi_host_state_t *host;
+    zfi_writes_t *writes;
+    zfi_unfetched_t *unfetched;
+    zfi_ranks_t *ranks;
+} zfi_publishing_t;
+
+/* The training state, on the host and on the device: the control thread's, and the hooks' while everything rests. */
+typedef struct zfi_state {
+    const zfi_device_side_t *side;
+    const zfi_windows_t *windows;
+    zfi_host_state_t *host;
+    zfi_selection_t *sel;
+    zfi_ranks_t *ranks;
+    uint32_t n_moments;
+} zfi_state_t;
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
 typedef struct zfi_run {
     zfi_engine_t *engine;
     zfi_param_t *params;
@@ -413,23 +492,35 @@ typedef struct zfi_run {
     const struct zfi_publisher *publisher; /* ... and when windows become visible (step/publisher.h) */
 
     zfi_clock_t clock;
-    zfi_step_row_t *rows;
-    uint32_t n_rows;
+    zfi_rows_t rows;
     zfi_incoming_t incoming;
     zfi_writes_t writes; /* the host's thread alone */
     zfi_unfetched_t unfetched;
-    uint8_t *overwritten; /* [n_params] the host changed it unannounced: set by the device, cleared by params_changed */
 
     zfi_host_state_t hs;
     zfi_slots_t slots;
     zfi_selection_t sel;
     zfi_sampled_t sampled;
     zfi_device_state_t dev;
-    unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
+
+    /* views of the above: */
+    zfi_windows_t windows;
+    zfi_replays_t replays;
+    zfi_ranks_t ranks;
+    zfi_device_side_t side;
+    zfi_publishing_t publishing;
+    zfi_state_t state;
 } zfi_run_t;
 
+/* [control] A run of these parameters with nothing in it but its views, and what the configuration says of it. Freed by
+ * free() as long as nothing else is. NULL: no memory. */
+zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params);
+
+/* SCHEDULE.md's constants of a configuration. */
+zfi_pace_t zfi_pace_of(const zfi_config_t *config);
+
 static inline int zfi_is_warm_up(const zfi_clock_t *clock, uint64_t t) { return t <= clock->pace.warm_up; }
-static inline zfi_step_row_t *zfi_row(const zfi_run_t *run, uint64_t t) { return &run->rows[t % run->n_rows]; }
+static inline zfi_step_row_t *zfi_row(const zfi_rows_t *rows, uint64_t t) { return &rows->all[t % rows->n]; }
 /* [n_layers] The pieces of a cohort's slot. */
 static inline int32_t *zfi_slot_pieces(const zfi_slots_t *slots, uint32_t cohort, uint32_t table, uint32_t slot) {
     uint64_t row = (uint64_t)cohort * slots->n_tables + table;
@@ -455,15 +546,15 @@ static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
 }
 
 /* Where the device keeps what a step brings and its scalars. */
-static inline void *zfi_device_input_memory(const zfi_run_t *run, uint64_t t) {
-    return run->dev.inputs + t % run->n_rows * run->dev.input_nbytes;
+static inline void *zfi_device_input_memory(const zfi_device_state_t *dev, uint64_t t) {
+    return dev->inputs + t % dev->n_rows * dev->input_nbytes;
 }
-static inline zfi_step_input_t zfi_device_input(const zfi_run_t *run, uint64_t t) {
-    const zfi_hyper_t *hyper = zfi_device_input_memory(run, t);
-    return (zfi_step_input_t){hyper, (const uint8_t *)(hyper + run->n_groups)};
+static inline zfi_step_input_t zfi_device_input(const zfi_device_state_t *dev, uint64_t t) {
+    const zfi_hyper_t *hyper = zfi_device_input_memory(dev, t);
+    return (zfi_step_input_t){hyper, (const uint8_t *)(hyper + dev->n_groups)};
 }
-static inline zfi_step_scalars_t *zfi_device_scalars(const zfi_run_t *run, uint64_t t) {
-    return run->dev.scalars + t % run->n_rows;
+static inline zfi_step_scalars_t *zfi_device_scalars(const zfi_device_state_t *dev, uint64_t t) {
+    return dev->scalars + t % dev->n_rows;
 }
 /* A table in device memory, to be written by a copy. */
 static inline void *zfi_device_table(const void *table) { return (void *)(uintptr_t)table; }

@@ -171,12 +171,9 @@ zf_status_t zfi_tables_list(zfi_run_t *run) {
 }
 
 static void fill_head(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
     zfi_data_t *head = &run->dev.head;
     head->n_params = run->n_params;
     head->n_matrices = run->plan.n_matrices;
-    head->moments = (zfi_moments_t)engine->config.moments;
-    head->counts_per_channel = engine->config.deferred == ZFI_DEFERRED_MEAN;
     head->host_run_ahead = zfi_callback_on_device;
     head->host_update = zfi_callback_update;
 }

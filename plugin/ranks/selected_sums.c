@@ -128,7 +128,7 @@ static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint32_t number, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    const uint8_t *present = zfi_row(run, t)->present;
+    const uint8_t *present = zfi_row(&run->rows, t)->present;
     unsigned char *all = zfi_mirrored(run, zfi_arriving(run));
     moving_t moving = {.grad = zfi_mirrored(run, run->dev.head.grad),
                        .index = zfi_mirrored(run, run->dev.head.index),

@@ -40,7 +40,7 @@ static void copy_segment(zfi_run_t *run, const zfi_segment_t *segment, copying_t
         copying->job = job;
     }
     zfi_list_copy(&engine->to_up, ZFI_OP_UP, copying->to,
-                  run->publish + place * run->plan.publish_piece_nbytes + segment->chunk_offset * elem,
+                  run->hs.published + place * run->plan.publish_piece_nbytes + segment->chunk_offset * elem,
                   segment->n_elems * elem);
     copying->to += segment->n_elems * elem;
     run->unfetched.n_left[place]--;

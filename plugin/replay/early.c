@@ -37,7 +37,7 @@ typedef struct queued {
 } queued_t;
 
 struct zfi_early {
-    zfi_run_t *run;
+    const zfi_replays_t *of;
     zfi_replay_view_t view;
     /* The host's thread's: */
     uint32_t *n_open;   /* [n_chunks] segments whose gradient is not final */
@@ -76,8 +76,8 @@ void zfi_early_free(zfi_early_t *early) {
     free(early);
 }
 
-zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
-    uint32_t n_chunks = run->plan.n_chunks, n_spares = run->hs.n_spares;
+zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out) {
+    uint32_t n_chunks = replays->plan->n_chunks, n_spares = replays->host->n_spares;
     zfi_early_t *early;
     *out = NULL;
     if (!n_spares)
@@ -87,12 +87,12 @@ zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
         return ZF_ERR_MEMORY;
     pthread_mutex_init(&early->lock, NULL);
     pthread_cond_init(&early->is_over, NULL);
-    early->run = run;
-    zfi_replay_view(run, &early->view);
+    early->of = replays;
+    zfi_replay_view(replays, &early->view);
     early->n_open = calloc(n_chunks, sizeof *early->n_open);
     early->open = calloc(n_chunks, sizeof *early->open);
     early->queue = calloc(n_chunks, sizeof *early->queue);
-    early->closes = calloc(run->plan.n_cohorts, sizeof *early->closes);
+    early->closes = calloc(replays->plan->n_cohorts, sizeof *early->closes);
     early->results = calloc(n_chunks, sizeof *early->results);
     early->free = calloc(n_spares, sizeof *early->free);
     if (!early->n_open || !early->open || !early->queue || !early->closes || !early->results || !early->free) {
@@ -109,8 +109,8 @@ zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
 
 /* What closes at step t, numbered as it will be. */
 static void expect_closes(zfi_early_t *early, uint64_t t) {
-    const zfi_plan_t *plan = &early->run->plan;
-    const zfi_clock_t *clock = &early->run->clock;
+    const zfi_plan_t *plan = early->of->plan;
+    const zfi_clock_t *clock = early->of->windows->clock;
     uint64_t job = clock->next_job;
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t *close = &early->closes[c];
@@ -139,7 +139,7 @@ void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
     zfi_step_row_t *row;
     if (!early)
         return;
-    row = zfi_row(early->run, t);
+    row = zfi_row(early->of->windows->rows, t);
     pthread_mutex_lock(&early->lock);
     if (early->row.t != t)
         early->stage = pays(early) ? EXPECTED : OFF;
@@ -154,10 +154,10 @@ static void open_step(zfi_early_t *early) {
     pthread_mutex_lock(&early->lock);
     early->stage = OPEN;
     early->n_in_open = early->n = 0;
-    early->needs_jobs = early->run->clock.next_job;
+    early->needs_jobs = early->of->windows->clock->next_job;
     expect_closes(early, early->row.t);
-    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
-        early->n_open[i] = early->run->plan.chunks[i].n_segments;
+    for (uint32_t i = 0; i < early->of->plan->n_chunks; i++)
+        early->n_open[i] = early->of->plan->chunks[i].n_segments;
     pthread_mutex_unlock(&early->lock);
 }
 
@@ -167,7 +167,7 @@ void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
         return;
     if (early->stage == EXPECTED)
         open_step(early);
-    plan = &early->run->plan;
+    plan = early->of->plan;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t chunk = plan->segments[plan->param_segments[param->first_ref + i]].chunk;
         if (--early->n_open[chunk] == 0 && early->closes[plan->chunks[chunk].cohort].n_chunks)
@@ -205,7 +205,7 @@ static void give_up(zfi_early_t *early, result_t *result) {
 static void lose(zfi_early_t *early, result_t *result) {
     give_up(early, result);
     early->n_lost++;
-    atomic_fetch_add(&early->run->engine->count.early_lost, 1);
+    atomic_fetch_add(&early->of->engine->count.early_lost, 1);
 }
 
 void zfi_early_drop(zfi_early_t *early) {
@@ -217,8 +217,8 @@ void zfi_early_drop(zfi_early_t *early) {
     early->n = 0;
     while (early->n_running)
         pthread_cond_wait(&early->is_over, &early->lock);
-    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
-        if (early->results[i].phase == DONE && early->results[i].close.step > early->run->clock.t)
+    for (uint32_t i = 0; i < early->of->plan->n_chunks; i++)
+        if (early->results[i].phase == DONE && early->results[i].close.step > early->of->windows->clock->t)
             lose(early, &early->results[i]);
     pthread_mutex_unlock(&early->lock);
 }
@@ -226,14 +226,14 @@ void zfi_early_drop(zfi_early_t *early) {
 /* ---- the workers ------------------------------------------------------------------------------------------------- */
 
 static int has_room(const zfi_early_t *early, uint32_t spare, uint32_t chunk) {
-    return early->run->hs.spares[spare].n_room >= early->run->plan.chunks[chunk].n_elems;
+    return early->of->host->spares[spare].n_room >= early->of->plan->chunks[chunk].n_elems;
 }
 
 /* The place in the list of the smallest spare with room for a chunk, or n_free. */
 static uint32_t find_spare(const zfi_early_t *early, uint32_t chunk) {
     uint32_t best = early->n_free, least = UINT32_MAX;
     for (uint32_t i = 0; i < early->n_free; i++) {
-        uint32_t n_room = early->run->hs.spares[early->free[i]].n_room;
+        uint32_t n_room = early->of->host->spares[early->free[i]].n_room;
         if (has_room(early, early->free[i], chunk) && n_room < least) {
             best = i;
             least = n_room;
@@ -245,7 +245,7 @@ static uint32_t find_spare(const zfi_early_t *early, uint32_t chunk) {
 /* Gives up what is needed last, of those in whose place this chunk fits. */
 static void free_a_spare(zfi_early_t *early, uint32_t chunk) {
     result_t *oldest = NULL;
-    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++) {
+    for (uint32_t i = 0; i < early->of->plan->n_chunks; i++) {
         result_t *result = &early->results[i];
         if (result->phase == DONE && result->close.step == early->row.t && has_room(early, result->spare, chunk) &&
             (!oldest || result->order < oldest->order))
@@ -271,8 +271,8 @@ static uint32_t take_spare(zfi_early_t *early, uint32_t chunk) {
 
 /* Windows before are over, so that state and counts are there. */
 static int may_run(const zfi_early_t *early) {
-    return early->n > 0 && !zfi_is_poisoned(early->run->engine) &&
-           zfi_timeline_now(&early->run->engine->lines.jobs) >= early->needs_jobs;
+    return early->n > 0 && !zfi_is_poisoned(early->of->engine) &&
+           zfi_timeline_now(&early->of->engine->lines.jobs) >= early->needs_jobs;
 }
 
 int zfi_early_has_work(zfi_early_t *early) {
@@ -287,7 +287,7 @@ int zfi_early_has_work(zfi_early_t *early) {
 
 /* The newest whose gradients are in their slots. */
 static int take_queued(zfi_early_t *early, queued_t *out) {
-    uint64_t batches = zfi_timeline_now(&early->run->engine->lines.batches);
+    uint64_t batches = zfi_timeline_now(&early->of->engine->lines.batches);
     uint32_t i = early->n;
     while (i > 0 && early->queue[i - 1].needs_batch > batches)
         i--;
@@ -313,7 +313,7 @@ static int begin_job(zfi_early_t *early, early_job_t *out) {
     has_one = may_run(early) && take_queued(early, &queued);
     if (has_one) {
         *out = (early_job_t){.chunk = queued.chunk, .spare = take_spare(early, queued.chunk), .row = early->row};
-        out->close = early->closes[early->run->plan.chunks[queued.chunk].cohort];
+        out->close = early->closes[early->of->plan->chunks[queued.chunk].cohort];
         has_one = out->spare != UINT32_MAX;
     }
     if (has_one) {
@@ -343,37 +343,39 @@ static int await_gradients(zfi_early_t *early) {
     pthread_mutex_lock(&early->lock);
     batch = may_run(early) ? early->queue[0].needs_batch : 0;
     pthread_mutex_unlock(&early->lock);
-    return batch && zfi_wait_for_host(early->run->engine, &early->run->engine->lines.batches, batch) == ZF_OK;
+    return batch && zfi_wait_for_host(early->of->engine, &early->of->engine->lines.batches, batch) == ZF_OK;
 }
 
 /* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */
 static int has_place(const zfi_early_t *early, uint64_t p) {
-    uint64_t ring = early->run->plan.max_close_chunks;
-    return p < ring || zfi_timeline_now(&early->run->engine->lines.up) >= p - ring + 1;
+    uint64_t ring = early->of->plan->max_close_chunks;
+    return p < ring || zfi_timeline_now(&early->of->engine->lines.up) >= p - ring + 1;
 }
 
 static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *out) {
-    zfi_run_t *run = early->run;
-    const zfi_chunk_state_t *spare = &run->hs.spares[job->spare];
+    const zfi_plan_t *plan = early->of->plan;
+    const zfi_host_state_t *host = early->of->host;
+    zfi_engine_t *engine = early->of->engine;
+    const zfi_chunk_state_t *spare = &host->spares[job->spare];
     zfi_replay_view_t view = early->view;
-    uint64_t p = job->close.first_job + run->plan.chunks[job->chunk].place, start, began;
+    uint64_t p = job->close.first_job + plan->chunks[job->chunk].place, start, began;
     zfi_replay_target_t target = {
         .w = spare->w,
         .m = spare->m,
         .v = spare->v,
-        .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
-        .from = &run->hs.chunks[job->chunk],
+        .visible = host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes,
+        .from = &host->chunks[job->chunk],
     };
     zf_status_t st;
     if (!has_place(early, p))
         return 0;
     view.expected = &job->row;
     start = zfi_now_ns();
-    began = zfi_trace_begin(run->engine->trace);
+    began = zfi_trace_begin(engine->trace);
     st = zfi_replay_chunk(&view, &job->close, job->chunk, &target, out);
-    zfi_trace_end(run->engine->trace, began, "early replay", (zfi_trace_number_t){"chunk", job->chunk},
+    zfi_trace_end(engine->trace, began, "early replay", (zfi_trace_number_t){"chunk", job->chunk},
                   (zfi_trace_number_t){"expected_step", job->close.step});
-    atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
+    atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
     return st == ZF_OK;
 }
 
@@ -393,7 +395,7 @@ static int is_same_close(const zfi_close_t *a, const zfi_close_t *b) {
 }
 
 static int is_as_expected(const zfi_early_t *early, const result_t *result, const zfi_close_t *close) {
-    const zfi_step_scalars_t *scalars = &zfi_row(early->run, close->step)->scalars;
+    const zfi_step_scalars_t *scalars = &zfi_row(early->of->windows->rows, close->step)->scalars;
     return is_same_close(&result->close, close) && scalars->applied &&
            memcmp(&scalars->s, &result->s, sizeof scalars->s) == 0;
 }
@@ -415,11 +417,11 @@ int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk,
         pthread_cond_wait(&early->is_over, &early->lock);
     is_taken = result->phase == DONE && is_as_expected(early, result, close);
     if (is_taken) {
-        exchange(&early->run->hs.chunks[chunk], &early->run->hs.spares[result->spare]);
+        exchange(&early->of->host->chunks[chunk], &early->of->host->spares[result->spare]);
         *out = result->replayed;
         give_up(early, result); /* the former state */
         early->n_taken++;
-        atomic_fetch_add(&early->run->engine->count.early_taken, 1);
+        atomic_fetch_add(&early->of->engine->count.early_taken, 1);
     } else if (result->phase == DONE) {
         lose(early, result);
     }

@@ -23,7 +23,7 @@
 typedef struct zfi_early zfi_early_t;
 
 /* [control] NULL in *out where this run has no spares. ZF_ERR_MEMORY. */
-zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out);
+zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out);
 void zfi_early_free(zfi_early_t *early);
 
 /* NULL is legal in all that follows, and does nothing. */

@@ -21,13 +21,14 @@
 
 enum { BLOCK = ZFI_SAMPLED_BLOCK, BATCH = 256 };
 
-void zfi_lateness_start(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_plan_t *plan = &run->plan;
-    if (run->sampled.every)
-        memset(run->sampled.n_known, 0, plan->n_chunks * sizeof *run->sampled.n_known);
-    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine, zfi_params_have_callback(run->params, run->n_params)),
-                    zfi_lateness_size(run, plan->n_cohorts), run->clock.t + run->clock.steps_before);
+void zfi_lateness_start(const zfi_replays_t *replays, uint32_t n_params, uint32_t n_groups) {
+    zfi_engine_t *engine = replays->engine;
+    const zfi_plan_t *plan = replays->plan;
+    const zfi_clock_t *clock = replays->windows->clock;
+    if (replays->sampled->every)
+        memset(replays->sampled->n_known, 0, plan->n_chunks * sizeof *replays->sampled->n_known);
+    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine, zfi_params_have_callback(replays->params, n_params)),
+                    zfi_lateness_size(engine, n_groups, plan->n_cohorts), clock->t + clock->steps_before);
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         if (plan->cohorts[c].n_chunks == 0)
             zfi_meter_close(&engine->meter, c, UINT64_MAX);
@@ -99,7 +100,7 @@ typedef struct batch {
 } batch_t;
 
 typedef struct measuring {
-    zfi_run_t *run;
+    const zfi_replays_t *replays;
     const zfi_replay_view_t *view;
     const zfi_close_t *close;
     const zfi_chunk_t *chunk;
@@ -134,7 +135,7 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
                                .n_elems = batch->n};
     zfi_replay_t update = {.w = batch->w,
                            .m = batch->m,
-                           .v = job->run->n_moments > 1 ? batch->v : NULL,
+                           .v = job->replays->n_moments > 1 ? batch->v : NULL,
                            .grads = &grads,
                            .scalars = zfi_replay_scalars(&job->slots, job->n_before) + k,
                            .n_slots = 1,
@@ -142,8 +143,9 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
                            .n_elems = batch->n};
     gather_grads(job, k);
     if (!is_first || job->knows_before)
-        zfi_meter_add(&job->run->engine->meter, row->t + job->run->clock.steps_before, job->slots.group,
-                      row->unscale * job->run->sampled.every * job->view->kernels->lateness(&lateness));
+        zfi_meter_add(&job->replays->engine->meter, row->t + job->replays->windows->clock->steps_before,
+                      job->slots.group,
+                      row->unscale * job->replays->sampled->every * job->view->kernels->lateness(&lateness));
     if (k + 1 < job->slots.n)
         job->view->kernels->replay[job->slots.rule->number](&update);
 }
@@ -177,16 +179,16 @@ static void widen_moments(const zfi_replay_view_t *view, void *moments, uint64_t
 
 /* Elements [begin, end) of the chunk, of one segment, kept from `at` on. */
 static void add_part(measuring_t *job, const zfi_segment_t *segment, uint32_t begin, uint32_t end, uint64_t at) {
-    const zfi_run_t *run = job->run;
+    const zfi_sampled_t *sampled = job->replays->sampled;
     batch_t *batch = &job->batch;
     uint32_t n = end - begin, to = batch->n;
-    const zfi_chunk_state_t *state = &run->hs.chunks[segment->chunk];
+    const zfi_chunk_state_t *state = &job->replays->host->chunks[segment->chunk];
     find_deferred(job->view, segment, begin - segment->chunk_offset, n, batch->weight + to);
     memcpy(batch->w + to, state->w + begin, n * sizeof(float));
     widen_moments(job->view, state->m, begin, n, batch->m + to);
     widen_moments(job->view, state->v, begin, n, batch->v + to);
-    memcpy(batch->now + to, run->sampled.now + at, n * sizeof(float));
-    memcpy(batch->before + to, run->sampled.before + at, n * sizeof(float));
+    memcpy(batch->now + to, sampled->now + at, n * sizeof(float));
+    memcpy(batch->before + to, sampled->before + at, n * sizeof(float));
     batch->from[batch->n_parts] = begin;
     batch->of[batch->n_parts++] = n;
     batch->n += n;
@@ -225,14 +227,16 @@ static void prefetch_sample(const zfi_chunk_state_t *state, zfi_moments_t kind, 
     }
 }
 
-void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number) {
+void zfi_lateness_measure(const zfi_replays_t *replays, const zfi_replay_view_t *view, const zfi_close_t *close,
+                          uint32_t number) {
     const zfi_chunk_t *chunk = &view->chunks[number];
+    const zfi_sampled_t *sampled = replays->sampled;
     measuring_t job;
     uint32_t window, segment = chunk->first_segment;
     sample_t sample;
-    if (!run->sampled.every || close->is_warm_up || close->n_slots == 0 || !run->sampled.n_known[number])
+    if (!sampled->every || close->is_warm_up || close->n_slots == 0 || !sampled->n_known[number])
         return;
-    job.run = run;
+    job.replays = replays;
     job.view = view;
     job.close = close;
     job.chunk = chunk;
@@ -241,12 +245,12 @@ void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const z
     job.slots.pattern = 0;
     job.segment = UINT32_MAX;
     job.n_before = 0;
-    job.knows_before = run->sampled.n_known[number] > 1 || view->publish_lag == 0;
+    job.knows_before = sampled->n_known[number] > 1 || view->publish_lag == 0;
     job.batch.n = job.batch.n_parts = 0;
-    window = run->sampled.window[number];
-    for (uint32_t i = 0; find_sample(&run->plan, &run->sampled, number, window, i, &sample); i++)
-        prefetch_sample(&run->hs.chunks[number], view->moments, &sample);
-    for (uint32_t i = 0; find_sample(&run->plan, &run->sampled, number, window, i, &sample); i++)
+    window = sampled->window[number];
+    for (uint32_t i = 0; find_sample(replays->plan, sampled, number, window, i, &sample); i++)
+        prefetch_sample(&replays->host->chunks[number], view->moments, &sample);
+    for (uint32_t i = 0; find_sample(replays->plan, sampled, number, window, i, &sample); i++)
         add_sample(&job, &sample, &segment);
     measure_batch(&job);
 }

@@ -17,16 +17,17 @@
 
 #include "replay/replay_view.h"
 
-/* Of the engine's meter, for so many cohorts. */
-static inline zfi_meter_size_t zfi_lateness_size(const zfi_run_t *run, uint32_t n_cohorts) {
-    return (zfi_meter_size_t){run->n_groups, n_cohorts, zfi_is_sharded(run->engine) ? zfi_n_ranks(run->engine) : 1};
+/* Of the engine's meter, for so many groups and cohorts. */
+static inline zfi_meter_size_t zfi_lateness_size(const zfi_engine_t *engine, uint32_t n_groups, uint32_t n_cohorts) {
+    return (zfi_meter_size_t){n_groups, n_cohorts, zfi_is_sharded(engine) ? zfi_n_ranks(engine) : 1};
 }
 
 /* [control] A run begins, or goes on from what was loaded into it; everything is idle. */
-void zfi_lateness_start(zfi_run_t *run);
+void zfi_lateness_start(const zfi_replays_t *replays, uint32_t n_params, uint32_t n_groups);
 
 /* [own threads] Before the chunk's replay: adds what the window's steps cost to engine->meter. */
-void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number);
+void zfi_lateness_measure(const zfi_replays_t *replays, const zfi_replay_view_t *view, const zfi_close_t *close,
+                          uint32_t number);
 /* [own threads] After it: keeps what becomes visible. target is the replay's. */
 void zfi_lateness_keep(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi_replay_view_t *view,
                        const zfi_close_t *close, uint32_t number, const zfi_replay_target_t *target);

@@ -22,46 +22,31 @@ static const zfi_deferral_t *const deferrals[] = {
 
 void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
     out->deferral = deferrals[config->deferred];
-    out->interval = config->update_interval;
     out->moments = (zfi_moments_t)config->moments;
     out->predict = zfi_config_predict(config);
     out->publish_lag = config->publish_lag;
 }
 
-void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
-    const zfi_plan_t *plan = &run->plan;
+void zfi_replay_view(const zfi_replays_t *replays, zfi_replay_view_t *out) {
+    const zfi_plan_t *plan = replays->plan;
     *out = (zfi_replay_view_t){
-        .kernels = run->engine->kernels,
-        .params = run->params,
+        .kernels = replays->engine->kernels,
+        .params = replays->params,
         .matrices = plan->matrices,
         .segments = plan->segments,
         .chunks = plan->chunks,
         .cohorts = plan->cohorts,
         .cohort_matrices = plan->cohort_matrices,
-        .n = run->hs.n,
-        .mask = run->sel.mask,
-        .rows = run->rows,
-        .n_rows = run->n_rows,
-        .tables = run->slots.tables,
-        .n_tables = run->slots.n_tables,
-        .n_layers = plan->n_layers,
-        .layers = plan->layers,
-        .pool = run->slots.pool,
+        .n = replays->host->n,
+        .mask = replays->sel->mask,
+        .rows = replays->windows->rows,
+        .slots = replays->windows->slots,
     };
-    zfi_replay_settings(&run->engine->config, out);
+    zfi_replay_settings(&replays->engine->config, out);
 }
 
 static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) {
-    return view->expected && view->expected->t == t ? view->expected : &view->rows[t % view->n_rows];
-}
-
-/* Slot k of a chunk's window. */
-static const unsigned char *slot_of(const zfi_replay_view_t *view, uint32_t number, uint32_t table, uint32_t k) {
-    const zfi_chunk_t *chunk = &view->chunks[number];
-    const zfi_layer_t *layer = &view->layers[chunk->layer];
-    uint64_t row = ((uint64_t)chunk->cohort * view->n_tables + table) * view->interval + k;
-    uint32_t piece = (uint32_t)view->tables[row * view->n_layers + chunk->layer];
-    return view->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
+    return view->expected && view->expected->t == t ? view->expected : zfi_row(view->rows, t);
 }
 
 static int counts(const zfi_step_row_t *row, uint32_t param) { return row->present[param] && row->scalars.applied; }
@@ -94,7 +79,8 @@ void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *clo
     for (uint32_t k = 0; k < close->n_slots; k++) {
         if (!(pattern >> k & 1))
             continue;
-        slots->grads[slots->n] = slot_of(view, segment->chunk, close->table, k) + segment->chunk_offset * elem;
+        slots->grads[slots->n] =
+            zfi_slot(view->slots, &view->chunks[segment->chunk], close->table, k) + segment->chunk_offset * elem;
         slots->rows[slots->n++] = row_of(view, close->first_step + k);
     }
     if (pattern != slots->pattern || param->group != slots->group)

@@ -9,7 +9,6 @@
  */
 typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
-    uint64_t interval;                   /* most slots of a window */
     zfi_moments_t moments;               /* how they are kept */
     uint32_t predict;                    /* steps that what a replay publishes looks ahead; 0 = none */
     uint32_t publish_lag;
@@ -22,12 +21,8 @@ typedef struct zfi_replay_view {
     const uint32_t *cohort_matrices;
     uint32_t *n; /* as zfi_host_state_t.n */
     const uint8_t *mask;
-    const zfi_step_row_t *rows; /* of step t: [t % n_rows] */
-    uint32_t n_rows;
-    const int32_t *tables; /* of the slots, which lie in pieces of the pool */
-    uint32_t n_tables, n_layers;
-    const zfi_layer_t *layers;
-    const unsigned char *pool;
+    const zfi_rows_t *rows;
+    const zfi_slots_t *slots;
     const zfi_step_row_t *expected; /* in place of the row of its step, which is not known yet; NULL: none (early.h) */
 } zfi_replay_view_t;
 

@@ -13,20 +13,20 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
 
 /* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array. at:
  * of the tile's state. *io_n: as many of the elements from there on as lie together. */
-static void *place_of(const zfi_run_t *run, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
+static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
                       uint64_t *io_n) {
-    const zfi_data_t *head = &run->dev.head;
-    zfi_chunk_state_t state = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
+    const zfi_data_t *head = &state->side->dev->head;
+    zfi_chunk_state_t of = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
     unsigned char *base;
     if (!matrix->is_resident) {
-        uint32_t number = zfi_state_chunk(&run->plan, at, 0);
-        const zfi_chunk_t *chunk = &run->plan.chunks[number];
-        state = run->hs.chunks[number];
+        uint32_t number = zfi_state_chunk(state->side->plan, at, 0);
+        const zfi_chunk_t *chunk = &state->side->plan->chunks[number];
+        of = state->host->chunks[number];
         at -= chunk->state_base;
         *io_n = *io_n < chunk->n_elems - at ? *io_n : chunk->n_elems - at;
     }
-    base = array == ZFI_STATE_W ? (unsigned char *)state.w : array == ZFI_STATE_M ? state.m : state.v;
-    return base ? base + at * zfi_dtype_nbytes(dtype_of(&run->dev, array)) : NULL;
+    base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
+    return base ? base + at * zfi_dtype_nbytes(dtype_of(state->side->dev, array)) : NULL;
 }
 
 /* Values as they lie. */
@@ -38,16 +38,17 @@ static zf_status_t copy(zfi_engine_t *engine, int is_resident, const void *from,
 }
 
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
-static zf_status_t get(zfi_run_t *run, zfi_array_t array, int is_resident, const void *from, uint64_t n, float *out) {
+static zf_status_t get(const zfi_device_side_t *side, zfi_array_t array, int is_resident, const void *from, uint64_t n,
+                       float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
     zf_status_t st;
     if (!from) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
-    if (dtype_of(&run->dev, array) == ZFI_F32)
-        return copy(run->engine, is_resident, from, n * sizeof *out, out);
-    st = copy(run->engine, is_resident, from, n * sizeof *bits, bits);
+    if (dtype_of(side->dev, array) == ZFI_F32)
+        return copy(side->engine, is_resident, from, n * sizeof *out, out);
+    st = copy(side->engine, is_resident, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -56,82 +57,86 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, int is_resident, const
     return st;
 }
 
-static zf_status_t put(zfi_run_t *run, zfi_array_t array, int is_resident, void *to, uint64_t n, const float *values) {
-    zfi_dtype_t dtype = dtype_of(&run->dev, array);
-    void *bits = run->dev.exchange + run->dev.exchange_elems;
+static zf_status_t put(const zfi_device_side_t *side, zfi_array_t array, int is_resident, void *to, uint64_t n,
+                       const float *values) {
+    zfi_dtype_t dtype = dtype_of(side->dev, array);
+    void *bits = side->dev->exchange + side->dev->exchange_elems;
     if (!to)
         return ZF_OK;
     if (!is_resident) {
-        run->engine->kernels->narrow(to, dtype, values, n);
+        side->engine->kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
     if (dtype == ZFI_F32)
-        return zfi_device_write(run->engine, to, values, n * sizeof *values);
-    run->engine->kernels->narrow(bits, dtype, values, n);
-    return zfi_device_write(run->engine, to, bits, n * zfi_dtype_nbytes(dtype));
+        return zfi_device_write(side->engine, to, values, n * sizeof *values);
+    side->engine->kernels->narrow(bits, dtype, values, n);
+    return zfi_device_write(side->engine, to, bits, n * zfi_dtype_nbytes(dtype));
 }
 
-zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out) {
-    const zfi_matrix_t *of = &run->plan.matrices[matrix];
+zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                          float *out) {
+    const zfi_matrix_t *of = &state->side->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(&run->plan, of, first + done, n - done, &m);
-        const void *from = place_of(run, array, of, at, &m);
-        st = get(run, array, of->is_resident, from, m, out + done);
+        uint64_t at = zfi_state_stretch(state->side->plan, of, first + done, n - done, &m);
+        const void *from = place_of(state, array, of, at, &m);
+        st = get(state->side, array, of->is_resident, from, m, out + done);
     }
     return st;
 }
 
-zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values) {
-    const zfi_matrix_t *of = &run->plan.matrices[matrix];
+    const zfi_matrix_t *of = &state->side->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(&run->plan, of, first + done, n - done, &m);
-        void *to = place_of(run, array, of, at, &m);
-        st = put(run, array, of->is_resident, to, m, values + done);
+        uint64_t at = zfi_state_stretch(state->side->plan, of, first + done, n - done, &m);
+        void *to = place_of(state, array, of, at, &m);
+        st = put(state->side, array, of->is_resident, to, m, values + done);
     }
     return st;
 }
 
-static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
-    size_t elem = zfi_dtype_nbytes(dtype_of(&run->dev, array));
+static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_tile_t *tile) {
+    const zfi_matrix_t *matrix = &state->side->plan->matrices[tile->matrix];
+    size_t elem = zfi_dtype_nbytes(dtype_of(state->side->dev, array));
     for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
         void *to;
         n = tile->n_elems - done;
-        to = place_of(run, array, matrix, tile->state_base + done, &n);
+        to = place_of(state, array, matrix, tile->state_base + done, &n);
         if (!to)
             return ZF_OK;
         if (matrix->is_resident)
-            return zfi_device_clear(run->engine, to, n * elem); /* all of it */
+            return zfi_device_clear(state->side->engine, to, n * elem); /* all of it */
         memset(to, 0, n * elem);
     }
     return ZF_OK;
 }
 
-zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t number) {
+    const zfi_plan_t *plan = state->side->plan;
+    const zfi_matrix_t *matrix = &plan->matrices[number];
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        st = clear(run, ZFI_STATE_M, &run->plan.tiles[i]);
+        st = clear(state, ZFI_STATE_M, &plan->tiles[i]);
         if (!st)
-            st = clear(run, ZFI_STATE_V, &run->plan.tiles[i]);
+            st = clear(state, ZFI_STATE_V, &plan->tiles[i]);
     }
     return st;
 }
 
-zf_status_t zfi_state_take_counts(zfi_run_t *run) {
-    const zfi_plan_t *plan = &run->plan;
-    uint32_t *counts = (uint32_t *)(void *)run->dev.exchange, n;
+zf_status_t zfi_state_take_counts(const zfi_state_t *state) {
+    const zfi_plan_t *plan = state->side->plan;
+    const zfi_device_state_t *dev = state->side->dev;
+    uint32_t *counts = (uint32_t *)(void *)dev->exchange, n;
     zf_status_t st = ZF_OK;
     for (uint32_t first = 0; first < plan->n_matrices && plan->n_resident && !st; first += n) {
         uint64_t left = plan->n_matrices - first;
-        n = (uint32_t)(left < run->dev.exchange_elems ? left : run->dev.exchange_elems);
-        st = zfi_device_read(run->engine, counts, run->dev.head.all_n + first, n * sizeof *counts);
+        n = (uint32_t)(left < dev->exchange_elems ? left : dev->exchange_elems);
+        st = zfi_device_read(state->side->engine, counts, dev->head.all_n + first, n * sizeof *counts);
         for (uint32_t i = first; i < first + n && !st; i++)
             for (uint32_t c = 0; c < plan->matrices[i].n_counts && plan->matrices[i].is_resident; c++)
-                run->hs.n[plan->matrices[i].count_base + c] = counts[i - first];
+                state->host->n[plan->matrices[i].count_base + c] = counts[i - first];
     }
     return st;
 }

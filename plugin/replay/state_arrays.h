@@ -13,14 +13,15 @@ typedef enum { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V } zfi_array_t;
 
 /* Elements [first, first + n) of a matrix, row-major, all of which this rank owns; moments as zfi_moments_get and
  * zfi_moments_put have them: zeros where the rule has none. */
-zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out);
-zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                          float *out);
+zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values);
 
 /* The moments of a matrix := 0. */
-zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t matrix);
+zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t matrix);
 
 /* hs.n := the device's counts, of resident matrices. */
-zf_status_t zfi_state_take_counts(zfi_run_t *run);
+zf_status_t zfi_state_take_counts(const zfi_state_t *state);
 
 #endif

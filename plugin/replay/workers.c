@@ -26,7 +26,8 @@ typedef struct pushed_close {
 } pushed_close_t;
 
 typedef struct zfi_workers {
-    zfi_run_t *run;
+    const zfi_replays_t *of;
+    struct zfi_early *early;
     zfi_replay_view_t view;
     uint32_t n;
     pthread_t *threads;
@@ -69,7 +70,7 @@ typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY } task_t;
 static task_t task_now(const zfi_workers_t *workers) {
     if (workers->head != workers->tail)
         return TO_REPLAY;
-    return zfi_early_has_work(workers->run->early) && !workers->is_ending ? TO_REPLAY_EARLY : TO_END;
+    return zfi_early_has_work(workers->early) && !workers->is_ending ? TO_REPLAY_EARLY : TO_END;
 }
 
 static task_t take(zfi_workers_t *workers, job_t *out) {
@@ -90,7 +91,7 @@ static task_t take(zfi_workers_t *workers, job_t *out) {
 }
 
 static void finish(zfi_workers_t *workers, const job_t *job) {
-    zfi_run_t *run = workers->run;
+    zfi_engine_t *engine = workers->of->engine;
     uint64_t prefix;
     int is_last;
     pthread_mutex_lock(&workers->lock);
@@ -98,8 +99,8 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     pthread_mutex_unlock(&workers->lock);
     if (is_last) {
         zfi_replay_count(&workers->view, &job->close->close);
-        zfi_meter_close(&run->engine->meter, job->close->close.cohort,
-                        job->close->close.step + run->clock.steps_before);
+        zfi_meter_close(&engine->meter, job->close->close.cohort,
+                        job->close->close.step + workers->of->windows->clock->steps_before);
     }
     pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
@@ -109,8 +110,8 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     }
     prefix = workers->prefix;
     pthread_mutex_unlock(&workers->lock);
-    zfi_timeline_signal(&run->engine->lines.jobs, prefix);
-    if (zfi_early_has_work(run->early))
+    zfi_timeline_signal(&engine->lines.jobs, prefix);
+    if (zfi_early_has_work(workers->early))
         zfi_workers_wake(workers);
 }
 
@@ -127,47 +128,50 @@ static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan,
     return st;
 }
 
-static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t matrix) {
+static void poison_nonfinite(const zfi_replays_t *of, const zfi_close_t *close, uint32_t matrix) {
     zf_error_t error = {.struct_size = sizeof error};
     zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "replay",
                      "a weight of \"%s\" became Inf or NaN in the window that closed at step %" PRIu64
                      ": lower the learning rate or check the gradients",
-                     run->params[run->plan.matrices[matrix].param].name, close->step);
-    (void)zfi_error_about(&error, ZF_ERR_NONFINITE, run->plan.matrices[matrix].param);
-    zfi_poison(run->engine, &error);
+                     of->params[of->plan->matrices[matrix].param].name, close->step);
+    (void)zfi_error_about(&error, ZF_ERR_NONFINITE, of->plan->matrices[matrix].param);
+    zfi_poison(of->engine, &error);
 }
 
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
-    zfi_run_t *run = workers->run;
+    const zfi_replays_t *of = workers->of;
+    const zfi_plan_t *plan = of->plan;
+    zfi_engine_t *engine = of->engine;
     const zfi_close_t *close = &job->close->close;
     uint64_t p = close->first_job + job->chunk, start, began;
-    uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
+    uint32_t number = zfi_cohort_chunk(plan, close->cohort, job->chunk);
+    const zfi_chunk_state_t *state = &of->host->chunks[number];
     zfi_replay_target_t target = {
-        .w = run->hs.chunks[number].w,
-        .m = run->hs.chunks[number].m,
-        .v = run->hs.chunks[number].v,
-        .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
+        .w = state->w,
+        .m = state->m,
+        .v = state->v,
+        .visible = of->host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes,
         .scratch = scratch,
     };
     zfi_replayed_t replayed;
-    zf_status_t st = wait_for_inputs(run->engine, &run->plan, job->close, p);
+    zf_status_t st = wait_for_inputs(engine, plan, job->close, p);
     if (st)
         return st;
     start = zfi_now_ns();
-    began = zfi_trace_begin(run->engine->trace);
-    zfi_lateness_measure(run, &workers->view, close, number);
-    if (zfi_early_take(run->early, close, number, &replayed))
-        target.w = run->hs.chunks[number].w;
+    began = zfi_trace_begin(engine->trace);
+    zfi_lateness_measure(of, &workers->view, close, number);
+    if (zfi_early_take(workers->early, close, number, &replayed))
+        target.w = state->w; /* exchanged */
     else
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
-    zfi_lateness_keep(&run->plan, &run->sampled, &workers->view, close, number, &target);
-    atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
-    zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
+    zfi_lateness_keep(plan, of->sampled, &workers->view, close, number, &target);
+    atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
+    zfi_trace_end(engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});
     if (st == ZF_ERR_NONFINITE)
-        poison_nonfinite(run, close, replayed.nonfinite_matrix);
+        poison_nonfinite(of, close, replayed.nonfinite_matrix);
     else if (!st)
-        atomic_fetch_add(&run->engine->count.replay_elems, replayed.n_elems);
+        atomic_fetch_add(&engine->count.replay_elems, replayed.n_elems);
     return st;
 }
 
@@ -182,7 +186,7 @@ static void *work(void *raw) {
     zfi_fp_mode_ieee();
     for (task_t task = take(workers, &job); task != TO_END; task = take(workers, &job)) {
         if (task == TO_REPLAY_EARLY)
-            zfi_early_run(workers->run->early);
+            zfi_early_run(workers->early);
         else if (run_job(workers, &job, scratch) == ZF_OK)
             finish(workers, &job); /* else the instance is poisoned */
     }
@@ -195,8 +199,7 @@ void zfi_workers_wake(zfi_workers_t *workers) {
     pthread_mutex_unlock(&workers->lock);
 }
 
-void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_workers_t *workers = run->workers;
+void zfi_workers_push(zfi_workers_t *workers, const zfi_close_t *close) {
     pushed_close_t *pushed;
     if (close->n_chunks == 0)
         return;
@@ -214,7 +217,7 @@ void zfi_workers_restart(zfi_workers_t *workers, uint64_t next_job) {
     pthread_mutex_lock(&workers->lock);
     workers->prefix = next_job;
     memset(workers->is_done, 0, workers->n_flags);
-    memset(workers->cohort_end, 0, workers->run->plan.n_cohorts * sizeof *workers->cohort_end);
+    memset(workers->cohort_end, 0, workers->of->plan->n_cohorts * sizeof *workers->cohort_end);
     pthread_mutex_unlock(&workers->lock);
 }
 
@@ -229,22 +232,23 @@ static void free_workers(zfi_workers_t *workers) {
     free(workers);
 }
 
-static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
+static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *early, uint32_t n) {
     uint64_t n_ahead = ZFI_MAX_STEPS_AHEAD + 4; /* steps whose closes can wait at once */
     zfi_workers_t *workers = calloc(1, sizeof *workers);
     if (!workers)
         return NULL;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->has_work, NULL);
-    workers->run = run;
-    zfi_replay_view(run, &workers->view);
-    workers->ring_size = n_ahead * run->plan.n_cohorts;
-    workers->n_flags = n_ahead * run->plan.n_chunks;
+    workers->of = of;
+    workers->early = early;
+    zfi_replay_view(of, &workers->view);
+    workers->ring_size = n_ahead * of->plan->n_cohorts;
+    workers->n_flags = n_ahead * of->plan->n_chunks;
     workers->threads = calloc(n, sizeof *workers->threads);
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
-    workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
-    workers->scratch_elems = zfi_replay_scratch(&workers->view, run->plan.chunk_nbytes / 2);
+    workers->cohort_end = calloc(of->plan->n_cohorts, sizeof *workers->cohort_end);
+    workers->scratch_elems = zfi_replay_scratch(&workers->view, of->plan->chunk_nbytes / 2);
     if (workers->scratch_elems)
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
     if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
@@ -254,8 +258,10 @@ static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
     return NULL;
 }
 
-zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err) {
-    zfi_workers_t *workers = new_workers(run, n);
+zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n, zfi_workers_t **out,
+                              zf_error_t *err) {
+    const zfi_config_t *config = &replays->engine->config;
+    zfi_workers_t *workers = new_workers(replays, early, n);
     if (!workers)
         return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
@@ -267,11 +273,11 @@ zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err) {
         }
         workers->n++;
     }
-    if (run->engine->config.affinity == ZFI_AFFINITY_AUTO) {
-        zfi_node_t node = find_node(&run->engine->config);
+    if (config->affinity == ZFI_AFFINITY_AUTO) {
+        zfi_node_t node = find_node(config);
         zfi_affinity_pin(&node, workers->threads, n);
     }
-    run->workers = workers;
+    *out = workers;
     return ZF_OK;
 }
 

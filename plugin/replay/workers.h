@@ -9,13 +9,15 @@
  * cores that the process may use (affinity mask, cgroup quota), less one for the trainer; at least one. */
 uint32_t zfi_workers_count(const zfi_config_t *config);
 
-/* [control] Starts them. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
-zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err);
+/* [control] Starts n of them; early: what they may do before a step closes, or NULL. ZF_ERR_MEMORY where a thread
+ * cannot be started: none is left running. */
+zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n,
+                              struct zfi_workers **out, zf_error_t *err);
 /* [control] Ends them after the work that was pushed (or at once if poisoned). NULL is legal. */
 void zfi_workers_stop(struct zfi_workers *workers);
 
 /* [hook] Enqueues the chunks of a close. The order of closes is the order of pushes. */
-void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close);
+void zfi_workers_push(struct zfi_workers *workers, const zfi_close_t *close);
 
 /* [hook] There is something else to do: an early replay (replay/early.h). */
 void zfi_workers_wake(struct zfi_workers *workers);

@@ -118,21 +118,22 @@ int zfi_interval_can_be_open(const zfi_clock_t *clock, uint32_t cohort, uint64_t
     return clock->t + 1 - first < bound_of(clock, cohort, first);
 }
 
-zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        uint64_t length = row->t + 1 - run->clock.window_first[c];
-        if (zfi_is_warm_up(&run->clock, row->t) || !run->clock.pace.is_auto) {
-            row->closes[c] = (uint8_t)zfi_window_closes(&run->clock, c, row->t);
+zf_status_t zfi_interval_decide(zfi_engine_t *engine, uint32_t n_cohorts, const zfi_clock_t *clock,
+                                const zfi_selection_t *sel, zfi_step_row_t *row) {
+    for (uint32_t c = 0; c < n_cohorts; c++) {
+        uint64_t length = row->t + 1 - clock->window_first[c];
+        if (zfi_is_warm_up(clock, row->t) || !clock->pace.is_auto) {
+            row->closes[c] = (uint8_t)zfi_window_closes(clock, c, row->t);
             continue;
         }
-        row->closes[c] = length >= bound_of(&run->clock, c, run->clock.window_first[c]);
+        row->closes[c] = length >= bound_of(clock, c, clock->window_first[c]);
         if (row->closes[c] || length < SHORTEST)
             continue;
-        if (zfi_wait(run->engine, &run->engine->lines.decided, row->t, &run->engine->count.host_wait_ns))
+        if (zfi_wait(engine, &engine->lines.decided, row->t, &engine->count.host_wait_ns))
             return ZF_ERR_POISONED;
-        row->closes[c] = run->sel.ready[row->t % ZFI_READY_DEPTH][c];
+        row->closes[c] = sel->ready[row->t % ZFI_READY_DEPTH][c];
         if (row->closes[c])
-            atomic_fetch_add(&run->engine->count.closes_by_data, 1);
+            atomic_fetch_add(&engine->count.closes_by_data, 1);
     }
     return ZF_OK;
 }

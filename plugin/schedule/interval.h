@@ -15,7 +15,8 @@ void zfi_interval_conclude(const zfi_clock_t *clock, const zfi_plan_t *plan, zfi
                            const zfi_step_row_t *row);
 
 /* [hook] Fills the row's closes; waits for a decision where one is needed. */
-zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row);
+zf_status_t zfi_interval_decide(zfi_engine_t *engine, uint32_t n_cohorts, const zfi_clock_t *clock,
+                                const zfi_selection_t *sel, zfi_step_row_t *row);
 
 /* [control] FLUSH: all windows open anew. Without an automatic interval nothing happens, here and in resume. */
 void zfi_interval_restart(const zfi_plan_t *plan, zfi_selection_t *sel);

@@ -24,7 +24,7 @@ void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const z
     }
 }
 
-static void update_map(zfi_host_state_t *hs, zfi_selection_t *sel, const zfi_matrix_t *matrix, uint32_t n_enter) {
+static void update_map(const zfi_host_state_t *hs, zfi_selection_t *sel, const zfi_matrix_t *matrix, uint32_t n_enter) {
     const uint32_t *position = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
     uint8_t *mask = sel->mask + matrix->channel_base;
     for (uint32_t e = 0; e < n_enter; e++) {
@@ -39,37 +39,41 @@ static void update_map(zfi_host_state_t *hs, zfi_selection_t *sel, const zfi_mat
         mask[channel[e]] = 1;
 }
 
-void zfi_select_update_maps(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        update_map(&run->hs, &run->sel, &run->plan.matrices[i], run->sel.n_enter[i]);
+void zfi_select_update_maps(const zfi_state_t *state) {
+    const zfi_plan_t *plan = state->side->plan;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        update_map(state->host, state->sel, &plan->matrices[i], state->sel->n_enter[i]);
 }
 
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
 
-static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, float *out) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[rect->matrix];
-    zfi_moments_t kind = run->dev.head.moments;
-    const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
+static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, float *out) {
+    const zfi_plan_t *plan = state->side->plan;
+    const zfi_matrix_t *matrix = &plan->matrices[rect->matrix];
+    zfi_moments_t kind = state->side->dev->head.moments;
+    const uint32_t *channels = state->sel->enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
-    uint32_t n_moments = run->n_moments, chunk = 0;
+    uint32_t n_moments = state->n_moments, chunk = 0;
     for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
-            uint64_t from = zfi_state_find(&run->plan, matrix, r * matrix->cols + c);
+            uint64_t from = zfi_state_find(plan, matrix, r * matrix->cols + c);
+            const zfi_chunk_state_t *of;
             if (from == ZFI_NOT_OWNED) { /* another rank's: its bits are joined to these */
                 out[at] = 0.0f;
                 for (uint32_t k = 1; k <= n_moments; k++)
                     out[k * n + at] = 0.0f;
                 continue;
             }
-            chunk = zfi_state_chunk(&run->plan, from, chunk);
-            from -= run->plan.chunks[chunk].state_base;
-            out[at] = run->hs.chunks[chunk].w[from];
+            chunk = zfi_state_chunk(plan, from, chunk);
+            of = &state->host->chunks[chunk];
+            from -= plan->chunks[chunk].state_base;
+            out[at] = of->w[from];
             if (n_moments > 0)
-                out[n + at] = zfi_moment(kind, run->hs.chunks[chunk].m, from);
+                out[n + at] = zfi_moment(kind, of->m, from);
             if (n_moments > 1)
-                out[2 * n + at] = zfi_moment(kind, run->hs.chunks[chunk].v, from);
+                out[2 * n + at] = zfi_moment(kind, of->v, from);
         }
 }
 
@@ -91,12 +95,12 @@ static int take_rect(zfi_enter_walk_t *walk, uint64_t rows, uint64_t cols, uint3
 }
 
 uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
-    const zfi_run_t *run = walk->run;
+    const zfi_plan_t *plan = walk->state->side->plan;
     uint32_t fill = 0;
     block->n_rects = 0;
-    while (walk->matrix < run->plan.n_matrices && block->n_rects < ZFI_ENTER_RECTS) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[walk->matrix];
-        uint32_t n_enter = run->sel.n_enter[walk->matrix];
+    while (walk->matrix < plan->n_matrices && block->n_rects < ZFI_ENTER_RECTS) {
+        const zfi_matrix_t *matrix = &plan->matrices[walk->matrix];
+        uint32_t n_enter = walk->state->sel->n_enter[walk->matrix];
         uint64_t rows = matrix->channels_are_rows ? n_enter : matrix->rows;
         uint64_t cols = matrix->channels_are_rows ? matrix->cols : n_enter;
         zfi_enter_rect_t *rect = &block->rects[block->n_rects];
@@ -107,7 +111,7 @@ uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
         }
         if (!take_rect(walk, rows, cols, fill, rect))
             break;
-        gather_rect(run, rect, block->values + (uint64_t)fill * zfi_enter_arrays(run->n_moments));
+        gather_rect(walk->state, rect, block->values + (uint64_t)fill * zfi_enter_arrays(walk->state->n_moments));
         fill += (uint32_t)(rect->na * rect->nb);
         block->n_rects++;
     }

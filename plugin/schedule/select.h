@@ -15,11 +15,11 @@ static inline int zfi_select_counts(const zfi_selection_t *sel, uint32_t matrix)
 void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row, uint32_t part);
 
 /* [own threads: control] The host's maps follow a choice, once the windows that closed with it are replayed. */
-void zfi_select_update_maps(zfi_run_t *run);
+void zfi_select_update_maps(const zfi_state_t *state);
 
 /* Walks the state of a choice's entering channels in matrix order. */
 typedef struct zfi_enter_walk {
-    const zfi_run_t *run;
+    const zfi_state_t *state;
     uint32_t matrix;
     uint64_t a, b; /* next row and column, where the channel axis counts entering channels */
 } zfi_enter_walk_t;

@@ -9,35 +9,26 @@ static void clear_table(zfi_slots_t *slots, uint32_t cohort, uint32_t table) {
            slots->interval * slots->n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
 }
 
-void zfi_window_clear_slots(zfi_run_t *run) {
-    run->slots.in_use = 0;
-    for (uint32_t l = 0; l < run->plan.n_layers; l++) {
-        const zfi_layer_t *layer = &run->plan.layers[l];
-        run->slots.n_taken[l] = 0;
-        run->slots.n_given[l] = layer->n_pieces;
+void zfi_window_clear_slots(const zfi_windows_t *windows) {
+    zfi_slots_t *slots = windows->slots;
+    slots->in_use = 0;
+    for (uint32_t l = 0; l < slots->n_layers; l++) {
+        const zfi_layer_t *layer = &slots->layers[l];
+        slots->n_taken[l] = 0;
+        slots->n_given[l] = layer->n_pieces;
         for (uint32_t i = layer->first_piece; i < layer->first_piece + layer->n_pieces; i++)
-            run->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
+            slots->free[i] = (struct zfi_free_piece){(int32_t)i, 0};
     }
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        clear_table(&run->slots, c, run->clock.window_table[c]);
+    for (uint32_t c = 0; c < windows->plan->n_cohorts; c++)
+        clear_table(slots, c, windows->clock->window_table[c]);
 }
 
-zfi_pace_t zfi_pace_of(const zfi_config_t *config) {
-    return (zfi_pace_t){.warm_up = zfi_config_warm_up(config),
-                        .interval = config->update_interval,
-                        .choose_every =
-                            config->select_strategy == ZFI_SELECT_EPOCH ? 0 : zfi_config_select_interval(config),
-                        .is_auto = config->is_interval_auto,
-                        .keeps_sets = config->select_strategy == ZFI_SELECT_AUTO};
-}
-
-void zfi_window_start(zfi_run_t *run) {
-    run->clock.pace = zfi_pace_of(&run->engine->config);
-    run->clock.base = run->clock.pace.warm_up;
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        run->clock.window_first[c] = 1;
-    zfi_window_clear_slots(run);
-    zfi_window_prepare(run);
+void zfi_window_start(const zfi_windows_t *windows) {
+    windows->clock->base = windows->clock->pace.warm_up;
+    for (uint32_t c = 0; c < windows->plan->n_cohorts; c++)
+        windows->clock->window_first[c] = 1;
+    zfi_window_clear_slots(windows);
+    zfi_window_prepare(windows);
 }
 
 static void place_slots(const zfi_plan_t *plan, zfi_clock_t *clock, zfi_step_row_t *row) {
@@ -48,15 +39,15 @@ static void place_slots(const zfi_plan_t *plan, zfi_clock_t *clock, zfi_step_row
     }
 }
 
-void zfi_window_prepare(zfi_run_t *run) {
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    row->t = run->clock.t + 1;
+void zfi_window_prepare(const zfi_windows_t *windows) {
+    zfi_step_row_t *row = zfi_row(windows->rows, windows->clock->t + 1);
+    row->t = windows->clock->t + 1;
     row->n_present = 0;
     row->has_choice = 0;
     row->waits_for_down = 0;
-    memset(row->present, 0, run->n_params);
-    memset(row->chooses, 0, run->plan.n_cohorts);
-    place_slots(&run->plan, &run->clock, row);
+    memset(row->present, 0, windows->rows->n_params);
+    memset(row->chooses, 0, windows->plan->n_cohorts);
+    place_slots(windows->plan, windows->clock, row);
 }
 
 static struct zfi_free_piece *ring_at(zfi_slots_t *slots, uint32_t l, uint64_t i) {
@@ -64,8 +55,7 @@ static struct zfi_free_piece *ring_at(zfi_slots_t *slots, uint32_t l, uint64_t i
     return &slots->free[layer->first_piece + i % layer->n_pieces];
 }
 
-static zf_status_t take_piece(zfi_slots_t *slots, uint32_t layer, int32_t *piece, uint64_t *needs_job,
-                              _Atomic uint64_t *peak) {
+static zf_status_t take_piece(zfi_slots_t *slots, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
     const struct zfi_free_piece *taken;
     if (*piece != ZFI_NO_PIECE)
         return ZF_OK;
@@ -75,8 +65,8 @@ static zf_status_t take_piece(zfi_slots_t *slots, uint32_t layer, int32_t *piece
     *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;
-    if (++slots->in_use > atomic_load(peak))
-        atomic_store(peak, slots->in_use);
+    if (++slots->in_use > atomic_load(slots->peak))
+        atomic_store(slots->peak, slots->in_use);
     return ZF_OK;
 }
 
@@ -87,28 +77,28 @@ static void give_piece(zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64
     slots->in_use--;
 }
 
-unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step) {
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    uint32_t table = run->clock.window_table[chunk->cohort];
-    uint32_t slot = (uint32_t)(step - run->clock.window_first[chunk->cohort]);
+unsigned char *zfi_window_slot_of(const zfi_windows_t *windows, uint32_t number, uint64_t step) {
+    const zfi_chunk_t *chunk = &windows->plan->chunks[number];
+    uint32_t table = windows->clock->window_table[chunk->cohort];
+    uint32_t slot = (uint32_t)(step - windows->clock->window_first[chunk->cohort]);
+    int32_t *pieces = zfi_slot_pieces(windows->slots, chunk->cohort, table, slot);
     uint64_t needs_job = 0; /* everything is idle */
-    (void)take_piece(&run->slots, chunk->layer, &zfi_slot_pieces(&run->slots, chunk->cohort, table, slot)[chunk->layer],
-                     &needs_job, &run->engine->count.slots_peak);
-    return zfi_slot(&run->slots, chunk, table, slot);
+    (void)take_piece(windows->slots, chunk->layer, &pieces[chunk->layer], &needs_job);
+    return zfi_slot(windows->slots, chunk, table, slot);
 }
 
-int zfi_window_has_slot(const zfi_run_t *run, uint32_t number, uint64_t step) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    return !matrix->is_resident && step >= run->clock.window_first[matrix->cohort] && step <= run->clock.t &&
-           zfi_row(run, step)->present[matrix->param];
+int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &windows->plan->matrices[number];
+    return !matrix->is_resident && step >= windows->clock->window_first[matrix->cohort] && step <= windows->clock->t &&
+           zfi_row(windows->rows, step)->present[matrix->param];
 }
 
-zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job) {
-    const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    int32_t *pieces = zfi_slot_pieces(&run->slots, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
+zf_status_t zfi_window_slot(const zfi_windows_t *windows, uint32_t number, uint64_t *needs_job) {
+    const zfi_step_row_t *row = zfi_row(windows->rows, windows->clock->t + 1);
+    const zfi_chunk_t *chunk = &windows->plan->chunks[number];
+    int32_t *pieces = zfi_slot_pieces(windows->slots, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
                                       (uint32_t)row->cohort_slot[chunk->cohort]);
-    return take_piece(&run->slots, chunk->layer, &pieces[chunk->layer], needs_job, &run->engine->count.slots_peak);
+    return take_piece(windows->slots, chunk->layer, &pieces[chunk->layer], needs_job);
 }
 
 int zfi_window_closes(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
@@ -158,15 +148,15 @@ void zfi_window_expect(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_
     };
 }
 
-void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
-    zfi_window_expect(&run->plan, &run->clock, cohort, t, run->clock.next_job, out);
+void zfi_window_close(const zfi_windows_t *windows, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
+    zfi_clock_t *clock = windows->clock;
+    zfi_window_expect(windows->plan, clock, cohort, t, clock->next_job, out);
     out->publishes_all = publishes_all;
-    run->clock.next_job += out->n_chunks;
-    free_slots(&run->slots, out);
-    run->clock.window_first[cohort] = t + 1;
-    run->clock.window_table[cohort] = (run->clock.window_table[cohort] + 1) % run->slots.n_tables;
-    clear_table(&run->slots, cohort, run->clock.window_table[cohort]);
-    atomic_fetch_add(&run->engine->count.window_closes, 1);
+    clock->next_job += out->n_chunks;
+    free_slots(windows->slots, out);
+    clock->window_first[cohort] = t + 1;
+    clock->window_table[cohort] = (clock->window_table[cohort] + 1) % windows->slots->n_tables;
+    clear_table(windows->slots, cohort, clock->window_table[cohort]);
 }
 
 void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t) {
@@ -194,12 +184,13 @@ uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort) {
     return t + 1;
 }
 
-void zfi_window_restart(zfi_run_t *run) {
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        move_open_slots(&run->slots, c, run->clock.window_table[c], (uint32_t)row->cohort_table[c],
+void zfi_window_restart(const zfi_windows_t *windows) {
+    zfi_clock_t *clock = windows->clock;
+    zfi_step_row_t *row = zfi_row(windows->rows, clock->t + 1);
+    for (uint32_t c = 0; c < windows->plan->n_cohorts; c++)
+        move_open_slots(windows->slots, c, clock->window_table[c], (uint32_t)row->cohort_table[c],
                         (uint32_t)row->cohort_slot[c]);
-    place_slots(&run->plan, &run->clock, row);
-    if (run->clock.t >= run->clock.pace.warm_up)
-        run->clock.base = run->clock.t;
+    place_slots(windows->plan, clock, row);
+    if (clock->t >= clock->pace.warm_up)
+        clock->base = clock->t;
 }

@@ -9,23 +9,23 @@
 #include "instance/run.h"
 
 /* [control] First state after memory is bound. */
-void zfi_window_start(zfi_run_t *run);
+void zfi_window_start(const zfi_windows_t *windows);
 
 /* [control] The slot pool with every piece free, and windows (window_first is set) without slots. */
-void zfi_window_clear_slots(zfi_run_t *run);
+void zfi_window_clear_slots(const zfi_windows_t *windows);
 
 /* [control] A chunk's slot of an earlier step in the open window, allocated at first use; the pool is not empty. */
-unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t chunk, uint64_t step);
+unsigned char *zfi_window_slot_of(const zfi_windows_t *windows, uint32_t chunk, uint64_t step);
 
 /* [control] Whether the open window of a matrix holds a gradient of this step. */
-int zfi_window_has_slot(const zfi_run_t *run, uint32_t matrix, uint64_t step);
+int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t matrix, uint64_t step);
 
-/* [hook] Readies the ring row of the step after run->clock.t. */
-void zfi_window_prepare(zfi_run_t *run);
+/* [hook] Readies the ring row of the step after clock->t. */
+void zfi_window_prepare(const zfi_windows_t *windows);
 
 /* [hook] A piece for this step's slot of a chunk, allocated at first use; *needs_job rises to what must be replayed
  * before it is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
-zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t chunk, uint64_t *needs_job);
+zf_status_t zfi_window_slot(const zfi_windows_t *windows, uint32_t chunk, uint64_t *needs_job);
 
 /* [hook] Whether a cohort's window closes at step t by the clock (interval.h decides where that is automatic), and
  * whether it then chooses. */
@@ -34,7 +34,7 @@ int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
 
 /* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
  * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
-void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
+void zfi_window_close(const zfi_windows_t *windows, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [hook] What zfi_window_close() will make of a cohort at step t, if its jobs begin with first_job; nothing changes. */
 void zfi_window_expect(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t cohort, uint64_t t,
@@ -46,14 +46,11 @@ void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t);
 /* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
 void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);
 
-/* [control] First step of the window that is open at the end of step run->clock.t, by the clocks alone. */
+/* [control] First step of the window that is open at the end of step clock->t, by the clocks alone. */
 uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */
-void zfi_window_restart(zfi_run_t *run);
-
-/* What the configuration says of windows and choices. */
-zfi_pace_t zfi_pace_of(const zfi_config_t *config);
+void zfi_window_restart(const zfi_windows_t *windows);
 
 #endif

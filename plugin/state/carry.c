@@ -41,11 +41,11 @@ static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
 static zf_status_t carry_elements(zfi_run_t *into, uint32_t number, uint64_t first, uint64_t end,
                                   const zfi_carried_t *from) {
     uint64_t offset = first - into->plan.matrices[number].param_offset, source = first - from->cut->param_offset;
-    zf_status_t st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
+    zf_status_t st = zfi_state_put(&into->state, ZFI_STATE_W, number, offset, end - first, from->w + source);
     if (!st)
-        st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
+        st = zfi_state_put(&into->state, ZFI_STATE_M, number, offset, end - first, from->m + source);
     if (!st)
-        st = zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
+        st = zfi_state_put(&into->state, ZFI_STATE_V, number, offset, end - first, from->v + source);
     return st;
 }
 
@@ -137,24 +137,23 @@ typedef struct loose {
     zfi_segment_t *segments; /* [n_chunks] */
     zfi_chunk_t *chunks;     /* [n_chunks] */
     uint32_t n_chunks;
-    int32_t *table;       /* [update_interval] slot k is piece k */
-    unsigned char *slots; /* [n_slots][matrix elements] */
-    uint8_t *mask;        /* [n_channels] */
-    zfi_step_row_t *rows; /* [view.n_rows] */
+    zfi_slots_t slots; /* of one table, in which slot k is piece k: pool [n_slots][matrix elements] */
+    uint8_t *mask;     /* [n_channels] */
+    zfi_rows_t rows;
     uint32_t n_slots;
 } loose_t;
 
 static void loose_free(loose_t *loose) {
-    for (uint32_t i = 0; loose->rows && i < loose->view.n_rows; i++) {
-        free(loose->rows[i].present);
-        free(loose->rows[i].hyper);
+    for (uint32_t i = 0; loose->rows.all && i < loose->rows.n; i++) {
+        free(loose->rows.all[i].present);
+        free(loose->rows.all[i].hyper);
     }
     free(loose->segments);
     free(loose->chunks);
-    free(loose->table);
+    free(loose->slots.tables);
     free(loose->mask);
-    free(loose->rows);
-    free(loose->slots);
+    free(loose->rows.all);
+    free(loose->slots.pool);
 }
 
 /* One chunk per block of elements; a piece of the pool is one slot of the whole matrix. */
@@ -165,10 +164,11 @@ static int lay_out(loose_t *loose) {
     loose->n_chunks = n_chunks;
     loose->segments = calloc(n_chunks, sizeof *loose->segments);
     loose->chunks = calloc(n_chunks, sizeof *loose->chunks);
-    loose->table = calloc(loose->view.interval, sizeof *loose->table);
+    loose->slots = (zfi_slots_t){.n_tables = 1, .n_layers = 1, .interval = loose->n_slots, .layers = &loose->layer};
+    loose->slots.tables = calloc(loose->n_slots + 1, sizeof *loose->slots.tables);
     loose->mask = calloc(loose->matrix.n_channels, 1);
-    loose->slots = malloc((loose->n_slots + 1) * n * elem);
-    if (!loose->segments || !loose->chunks || !loose->table || !loose->mask || !loose->slots)
+    loose->slots.pool = malloc((loose->n_slots + 1) * n * elem);
+    if (!loose->segments || !loose->chunks || !loose->slots.tables || !loose->mask || !loose->slots.pool)
         return -1;
     for (uint32_t i = 0; i < n_chunks; i++) {
         uint64_t first = (uint64_t)i * CHUNK_ELEMS;
@@ -183,28 +183,26 @@ static int lay_out(loose_t *loose) {
                                          .slot_offset = first * elem};
     }
     for (uint32_t k = 0; k < loose->n_slots; k++)
-        loose->table[k] = (int32_t)k;
+        loose->slots.tables[k] = (int32_t)k;
     loose->layer.piece_nbytes = n * elem;
-    loose->view.layers = &loose->layer;
-    loose->view.n_layers = 1;
     return 0;
 }
 
 static int make_rows(loose_t *loose, const zfi_saved_t *saved, uint32_t p) {
     uint32_t n_groups = saved->shape.n_groups;
-    loose->view.n_rows = (uint32_t)saved->n_steps + 1;
-    loose->rows = calloc(loose->view.n_rows, sizeof *loose->rows);
-    for (uint32_t i = 0; loose->rows && i < loose->view.n_rows; i++) {
-        loose->rows[i].present = calloc(1, 1);
-        loose->rows[i].hyper = calloc(n_groups, sizeof *loose->rows[i].hyper);
-        if (!loose->rows[i].present || !loose->rows[i].hyper)
+    loose->rows.n = (uint32_t)saved->n_steps + 1;
+    loose->rows.all = calloc(loose->rows.n, sizeof *loose->rows.all);
+    for (uint32_t i = 0; loose->rows.all && i < loose->rows.n; i++) {
+        loose->rows.all[i].present = calloc(1, 1);
+        loose->rows.all[i].hyper = calloc(n_groups, sizeof *loose->rows.all[i].hyper);
+        if (!loose->rows.all[i].present || !loose->rows.all[i].hyper)
             return -1;
     }
-    if (!loose->rows)
+    if (!loose->rows.all)
         return -1;
     for (uint64_t s = 0; s < saved->n_steps; s++) {
         uint64_t t = saved->first_step + s;
-        zfi_step_row_t *row = &loose->rows[t % loose->view.n_rows];
+        zfi_step_row_t *row = zfi_row(&loose->rows, t);
         const double *scalars = (const double *)saved->step_values[ZFI_STEPS_SCALARS] + s * ZFI_N_STEP_SCALARS;
         const double *hyper = (const double *)saved->step_values[ZFI_STEPS_HYPER] + s * 5u * n_groups;
         row->t = t;
@@ -231,7 +229,7 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     loose->matrix.place = (zfi_place_t){.dtype = loose->param.dtype};
     loose->matrix.count_base = 0;
     loose->matrix.n_counts = saved->shape.is_mean ? cut->n_channels : 1;
-    loose->view = (zfi_replay_view_t){.kernels = kernels, .n_tables = 1};
+    loose->view = (zfi_replay_view_t){.kernels = kernels};
     zfi_replay_settings(&saved->config, &loose->view);
     if (!saved->is_compact && !cut->is_resident) {
         uint64_t t = saved->clocks[ZFI_CLOCK_T][0];
@@ -247,9 +245,8 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     loose->view.segments = loose->segments;
     loose->view.chunks = loose->chunks;
     loose->view.mask = loose->mask;
-    loose->view.rows = loose->rows;
-    loose->view.tables = loose->table;
-    loose->view.pool = loose->slots;
+    loose->view.rows = &loose->rows;
+    loose->view.slots = &loose->slots;
     return ZF_OK;
 }
 
@@ -267,7 +264,7 @@ static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_save
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "selected", 0), m, loose->mask, err);
     for (uint32_t k = 0; k < loose->n_slots && !st; k++)
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "slot", loose->window.first_step + k), m,
-                                 loose->slots + k * loose->layer.piece_nbytes, err);
+                                 loose->slots.pool + k * loose->layer.piece_nbytes, err);
     if (!saved->shape.is_mean) /* one count for all */
         for (uint32_t c = 1; c < loose->matrix.n_channels; c++)
             out->n[c] = out->n[0];

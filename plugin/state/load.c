@@ -235,7 +235,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     into->clock.n_applied = saved->clocks[ZFI_CLOCK_N_APPLIED][0];
     into->clock.n_skipped = saved->clocks[ZFI_CLOCK_N_SKIPPED][0];
     into->clock.next_job = 0;
-    zfi_window_start(into);
+    zfi_window_start(&into->windows);
     return zfi_replace_commit(&replacement, err);
 }
 

@@ -107,7 +107,7 @@ static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
         for (uint32_t c = 0; c < (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1); c++)
             zfi_state_clocks[i].put(into, c, saved->clocks[i][c]);
     for (uint64_t s = 0; s < saved->n_steps; s++) {
-        zfi_step_row_t *row = zfi_row(into, saved->first_step + s);
+        zfi_step_row_t *row = zfi_row(&into->rows, saved->first_step + s);
         memset(row->present, 0, into->n_params);
         memset(row->chooses, 0, into->plan.n_cohorts);
         row->t = saved->first_step + s;
@@ -116,7 +116,7 @@ static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
             zfi_state_steps[i].put(
                 &io, row, (const unsigned char *)saved->step_values[i] + s * (saved->steps[i].nbytes / saved->n_steps));
     }
-    zfi_window_clear_slots(into);
+    zfi_window_clear_slots(&into->windows);
     make_due(into, loader);
 }
 

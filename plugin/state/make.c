@@ -30,7 +30,8 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
         const zfi_param_t *param = &run->params[matrix->param];
         for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles; k++) {
             const zfi_tile_t *tile = &run->plan.tiles[k];
-            zf_status_t st = zfi_state_get(run, ZFI_STATE_W, i, tile->matrix_offset, tile->n_elems, run->dev.exchange);
+            zf_status_t st =
+                zfi_state_get(&run->state, ZFI_STATE_W, i, tile->matrix_offset, tile->n_elems, run->dev.exchange);
             if (st)
                 return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
             for (uint64_t e = 0; e < tile->n_elems; e++)
@@ -74,11 +75,12 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = zfi_ranks_new(run, err);
     if (!st)
         st = zfi_shards_new(run, err);
-    if (!st && !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run, run->plan.n_cohorts)))
+    if (!st &&
+        !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run->engine, run->n_groups, run->plan.n_cohorts)))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     zfi_step_bind(run);
     if (!st)
-        zfi_window_start(run);
+        zfi_window_start(&run->windows);
     if (!st && (st = zfi_tables_upload(run)))
         zfi_error(err, st, origin, "the device did not take its tables");
     if (!st && reads_visible && (st = zfi_run_read_masters(run)))
@@ -89,22 +91,17 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && (st = zfi_guard_start(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
-    if (!st && (st = zfi_early_new(run, &run->early)))
+    if (!st && (st = zfi_early_new(&run->replays, &run->early)))
         zfi_error(err, st, origin, "no memory for early replays");
-    return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
+    return st ? st : zfi_workers_start(&run->replays, run->early, run->engine->n_workers, &run->workers, err);
 }
 
 static zf_status_t try(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
                        const char *origin, zfi_run_t **out, zf_error_t *err) {
-    zfi_run_t *run = calloc(1, sizeof *run);
+    zfi_run_t *run = zfi_run_make(engine, params, n_params);
     zf_status_t st;
     if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for a run of %u parameters", n_params);
-    run->engine = engine;
-    run->params = params;
-    run->n_params = n_params;
-    run->n_groups = zfi_params_n_groups(params, n_params);
-    run->n_moments = zfi_params_n_moments(params, n_params);
     st = fill(run, reads_visible, origin, err);
     if (st) {
         run->params = NULL; /* for another attempt */

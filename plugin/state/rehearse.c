@@ -69,7 +69,7 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
     if (!out)
         return NULL;
     out->run = run;
-    zfi_replay_view(run, &out->view);
+    zfi_replay_view(&run->replays, &out->view);
     for (uint32_t i = 0; i < run->plan.n_chunks; i++)
         if (run->plan.chunks[i].n_elems > out->max_elems)
             out->max_elems = run->plan.chunks[i].n_elems;
@@ -146,7 +146,7 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
     if (rehearsal->run->plan.matrices[matrix].is_resident) /* no window has a part of it */
-        return zfi_state_get(rehearsal->run, what, matrix, first, n, out);
+        return zfi_state_get(&rehearsal->run->state, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
         zf_status_t st = rehearse(rehearsal, cohort, place.chunk);

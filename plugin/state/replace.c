@@ -84,7 +84,7 @@ static void free_scratch(zfi_replacement_t *replacement) {
 }
 
 int zfi_replace_is_lossless(const zfi_run_t *run) {
-    const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    const zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     for (uint32_t i = 0; i < run->n_params; i++)
         if (row->present[i])
             return 0;
@@ -124,7 +124,7 @@ zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out,
 /* A run filled in place begins again: what bind_params left. */
 static void begin_again(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        (void)zfi_state_clear_moments(run, i); /* what the device does not take ends the instance */
+        (void)zfi_state_clear_moments(&run->state, i); /* what the device does not take ends the instance */
     memset(run->hs.n, 0, run->plan.n_counts * sizeof *run->hs.n);
     memset(run->sel.mask, 0, run->sel.n_masked);
     memset(run->sel.importance, 0, run->plan.n_sums * sizeof(double));
@@ -135,7 +135,7 @@ static void begin_again(zfi_run_t *run) {
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
     zfi_publish_keep_all(run);
     run->clock.n_applied = run->clock.n_skipped = 0;
-    zfi_window_start(run);
+    zfi_window_start(&run->windows);
     zfi_run_read_masters(run);
 }
 
@@ -209,13 +209,13 @@ static void set_clocks(zfi_run_t *run) {
     /* a choice of step t: its maps and state are in place, what is left is to show it */
     clock->has_begun = 0;
     for (uint32_t c = 0; c < run->plan.n_cohorts && clock->t; c++)
-        zfi_row(run, clock->t)->chooses[c] = clock->waiting_choice && clock->last_choice[c] == clock->t;
+        zfi_row(&run->rows, clock->t)->chooses[c] = clock->waiting_choice && clock->last_choice[c] == clock->t;
     atomic_store(&count->steps, clock->t + clock->steps_before);
     __atomic_store_n(&run->engine->totals->n_applied, clock->n_applied, __ATOMIC_RELAXED);
     __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
-    memset(run->overwritten, 0, run->n_params);
+    memset(run->dev.overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
-    zfi_lateness_start(run);
+    zfi_lateness_start(&run->replays, run->n_params, run->n_groups);
     zfi_memory_report(run);
 }
 
@@ -249,7 +249,7 @@ static zf_status_t fill_device(zfi_run_t *run, void *grad) {
         if (run->clock.window_first[c] < first)
             first = run->clock.window_first[c];
     for (; first <= run->clock.t && !st; first++)
-        if (zfi_row(run, first)->scalars.applied)
+        if (zfi_row(&run->rows, first)->scalars.applied)
             st = catch_up_step(run, first, grad);
     return st;
 }
@@ -289,7 +289,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     if (!st)
         st = stage_due(run);
     if (!st)
-        zfi_window_prepare(run);
+        zfi_window_prepare(&run->windows);
     return st;
 }
 

@@ -200,7 +200,7 @@ static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_
     zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &param->param);
     uint32_t number = run->params[param->param.id].first_matrix + matrix;
     uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype), first, end;
-    int is_applied = (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(run, tensor->step)->scalars.applied;
+    int is_applied = (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(&run->rows, tensor->step)->scalars.applied;
     zf_status_t st = ZF_OK;
     zfi_spread_share(run, array, param->param.id, &writer->saved.shape, &param->matrices[matrix],
                      writer->together->rank, &first, &end);
@@ -228,7 +228,7 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
     void *values = malloc(nbytes + 1);
     zf_status_t st = values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a step's values");
     for (uint64_t s = 0; s < saved->n_steps && is_first(writer) && !st; s++) {
-        zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.run, saved->first_step + s), values);
+        zfi_state_steps[i].get(&writer->io, zfi_row(&writer->io.run->rows, saved->first_step + s), values);
         st = put_block(writer, tensor, s * nbytes, values, nbytes, err);
     }
     free(values);

@@ -111,7 +111,7 @@ static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *
 
 static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, uint64_t first, uint64_t n, void *out) {
     if (!io->status && !io->rehearsal)
-        io->status = zfi_state_get(io->run, array, number, first, n, out);
+        io->status = zfi_state_get(&io->run->state, array, number, first, n, out);
     else if (!io->status)
         io->status = zfi_rehearsal_read(io->rehearsal, array, number, first, n, out);
 }
@@ -126,7 +126,7 @@ static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, ui
                            const void *values) {                                                                       \
         (void)step;                                                                                                    \
         if (!io->status)                                                                                               \
-            io->status = zfi_state_put(io->run, array, number, first, n, values);                                      \
+            io->status = zfi_state_put(&io->run->state, array, number, first, n, values);                              \
     }
 ARRAY(w, ZFI_STATE_W)
 ARRAY(m, ZFI_STATE_M)
@@ -176,7 +176,7 @@ static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
     (void)step;
     for (uint64_t i = 0; i < n; i++)
         to[i] = run->sel.mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
-    if (!run->clock.waiting_choice || !zfi_row(io->run, run->clock.waiting_choice)->chooses[matrix->cohort])
+    if (!run->clock.waiting_choice || !zfi_row(&io->run->rows, run->clock.waiting_choice)->chooses[matrix->cohort])
         return;
     for (uint32_t e = 0; e < run->sel.n_enter[number]; e++) {
         uint32_t channel = run->sel.enter_channel[matrix->index_base + e];
@@ -257,7 +257,7 @@ static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
  */
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return zfi_window_has_slot(io->run, number, step);
+    return zfi_window_has_slot(&io->run->windows, number, step);
 }
 
 static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -268,7 +268,7 @@ static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
     zfi_piece_place_t place;
     zfi_piece_walk_start(&walk, run, number, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
-        const unsigned char *slot = zfi_window_slot_of(run, place.chunk, step);
+        const unsigned char *slot = zfi_window_slot_of(&run->windows, place.chunk, step);
         memcpy((unsigned char *)out + place.at * elem, slot + place.chunk_offset * elem, place.n * elem);
     }
 }
@@ -282,7 +282,7 @@ static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
     zfi_piece_place_t place;
     zfi_piece_walk_start(&walk, run, number, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
-        unsigned char *slot = zfi_window_slot_of(run, place.chunk, step);
+        unsigned char *slot = zfi_window_slot_of(&run->windows, place.chunk, step);
         memcpy(slot + place.chunk_offset * elem, (const unsigned char *)values + place.at * elem, place.n * elem);
     }
 }
@@ -327,7 +327,7 @@ static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
 
 static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
     uint64_t p = close->first_job + run->plan.chunks[chunk].place;
-    return run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes;
+    return run->hs.published + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes;
 }
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {

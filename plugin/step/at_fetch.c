@@ -94,7 +94,7 @@ static void merge_from_host(zfi_run_t *run, const part_t *part) {
         args.place_nbytes = 0;
         zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
         zfi_list_copy(list, ZFI_OP_UP, run->dev.scratch,
-                      run->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
+                      run->hs.published + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
         atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
         end_part(run, &one);

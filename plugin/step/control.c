@@ -109,7 +109,7 @@ static zf_status_t send_joined(zfi_run_t *run, zfi_enter_walk_t *walk, uint64_t 
 }
 
 static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
-    zfi_enter_walk_t walk = {.run = run};
+    zfi_enter_walk_t walk = {.state = &run->state};
     zfi_enter_block_t *block;
     uint32_t n_elems = 1, n = run->reduction.n_blocks;
     zf_status_t st = ZF_OK;
@@ -204,7 +204,7 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     if (st)
         return st;
     began = zfi_trace_begin(engine->trace);
-    zfi_select_update_maps(run);
+    zfi_select_update_maps(&run->state);
     st = send_blocks(run, row->t);
     if (!st)
         st = send_end(run, row->t);
@@ -262,7 +262,7 @@ static void run_step(void *raw) {
     const control_args_t *args = raw;
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
-    const zfi_step_row_t *row = zfi_row(run, args->t);
+    const zfi_step_row_t *row = zfi_row(&run->rows, args->t);
     int record_first = args->t == run->clock.pace.warm_up;
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))

@@ -46,7 +46,7 @@ static zf_status_t take_all(const part_t *part) {
     if (st)
         return st;
     part->run->engine->kernels->widen(w, bits, part->run->plan.matrices[part->number].place.dtype, part->n);
-    return zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, w);
+    return zfi_state_put(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
 /* What is there, what the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four. */
@@ -60,7 +60,7 @@ static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *
     zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, to->visible);
     if (!st)
         st = zfi_device_read(part->run->engine, to->shown, shown + part->first * elem, part->n * elem);
-    return st ? st : zfi_state_get(part->run, ZFI_STATE_W, part->number, part->first, part->n, to->w);
+    return st ? st : zfi_state_get(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
@@ -80,7 +80,7 @@ static zf_status_t take_edits(const part_t *part, const compared_t *by) {
         else
             memcpy(visible, due, elem);
     }
-    st = zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, by->w);
+    st = zfi_state_put(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, by->w);
     return st ? st : write_visible(part->run, part->number, part->first, part->n, by->visible);
 }
 
@@ -206,7 +206,8 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
         const zfi_tile_t *tile = &run->plan.tiles[i];
-        st = zfi_state_get(run, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
+        st =
+            zfi_state_get(&run->state, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
     }
     return st;
 }
@@ -259,7 +260,7 @@ zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_
 /* round(w) of a tile into the second half of the exchange buffer. */
 static zf_status_t expect(zfi_run_t *run, const zfi_tile_t *tile, void *bits) {
     float *w = run->dev.exchange;
-    zf_status_t st = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+    zf_status_t st = zfi_state_get(&run->state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
         st = get_selected_w(run, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
@@ -321,7 +322,7 @@ zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
 
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
     zfi_scalars_input(run, t);
-    return zfi_device_write(run->engine, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars,
+    return zfi_device_write(run->engine, zfi_device_scalars(&run->dev, t), &zfi_row(&run->rows, t)->scalars,
                             sizeof(zfi_step_scalars_t));
 }
 

@@ -78,7 +78,7 @@ static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number)
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
             zfi_list_end_copy(down);
         if (gradient->flags & ZFI_GRADIENT_SHIP)
-            nbytes += copy_gradient(run, zfi_row(run, batch->step), gradient);
+            nbytes += copy_gradient(run, zfi_row(&run->rows, batch->step), gradient);
     }
     zfi_list_add(down, zfi_op_signal(&engine->lines.batches, number + 1));
     atomic_fetch_add(&engine->count.down_grad_nbytes, nbytes);

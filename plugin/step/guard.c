@@ -74,7 +74,7 @@ static uint32_t first_matrix(const zfi_run_t *run, uint32_t param) {
 
 void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
-        if (__atomic_exchange_n(&run->overwritten[i], 0, __ATOMIC_RELAXED))
+        if (__atomic_exchange_n(&run->dev.overwritten[i], 0, __ATOMIC_RELAXED))
             __atomic_fetch_sub(&run->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
     zfi_list_end_copy(&run->engine->to_device);
     zfi_list_add(&run->engine->to_device, zfi_op_fill(run->dev.head.is_foreign + first, end - first));
@@ -91,7 +91,7 @@ void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
 }
 
 void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end) {
-    int looks = zfi_guard_checks(&run->dev) || run->overwritten[param];
+    int looks = zfi_guard_checks(&run->dev) || run->dev.overwritten[param];
     zfi_guard_forget(run, param, param + 1);
     check_matrices(run, first, end, 1);
     if (!looks)

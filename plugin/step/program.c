@@ -124,7 +124,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
     run->updater->flush(run);
     zfi_publish_share(run, run->clock.t);
     zfi_shards_begin(run);
-    zfi_window_restart(run);
+    zfi_window_restart(&run->windows);
     zfi_interval_restart(&run->plan, &run->sel);
     return zfi_send(run->engine);
 }
@@ -171,7 +171,7 @@ zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
         st = zfi_wait(engine, end_at(run, i).line, end_at(run, i).value, waited_ns);
     if (!st)
         st = zfi_resident_check(run->engine, run->params);
-    return st ? st : zfi_state_take_counts(run);
+    return st ? st : zfi_state_take_counts(&run->state);
 }
 
 zf_status_t zfi_program_ends_within(zfi_run_t *run, uint64_t ns) {

@@ -34,7 +34,7 @@ static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket
     for (uint32_t i = 0; i < bucket->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + to * piece, run->publish + from * piece, n);
+        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + to * piece, run->hs.published + from * piece, n);
         to = to + 1 < plan->ring_chunks ? to + 1 : 0;
         from = from + 1 < plan->max_close_chunks ? from + 1 : 0;
         nbytes += n;

@@ -17,8 +17,8 @@ void zfi_resident_update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t en
     uint32_t n = plan->n_resident_segments, from = zfi_first_segment(plan->resident_segments, n, first);
     uint32_t to = zfi_first_segment(plan->resident_segments, n, end);
     zfi_update_all_args_t args = {.data = run->dev.data,
-                                  .step = zfi_device_input(run, t),
-                                  .scalars = zfi_device_scalars(run, t),
+                                  .step = zfi_device_input(&run->dev, t),
+                                  .scalars = zfi_device_scalars(&run->dev, t),
                                   .first = first,
                                   .end = end,
                                   .first_segment = plan->n_segments + from,

@@ -6,8 +6,8 @@
 #include "ranks/ranks.h"
 
 void zfi_scalars_input(zfi_run_t *run, uint64_t t) {
-    zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_input_memory(run, t), zfi_row(run, t)->input,
-                  run->dev.input_nbytes);
+    zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_input_memory(&run->dev, t),
+                  zfi_row(&run->rows, t)->input, run->dev.input_nbytes);
 }
 
 /* Each rank has made its part: the device waits for those of all. Where each keeps a part of the state, the selected
@@ -26,13 +26,13 @@ static void exchange_parts(zfi_run_t *run, uint64_t t) {
 void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
-    const zfi_step_row_t *row = zfi_row(run, t);
+    const zfi_step_row_t *row = zfi_row(&run->rows, t);
     int has_parts = zfi_has_norm_parts(engine);
     zfi_member_t place = has_parts ? zfi_norm_member(engine) : (zfi_member_t){0, 1};
     zfi_norm_part_t *parts = has_parts ? zfi_norm_parts(run) : run->dev.part;
-    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t), parts + place.rank};
+    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(&run->dev, t), parts + place.rank};
     zfi_scalars_args_t whole = {parts,          place.n_ranks,  row->unscale,
-                                row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
+                                row->clip_norm, row->host_norm, zfi_device_scalars(&run->dev, t)};
     zfi_scalars_input(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_NORM_PART, &part, sizeof part));
     if (has_parts)
@@ -63,7 +63,8 @@ void zfi_scalars_down(zfi_run_t *run, uint64_t t) {
     zfi_list_add(down, zfi_op_wait(&engine->lines.finished, t, NULL));
     if (t > ZFI_RECORD_DEPTH)
         zfi_list_add(down, zfi_op_wait(&engine->lines.control, t - ZFI_RECORD_DEPTH, NULL));
-    zfi_list_copy(down, ZFI_OP_DOWN, &zfi_row(run, t)->scalars, zfi_device_scalars(run, t), sizeof(zfi_step_scalars_t));
+    zfi_list_copy(down, ZFI_OP_DOWN, &zfi_row(&run->rows, t)->scalars, zfi_device_scalars(&run->dev, t),
+                  sizeof(zfi_step_scalars_t));
     zfi_list_add(down, zfi_op_signal(&engine->lines.down, t));
     if (run->plan.n_record_parts <= 1)
         send_record(run, t);
@@ -77,8 +78,8 @@ void zfi_scalars_record(zfi_run_t *run, uint64_t t) {
 void zfi_scalars_report(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
-    zfi_step_row_t *row = zfi_row(run, t);
-    zfi_report_args_t args = {run->dev.data, zfi_device_scalars(run, t), &row->reported};
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
+    zfi_report_args_t args = {run->dev.data, zfi_device_scalars(&run->dev, t), &row->reported};
     if (row->waits_for_down)
         zfi_list_add(device, zfi_op_wait(&engine->lines.down, t, &engine->count.stall_pool_ns));
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_REPORT, &args, sizeof args));

@@ -4,8 +4,8 @@
 
 void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     zfi_run_ahead_args_t args = {.data = run->dev.data,
-                                 .step = zfi_device_input(run, t),
-                                 .scalars = zfi_device_scalars(run, t),
+                                 .step = zfi_device_input(&run->dev, t),
+                                 .scalars = zfi_device_scalars(&run->dev, t),
                                  .first = first,
                                  .end = end,
                                  .counts_only = zfi_is_warm_up(&run->clock, t)};

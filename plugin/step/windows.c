@@ -13,17 +13,24 @@
 /* The workers' part of a close. Where it has no chunk, other ranks keep the state of all its matrices, but what is
  * selected is here too. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_workers_push(run, close);
+    zfi_workers_push(run->workers, close);
     if (close->n_chunks || zfi_is_sharded(run->engine))
         zfi_selected_round_moments(run, close);
 }
 
-static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
-    zfi_step_row_t *row = zfi_row(run, t);
-    zfi_clock_t *clock = &run->clock;
+/* A window closes, and is replayed. */
+static zfi_close_t begin_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all) {
     zfi_close_t close;
-    zfi_window_close(run, cohort, t, 0, &close);
+    zfi_window_close(&run->windows, cohort, t, publishes_all, &close);
+    atomic_fetch_add(&run->engine->count.window_closes, 1);
     start_replay(run, &close);
+    return close;
+}
+
+static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
+    zfi_clock_t *clock = &run->clock;
+    zfi_close_t close = begin_close(run, cohort, t, 0);
     (close.is_warm_up ? &zfi_publisher_at_step : run->publisher)->close(run, &close);
     if (zfi_window_chooses(clock, cohort, t)) {
         row->chooses[cohort] = 1;
@@ -40,7 +47,7 @@ static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
 
 /* Windows, publications and choices. */
 static void end(zfi_run_t *run, uint64_t t) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_resident_end(run->engine, t);
     zfi_publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
@@ -56,9 +63,7 @@ static void flush(zfi_run_t *run) {
     zfi_resident_show(run);
     zfi_publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        zfi_close_t close;
-        zfi_window_close(run, c, run->clock.t, 1, &close);
-        start_replay(run, &close);
+        zfi_close_t close = begin_close(run, c, run->clock.t, 1);
         zfi_publisher_at_step.close(run, &close);
     }
 }

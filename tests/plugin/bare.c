@@ -19,9 +19,10 @@ enum { PASSED = 1 << 30 };
 zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     zf_error_t err = {.struct_size = sizeof err};
     zfi_engine_t *engine = calloc(1, sizeof *engine);
-    zfi_run_t *run = calloc(1, sizeof *run);
+    zfi_param_t *params = NULL;
+    zfi_run_t *run;
     zf_status_t st;
-    ck_assert(engine != NULL && run != NULL);
+    ck_assert(engine != NULL);
     engine->host = &rig->host;
     engine->device_type = ZF_DEVICE_CPU;
     engine->kernels = zfi_kernels_of(zfi_isa_best());
@@ -33,18 +34,18 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(engine, &err);
-    run->engine = engine;
-    run->n_params = rig->n_params;
-    run->n_groups = ZT_MAX_GROUPS;
     if (!st)
-        st = zfi_params_build(rig->decls, rig->n_params, sizeof *rig->decls, ZF_DEVICE_CPU, &run->params, &err);
-    run->n_moments = 2;
+        st = zfi_params_build(rig->decls, rig->n_params, sizeof *rig->decls, ZF_DEVICE_CPU, &params, &err);
+    ck_assert_msg(st == ZF_OK, "%s", err.message);
+    run = zfi_run_make(engine, params, rig->n_params);
+    ck_assert(run != NULL);
+    run->n_groups = ZT_MAX_GROUPS;
     if (!st)
         st = zfi_plan_build(&engine->config, run->params, rig->n_params, &run->plan, &err);
     if (!st)
         st = zfi_memory_bind(run, &err);
     ck_assert_msg(st == ZF_OK, "%s", err.message);
-    zfi_window_start(run);
+    zfi_window_start(&run->windows);
     zfi_step_bind(run);
     ck_assert_int_eq(zfi_tables_upload(run), ZF_OK);
     return run;

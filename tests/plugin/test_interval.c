@@ -43,7 +43,7 @@ static void conclude(const zfi_step_row_t *row) {
 
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
 static void take(uint64_t t, double selected0, double deferred0, double selected1, double deferred1) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     double *record = zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, t));
     row->t = t;
     row->scalars.applied = 1;
@@ -106,9 +106,9 @@ END_TEST
 START_TEST(skipped_steps_and_holes_add_nothing) {
     start();
     take(1, 0, 0, 0, 0);
-    zfi_row(run, 2)->t = 2;
-    zfi_row(run, 2)->scalars.applied = 0;
-    conclude(zfi_row(run, 2));
+    zfi_row(&run->rows, 2)->t = 2;
+    zfi_row(&run->rows, 2)->scalars.applied = 0;
+    conclude(zfi_row(&run->rows, 2));
     take(3, 4, 2, 4, 2); /* the selected had 4 in two steps: 2 per step */
     ck_assert(is_ready(5));
     end();
@@ -117,12 +117,12 @@ END_TEST
 
 /* Length of the window that is open, decisions of readiness, and what comes of them at step t. */
 static int closes(uint64_t first, uint64_t t, int ready) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     row->t = t;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         run->clock.window_first[c] = first;
     run->sel.ready[t % ZFI_READY_DEPTH][cohort] = (uint8_t)ready;
-    ck_assert_int_eq(zfi_interval_decide(run, row), ZF_OK);
+    ck_assert_int_eq(zfi_interval_decide(run->engine, run->plan.n_cohorts, &run->clock, &run->sel, row), ZF_OK);
     return row->closes[cohort];
 }
 
@@ -136,8 +136,10 @@ START_TEST(hooks_ask_between_the_bounds) {
     zfi_timeline_signal(&run->engine->lines.decided, 13);
     ck_assert(closes(10, 13, 1) && !closes(10, 13, 0));
     ck_assert_uint_eq(atomic_load(&run->engine->count.closes_by_data), 1);
-    zfi_row(run, 14)->t = 14;
-    ck_assert_int_eq(zfi_interval_decide(run, zfi_row(run, 14)), ZF_ERR_POISONED); /* it waits for step 14 */
+    zfi_row(&run->rows, 14)->t = 14;
+    ck_assert_int_eq(
+        zfi_interval_decide(run->engine, run->plan.n_cohorts, &run->clock, &run->sel, zfi_row(&run->rows, 14)),
+        ZF_ERR_POISONED); /* it waits for step 14 */
     end();
 }
 END_TEST
@@ -167,12 +169,14 @@ START_TEST(first_windows_are_staggered) {
     for (uint32_t c = 0; c < 3; c++)
         run->clock.window_first[c] = 2;
     for (uint64_t t = 2; t <= 4; t++) {
-        zfi_row(run, t)->t = t;
+        zfi_row(&run->rows, t)->t = t;
         zt_bare_pass(&run->engine->lines.decided);
-        ck_assert_int_eq(zfi_interval_decide(run, zfi_row(run, t)), ZF_OK);
+        ck_assert_int_eq(
+            zfi_interval_decide(run->engine, run->plan.n_cohorts, &run->clock, &run->sel, zfi_row(&run->rows, t)),
+            ZF_OK);
         for (uint32_t c = 0; c < 3; c++) {
-            ck_assert_int_eq(zfi_row(run, t)->closes[c], c + 2 == t);
-            if (zfi_row(run, t)->closes[c])
+            ck_assert_int_eq(zfi_row(&run->rows, t)->closes[c], c + 2 == t);
+            if (zfi_row(&run->rows, t)->closes[c])
                 run->clock.window_first[c] = t + 1;
         }
     }

@@ -68,7 +68,7 @@ static void model_record(uint64_t t, int applied, double s) {
     for (uint32_t i = 0; i < run->plan.n_matrices && applied; i++) {
         const zfi_matrix_t *m = &run->plan.matrices[i];
         for (uint64_t c = m->sum_base; m->is_choosable && c < m->sum_base + m->n_channels; c++)
-            if (zfi_row(run, t)->present[m->param])
+            if (zfi_row(&run->rows, t)->present[m->param])
                 importance[c] += s * zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, t))[c];
     }
 }
@@ -152,7 +152,7 @@ static void check_device(const zfi_matrix_t *m) {
 }
 
 static void one_step(uint64_t t) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     fill_row(row, t);
     if (row->has_choice)
         row->choice_turn = ++run->clock.n_choices & 1;
@@ -177,7 +177,7 @@ static void one_step(uint64_t t) {
     ck_assert_int_eq(memcmp(importance, run->sel.importance, run->plan.n_sums * sizeof *importance), 0);
     ck_assert_int_eq(zfi_timeline_now(&run->engine->lines.host_sel) == t, row->has_choice);
     run->clock.t = t;
-    zfi_window_prepare(run);
+    zfi_window_prepare(&run->windows);
 }
 
 START_TEST(choices) {
@@ -221,7 +221,7 @@ static uint64_t check_rect(const zfi_enter_rect_t *rect, uint64_t fill, const fl
 /* Every element of every entering channel exactly once, packed into blocks: any two neighbours hold more than one
  * could. */
 static void check_walk(zfi_enter_block_t *block) {
-    zfi_enter_walk_t walk = {.run = run};
+    zfi_enter_walk_t walk = {.state = &run->state};
     uint64_t total = 0, n_blocks = 0;
     uint32_t n;
     memset(is_seen, 0, run->plan.n_state_elems);
@@ -285,7 +285,7 @@ START_TEST(a_block_ends_with_its_rectangles) { /* many small matrices: 64 rectan
     ck_assert_uint_eq(run->plan.n_matrices, 70);
     for (uint32_t i = 0; i < 70; i++)
         run->sel.n_enter[i] = 1;
-    walk = (zfi_enter_walk_t){.run = run};
+    walk = (zfi_enter_walk_t){.state = &run->state};
     ck_assert_uint_eq(zfi_enter_walk_fill(&walk, block), ZFI_ENTER_RECTS * 3);
     ck_assert_uint_eq(block->n_rects, ZFI_ENTER_RECTS);
     ck_assert_uint_eq(zfi_enter_walk_fill(&walk, block), 6 * 3);

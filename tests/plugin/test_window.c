@@ -64,7 +64,7 @@ static int32_t piece_of(uint32_t chunk, uint32_t table, uint32_t slot) {
 }
 
 static int32_t coming_piece(uint32_t chunk) {
-    const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    const zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     uint32_t cohort = run->plan.chunks[chunk].cohort;
     return piece_of(chunk, (uint32_t)row->cohort_table[cohort], (uint32_t)row->cohort_slot[cohort]);
 }
@@ -83,7 +83,7 @@ static void take_slots(uint64_t seed) {
         int is_new = piece == ZFI_NO_PIECE; /* no chunk of this cohort and layer has a gradient yet */
         if (zt_hash(seed + i) % 8 == 0)
             continue; /* a hole */
-        ck_assert_int_eq(zfi_window_slot(run, i, &needs), ZF_OK);
+        ck_assert_int_eq(zfi_window_slot(&run->windows, i, &needs), ZF_OK);
         ck_assert(is_new || coming_piece(i) == piece);
         piece = coming_piece(i);
         ck_assert(is_of_layer(i, piece));
@@ -91,7 +91,7 @@ static void take_slots(uint64_t seed) {
         ck_assert(!is_new || needs >= free_after[piece]);
         owner[piece] = cohort + 1;
         needs = 0;
-        ck_assert_int_eq(zfi_window_slot(run, i, &needs), ZF_OK); /* again: the same place */
+        ck_assert_int_eq(zfi_window_slot(&run->windows, i, &needs), ZF_OK); /* again: the same place */
         ck_assert_int_eq(coming_piece(i), piece);
     }
 }
@@ -113,7 +113,7 @@ static void release(const zfi_close_t *close) {
 static void close_and_compare(model_t *model, uint32_t c, uint64_t t, int is_flush) {
     zfi_close_t close;
     uint64_t job = run->clock.next_job;
-    zfi_window_close(run, c, t, is_flush, &close);
+    zfi_window_close(&run->windows, c, t, is_flush, &close);
     ck_assert(close.cohort == c && close.step == t && close.publishes_all == is_flush && close.first_job == job);
     ck_assert_uint_eq(close.first_step, model->first[c]);
     ck_assert_uint_eq(close.n_slots, t + 1 - model->first[c]);
@@ -140,12 +140,12 @@ static void one_step(model_t *model, uint64_t seed) {
         run->clock.last_choice[c] = model->last_choice[c] = t; /* as step.c does */
     }
     run->clock.t = t;
-    zfi_window_prepare(run);
-    ck_assert_uint_eq(zfi_row(run, t + 1)->t, t + 1);
+    zfi_window_prepare(&run->windows);
+    ck_assert_uint_eq(zfi_row(&run->rows, t + 1)->t, t + 1);
 }
 
 static void flush(model_t *model, uint64_t seed) {
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     int32_t *before = calloc(run->plan.n_chunks, sizeof *before);
     int has_open = zt_hash(seed + 99) % 2 != 0; /* the coming step has gradients already */
     ck_assert(before != NULL);
@@ -156,7 +156,7 @@ static void flush(model_t *model, uint64_t seed) {
     }
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         close_and_compare(model, c, run->clock.t, 1);
-    zfi_window_restart(run);
+    zfi_window_restart(&run->windows);
     if (run->clock.t >= model->w)
         model->base = run->clock.t;
     for (uint32_t i = 0; i < run->plan.n_chunks; i++) { /* what was delivered has moved along */

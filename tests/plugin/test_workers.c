@@ -32,7 +32,7 @@ static void start(uint32_t n_workers) {
         memcpy(run->hs.chunks->w + run->plan.tiles[i].state_base, rig.params[0].serial.w, sizeof before);
     ck_assert_uint_eq(run->plan.n_matrices, 1);
     memcpy(before, rig.params[0].serial.w, sizeof before);
-    ck_assert_int_eq(zfi_workers_start(run, n_workers, NULL), ZF_OK);
+    ck_assert_int_eq(zfi_workers_start(&run->replays, run->early, n_workers, &run->workers, NULL), ZF_OK);
 }
 
 static void end(void) {
@@ -44,7 +44,7 @@ static void end(void) {
 
 /* Closes step t, whose gradients are in slots; the selection in force is of choice_step. */
 static void push(uint64_t t, uint64_t choice_step) {
-    zfi_step_row_t *row = zfi_row(run, t);
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_close_t close;
     row->t = t;
     row->scalars.applied = row->present[0] = 1;
@@ -52,13 +52,13 @@ static void push(uint64_t t, uint64_t choice_step) {
     row->hyper[0] = (zfi_hyper_t){learning_rate, 0.9, 0.999, 1e-8, 0.5};
     for (uint32_t i = 0; i < run->plan.n_chunks; i++) {
         uint64_t needs_job = 0;
-        ck_assert_int_eq(zfi_window_slot(run, i, &needs_job), ZF_OK);
+        ck_assert_int_eq(zfi_window_slot(&run->windows, i, &needs_job), ZF_OK);
     }
     run->clock.last_choice[0] = choice_step;
-    zfi_window_close(run, 0, t, 0, &close);
+    zfi_window_close(&run->windows, 0, t, 0, &close);
     run->clock.t = t;
-    zfi_window_prepare(run);
-    zfi_workers_push(run, &close);
+    zfi_window_prepare(&run->windows);
+    zfi_workers_push(run->workers, &close);
 }
 
 static int is_untouched(void) {
@@ -174,7 +174,7 @@ START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     uint64_t needs_job = 0, at = 0;
     start_copies("");
     for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        zfi_window_slot(run, i, &needs_job);
+        zfi_window_slot(&run->windows, i, &needs_job);
     zt_rig_fill_grad(&rig, 0, 1);
     batch = &run->incoming.batch_ring[0];
     *batch = (zfi_batch_t){.n = 1, .step = 1, .needs_job = 5};
@@ -216,7 +216,7 @@ static uint32_t n_misplaced(uint32_t *out_first) {
         const zfi_segment_t *segment = &run->plan.segments[i];
         const zfi_matrix_t *matrix = &run->plan.matrices[segment->matrix];
         const zt_param_t *param = &rig.params[matrix->param];
-        const unsigned char *slot = zfi_window_slot_of(run, segment->chunk, 1);
+        const unsigned char *slot = zfi_window_slot_of(&run->windows, segment->chunk, 1);
         uint64_t from = (matrix->param_offset + segment->matrix_offset) * param->elem_nbytes;
         n += memcmp(slot + segment->chunk_offset * param->elem_nbytes, param->grad + from,
                     segment->n_elems * param->elem_nbytes) != 0;
@@ -233,7 +233,7 @@ START_TEST(gradients_lie_one_behind_the_other) { /* in the slots of their chunks
     run = zt_bare_create(&rig, "[zenflow]\n");
     zfi_timeline_init(&gate, "gate");
     for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        zfi_window_slot(run, i, &needs_job);
+        zfi_window_slot(&run->windows, i, &needs_job);
     batch = &run->incoming.batch_ring[0];
     *batch = (zfi_batch_t){.n = N_SEVERAL, .step = 1};
     for (uint32_t i = 0; i < N_SEVERAL; i++) {
@@ -256,7 +256,7 @@ START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before
     uint64_t needs_job = 0;
     start_copies("");
     for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        zfi_window_slot(run, i, &needs_job);
+        zfi_window_slot(&run->windows, i, &needs_job);
     zt_rig_fill_grad(&rig, 0, 1);
     batch = &run->incoming.batch_ring[1];
     *batch = (zfi_batch_t){.n = 1, .step = 1, .staging_batch = 1};
@@ -284,9 +284,9 @@ static void publication_waits_for(int missing) {
     inputs[2] = &run->engine->lines.merged; /* its place no longer holds an older chunk */
     room = run->plan.ring_chunks;
     run->clock.next_job = room;
-    zfi_window_close(run, 0, 1, 0, &close);
+    zfi_window_close(&run->windows, 0, 1, 0, &close);
     end = room + close.n_chunks;
-    memset(run->publish, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
+    memset(run->hs.published, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
     for (int i = 0; i < 3; i++)
         if (i != missing)
             zfi_timeline_signal(inputs[i], end);
@@ -312,7 +312,7 @@ START_TEST(an_older_chunk_waits_for_the_host) { /* who may take all the time it 
     start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
     room = run->plan.ring_chunks;
     run->clock.next_job = room;
-    zfi_window_close(run, 0, 1, 0, &close);
+    zfi_window_close(&run->windows, 0, 1, 0, &close);
     end = room + close.n_chunks;
     zfi_timeline_signal(&run->engine->lines.jobs, end);
     zfi_timeline_signal(&run->engine->lines.merged, end);
@@ -330,7 +330,7 @@ END_TEST
 START_TEST(values_wait_until_they_are_up) { /* and become visible then */
     zfi_close_t close;
     start_copies("[zenflow]\nupdate_interval = 1\n");
-    zfi_window_close(run, 0, 1, 0, &close);
+    zfi_window_close(&run->windows, 0, 1, 0, &close);
     memset(run->dev.ring, 0, (size_t)run->plan.ring_chunks * run->plan.publish_piece_nbytes);
     close.publishes_all = 1;
     zfi_publish_merge(run, &close);
@@ -416,13 +416,13 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
     send();
     reaches(&run->engine->lines.recorded, 4);
     stays_at(&run->engine->lines.recorded, 4);
-    zfi_row(run, 1)->t = 1;
-    zfi_row(run, 1)->present[0] = 1;
-    zfi_row(run, 1)->scalars.applied = 1;
-    zfi_row(run, 1)->scalars.s_exact = 2.0;
+    zfi_row(&run->rows, 1)->t = 1;
+    zfi_row(&run->rows, 1)->present[0] = 1;
+    zfi_row(&run->rows, 1)->scalars.applied = 1;
+    zfi_row(&run->rows, 1)->scalars.s_exact = 2.0;
     for (uint32_t part = 0; part < 6; part++) {
         reaches(&run->engine->lines.recorded, part + 1);
-        zfi_select_add_record(&run->plan, &run->sel, zfi_row(run, 1), part);
+        zfi_select_add_record(&run->plan, &run->sel, zfi_row(&run->rows, 1), part);
         zfi_timeline_signal(&run->engine->lines.counted, part + 1);
     }
     for (uint64_t i = 0; i < n_sums; i++)
@@ -433,7 +433,7 @@ END_TEST
 
 START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
     start_copies("");
-    zfi_row(run, 2)->waits_for_down = 1;
+    zfi_row(&run->rows, 2)->waits_for_down = 1;
     zfi_scalars_report(run, 2);
     device_waits_for(&run->engine->lines.down, 2);
     ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.stepped), 2);
