@@ -9,11 +9,10 @@ import tempfile
 import unittest
 import warnings
 
-from support import HERE, TorchTest, config, torch
+from support import FEW, HERE, TorchTest, config, torch
 import zfplugin
 
 sys.path.insert(0, str(HERE.parent / "examples"))
-WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 FIGURES = {"zenflow/stall_ms", "zenflow/host_wait_ms", "zenflow/replay_ms", "zenflow/host_mib", "zenflow/lost_overlap_mib",
            "zenflow/skipped_steps", "zenflow/update_interval", "zenflow/publish_lag", "zenflow/lateness"}
 warnings.filterwarnings("ignore")
@@ -36,7 +35,7 @@ class HuggingFace(TorchTest):
         from tiny import Language, model_of
         from zfplugin.torch.trainer import ZenFlowCallback
         model = model_of("gpt2")
-        opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, config=config(WINDOWS))
+        opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, config=config(FEW))
         self.made.append(opt)
         arguments = transformers.TrainingArguments(
             output_dir=out, max_steps=11, per_device_train_batch_size=4, use_cpu=True, logging_steps=3, report_to=[],
@@ -113,7 +112,7 @@ class Lightning(TorchTest):
 
         def make(module):
             made.append(optimizer(module) if optimizer else
-                        zfplugin.torch.ZenFlow(module.named_parameters(), lr=2e-3, config=config(WINDOWS)))
+                        zfplugin.torch.ZenFlow(module.named_parameters(), lr=2e-3, config=config(FEW)))
             return made[0]
 
         module = LanguageModel(make)

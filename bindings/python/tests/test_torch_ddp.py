@@ -6,8 +6,7 @@ import sys
 import unittest
 
 from ranks_worker import assert_same_on_all_ranks
-from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp, torch, worst
-from test_torch_edits import HYPER, WINDOWS
+from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, config, loss_of, mlp, torch, worst
 from test_torch_ranks import run_ranks
 
 N_STEPS = 12
@@ -64,14 +63,14 @@ def shipped_before_they_are_averaged():
 
 def in_windows_and_resumed():
     """Ranks stay equal to the bit, also after a resume, and state_dict() of the wrapper has the final weights."""
-    (model, ddp, opt), _ = make_pair(WINDOWS)
+    (model, ddp, opt), _ = make_pair(FEW)
     for i in range(9):
         one_step(ddp, opt, i)
         assert_same_on_all_ranks(model)
     saved = copy.deepcopy({"model": ddp.state_dict(), "opt": opt.state_dict()})
     for name, final in opt.export().items():
         assert torch.equal(saved["model"][f"module.{name}"], final), name
-    (other, other_ddp, other_opt), _ = make_pair(WINDOWS)
+    (other, other_ddp, other_opt), _ = make_pair(FEW)
     other_ddp.load_state_dict(saved["model"])
     other_opt.load_state_dict(saved["opt"])
     for i in range(9, 20):

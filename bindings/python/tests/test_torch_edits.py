@@ -6,12 +6,10 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, torch, twins, unwatched
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, torch, twins, unwatched
 import zfplugin
 from zfplugin.torch.binding import FLUSHED_STEPS
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 BIG = {"width": 256}  # its largest weights have 262,144 bytes
 
 
@@ -31,12 +29,7 @@ def drawn_step(model, opt, i):
 
 class EditTest(TorchTest):
     def zenflow(self, trained, **kwargs):
-        return super().zenflow(trained, **{"overlap": True, **kwargs})
-
-    def pair(self, mode=WINDOWS, make=mlp, **kwargs):
-        ours, theirs = twins(make)
-        return ours, theirs, self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs}), \
-            torch.optim.AdamW(theirs.parameters(), **HYPER)
+        return super().zenflow(trained, **{"overlap": True, "config": config(FEW), **kwargs})
 
 
 class SwappedOutAndBack(EditTest):
@@ -90,7 +83,7 @@ class SwappedOutAndBack(EditTest):
 
                 self.check(swap)
                 resumed, same = mlp(seed=3), mlp(seed=3)
-                opt = self.zenflow(resumed, **HYPER, config=config(WINDOWS))
+                opt = self.zenflow(resumed, **HYPER)
                 opt.load_state_dict(states[-1])
                 for p in resumed.parameters():
                     self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
@@ -126,7 +119,7 @@ class WrittenThroughData(EditTest):
         """A narrow matrix and a wide one; each edit once, long after the one before."""
         for name, edit in self.EDITS.items():
             with self.subTest(name):
-                ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: torch.nn.Sequential(
+                ours, theirs, opt, reference = self.pair(config=config(SYNCHRONOUS), make=lambda: torch.nn.Sequential(
                     torch.nn.Linear(8, 500), torch.nn.Linear(500, 256), torch.nn.Linear(256, 4)))
                 for i in range(12):
                     for model, o in ((theirs, reference), (ours, opt)):
@@ -147,7 +140,7 @@ class WrittenThroughData(EditTest):
 
         for name, edit in self.EDITS.items():
             with self.subTest(name), mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
-                ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: mlp(**BIG))
+                ours, theirs, opt, reference = self.pair(config=config(SYNCHRONOUS), make=lambda: mlp(**BIG))
                 for i in range(8):
                     step(theirs, reference, i, edit)
                     step(ours, opt, i, edit)
@@ -156,7 +149,7 @@ class WrittenThroughData(EditTest):
     def test_gradients_zeroed_and_restored(self):
         """What was read in between must not count (gradient surgery): the second pass ends with the first one's values."""
         with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
-            ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: mlp(**BIG))
+            ours, theirs, opt, reference = self.pair(config=config(SYNCHRONOUS), make=lambda: mlp(**BIG))
             for i in range(8):
                 for model, o in ((theirs, reference), (ours, opt)):
                     drawn(model, i)
@@ -186,7 +179,7 @@ class EditedByElement(EditTest):
             for every in (1, 2):
                 ours, theirs = twins()
                 with self.subTest(has_model=has_model, every=every):
-                    opt = self.zenflow(ours, **HYPER, config=config({**WINDOWS, "zenflow.update_interval": 2 * every}),
+                    opt = self.zenflow(ours, **HYPER, config=config({**FEW, "zenflow.update_interval": 2 * every}),
                                        model=ours if has_model else None, **kwargs)
                     if has_model:
                         unwatched(opt)
@@ -217,7 +210,7 @@ class EditedByElement(EditTest):
         for every in (1, 2):
             ours, theirs = twins()
             self.models = [ours, theirs]
-            opt = unwatched(self.zenflow(ours, **HYPER, config=config({**WINDOWS, "zenflow.update_interval": 2 * every}), model=ours))
+            opt = unwatched(self.zenflow(ours, **HYPER, config=config({**FEW, "zenflow.update_interval": 2 * every}), model=ours))
             reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
             for i in range(30):
                 drawn_step(theirs, reference, i)
@@ -231,7 +224,7 @@ class EditedByElement(EditTest):
     def test_masters_of_16_bits_keep_what_rounding_hides(self):
         """Rows that were not written end with the bits of a run without the edit."""
         ours, theirs = twins(dtype=torch.bfloat16)
-        opt, plain = (self.zenflow(model, **HYPER, config=config(WINDOWS)) for model in (ours, theirs))
+        opt, plain = (self.zenflow(model, **HYPER) for model in (ours, theirs))
         for i in range(30):
             drawn_step(ours, opt, i)
             drawn_step(theirs, plain, i)
@@ -252,17 +245,15 @@ class EditedByElement(EditTest):
 class OddGradients(EditTest):
     """As torch's AdamW takes them."""
 
-    def check(self, edit, make=lambda: mlp(**BIG)):
+    def check(self, edit):
+        def one_step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            edit(model, i)
+            opt.step()
+
         with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
-            for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
-                ours, theirs, opt, reference = self.pair(mode, make)
-                for i in range(12):
-                    for model, o in ((theirs, reference), (ours, opt)):
-                        o.zero_grad()
-                        loss_of(model, i).backward()
-                        edit(model, i)
-                        o.step()
-                self.assert_same(ours, theirs, 1e-4)
+            self.beside_adamw(one_step, 12, lambda: mlp(**BIG), 1e-4)
 
     def test_negated_lazily(self):
         """torch keeps the sign beside the memory (imaginary parts of conjugates)."""
@@ -360,7 +351,7 @@ class Frozen(EditTest):
             self.freeze(ours)
             other = mlp(seed=3)
             self.freeze(other)
-            resumed = self.zenflow(other, **HYPER, config=config(WINDOWS))
+            resumed = self.zenflow(other, **HYPER)
             resumed.load_state_dict(opt.state_dict())
             for i in range(9 + n_frozen, 25):
                 for model, o in ((ours, opt), (other, resumed)):

@@ -3,14 +3,11 @@
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, BOTH, HYPER, TorchTest, batch, config, loss_of, mlp, plain_step, torch
 import zfplugin
 
 if torch is not None:
     from zfplugin.torch import gradients
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-BOTH = ({}, {"config": config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})}) if torch else ()
 
 
 EARLY = mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)  # every gradient travels when its hook fires
@@ -21,17 +18,6 @@ class GradientTest(TorchTest):
 
     def zenflow(self, trained, **kwargs):
         return super().zenflow(trained, **{"overlap": True, **kwargs})
-
-    def pair(self, make=mlp, **kwargs):
-        ours, theirs = twins(make)
-        return ours, theirs, self.zenflow(ours, **{**HYPER, **kwargs}), torch.optim.AdamW(theirs.parameters(), **HYPER)
-
-    def check(self, one_step, n_steps=40, make=mlp, bound=2e-5, **kwargs):
-        for extra in BOTH:
-            ours, theirs, opt, reference = self.pair(make, **{**extra, **kwargs})
-            self.train_both(ours, theirs, opt, reference, n_steps, one_step)
-            self.assert_same(ours, theirs, bound)
-        return opt
 
 
 class Accumulation(GradientTest):
@@ -49,18 +35,18 @@ class Accumulation(GradientTest):
     def test_1_2_3_and_7(self):
         for n in (1, 2, 3, 7):
             with self.subTest(n=n):
-                opt = self.check(self.accumulated(lambda i, n=n: n))
+                opt = self.beside_adamw(self.accumulated(lambda i, n=n: n))
                 first = sum(p.numel() * 4 for g in opt.param_groups for p in g["params"]) * (n - 1)
                 # the number is learned in the first step that has hooks: nothing is lost from then on
                 self.assertLessEqual(opt.stats()["lost_overlap_nbytes"], first)
 
     def test_said_beforehand_nothing_is_lost(self):
-        opt = self.check(self.accumulated(lambda i: 3), accumulation_steps=3)
+        opt = self.beside_adamw(self.accumulated(lambda i: 3), accumulation_steps=3)
         self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
 
     def test_said_wrongly_it_is_right_all_the_same(self):
-        self.check(self.accumulated(lambda i: 3), accumulation_steps=2)
-        self.check(self.accumulated(lambda i: 2), accumulation_steps=5)
+        self.beside_adamw(self.accumulated(lambda i: 3), accumulation_steps=2)
+        self.beside_adamw(self.accumulated(lambda i: 2), accumulation_steps=5)
 
     def test_the_context_manager(self):
         def step(model, opt, i):
@@ -75,7 +61,7 @@ class Accumulation(GradientTest):
                     loss.backward()
             opt.step()
 
-        self.assertEqual(self.check(step).stats()["lost_overlap_nbytes"], 0)
+        self.assertEqual(self.beside_adamw(step).stats()["lost_overlap_nbytes"], 0)
 
 class ChangedAfterBackward(GradientTest):
     def test_clip_grad_norm_by_the_host(self):
@@ -86,7 +72,7 @@ class ChangedAfterBackward(GradientTest):
             opt.step()
 
         with EARLY, self.messages() as caught:
-            opt = self.check(step)
+            opt = self.beside_adamw(step)
         self.assertIn("clip_norm", caught.output[0])
         self.assertEqual(len(caught.output), len(BOTH), "once per optimizer")
         n_bytes = sum(p.numel() * 4 for g in opt.param_groups for p in g["params"])
@@ -100,7 +86,7 @@ class ChangedAfterBackward(GradientTest):
             opt.step()
 
         with EARLY, self.assertNoLogs("zfplugin", "WARNING"):
-            opt = self.check(step)
+            opt = self.beside_adamw(step)
         self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
         self.assertTrue(opt._binding.feed.is_shipping)
 
@@ -112,7 +98,7 @@ class ChangedAfterBackward(GradientTest):
             opt.step()
 
         with EARLY, self.assertNoLogs("zfplugin", "WARNING"):
-            opt = self.check(step)
+            opt = self.beside_adamw(step)
         self.assertTrue(opt._binding.feed.is_shipping)
 
     def test_our_own_clipping(self):
@@ -136,7 +122,7 @@ class ChangedAfterBackward(GradientTest):
             model[2].weight.grad.data = model[2].weight.grad.data.clone() * 2
             opt.step()
 
-        self.check(step)
+        self.beside_adamw(step)
 
     def test_where_contents_lie_flat(self):
         dense = torch.zeros(6, 8, 10)
@@ -155,7 +141,7 @@ class ChangedAfterBackward(GradientTest):
                 model[0].weight.grad = None
             opt.step()
 
-        self.check(step)
+        self.beside_adamw(step)
 
     def test_replaced_by_an_inference_tensor(self):
         def step(model, opt, i):
@@ -166,7 +152,7 @@ class ChangedAfterBackward(GradientTest):
                     p.grad = p.grad * 0.5
             opt.step()
 
-        self.check(step)
+        self.beside_adamw(step)
 
     def test_many_backwards_without_a_step(self):
         """Each would keep a gradient: what is held stays within two sets of them."""
@@ -206,7 +192,7 @@ class ChangedAfterBackward(GradientTest):
             opt.step()
             opt.zero_grad()
 
-        self.check(step)
+        self.beside_adamw(step)
 
 
 class Holes(GradientTest):
@@ -221,7 +207,7 @@ class Holes(GradientTest):
             model[2].weight.requires_grad_(False)
             return model
 
-        self.check(step, make=make)
+        self.beside_adamw(step, make=make)
 
     def test_zero_size_and_scalar_parameters(self):
         class Odd(torch.nn.Module):
@@ -236,7 +222,7 @@ class Holes(GradientTest):
             def forward(self, x):
                 return self.net(x) * self.scale + self.empty.sum() + self.conv.pow(2).sum(0).mean()
 
-        self.check(plain_step, make=Odd)
+        self.beside_adamw(plain_step, make=Odd)
 
     def test_not_contiguous_parameters_and_gradients(self):
         class Strided(torch.nn.Module):
@@ -262,7 +248,7 @@ class Holes(GradientTest):
         ours = Strided()
         self.assertFalse(ours.turned.is_contiguous())
         self.assertFalse(ours.conv.weight.is_contiguous())
-        self.check(step, make=Strided)
+        self.beside_adamw(step, make=Strided)
 
 
 class Ties(GradientTest):
@@ -280,10 +266,10 @@ class Ties(GradientTest):
             def forward(self, x):
                 return self.a(x) * torch.sigmoid(self.b(x))
 
-        for extra in BOTH:
+        for mode in BOTH:
             ours, theirs = Shared(True), Shared(False)
             self.assertIsNot(ours.a.weight, ours.b.weight)
-            opt = self.zenflow(ours, **HYPER, **extra)
+            opt = self.zenflow(ours, **HYPER, config=mode)
             reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
             for i in range(40):
                 plain_step(theirs, reference, i)

@@ -3,10 +3,8 @@
 import contextlib
 import unittest
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
 
 def in_groups(model, n=3):

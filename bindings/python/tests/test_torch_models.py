@@ -3,28 +3,15 @@
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, TorchTest, batch, config, mlp, plain_step, torch, twins
+from support import HYPER, TorchTest, batch, mlp, plain_step, torch, twins
 import zfplugin
 
 if torch:
     from torch import nn
     from torch.utils.checkpoint import checkpoint
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
-
-class ModelTest(TorchTest):
-    def check(self, make, one_step=plain_step, n_steps=40, bound=2e-5, **kwargs):
-        for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
-            ours, theirs = twins(make)
-            opt = self.zenflow(ours, **{**HYPER, "config": extra, **kwargs})
-            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-            self.train_both(ours, theirs, opt, reference, n_steps, one_step)
-            self.assert_same(ours, theirs, bound)
-        return opt
-
-
-class Models(ModelTest):
+class Models(TorchTest):
 
     def test_a_module_used_twice_under_reentrant_checkpoints(self):
         """Its hook fires once per use, each time with a larger total."""
@@ -40,7 +27,7 @@ class Models(ModelTest):
                     x = torch.tanh(checkpoint(self.core, x, use_reentrant=True))
                 return self.last(x)
 
-        self.check(Twice)
+        self.beside_adamw(plain_step, make=Twice)
 
     @staticmethod
     def longest_gap(seconds):
@@ -122,11 +109,11 @@ class Models(ModelTest):
                     x = x + torch.tanh(x @ weight.t())
                 return self.last(x)
 
-        opt = self.check(Stacked, n_batch_axes=lambda name, p: 1 if name == "layers" else 0)
+        opt = self.beside_adamw(plain_step, make=Stacked, n_batch_axes=lambda name, p: 1 if name == "layers" else 0)
         self.assertEqual({d.name: d.n_batch_axes for d in opt._binding.table.decls}["layers"], 1)
 
 
-class Adapters(ModelTest):
+class Adapters(TorchTest):
     def test_low_rank_adapters_written_out(self):
         class Adapted(nn.Module):
             def __init__(self):
@@ -140,7 +127,7 @@ class Adapters(ModelTest):
             def forward(self, x):
                 return self.base(x) + self.up(self.down(x))
 
-        opt = self.check(Adapted)
+        opt = self.beside_adamw(plain_step, make=Adapted)
         self.assertEqual(opt.layout["n_elems"], 2 * 8 + 4 * 2)
 
     def test_peft(self):
@@ -154,11 +141,11 @@ class Adapters(ModelTest):
             torch.manual_seed(1)
             return peft.get_peft_model(mlp(), lora)
 
-        opt = self.check(make)
+        opt = self.beside_adamw(plain_step, make=make)
         self.assertIn("lora_A", " ".join(name for name in opt.export()))
 
 
-class Conv1D(ModelTest):
+class Conv1D(TorchTest):
     """Weights kept as [in, out]: a channel is a row."""
 
     def make(self):
@@ -208,7 +195,7 @@ class Conv1D(ModelTest):
             model(input_ids=ids, labels=ids).loss.backward()
             opt.step()
 
-        self.check(make, step, n_steps=20)
+        self.beside_adamw(step, 20, make)
         model = make()
         opt = self.zenflow(model, model=model)
         opt.bind()

@@ -5,13 +5,13 @@ import copy
 import io
 import unittest
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, twins
-from test_torch_edits import HYPER, WINDOWS, drawn_step
+from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, twins
+from test_torch_edits import drawn_step
 import zfplugin
 
 
 class IntoAdamW(TorchTest):
-    def train_ours(self, mode=WINDOWS, n_steps=23, make=mlp, **kwargs):
+    def train_ours(self, mode=FEW, n_steps=23, make=mlp, **kwargs):
         ours, theirs = twins(make)
         opt = self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs})
         make_theirs = torch.optim.Adam if kwargs.get("rule") == "adam" else torch.optim.AdamW
@@ -24,7 +24,7 @@ class IntoAdamW(TorchTest):
     def test_goes_on_with_our_moments(self):
         """In mid-window: the exported moments are those after flush(), so with flushed weights AdamW goes on exactly."""
         for rule in ("adamw", "adam"):
-            for mode in (WINDOWS, SYNCHRONOUS, ALL_SELECTED):
+            for mode in (FEW, SYNCHRONOUS, ALL_SELECTED):
                 with self.subTest(rule=rule, mode=mode):
                     ours, theirs, opt, reference = self.train_ours(mode, rule=rule)
                     file = io.BytesIO()
@@ -58,7 +58,7 @@ class IntoAdamW(TorchTest):
 
         model = Odd()
         groups = [{"params": [(n, p) for n, p in model.named_parameters() if p.ndim == k], "lr": 1e-3 * k} for k in (2, 1)]
-        opt = zfplugin.torch.ZenFlow(groups, config=config(WINDOWS))
+        opt = zfplugin.torch.ZenFlow(groups, config=config(FEW))
         self.made.append(opt)
         for i in range(5):
             plain_step(model, opt, i)
@@ -94,9 +94,7 @@ class State(TorchTest):
     """opt.state, read from the plugin when it is asked for."""
 
     def test_is_torchs(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair()
         self.assertFalse(opt.state)
         for i in range(7):
             plain_step(theirs, reference, i)

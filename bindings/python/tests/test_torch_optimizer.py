@@ -8,18 +8,16 @@ import tempfile
 import time
 import unittest
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
+from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
 import zfplugin
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
 
 
 class AgainstAdamW(TorchTest):
     def run_pair(self, n_steps, one_step=plain_step, config_=None):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, config=config_ or config())
-        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), n_steps, one_step)
+        ours, theirs, opt, reference = self.pair(config=config_ or config())
+        self.train_both(ours, theirs, opt, reference, n_steps, one_step)
         self.assert_same(ours, theirs)
 
     def test_1000_steps_synchronous(self):
@@ -67,9 +65,7 @@ class AgainstAdamW(TorchTest):
 
     def test_deferred_channels_arrive_after_flush(self):
         """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair(config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
         torch.manual_seed(3)
         for _ in range(60):
             for p, q in zip(ours.parameters(), theirs.parameters()):

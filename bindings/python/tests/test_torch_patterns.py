@@ -8,14 +8,12 @@ import logging
 import tempfile
 import unittest
 
-from support import SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
 import zfplugin
 from test_torch_edits import drawn, drawn_step
 from torch import nn
 from usage_weights import Early
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
 BOUND = 1e-6
 
 

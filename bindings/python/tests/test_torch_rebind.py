@@ -6,14 +6,11 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
 
 if torch is not None:
     import zfplugin.torch
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 
 
 class RebindTest(TorchTest):
@@ -83,7 +80,7 @@ class Added(RebindTest):
             self.assert_same(ours, theirs)
 
     def test_in_mid_window(self):
-        ours, theirs, opt, reference = self.pair(config=config(WINDOWS))
+        ours, theirs, opt, reference = self.pair(config=config(FEW))
         self.train_with_noise(ours[0], theirs[0], opt, reference, range(30))
         with self.messages(logging.INFO) as caught:
             self.add(ours, theirs, opt, reference)
@@ -151,7 +148,7 @@ class Added(RebindTest):
         self.assert_same(ours, theirs)
 
     def test_state_dict_and_resume(self):
-        for mode in ({}, {"config": config(WINDOWS)}):
+        for mode in ({}, {"config": config(FEW)}):
             ours, theirs, opt, reference = self.pair(**mode)
             for i in range(10):
                 plain_step(ours, opt, i)
@@ -173,8 +170,7 @@ class Added(RebindTest):
                 resumed.load_state_dict(saved)
                 for i in range(17, 30):
                     plain_step(again, resumed, i)
-                for (name, p), q in zip(ours.named_parameters(), again.parameters()):
-                    self.assertTrue(torch.equal(p, q), name)
+                self.assert_equal(ours, again)
 
 
 class Removed(RebindTest):
@@ -182,7 +178,7 @@ class Removed(RebindTest):
 
     def pair(self, **kwargs):
         ours, theirs = twins(width=200)
-        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
+        opt = self.zenflow(ours, **HYPER, config=config(FEW, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
                            **({"model": ours} if kwargs.get("fetch") else {}))
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         self.train_with_noise(ours, theirs, opt, reference, range(15))
@@ -295,19 +291,18 @@ class Moved(RebindTest):
     def test_windows_go_on_to_the_bit(self):
         """Nothing but the address changes: open windows stay open."""
         left, right = mlp(), mlp()
-        opts = [self.zenflow(model, lr=1e-2, config=config(WINDOWS)) for model in (left, right)]
+        opts = [self.zenflow(model, lr=1e-2, config=config(FEW)) for model in (left, right)]
         for i in range(40):
             for model, opt in zip((left, right), opts):
                 plain_step(model, opt, i)
             if i % 5 == 3:
                 for p in right.parameters():
                     p.data = p.data.clone()
-            for (name, p), q in zip(left.named_parameters(), right.named_parameters()):
-                self.assertTrue(torch.equal(p, q[1]), name)
+            self.assert_equal(left, right)
 
     def test_while_values_wait_to_be_fetched(self):
         """They come to the new memory, whether the old one is alive or not; large ones, whose memory is given back at once."""
-        at_fetch = config(WINDOWS, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
+        at_fetch = config(FEW, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
 
         def clone(model):
             for p in model.parameters():
@@ -325,8 +320,7 @@ class Moved(RebindTest):
                         look(opts[1])
                 for opt in opts:
                     opt.flush()
-                for (name, p), q in zip(left.named_parameters(), right.parameters()):
-                    self.assertTrue(torch.equal(p, q), name)
+                self.assert_equal(left, right)
 
     def test_the_old_memory_is_not_written_any_more(self):
         model = mlp()
@@ -347,7 +341,7 @@ class Moved(RebindTest):
     def test_moved_then_flushed_saved_or_told(self):
         for name in ("flush", "state_dict", "params_changed"):
             model = mlp()
-            opt = self.zenflow(model, config=config(WINDOWS))
+            opt = self.zenflow(model, config=config(FEW))
             for i in range(10):
                 plain_step(model, opt, i)
             old = [p.data for p in model.parameters()]
@@ -395,9 +389,7 @@ class Moved(RebindTest):
 
     def test_one_layer_in_other_memory_between_backwards(self):
         """Gradients that were shipped before are the step's all the same."""
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair()
         for i in range(20):
             for model, o in ((theirs, reference), (ours, opt)):
                 o.zero_grad()
@@ -422,9 +414,7 @@ class Replaced(RebindTest):
             opt.state[new] = opt.state.pop(old)
 
     def test_load_state_dict_assign(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, model=ours)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair(with_model=True)
         for i in range(40):
             if i in (10, 25):
                 ours.load_state_dict(mlp(seed=i).state_dict(), assign=True)
@@ -456,8 +446,7 @@ class Replaced(RebindTest):
         model.load_state_dict(mlp(seed=9).state_dict(), assign=True)
         other = mlp(seed=3)
         self.zenflow(other).load_state_dict(opt.state_dict())
-        for (name, p), q in zip(model.named_parameters(), other.parameters()):
-            self.assertTrue(torch.equal(p, q), name)
+        self.assert_equal(model, other)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, worst
+from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, worst
 import zfplugin
 
-WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
-MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": WINDOWS,
-         "mean": {**WINDOWS, "zenflow.deferred": "mean"}, "none": {**WINDOWS, "device.state_mib": "all"}}
+MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": FEW,
+         "mean": {**FEW, "zenflow.deferred": "mean"}, "none": {**FEW, "device.state_mib": "all"}}
 
 
 class Resume(TorchTest):
@@ -21,10 +20,6 @@ class Resume(TorchTest):
             plain_step(model, opt, i)
             if schedule:
                 schedule.step()
-
-    def assert_equal(self, ours, theirs):
-        for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
-            self.assertTrue(torch.equal(p, q), name)
 
     def through_a_file(self, saved):
         file = io.BytesIO()
@@ -60,17 +55,17 @@ class Resume(TorchTest):
 
     def test_the_optimizer_alone_brings_the_weights(self):
         first = mlp()
-        opt1 = self.zenflow(first, config=config(WINDOWS))
+        opt1 = self.zenflow(first, config=config(FEW))
         self.train(first, opt1, range(10))
         second = mlp(seed=5)
-        opt2 = self.zenflow(second, config=config(WINDOWS))
+        opt2 = self.zenflow(second, config=config(FEW))
         opt2.load_state_dict(opt1.state_dict())
         self.assert_equal(second, first)
 
     def test_with_gradients_accumulated_but_not_stepped(self):
         """They are not part of a checkpoint: the accumulation starts again after it."""
         model = mlp()
-        opt = self.zenflow(model, config=config(WINDOWS))
+        opt = self.zenflow(model, config=config(FEW))
         self.train(model, opt, range(10))
         saved = opt.state_dict()
         weights = copy.deepcopy(model.state_dict())
@@ -99,9 +94,9 @@ class Resume(TorchTest):
 
         for save_as, load_as in ((plain, compiled), (compiled, plain), (prefixed, plain), (compiled, prefixed)):
             first, second = mlp(), mlp(seed=5)
-            opt1 = zfplugin.torch.ZenFlow(save_as(first), lr=1e-2, config=config(WINDOWS))
+            opt1 = zfplugin.torch.ZenFlow(save_as(first), lr=1e-2, config=config(FEW))
             self.train(first, opt1, range(11))
-            opt2 = zfplugin.torch.ZenFlow(load_as(second), lr=1e-2, config=config(WINDOWS))
+            opt2 = zfplugin.torch.ZenFlow(load_as(second), lr=1e-2, config=config(FEW))
             self.made += [opt1, opt2]
             with self.messages():
                 opt2.load_state_dict(self.through_a_file(opt1.state_dict()))
@@ -109,7 +104,7 @@ class Resume(TorchTest):
             for model, opt in ((first, opt1), (second, opt2)):
                 self.train(model, opt, range(11, 20))
             self.assert_equal(first, second)
-            other = zfplugin.torch.ZenFlow(mlp(width=16).parameters(), config=config(WINDOWS))
+            other = zfplugin.torch.ZenFlow(mlp(width=16).parameters(), config=config(FEW))
             self.made.append(other)
             with self.assertRaises(zfplugin.CheckpointError):
                 other.load_state_dict(opt1.state_dict())
@@ -146,12 +141,12 @@ class Resume(TorchTest):
             for loads_weights_first in (True, False):
                 with self.subTest(mode=mode, loads_weights_first=loads_weights_first):
                     model, fresh = mlp(), mlp()
-                    opt = self.zenflow(model, lr=1e-2, config=config(WINDOWS), **{**mode, **({"model": model} if mode else {})})
+                    opt = self.zenflow(model, lr=1e-2, config=config(FEW), **{**mode, **({"model": model} if mode else {})})
                     saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
                     self.train(model, opt, range(11))
                     for name in ("model", "opt") if loads_weights_first else ("opt", "model"):
                         (model if name == "model" else opt).load_state_dict(saved[name])
-                    other = self.zenflow(fresh, lr=1e-2, config=config(WINDOWS), **{**mode, **({"model": fresh} if mode else {})})
+                    other = self.zenflow(fresh, lr=1e-2, config=config(FEW), **{**mode, **({"model": fresh} if mode else {})})
                     for model_, opt_ in ((model, opt), (fresh, other)):
                         self.train(model_, opt_, range(20, 32))
                         opt_.flush()
@@ -160,25 +155,25 @@ class Resume(TorchTest):
 
     def test_an_edit_before_the_save_is_in_it(self):
         model = mlp()
-        opt = self.zenflow(model, config=config(WINDOWS))
+        opt = self.zenflow(model, config=config(FEW))
         self.train(model, opt, range(10))
         with torch.no_grad():
             model[0].weight.fill_(0.125)
         saved = opt.state_dict()
         other = mlp(seed=7)
-        self.zenflow(other, config=config(WINDOWS)).load_state_dict(saved)
+        self.zenflow(other, config=config(FEW)).load_state_dict(saved)
         self.assertTrue(torch.equal(other[0].weight, torch.full_like(other[0].weight, 0.125)))
 
     def test_after_an_edit_to_the_bit(self):
         """The steps after an edit end with all updates in place: in the resumed run too."""
         first = mlp()
-        opt1 = self.zenflow(first, config=config(WINDOWS))
+        opt1 = self.zenflow(first, config=config(FEW))
         self.train(first, opt1, range(10))
         with torch.no_grad():
             first[0].weight.mul_(0.5)
         self.train(first, opt1, range(10, 13))
         second = mlp(seed=7)
-        opt2 = self.zenflow(second, config=config(WINDOWS))
+        opt2 = self.zenflow(second, config=config(FEW))
         opt2.load_state_dict(self.through_a_file(opt1.state_dict()))
         for i in range(13, 40):
             self.train(first, opt1, [i])
@@ -189,7 +184,7 @@ class Resume(TorchTest):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "step10"
             first = mlp()
-            opt1 = self.zenflow(first, config=config(WINDOWS))
+            opt1 = self.zenflow(first, config=config(FEW))
             self.train(first, opt1, range(10))
             report = opt1.save(path, note="ten steps")
             self.assertTrue(report["is_exact"])
@@ -198,7 +193,7 @@ class Resume(TorchTest):
             from zfplugin import state
             self.assertEqual(state.note(zfplugin.load(), path), "ten steps")
             second = mlp(seed=5)
-            opt2 = self.zenflow(second, config=config(WINDOWS))
+            opt2 = self.zenflow(second, config=config(FEW))
             opt2.load(path)
             self.train(first, opt1, range(10, 20))
             self.train(second, opt2, range(10, 20))

@@ -14,13 +14,12 @@ import re
 import sys
 from unittest import mock
 
-from support import HERE, SYNCHRONOUS, TorchTest, config, torch
+from support import FEW, HERE, SYNCHRONOUS, TorchTest, config, torch
 
 if torch is not None:
     from usage import N_STEPS, USES, Run
     import usage_weights  # noqa: F401: adds its own
 
-FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
 SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
             "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
 BOUND = 1e-6

@@ -4,10 +4,8 @@ Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py.""
 import logging
 import unittest
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
+from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
 
 class Exchanged(TorchTest):
@@ -82,9 +80,7 @@ class Followed(TorchTest):
     def test_turned_in_its_own_memory(self):
         """A square matrix: address, shape and contents are the same, strides are not."""
         for kwargs in ({}, {"model": True}):
-            ours, theirs = twins()
-            opt = self.zenflow(ours, **HYPER, config=config(ALL_SELECTED), **({"model": ours} if kwargs else {}))
-            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            ours, theirs, opt, reference = self.pair(config=config(ALL_SELECTED), **({"model": ours} if kwargs else {}))
             for i in range(8):
                 if i == 3:
                     for model in (ours, theirs):
@@ -103,9 +99,7 @@ class Followed(TorchTest):
         self.assert_same(ours, theirs)
 
     def test_in_place_where_the_plugin_keeps_no_digests(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.on_overwrite": "off"}))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair(config=config({"zenflow.on_overwrite": "off"}))
         for i in range(12):
             for model, o in ((theirs, reference), (ours, opt)):
                 if i % 4 == 2:
@@ -143,8 +137,7 @@ class Followed(TorchTest):
             with self.assertNoLogs("zfplugin", logging.INFO):
                 steps(first, opt1, range(11, 20))
                 steps(second, opt2, range(11, 20))
-            for p, q in zip(first.parameters(), second.parameters()):
-                self.assertTrue(torch.equal(p, q))
+            self.assert_equal(first, second)
             opt2.load_state_dict(opt1.state_dict())
             with torch.no_grad():
                 second[0].weight[0, 0] += 1  # that is one
@@ -280,9 +273,7 @@ class ReadBeforeTheFetch(TorchTest):
 
 class Refused(TorchTest):
     def test_it_does_not_go_away_and_leaves_no_trace(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair()
         self.train_both(ours, theirs, opt, reference, 10, plain_step)
         old, others = ours[2].weight.data, [p.data.clone() for p in ours.parameters() if p is not ours[2].weight]
         loss_of(ours, 1).backward()
