@@ -129,9 +129,9 @@ class TorchTest(unittest.TestCase):
         difference, name = worst(ours, theirs)
         self.assertLessEqual(difference, bound, f"worst in {name}")
 
-    def train_both(self, ours, theirs, opt, reference, n_steps, one_step):
-        """one_step(model, optimizer, step) on both; compares at the end."""
-        for step in range(n_steps):
+    def train_both(self, ours, theirs, opt, reference, steps, one_step):
+        """one_step(model, optimizer, step) on both; steps: how many, or which."""
+        for step in range(steps) if isinstance(steps, int) else steps:
             one_step(theirs, reference, step)
             one_step(ours, opt, step)
 
@@ -143,6 +143,11 @@ def unwatched(opt):
     """The optimizer, whose step() never looks for reads that come before a module's forward."""
     opt._fetcher.watch.begin = lambda *_: False
     return opt
+
+
+def train(model, opt, steps, one_step=None):
+    for step in steps:
+        (one_step or plain_step)(model, opt, step)
 
 
 def plain_step(model, opt, step):

@@ -6,7 +6,7 @@ import logging
 import unittest
 from unittest import mock
 
-from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, torch, twins, unwatched
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, torch, train, twins, unwatched
 import zfplugin
 from zfplugin.torch.binding import FLUSHED_STEPS
 
@@ -90,15 +90,12 @@ class SwappedOutAndBack(EditTest):
                 reference = torch.optim.AdamW(same.parameters(), **HYPER)
                 moments = mlp()
                 before = torch.optim.AdamW(moments.parameters(), **HYPER)
-                for i in range(23):
-                    drawn_step(moments, before, i)
+                train(moments, before, range(23), drawn_step)
                 reference.load_state_dict(before.state_dict())
                 with torch.no_grad():
                     for p in same.parameters():
                         p.fill_(0.25)
-                for i in range(23, 40):
-                    drawn_step(resumed, opt, i)
-                    drawn_step(same, reference, i)
+                self.train_both(resumed, same, opt, reference, range(23, 40), drawn_step)
                 opt.flush()
                 self.assert_same(resumed, same)
 
@@ -305,9 +302,7 @@ class Frozen(EditTest):
         for at in range(5, 13):
             with self.subTest(at=at):
                 ours, theirs, opt, reference = self.pair()
-                for i in range(at):
-                    drawn_step(theirs, reference, i)
-                    drawn_step(ours, opt, i)
+                self.train_both(ours, theirs, opt, reference, range(at), drawn_step)
                 for model in (ours, theirs):
                     self.freeze(model)
                 for i in range(at, at + 10):
@@ -317,25 +312,21 @@ class Frozen(EditTest):
                         self.assertLess((p - q).abs().max().item(), 2e-5, f"step {i}")
                 for model in (ours, theirs):
                     self.freeze(model, is_frozen=False)
-                for i in range(at + 10, at + 20):
-                    drawn_step(theirs, reference, i)
-                    drawn_step(ours, opt, i)
+                self.train_both(ours, theirs, opt, reference, range(at + 10, at + 20), drawn_step)
                 opt.flush()
                 self.assert_same(ours, theirs)
 
     def test_a_state_with_open_windows_loaded_into_it_arrives_once(self):
         """As torch, whose frozen parameter would stay at the loaded values."""
         ours, _, opt, _ = self.pair()
-        for i in range(9):
-            drawn_step(ours, opt, i)
+        train(ours, opt, range(9), drawn_step)
         saved = opt.state_dict()
         self.freeze(ours)
         drawn_step(ours, opt, 9)
         opt.load_state_dict(saved)
         drawn_step(ours, opt, 9)
         kept = self.values(ours[2])
-        for i in range(10, 20):
-            drawn_step(ours, opt, i)
+        train(ours, opt, range(10, 20), drawn_step)
         opt.flush()
         for p, values in zip(ours[2].parameters(), kept):
             self.assertTrue(torch.equal(p, values))

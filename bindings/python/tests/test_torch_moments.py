@@ -5,7 +5,7 @@ import copy
 import io
 import unittest
 
-from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, twins
 from test_torch_edits import drawn_step
 import zfplugin
 
@@ -16,9 +16,7 @@ class IntoAdamW(TorchTest):
         opt = self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs})
         make_theirs = torch.optim.Adam if kwargs.get("rule") == "adam" else torch.optim.AdamW
         reference = make_theirs(theirs.parameters(), **HYPER)
-        for i in range(n_steps):
-            drawn_step(theirs, reference, i)
-            drawn_step(ours, opt, i)
+        self.train_both(ours, theirs, opt, reference, range(n_steps), drawn_step)
         return ours, theirs, opt, reference
 
     def test_goes_on_with_our_moments(self):
@@ -38,9 +36,7 @@ class IntoAdamW(TorchTest):
                     for p, q in zip(ours.parameters(), theirs.parameters()):
                         self.assertEqual(follower.state[p]["step"], reference.state[q]["step"])
                     opt.close()
-                    for i in range(23, 60):
-                        drawn_step(theirs, reference, i)
-                        drawn_step(ours, follower, i)
+                    self.train_both(ours, theirs, follower, reference, range(23, 60), drawn_step)
                     self.assert_same(ours, theirs)
 
     def test_groups_holes_frozen_and_tied(self):
@@ -60,8 +56,7 @@ class IntoAdamW(TorchTest):
         groups = [{"params": [(n, p) for n, p in model.named_parameters() if p.ndim == k], "lr": 1e-3 * k} for k in (2, 1)]
         opt = zfplugin.torch.ZenFlow(groups, config=config(FEW))
         self.made.append(opt)
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         saved = opt.adamw_state_dict()
         order = [p for group in opt.param_groups for p in group["params"]]
         for number, p in enumerate(order):

@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
+from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, worst
 import zfplugin
 
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
@@ -237,8 +237,7 @@ class AsAnOptimizer(TorchTest):
         """What the user wrote counts, not what was on its way: as with a host whose values are all in place."""
         ours, theirs = twins()
         opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
-        for i in range(24):
-            plain_step(ours, opt, i)
+        train(ours, opt, range(24))
         with torch.no_grad():
             for p in ours.parameters():
                 p.data.fill_(0.25)

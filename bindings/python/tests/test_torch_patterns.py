@@ -8,7 +8,7 @@ import logging
 import tempfile
 import unittest
 
-from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
 import zfplugin
 from test_torch_edits import drawn, drawn_step
 from torch import nn
@@ -22,8 +22,7 @@ class Watched(TorchTest):
         """And only what is late is named: not the layers that the model reads in their own forward."""
         model, opt = self.trained(0, Early)
         with self.messages() as caught:
-            for i in range(6):
-                plain_step(model, opt, i)
+            train(model, opt, range(6))
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"last.weight" (first by matmul)', caught.output[0])
         self.assertNotIn("middle", caught.output[0])
@@ -34,8 +33,7 @@ class Watched(TorchTest):
         self.assertEqual(opt._fetcher.early, set())
         reads = iter([i in (5, 10, 16) for i in range(5, 17)])  # there is a look after the eighth step and after the sixteenth
         model[0].register_forward_hook(lambda *_: (None, next(reads) and model[2].weight.sum())[0])
-        for i in range(5, 16):
-            plain_step(model, opt, i)
+        train(model, opt, range(5, 16))
         self.assertEqual(opt._fetcher.early, set())
         plain_step(model, opt, 16)
         self.assertEqual(opt._fetcher.early, {"2.weight"})
@@ -101,8 +99,7 @@ class Watched(TorchTest):
     def trained(self, n_steps, make=mlp):
         model = make()
         opt = self.zenflow(model, **HYPER, model=model, config=config(SYNCHRONOUS, FEW))
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         return model, opt
 
 
@@ -284,8 +281,7 @@ class Left(TorchTest):
                 with self.subTest(mode=mode, is_asked=is_asked):
                     model = mlp()
                     opt = unwatched(zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
-                    for i in range(9):
-                        plain_step(model, opt, i)
+                    train(model, opt, range(9))
                     final = {name: value.clone() for name, value in model.state_dict().items()} if is_asked else opt.export()
                     self.assertTrue(any(not torch.equal(p, final[name]) for name, p in model.named_parameters()))
                     del opt
@@ -295,8 +291,7 @@ class Left(TorchTest):
     def test_what_somebody_wrote_stays(self):
         model = mlp()
         opt = zenflow(model, **HYPER, model=model, config=config(WINDOWS, FEW))
-        for i in range(9):
-            plain_step(model, opt, i)
+        train(model, opt, range(9))
         final = opt.export()
         model[2].weight.data.fill_(0.5)
         opt.close()
@@ -307,8 +302,7 @@ class Left(TorchTest):
         for mode in self.MODES:
             model = mlp()
             opt = unwatched(self.zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
-            for i in range(9):
-                plain_step(model, opt, i)
+            train(model, opt, range(9))
             for copied in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
                 with self.messages() as caught:
                     copied()

@@ -6,7 +6,7 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
 import zfplugin
 
 if torch is not None:
@@ -150,14 +150,11 @@ class Added(RebindTest):
     def test_state_dict_and_resume(self):
         for mode in ({}, {"config": config(FEW)}):
             ours, theirs, opt, reference = self.pair(**mode)
-            for i in range(10):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(10))
             opt.add_param_group(self.rest(ours, lr=1e-2))
-            for i in range(10, 17):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(10, 17))
             saved, weights = copy.deepcopy(opt.state_dict()), copy.deepcopy(ours.state_dict())
-            for i in range(17, 30):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(17, 30))
             for is_bound in (False, True):
                 again = mlp(seed=4)
                 again.load_state_dict(weights)
@@ -168,8 +165,7 @@ class Added(RebindTest):
                     plain_step(again, resumed, 99)
                 resumed.add_param_group(self.rest(again, lr=1e-2))
                 resumed.load_state_dict(saved)
-                for i in range(17, 30):
-                    plain_step(again, resumed, i)
+                train(again, resumed, range(17, 30))
                 self.assert_equal(ours, again)
 
 
@@ -259,8 +255,7 @@ class Unfrozen(RebindTest):
         plain_step(model, opt, 0)
         model[2].weight.requires_grad_(True)
         with self.messages(logging.INFO) as caught:
-            for i in range(1, 4):
-                plain_step(model, opt, i)
+            train(model, opt, range(1, 4))
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"2.weight"', caught.output[0])
         self.assertNotIn('"2.bias"', caught.output[0])
@@ -329,8 +324,7 @@ class Moved(RebindTest):
         old = model[2].weight.data
         kept = old.clone()
         model[2].weight.data = old.clone()
-        for i in range(1, 5):
-            plain_step(model, opt, i)
+        train(model, opt, range(1, 5))
         self.assertTrue(torch.equal(old, kept))
         self.assertFalse(torch.equal(model[2].weight, kept))
 
@@ -342,8 +336,7 @@ class Moved(RebindTest):
         for name in ("flush", "state_dict", "params_changed"):
             model = mlp()
             opt = self.zenflow(model, config=config(FEW))
-            for i in range(10):
-                plain_step(model, opt, i)
+            train(model, opt, range(10))
             old = [p.data for p in model.parameters()]
             kept = [data.clone() for data in old]
             for p in model.parameters():
@@ -441,8 +434,7 @@ class Replaced(RebindTest):
     def test_saved_after_it(self):
         model = mlp()
         opt = self.zenflow(model, model=model)
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         model.load_state_dict(mlp(seed=9).state_dict(), assign=True)
         other = mlp(seed=3)
         self.zenflow(other).load_state_dict(opt.state_dict())

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, HYPER, ROOT, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, HYPER, ROOT, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
 import zfplugin
 import zfplugin.torch
 
@@ -227,8 +227,7 @@ class Callback(RulesTest):
         model = mlp()
         opt = self.zenflow(model, rule_callback=zfplugin.RuleCallback(self.library.adamw, 2))
         gc.collect()
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         self.assertEqual(opt.stats()["steps"], 5)
 
     def test_refused(self):

@@ -12,7 +12,7 @@ import tempfile
 import textwrap
 import unittest
 
-from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, unwatched
+from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, unwatched
 from test_torch_edits import drawn_step
 import zfplugin
 
@@ -21,8 +21,7 @@ class StateOfTheModel(TorchTest):
     def trained(self, n_steps=11, make=mlp, mode=FEW, **kwargs):
         model = make()
         opt = self.zenflow(model, **{**HYPER, "config": config(mode), "model": model, **kwargs})
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         return model, opt
 
     def assert_final(self, saved, opt, prefix=""):
@@ -168,8 +167,7 @@ class StateOfTheModel(TorchTest):
     def test_attached_later_and_taken_off(self):
         model = mlp()
         opt = self.zenflow(model, **HYPER, config=config(FEW))
-        for i in range(11):
-            plain_step(model, opt, i)
+        train(model, opt, range(11))
         self.assertEqual(model.state_dict()["2.weight"].data_ptr(), model[2].weight.data_ptr())
         opt.attach(model)
         opt.attach(model)
@@ -187,8 +185,7 @@ class ForgottenFlush(TorchTest):
         """Messages of a run that ends."""
         model = mlp()
         opt = zfplugin.torch.ZenFlow(model.named_parameters(), config=config(mode), model=model if with_model else None)
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         with self.assertLogs("zfplugin", logging.WARNING) as caught:
             logging.getLogger("zfplugin").warning("so that there is one")
             forget(model, opt)
@@ -219,8 +216,7 @@ class ForgottenFlush(TorchTest):
             from support import *
             model = mlp()
             opt = zenflow(model, config=config({mode!r}))
-            for i in range(9):
-                plain_step(model, opt, i)
+            train(model, opt, range(9))
             {end}
         """)
         for end, is_said in (("raise SystemExit(0)", True), ("opt.flush()", False)):
@@ -231,8 +227,7 @@ class ForgottenFlush(TorchTest):
     def test_a_forked_child_says_nothing(self):
         model = mlp()
         opt = self.zenflow(model, config=config(FEW))
-        for i in range(9):
-            plain_step(model, opt, i)
+        train(model, opt, range(9))
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:

@@ -4,7 +4,7 @@ Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py.""
 import logging
 import unittest
 
-from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
+from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched
 import zfplugin
 
 
@@ -18,9 +18,7 @@ class Exchanged(TorchTest):
             torch.manual_seed(5)
             surgery(model)
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(5):
-            plain_step(theirs, reference, i)
-            plain_step(ours, opt, i)
+        self.train_both(ours, theirs, opt, reference, range(5), plain_step)
         self.assert_same(ours, theirs)
         return opt
 
@@ -151,8 +149,7 @@ class Followed(TorchTest):
         for is_followed in (False, True):
             model = mlp()
             opt = self.zenflow(model, model=model, config=config(few))
-            for i in range(10):
-                plain_step(model, opt, i)
+            train(model, opt, range(10))
             model.load_state_dict(best.state_dict())
             if is_followed:
                 plain_step(model, self.zenflow(model, model=model, lr=0.0), 10)
@@ -175,8 +172,7 @@ class Followed(TorchTest):
     def test_params_changed_by_hand_and_reset(self):
         ours, theirs = twins()
         opt = self.zenflow(ours, **HYPER)
-        for i in range(10):
-            plain_step(ours, opt, i)
+        train(ours, opt, range(10))
         with torch.no_grad():
             for p, q in zip(ours.parameters(), theirs.parameters()):
                 p.copy_(q)
@@ -187,8 +183,7 @@ class Followed(TorchTest):
     def test_flush_is_no_change_of_the_trainer(self):
         ours = mlp()
         opt = self.zenflow(ours, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1}))
-        for i in range(9):
-            plain_step(ours, opt, i)
+        train(ours, opt, range(9))
         opt.flush()
         with self.assertNoLogs("zfplugin", logging.INFO):
             plain_step(ours, opt, 9)
@@ -228,8 +223,7 @@ class ReadBeforeTheFetch(TorchTest):
         opt = self.zenflow(model, lr=1e-2, model=model, config=config({
             "zenflow.update_interval": 1, "zenflow.publish_lag": lag, "zenflow.topk_ratio": 0, "zenflow.full_warm_up_rounds": 1, **extra}))
         unwatched(opt)
-        for i in range(4):
-            plain_step(model, opt, i)
+        train(model, opt, range(4))
         opt.zero_grad()
         return model, opt
 
