@@ -161,9 +161,9 @@ count_blocks() {
 stage_gate() {
     count_traffic || fails gate "trainer.c: build/cuda/traffic.txt, build/cuda/cuda.log"
     count_blocks || fails gate "trainer.c on 132 processors: build/cuda/launched.txt"
-    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt \
+    "${ZF_PYTHON:-python3}" tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt \
         --launched build/cuda/launched.txt || fails gate "see above"
-    python3 tests/cuda/gate/test_gate.py || fails gate "its planted faults"
+    "${ZF_PYTHON:-python3}" tests/cuda/gate/test_gate.py || fails gate "its planted faults"
 }
 
 stage_plain() {

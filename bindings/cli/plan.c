@@ -28,7 +28,9 @@ typedef struct plan {
     uint32_t stage;
     int is_own_given, has_measured_own; /* ns of the plugin's own passes: by --own, by the machine's file */
     int is_link_given, has_measured_link;
-    int has_windows; /* deferred = replay, some state on the host: there is a timeline */
+    double state_nbytes; /* of a parameter: its master and moments */
+    double resident_elems;
+    int has_windows; /* not mode = mean, some state on the host: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -166,7 +168,7 @@ static int read_config(plan_t *plan) {
                                .overrides = plan->options.overrides,
                                .n_overrides = plan->options.n_overrides,
                                .device_type = ZF_DEVICE_CPU};
-    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", state[VALUE_NBYTES] = "";
+    char mode[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", state[VALUE_NBYTES] = "", moments[VALUE_NBYTES] = "";
     zf_instance_t *inst;
     size_t n;
     plan->config_text =
@@ -176,12 +178,15 @@ static int read_config(plan_t *plan) {
     create.config_text = plan->config_text;
     if (zf_loader_plugin(plan->cli->loader)->create(&create, &inst, &err) < 0)
         return zf_cli_fail(&err);
-    read_key(plan, inst, "zenflow", "deferred", deferred);
+    read_key(plan, inst, "zenflow", "mode", mode);
     read_key(plan, inst, "device", "state_mib", state);
+    read_key(plan, inst, "host", "moments_dtype", moments);
     read_key(plan, inst, "shard", "stage", stage);
     zf_loader_plugin(plan->cli->loader)->destroy(inst, NULL);
-    plan->has_windows = strcmp(deferred, "replay") == 0 && strcmp(state, "all") != 0;
+    plan->has_windows = strcmp(mode, "mean") != 0 && strcmp(state, "all") != 0;
     plan->stage = (uint32_t)strtoul(stage, NULL, 10);
+    plan->state_nbytes = strcmp(moments, "float32") == 0 ? 12 : 8;
+    plan->resident_elems = strtod(state, NULL) * (1 << 20) / plan->state_nbytes; /* auto: what nobody knows here */
     return 0;
 }
 
@@ -189,10 +194,10 @@ static int read_config(plan_t *plan) {
 
 static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *row) {
     char window[64], late[64];
-    const char *const overrides[] = {window, late, NULL};
+    const char *const overrides[] = {"zenflow.mode=windows", window, late, NULL};
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
-    *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
+    *row = (plan_row_t){.update_interval = interval, .publish_lag = lag, .resident_elems = plan->resident_elems};
     row->is_possible = !plan_ask(plan->cli, &plan->options, &plan->model, plan->balance.slowest, plan->config_text,
                                  overrides, 1, &row->bytes);
     return row->is_possible ? plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, row) : 0;
@@ -220,8 +225,10 @@ static int make_plan(plan_t *plan) {
         return 1;
     if (!plan->has_windows)
         return 0;
-    plan->own = (plan_row_t){
-        .update_interval = plan->bytes.update_interval, .publish_lag = plan->bytes.publish_lag, .is_possible = 1};
+    plan->own = (plan_row_t){.update_interval = plan->bytes.update_interval,
+                             .publish_lag = plan->bytes.publish_lag,
+                             .is_possible = 1,
+                             .resident_elems = plan->resident_elems};
     if (plan_ask(plan->cli, &plan->options, &plan->model, plan->balance.slowest, plan->config_text, none, 0,
                  &plan->own.bytes) ||
         plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &plan->own))
@@ -378,8 +385,26 @@ static void print_rows(const plan_t *plan) {
     }
 }
 
+/* The least state on the device with which the exact setting waits for at most MAX_STALL of a step; 0: it does without,
+ * or nobody can say. */
+static double exact_state_mib(const plan_t *plan) {
+    double least = 0, most = 1;
+    plan_row_t row = plan->rows[0];
+    if (plan->options.n_ranks > 1 || plan->options.is_cpu || !row.is_possible || stall(&row.time) <= MAX_STALL)
+        return 0;
+    for (int i = 0; i < 12; i++) {
+        double share = (least + most) / 2;
+        row.resident_elems = share * (double)plan->model.n_elems;
+        if (plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &row))
+            return 0;
+        *(stall(&row.time) <= MAX_STALL ? &most : &least) = share;
+    }
+    return ceil(most * (double)plan->model.n_elems * plan->state_nbytes / (1 << 20));
+}
+
 static void print_choice(const plan_t *plan) {
     const plan_row_t *row = choose(plan);
+    double exact_mib = exact_state_mib(plan);
     if (!row) {
         printf("\n# no window of at most 4 steps fits that machine's memory: [device] state_mib = all keeps the state "
                "on the "
@@ -388,7 +413,14 @@ static void print_choice(const plan_t *plan) {
     }
     printf("\n# the least late setting that waits for less than %.0f %% of a step%s\n", 100 * MAX_STALL,
            stall(&row->time) > MAX_STALL ? ": none does, this one is the quickest" : "");
-    printf("[zenflow]\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval, row->publish_lag);
+    if (row->update_interval == 1 && row->publish_lag == 0)
+        printf("[zenflow]\nmode = exact\n");
+    else
+        printf("[zenflow]\nmode = windows\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval,
+               row->publish_lag);
+    if (exact_mib > 0)
+        printf("\n# mode = exact waits no longer than that from [device] state_mib = %.0f on: %.1f %% of the state\n",
+               exact_mib, 100 * exact_mib * (1 << 20) / disk_nbytes(plan));
     if (plan->options.n_ranks > 1)
         printf("\n[shard]\nstage = %u\n\n[host]\n; local_rank = R/%u where the launcher does not say it: R counts "
                "from 0\n",
@@ -412,19 +444,21 @@ static int print_json(const plan_t *plan) {
     for (int i = 0; i < N_ROWS; i++)
         if (plan->rows[i].is_possible)
             json_array_append_new(rows, row_of(&plan->rows[i]));
-    out = json_pack(
-        "{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:[I,I], s:[I,I], s:o, s:o, s:o}",
-        "tensors", (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems", (json_int_t)b->n_owned_elems,
-        "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets, "host_nbytes", (json_int_t)b->host_nbytes,
-        "host_state_nbytes", (json_int_t)b->host_state_nbytes, "host_slots_nbytes", (json_int_t)b->host_slots_nbytes,
-        "host_publish_nbytes", (json_int_t)b->host_publish_nbytes, "host_exchange_nbytes",
-        (json_int_t)b->host_exchange_nbytes, "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes",
-        (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
-        (json_int_t)plan->model.nbytes, "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "owned_of_ranks",
-        (json_int_t)plan->balance.least_owned, (json_int_t)plan->balance.most_owned, "closes_of_ranks",
-        (json_int_t)plan->balance.least_close, (json_int_t)plan->balance.most_close, "configured",
-        plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
-        choice ? row_of(choice) : json_null());
+    out = json_pack("{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:[I,I], s:[I,I], "
+                    "s:f, s:o, s:o, s:o}",
+                    "tensors", (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems",
+                    (json_int_t)b->n_owned_elems, "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets,
+                    "host_nbytes", (json_int_t)b->host_nbytes, "host_state_nbytes", (json_int_t)b->host_state_nbytes,
+                    "host_slots_nbytes", (json_int_t)b->host_slots_nbytes, "host_publish_nbytes",
+                    (json_int_t)b->host_publish_nbytes, "host_exchange_nbytes", (json_int_t)b->host_exchange_nbytes,
+                    "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes", (json_int_t)b->staging_nbytes,
+                    "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes", (json_int_t)plan->model.nbytes,
+                    "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "owned_of_ranks",
+                    (json_int_t)plan->balance.least_owned, (json_int_t)plan->balance.most_owned, "closes_of_ranks",
+                    (json_int_t)plan->balance.least_close, (json_int_t)plan->balance.most_close, "exact_state_mib",
+                    plan->has_windows ? exact_state_mib(plan) : 0, "configured",
+                    plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
+                    choice ? row_of(choice) : json_null());
     if (!out)
         return zf_cli_complain(plan->options.model_path, "no memory for its plan");
     json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
@@ -480,7 +514,7 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
             print_rows(&plan);
             print_choice(&plan);
         } else {
-            printf("\ntimes are simulated for deferred = replay, with state on the host\n");
+            printf("\ntimes are simulated for mode = exact and windows, with state on the host\n");
         }
     }
     free(plan.config_text);

@@ -56,6 +56,7 @@ typedef struct plan_speeds {
 typedef struct plan_row {
     uint32_t update_interval, publish_lag;
     int is_possible; /* the plugin takes it */
+    double resident_elems;
     zf_plan_t bytes;
     timeline_t time;
 } plan_row_t;

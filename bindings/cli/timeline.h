@@ -11,7 +11,9 @@
  *   down        needs the sum: gradients to the host
  *   replay      in forward order; needs all gradients of the step, for the norm decides the clip factor: what closes in
  *               a step is 1/S of each bucket, with S slots. Of several ranks each waits for all: at every step one of
- *               them closes most_close of what it has, after steps in which it closed less
+ *               them closes most_close of what it has, after steps in which it closed less. With spares a bucket may
+ *               be replayed once its own gradients are there (plugin/replay/early.h): the newest first, and where no
+ *               spare is left in place of the oldest. No step clips
  *   up, gather  needs the replay: values to the device, and to the other ranks where each has a part
  *
  *   own         after the last backward, on the device: the plugin's own passes (statistics of gradients, the check of
@@ -47,6 +49,8 @@ typedef struct timeline_args {
                                        * gathered again), 2 all-reduce */
     double down_nbytes_per_s, up_nbytes_per_s;
     double replay_elems_per_s;              /* elements x steps per second, of this rank's workers */
+    double spare_elems;                     /* that may be replayed before their step; 0: none */
+    double resident_elems;                  /* the first in forward order, which are updated on the device */
     double most_close;                      /* share of a rank's elements that close at one step; 0: 1/S */
     double net_nbytes_per_s, net_latency_s; /* of a rank, and of each collective */
     double own_s;                           /* per step */

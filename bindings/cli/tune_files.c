@@ -22,9 +22,16 @@ static int is_word(const char *at, const char *word, const char *ends) {
     return *at && strchr(ends, *at) != NULL;
 }
 
+/* The value of the line's key `mode` is this word. */
+static int is_mode(const char *line, const char *word) {
+    const char *value = line + strcspn(line, "=:\n");
+    return is_word(line, "mode", "=:") && strncmp(value + 1 + strspn(value + 1, " \t"), word, strlen(word)) == 0;
+}
+
 /* A key that the setting decides. */
 static int is_replaced(const char *line, int is_zenflow, int is_trace) {
-    return (is_zenflow && (is_word(line, "update_interval", "=:") || is_word(line, "publish_lag", "=:"))) ||
+    return (is_zenflow && (is_word(line, "update_interval", "=:") || is_word(line, "publish_lag", "=:") ||
+                           is_mode(line, "exact") || is_mode(line, "windows"))) ||
            (is_trace && (is_word(line, "file", "=:") || is_word(line, "steps", "=:")));
 }
 
@@ -73,6 +80,8 @@ int tune_is_config(const char *text, const tune_row_t *row) {
         const char *first = line + strspn(line, " \t\r\v\f"), *value = first + strcspn(first, "=:\n");
         if (*first == '[')
             is_zenflow = is_word(first + 1, "zenflow", "]");
+        if (is_zenflow && is_mode(first, "exact"))
+            interval = 1, lag = 0;
         if (is_zenflow && is_word(first, "update_interval", "=:"))
             (void)sscanf(value + 1, "%u", &interval);
         if (is_zenflow && is_word(first, "publish_lag", "=:"))

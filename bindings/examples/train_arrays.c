@@ -7,7 +7,7 @@
  * What concerns the plugin is marked (1) to (7); the rest is a plain training loop.
  *
  * --check keeps a plain AdamW beside the plugin and feeds it the same gradients: after FLUSH both must hold the same
- * bits, whatever the configuration (deferred = replay). It also trains once with that AdamW alone and compares the
+ * bits, whatever the configuration (but mode = mean). It also trains once with that AdamW alone and compares the
  * final losses.
  */
 #include <stdio.h>

@@ -149,7 +149,7 @@ static void draw_changes(zx_case_t *c) {
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
-    char deferred[96] = "deferred = replay\n";
+    const char *mode = g->is_mean ? "mode = mean\n" : "mode = windows\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", windows[32];
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
@@ -167,19 +167,19 @@ static void write_config(zx_case_t *c) {
     snprintf(windows, sizeof windows, "update_interval = %u\n", g->update_interval);
     if (g->is_interval_auto)
         snprintf(windows, sizeof windows, "update_interval = auto\n");
-    if (g->is_mean)
-        snprintf(deferred, sizeof deferred, "deferred = mean\n");
     if (g->predicts && zx_chance(&c->rng, 50))
         predict = ""; /* the default */
     if (!is_plain_lag0 && !g->publish_lag && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
+    if (g->update_interval == 1 && !g->is_interval_auto && !g->publish_lag && !g->is_mean)
+        mode = "mode = exact\n";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s[device]\nstate_mib = %s\n"
              "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
-             g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, deferred,
-             predict, state, moments[g->moments], threads, affinity);
+             g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, mode, predict,
+             state, moments[g->moments], threads, affinity);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ typedef struct zo_config {
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     uint64_t resident_nbytes; /* state_mib in bytes, or ZO_ALL_RESIDENT */
     int has_homes;            /* one rank: blocks may be resident one by one */
-    int is_mean;              /* deferred = mean, else replay */
+    int is_mean;              /* mode = mean, else replay */
     zo_group_t groups[ZO_MAX_GROUPS];
     zo_moments_t moments;
     int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */

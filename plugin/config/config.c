@@ -380,10 +380,30 @@ static void take_trace(reading_t *r) {
         config->trace_steps = last - config->trace_first_step + 1;
 }
 
+/* A key that `mode = exact` sets, and its one value there. */
+static void pin(reading_t *r, const char *name, uint32_t *value, uint32_t pinned) {
+    int i = zfi_key_find("zenflow", name);
+    if (r->is_given[i] && *value != pinned)
+        add_problem(r, r->where, r->given_line[i],
+                    "[zenflow] mode = exact sets %s = %u: leave %s out, or write mode = windows", name, pinned, name);
+    *value = pinned;
+}
+
+static void take_mode(reading_t *r) {
+    r->config.deferred = r->config.mode == ZFI_MODE_MEAN ? ZFI_DEFERRED_MEAN : ZFI_DEFERRED_REPLAY;
+    if (r->config.mode != ZFI_MODE_EXACT)
+        return;
+    pin(r, "update_interval", &r->config.given_update_interval, 1);
+    if (r->config.publish_lag == ZFI_PUBLISH_LAG_AUTO)
+        r->config.publish_lag = 0;
+    pin(r, "publish_lag", &r->config.publish_lag, 0);
+}
+
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag");
     r->config.is_publish_lag_given = r->is_given[lag];
+    take_mode(r);
     if (r->config.deferred == ZFI_DEFERRED_MEAN) /* the one update of a window is not the last step's */
         r->config.predict = ZFI_PREDICT_OFF;
     take_interval(&r->config);

@@ -47,8 +47,8 @@ void zfi_config_settle(zfi_config_t *config, int can_fetch);
 /* [any-thread] Steps that published weights look ahead; 0: none. Of a settled configuration. */
 uint32_t zfi_config_predict(const zfi_config_t *config);
 
-/* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "deferred =
- * mean". NULL: it has an effect, or its default. has_effect: whether its value is ever read with deferred as it is. */
+/* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "[shard]
+ * stage = 3". NULL: it has an effect, or its default. has_effect: whether its value is ever read. */
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i);
 int zfi_config_has_effect(const zfi_config_t *config, uint32_t i);
 /* [any-thread] What key i does in a settled configuration, as text: two configurations in which each key has the same

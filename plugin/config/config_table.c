@@ -28,7 +28,8 @@ static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL,
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST}, {"nccl", ZFI_TRANSPORT_NCCL}, {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
-static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
+static const zfi_choice_t modes[] = {
+    {"exact", ZFI_MODE_EXACT}, {"windows", ZFI_MODE_WINDOWS}, {"mean", ZFI_MODE_MEAN}, {NULL, 0}};
 static const zfi_choice_t states[] = {{"auto", ZFI_STATE_MIB_AUTO}, {"all", ZFI_STATE_MIB_ALL}, {NULL, 0}};
 static const zfi_choice_t on_overwrites[] = {
     {"error", ZFI_OVERWRITE_ERROR}, {"ask", ZFI_OVERWRITE_ASK}, {"off", ZFI_OVERWRITE_OFF}, {NULL, 0}};
@@ -43,6 +44,12 @@ static const zfi_choice_t levels[] = {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
+    {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, 0, modes, "exact | windows | mean", "windows",
+     "What is promised. exact: the weights are plain AdamW's at every step; it sets update_interval = 1 and "
+     "publish_lag = "
+     "0. windows: deferred channels take every step's update, but once per window, so that weights are late by a "
+     "bounded "
+     "number of steps. mean: ZenFlow's own rule, one update per window from the mean of its gradients."},
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
      "nothing runs ahead, not even vectors, but what the trainer declares resident."},
@@ -70,10 +77,8 @@ static const zfi_key_t keys[] = {
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0. With 0 and one rank, replays begin in the backward pass before their step."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean", "replay",
-     "What a window does with its gradients: replay each step's update, or one update from their mean."},
     {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
-     "auto (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached "
+     "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached "
      "update_interval - 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
     {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites, "error | ask | off",
      "error",
@@ -98,7 +103,7 @@ static const zfi_key_t keys[] = {
      "shared out as well: sums of its part, and a few buckets; best where gradients come with LAST, in the reversed "
      "order of parameters. 3: the parameters as well: a rank keeps its parts, and the trainer reads a whole one "
      "between "
-     "param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); needs deferred = replay."},
+     "param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode = mean."},
     {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, "0..4294967295", "65536",
      "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
      "stay whole on every rank, in the trainer's own memory."},
@@ -139,7 +144,7 @@ static const zfi_key_t keys[] = {
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
      "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
      "where "
-     "little is late or predict is auto; and it does not tell what compounds over steps. Needs deferred = replay and a "
+     "little is late or predict is auto; and it does not tell what compounds over steps. Not with mode = mean; needs a "
      "built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
@@ -157,7 +162,8 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 
 /* Without a value a row is a key, without a name a whole section. */
 static const zfi_gone_t gone[] = {
-    {"zenflow", "deferred", "none", "set [device] state_mib = all", NULL},
+    {"zenflow", "deferred", NULL,
+     "write mode = windows for replay and moments, mode = mean for mean, [device] state_mib = all for none", "replay"},
     {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
     {"zenflow", "update_interval", "fit", PIN_WINDOWS, NULL},
     {"zenflow", "max_stall", NULL, PIN_WINDOWS, "*"},
@@ -173,8 +179,7 @@ static const zfi_gone_t gone[] = {
     {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
     {"zenflow", "overlap_step", NULL, "leave it out, publish_lag = 0 shows every update in its step", "*"},
-    {"zenflow", "deferred", "moments", "set replay", NULL},
-    {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "*"},
+    {"zenflow", "accumulate_on", NULL, "leave it out, mode = windows keeps every gradient on the host", "*"},
     {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
      "1"},
     {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},

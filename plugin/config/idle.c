@@ -59,6 +59,8 @@ void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64
     int is_pinned = !config->is_interval_auto;
     if (!is_read(config, i))
         snprintf(buf, nbytes, "without effect");
+    else if (strcmp(key->name, "mode") == 0)
+        snprintf(buf, nbytes, "%s", config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay");
     else if (strcmp(key->name, "state_mib") == 0 && !zfi_config_defers_nothing(config))
         snprintf(buf, nbytes, "by block"); /* which of them, a load compares */
     else if (strcmp(key->name, "predict") == 0 && is_pinned)

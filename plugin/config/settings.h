@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+enum { ZFI_MODE_WINDOWS = 0, ZFI_MODE_EXACT, ZFI_MODE_MEAN };
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
 enum { ZFI_STATE_MIB_MOST = 1 << 30, ZFI_STATE_MIB_AUTO, ZFI_STATE_MIB_ALL };
 #define ZFI_RESIDENT_ALL UINT64_MAX
@@ -23,15 +24,16 @@ enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    double topk_ratio;              /* [0, 1], default 0.1: share of channels that run ahead on the device */
-    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
-    uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
+    int32_t mode;             /* exact | windows | mean, default windows; of it follow `deferred`, and with exact S
+                               * and the lag */
+    double topk_ratio;        /* [0, 1], default 0.1: share of channels that run ahead on the device */
+    int32_t select_strategy;  /* step | epoch | auto, default step: when channels are chosen anew */
+    uint32_t select_interval; /* 1..1000000 or auto, default 16: steps between choices of a cohort */
     uint32_t given_update_interval; /* 1..64 or auto: steps per window; of it follow the next two */
     uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
-    int32_t deferred;             /* replay | mean, default replay */
     int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
                       * prediction */
     int is_publish_lag_given;
@@ -62,6 +64,7 @@ typedef struct zfi_config {
     uint32_t trace_steps;                   /* 0..1000000000; 0 = all from there on */
     /* no key: state_mib in bytes, or ZFI_RESIDENT_ALL; auto: 0 until bind_params has seen the device's memory */
     uint64_t resident_nbytes;
+    int32_t deferred;     /* no key, of mode: what a window does with its gradients */
     int is_auto_resident; /* no key: ... and that is still to come */
     int has_homes;        /* no key: blocks may be resident one by one: this process trains the model alone */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */

@@ -185,11 +185,12 @@ static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
                          "set one of these");
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->stage > 2 && (config->deferred != ZFI_DEFERRED_REPLAY || is_all_resident))
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay and [device] state_mib = 0 "
-                         "in this version; stages 1 and 2 have all of them",
-                         zfi_n_ranks(engine));
+    if (config->stage > 2 && (config->mode == ZFI_MODE_MEAN || is_all_resident))
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib = 0 "
+            "in this version; stages 1 and 2 have all of them",
+            zfi_n_ranks(engine));
     if (config->stage > 2 && ~engine->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(
             err, ZF_ERR_CONFIG, "create",
@@ -346,6 +347,7 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     double per = (double)layout->n_elems;
     char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
+    static const char *const modes[] = {"windows", "exact", "mean"};
     snprintf(window, sizeof window, "window %u, lag %u", config->update_interval, config->publish_lag);
     snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
@@ -353,13 +355,12 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
             "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f "
             "MiB, "
             "with the state of %.1f %% of the elements",
-            config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay", rules, layout->n_elems, inst->run->n_params,
-            inst->engine.ops->name, window, zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk,
-            zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
-            (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
-            (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
-            (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576,
-            100.0 * (double)layout->n_resident_elems / per);
+            modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
+            zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
+            inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
+            (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
+            (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
+            (double)layout->device_nbytes / 1048576, 100.0 * (double)layout->n_resident_elems / per);
 }
 
 /* The automatic choice never measures so few. */

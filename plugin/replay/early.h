@@ -14,7 +14,7 @@
  *
  * Owners. The host's thread: what is counted and queued. A chunk's result: the worker that runs it, then its close's
  * job. hs.chunks and the free spares change under the lock here, by the worker of that chunk's close only.
- * Not with: several ranks, deferred = mean | none, update_interval = auto. */
+ * Not with: several ranks, mode = mean, state_mib = all, update_interval = auto. */
 #ifndef ZFI_EARLY_H
 #define ZFI_EARLY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/replay/replay_mean.c - deferred = mean: channels that are not selected take one update from the mean of the
+/* plugin/replay/replay_mean.c - mode = mean: channels that are not selected take one update from the mean of the
  * window's gradients (contract in deferral.h; rules in SCHEDULE.md, "Replay").
  *
  * Model: a segment is cut into stretches of channels that share their count of updates and their way of updating. Where

@@ -32,7 +32,7 @@ typedef struct zfi_replay_target {
     void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where it has none */
     unsigned char *visible;        /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;                /* zfi_replay_scratch() of the chunk */
-    const zfi_chunk_state_t *from; /* deferred = replay: read there, written above. NULL: in place */
+    const zfi_chunk_state_t *from; /* not mode = mean: read there, written above. NULL: in place */
 } zfi_replay_target_t;
 
 #endif

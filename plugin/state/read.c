@@ -160,6 +160,15 @@ static int is_left_out(const char *key, const char *said, int is_compact) {
     return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said, is_compact);
 }
 
+enum { MOST_TODAY = 32 };
+
+/* NULL: it is written so today. */
+static const char *in_todays_words(const char *key, const char *said) {
+    if (strcmp(key, "zenflow.deferred") != 0)
+        return NULL;
+    return strcmp(said, "none") == 0 ? "device.state_mib=all" : strcmp(said, "mean") == 0 ? "zenflow.mode=mean" : NULL;
+}
+
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
 static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
     json_t *from = json_object_get(root, "config");
@@ -170,10 +179,8 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
     const char *key;
     json_t *value;
     json_object_foreach(from, key, value) {
-        const char *said = json_string_value(value);
-        /* as it was written once */
-        int is_none = said && strcmp(key, "zenflow.deferred") == 0 && strcmp(said, "none") == 0;
-        size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
+        const char *said = json_string_value(value), *now = said ? in_todays_words(key, said) : NULL;
+        size_t length = strlen(key) + (said ? strlen(said) : 0) + MOST_TODAY;
         if (st)
             break;
         if (said && is_left_out(key, said, reader->out->is_compact))
@@ -183,8 +190,8 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
             st = said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts");
             break;
         }
-        if (is_none)
-            snprintf(overrides[i++], length, "device.state_mib=all");
+        if (now)
+            snprintf(overrides[i++], length, "%s", now);
         else
             snprintf(overrides[i++], length, "%s=%s", key, said);
     }

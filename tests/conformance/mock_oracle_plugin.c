@@ -145,7 +145,7 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .can_fetch = can_fetch,
                          .resident_nbytes = resident_of(setting(text, "\nstate_mib ="), getenv("ZF_TEST_STATE_BYTES")),
                          .has_homes = 1,
-                         .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
+                         .is_mean = strncmp(setting(text, "\nmode ="), "mean", 4) == 0,
                          .predicts = strstr(text, "\npredict = off") == NULL,
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
 }

@@ -169,10 +169,11 @@ static void close_all(machine_t *to) {
 }
 
 static void create(machine_t *to) {
-    static const char *const keys[] = {
-        "topk_ratio=0.5",       "topk_ratio=1",  "topk_ratio=0",          "update_interval=1",    "update_interval=3",
-        "update_interval=auto", "publish_lag=0", "publish_lag=1",         "deferred=mean",        "predict=auto",
-        "select_interval=2",    "predict=off",   "select_strategy=epoch", "select_strategy=auto", ""};
+    static const char *const keys[] = {"topk_ratio=0.5",        "topk_ratio=1",         "topk_ratio=0",
+                                       "update_interval=1",     "update_interval=3",    "update_interval=auto",
+                                       "publish_lag=0",         "publish_lag=1",        "mode=mean",
+                                       "predict=auto",          "select_interval=2",    "predict=off",
+                                       "select_strategy=epoch", "select_strategy=auto", ""};
     static const zf_host_t host = {.struct_size = sizeof host, .name = "fuzz", .version = "1"};
     char text[1024] = "[zenflow]\nfull_warm_up_rounds=1\n";
     zf_create_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .host = &host, .config_text = text};

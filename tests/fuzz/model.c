@@ -11,7 +11,7 @@ static const int64_t shape_matrix[] = {3, 4}, shape_vector[] = {5};
 /* Behind "[zenflow]": short windows, so that few steps leave slots, due publications and entering channels. */
 static const char *const configs[FUZZ_N_MODELS] = {
     "topk_ratio=0.5\nupdate_interval=3\nselect_interval=2\nfull_warm_up_rounds=1",
-    "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\ndeferred=mean",
+    "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\nmode=mean",
     "topk_ratio=0.5\nupdate_interval=auto\nselect_interval=3\n"
     "full_warm_up_rounds=1",
     "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\npublish_lag=0\n"

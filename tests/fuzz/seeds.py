@@ -13,11 +13,11 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
                 "update_interval = 8\nfull_warm_up_rounds = 20\npublish_lag = 0\n"
-                "deferred = replay\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
+                "mode = windows\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
                 "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
             "select_interval=auto\n",
-    "mean": "[zenflow]\ndeferred = mean\npredict = auto\n",
+    "mean": "[zenflow]\nmode = mean\npredict = auto\n",
     "gone": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
     "wrong": "[zenflow]\ntopk_ratio = 2\nupdate_intervall = 4\nupdate_interval = 4\nupdate_interval = 5\n[nonsense]\na = b\n"
              "lr = 0.1\n[shard]\nx\n",

@@ -111,7 +111,7 @@ static int32_t decay(void *ctx, const zf_rule_update_t *u) {
 
 START_TEST(only_the_moments_asked_for) {
     static const char *const texts[] = {"", "[host]\nmoments_dtype = bfloat16\n",
-                                        "[zenflow]\ndeferred = mean\nfull_warm_up_rounds = 1\n"};
+                                        "[zenflow]\nmode = mean\nfull_warm_up_rounds = 1\n"};
     for (size_t t = 0; t < 3; t++)
         for (n_moments = 0; n_moments <= 2; n_moments++) {
             zf_rule_callback_t given = {
@@ -218,7 +218,7 @@ static int32_t fail_late(void *ctx, const zf_rule_update_t *u) {
 START_TEST(a_code_ends_the_instance) {
     static const char *const texts[] = {
         "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\n", "[zenflow]\ntopk_ratio = 1\nupdate_interval = 64\n",
-        "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 2\n", "[device]\nstate_mib = all\n"};
+        "[zenflow]\nmode = mean\ntopk_ratio = 0.3\nupdate_interval = 2\n", "[device]\nstate_mib = all\n"};
     zf_rule_callback_t given = {.struct_size = sizeof given, .name = "fails", .update = fail_late};
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
         zf_status_t st = ZF_OK;

@@ -76,7 +76,7 @@ END_TEST
 START_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
-                       "update_interval = +8\nfull_warm_up_rounds=1\ndeferred = mean\n"
+                       "update_interval = +8\nfull_warm_up_rounds=1\nmode = mean\n"
                        "publish_lag=0\n[host]\nthreads=3\naffinity=none\n"
                        "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
@@ -156,8 +156,28 @@ START_TEST(state_on_the_device) {
     ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
     ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
     refused("[device]\nstate_mib = 1073741825\n", "allowed: 0..1073741824 | auto | all");
-    refused("[zenflow]\ndeferred = none\n", "is no value of this version: set [device] state_mib = all");
+    refused("[zenflow]\ndeferred = none\n", "[device] state_mib = all for none");
     refused("[zenflow]\noverlap_step = false\n", "publish_lag = 0 shows every update in its step");
+}
+END_TEST
+
+static void expect_exact(const char *text) {
+    ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+    zfi_config_settle(&config, 1);
+    ck_assert(config.update_interval == 1 && config.publish_lag == 0 && config.deferred == ZFI_DEFERRED_REPLAY);
+    ck_assert_uint_eq(zfi_config_predict(&config), 0);
+}
+
+START_TEST(one_word) {
+    expect_exact("[zenflow]\nmode = exact\n");
+    expect_exact("[zenflow]\npublish_lag = auto\nmode = exact\n");
+    expect_exact("[zenflow]\nupdate_interval = 1\npublish_lag = 0\nmode = exact\n");
+    ck_assert_int_eq(parse("[zenflow]\nmode = windows\n"), ZF_OK);
+    ck_assert_uint_eq(config.update_interval, 2);
+    refused("[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1");
+    refused("[zenflow]\nmode = exact\nupdate_interval = auto\n", "leave update_interval out, or write mode = windows");
+    refused("[zenflow]\npublish_lag = 1\nmode = exact\n", ":2: [zenflow] mode = exact sets publish_lag = 0");
+    refused("[zenflow]\ndeferred = mean\n", "write mode = windows for replay and moments, mode = mean for mean");
 }
 END_TEST
 
@@ -196,7 +216,7 @@ START_TEST(default_prediction) {
     zfi_config_settle(&config, 0);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
-    ck_assert_int_eq(parse("[zenflow]\ndeferred = mean\n"), ZF_OK);
+    ck_assert_int_eq(parse("[zenflow]\nmode = mean\n"), ZF_OK);
     ck_assert_int_eq(config.predict, ZFI_PREDICT_OFF);
 }
 END_TEST
@@ -215,7 +235,7 @@ START_TEST(prediction) {
     ck_assert_str_eq(text, "auto");
     ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\npublish_lag = 0\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\ndeferred = mean\n"), ZF_OK);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nmode = mean\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 0);
     refused("[zenflow]\npredict = 2\n", "predict = 2 is no value of this version: set auto, or off for none");
     refused("[zenflow]\npredict = 64\n", "is no value of this version");
@@ -247,7 +267,7 @@ START_TEST(overrides) {
     refused_override("topk_ratio=0.5", "is not section.key=value");
     refused_override("topk_ratio=0.5.5", "is not section.key=value");
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
-    refused_override("zenflow.topk=2", "nearest: topk_ratio");
+    refused_override("zenflow.topk_rati=2", "nearest: topk_ratio");
     refused_override("shard.stage=4", "allowed: 0 | 1 | 2 | 3");
     refused_override("device.id=3", "override 1: [device] has no key \"id\"");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
@@ -598,7 +618,7 @@ END_TEST
 START_TEST(values_are_cut) {
     char buf[8] = "zzzzzzz";
     parse("[zenflow]\ntopk_ratio = 0.12345678901234567\n");
-    ck_assert_int_eq(zfi_config_value(&config, 0, buf, 4, NULL), ZF_OK);
+    ck_assert_int_eq(zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", "topk_ratio"), buf, 4, NULL), ZF_OK);
     ck_assert_str_eq(buf, "0.1");
     ck_assert_int_eq(zfi_config_value(&config, 0, buf, 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_config_value(&config, 99, buf, 8, NULL), ZF_ERR_ARGUMENT);
@@ -682,7 +702,7 @@ START_TEST(random_overrides) {
 END_TEST
 
 ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks,
-        state_on_the_device, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides,
+        state_on_the_device, one_word, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides,
         override_order, unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers,
         words_for_numbers, automatic_interval, what_is_gone, texts, long_lines, binary, all_at_once,
         a_long_name_of_the_text, arguments, files, a_file_in_pieces, keys_describe_themselves, keys_are_sized,

@@ -23,7 +23,7 @@ static const char *const texts[] = {
     "[zenflow]\nupdate_interval = 1\n",
     "[zenflow]\nupdate_interval = 4\ntopk_ratio = 0\n[log]\nlateness = 0\n",
     "[zenflow]\nupdate_interval = auto\nfull_warm_up_rounds = 2\n",
-    "[zenflow]\ndeferred = mean\non_overwrite = off\n",
+    "[zenflow]\nmode = mean\non_overwrite = off\n",
     "[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16\n",
     "[zenflow]\nupdate_interval = 16\n[host]\nmoments_dtype = bfloat16\n",
 };
@@ -183,7 +183,7 @@ START_TEST(what_is_wrong_is_refused) {
     ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "rank = 2 of 2"));
     args.rank = 1;
-    create.config_text = "[shard]\nstage = 3\n[zenflow]\ndeferred = mean\n";
+    create.config_text = "[shard]\nstage = 3\n[zenflow]\nmode = mean\n";
     ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_CONFIG);
     args.create = NULL;
     ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT);

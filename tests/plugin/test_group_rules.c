@@ -24,7 +24,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 13 };
 
 static const char *const texts[] = {
     "[zenflow]\ntopk_ratio=0.3\nupdate_interval=3\nselect_interval=3\nfull_warm_up_rounds=2\n[log]\nlateness=0\n",
-    "[zenflow]\ndeferred = mean\ntopk_ratio = 0.3\nupdate_interval = 3\nfull_warm_up_rounds = 2\n[log]\nlateness = 0\n",
+    "[zenflow]\nmode = mean\ntopk_ratio = 0.3\nupdate_interval = 3\nfull_warm_up_rounds = 2\n[log]\nlateness = 0\n",
     "[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16\n[log]\nlateness = 0\n",
     "[zenflow]\nupdate_interval = 4\n[host]\nmoments_dtype = bfloat16_stochastic\n[log]\nlateness = 0\n",
 };

@@ -184,7 +184,7 @@ START_TEST(after_params_changed) {
 END_TEST
 
 START_TEST(what_is_not_counted) {
-    static const char *const off[] = {"[log]\nlateness = 0\n", "[zenflow]\ndeferred = mean\n"};
+    static const char *const off[] = {"[log]\nlateness = 0\n", "[zenflow]\nmode = mean\n"};
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
         open_rig(off[i]);
         steps(3);

@@ -44,7 +44,7 @@ static void check_planned_is_measured(void) {
 }
 
 START_TEST(planned_is_measured) {
-    static const char *const texts[] = {"", "[zenflow]\ndeferred = mean\n", "[zenflow]\nupdate_interval = 1\n",
+    static const char *const texts[] = {"", "[zenflow]\nmode = mean\n", "[zenflow]\nupdate_interval = 1\n",
                                         "[zenflow]\nupdate_interval = 16\n",
                                         "[zenflow]\nupdate_interval = 64\ntopk_ratio = 1\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -164,8 +164,8 @@ START_TEST(replay_mode) {
 END_TEST
 
 START_TEST(mean_mode) {
-    count_allocations("[zenflow]\ndeferred = mean\n" COMMON, 0);
-    count_allocations("[zenflow]\ndeferred = mean\n" COMMON, 1);
+    count_allocations("[zenflow]\nmode = mean\n" COMMON, 0);
+    count_allocations("[zenflow]\nmode = mean\n" COMMON, 1);
 }
 END_TEST
 

@@ -808,8 +808,8 @@ static void refused(const char *text, const char *why) {
 }
 
 START_TEST(modes_that_are_not_in_this_version) {
-    refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 3\n",
-            "stage = 3 on 2 ranks needs [zenflow] deferred = replay");
+    refused("[zenflow]\nmode = mean\n[shard]\nstage = 3\n",
+            "stage = 3 on 2 ranks needs [zenflow] mode = exact or windows");
 }
 END_TEST
 

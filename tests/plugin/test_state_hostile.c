@@ -646,9 +646,9 @@ static zf_status_t load_as(uint32_t flags, const char *from, const char *more) {
 /* What says the same as this version is passed over. What does not is refused, but of a compact checkpoint, which does
  * not depend on it. */
 START_TEST(what_is_gone) {
-    static const char deferred[] = "\"zenflow.deferred\":\"replay\"";
+    static const char mode[] = "\"zenflow.mode\":\"windows\"";
     start();
-    ZT_OK(&victim, load_as(0, deferred,
+    ZT_OK(&victim, load_as(0, mode,
                            "\"zenflow.deferred\":\"replay\",\"zenflow.accumulate_on\":\"host\","
                            "\"zenflow.deferred_lr_scale\":\"1\""));
     zt_state_check_equal(&rig, &victim, "keys at their defaults");
@@ -656,13 +656,13 @@ START_TEST(what_is_gone) {
     zt_state_check_equal(&rig, &victim, "a key that changes no number");
     free(before);
     before = zt_state_image(&victim, &before_nbytes);
-    ck_assert_int_eq(load_as(0, deferred, "\"zenflow.deferred\":\"moments\""), ZF_ERR_CHECKPOINT);
-    ck_assert_ptr_nonnull(strstr(victim.err.message, "deferred = moments is no value of this version"));
+    ck_assert_int_eq(load_as(0, mode, "\"zenflow.deferred\":\"moments\""), ZF_ERR_CHECKPOINT);
+    ck_assert_ptr_nonnull(strstr(victim.err.message, "[zenflow] deferred is no key of this version"));
     ck_assert_int_eq(load_as(0, "\"zenflow.predict\":\"auto\"", "\"zenflow.predict\":\"3\""), ZF_ERR_CHECKPOINT);
-    ck_assert_int_eq(load_as(0, deferred, "\"zenflow.deferred\":\"replay\",\"zenflow.deferred_lr_scale\":\"2\""),
+    ck_assert_int_eq(load_as(0, mode, "\"zenflow.deferred\":\"replay\",\"zenflow.deferred_lr_scale\":\"2\""),
                      ZF_ERR_CHECKPOINT);
     check_unchanged("refused");
-    ZT_OK(&victim, load_as(ZF_STATE_COMPACT, deferred, "\"zenflow.deferred\":\"moments\""));
+    ZT_OK(&victim, load_as(ZF_STATE_COMPACT, mode, "\"zenflow.deferred\":\"moments\""));
     ZT_OK(&victim, load_as(ZF_STATE_COMPACT, "\"zenflow.predict\":\"auto\"", "\"zenflow.predict\":\"3\""));
     ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
     free(before);
@@ -707,7 +707,7 @@ END_TEST
  * updated seven times. */
 START_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = "
-                               "2\ndeferred = ";
+                               "2\nmode = ";
     static const uint32_t all_steps = 7;
     char whole[256];
     uint64_t n_refused = 0;
@@ -720,7 +720,7 @@ START_TEST(updates_that_are_still_to_come) {
     }
     ck_assert_uint_eq(n_refused, 80 - 16);
     finish();
-    snprintf(whole, sizeof whole, "%s%s", text, "replay");
+    snprintf(whole, sizeof whole, "%s%s", text, "windows");
     start_with(whole);
     copy_good();
     plant("\"params\"", "n", 0, &all_steps, 4);

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import zfplugin.torch  # noqa: E402
 
 
-EXACT = {"log.level": "warn", "zenflow.update_interval": 1, "zenflow.publish_lag": 0}
+EXACT = {"log.level": "warn", "zenflow.mode": "exact"}
 NAMES = ["no optimizer", "torch AdamW, fused", "default", "overlap=True"]
 
 

@@ -11,7 +11,7 @@ from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, loss_of, 
 import zfplugin
 
 MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": FEW,
-         "mean": {**FEW, "zenflow.deferred": "mean"}, "none": {**FEW, "device.state_mib": "all"}}
+         "mean": {**FEW, "zenflow.mode": "mean"}, "none": {**FEW, "device.state_mib": "all"}}
 
 
 class Resume(TorchTest):
@@ -327,7 +327,7 @@ class FromAdamW(TorchTest):
 
     def test_in_every_mode(self):
         for name, mode in (("synchronous", SYNCHRONOUS), ("all selected", ALL_SELECTED),
-                           ("mean", {**ALL_SELECTED, "zenflow.deferred": "mean"}), ("none", {"device.state_mib": "all"})):
+                           ("mean", {**ALL_SELECTED, "zenflow.mode": "mean"}), ("none", {"device.state_mib": "all"})):
             for steps_before in (0, 7):
                 with self.subTest(mode=name, steps_before=steps_before):
                     opt = self.check(mode, steps_before=steps_before)

@@ -125,3 +125,10 @@ template <bool has_barrier> static __device__ __forceinline__ void pass_on(uint3
 }
 KERNEL(pass_on_after_a_barrier)(uint32_t *words, uint32_t) { pass_on<true>(words); }
 KERNEL(pass_on_at_once)(uint32_t *words, uint32_t) { pass_on<false>(words); }
+/* One thread writes a word, one of another warp a byte. */
+KERNEL(word_and_byte)(uint32_t *words, uint32_t at) {
+    if (threadIdx.x == 0)
+        words[0] = 1;
+    if (threadIdx.x == 32)
+        ((uint8_t *)words)[at] = 1;
+}

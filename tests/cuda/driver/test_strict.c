@@ -96,6 +96,22 @@ START_TEST(two_launches_are_no_race) {
 }
 END_TEST
 
+/* In places that no launch has touched before, and in both orders of the threads. */
+static void write_words_and_bytes(uint32_t at, uint64_t n_findings) {
+    enum { LAUNCHES = 40, NBYTES = 4096 };
+    CUdeviceptr words;
+    start();
+    need(cuMemAlloc(&words, (size_t)LAUNCHES * NBYTES));
+    for (uint32_t i = 0; i < LAUNCHES; i++)
+        need(run("word_and_byte", 1, words + (CUdeviceptr)i * NBYTES, at));
+    end_with(n_findings);
+}
+
+START_TEST(a_word_and_its_last_byte) { write_words_and_bytes(3, 2); }
+END_TEST
+START_TEST(a_word_and_the_byte_behind_it_are_no_race) { write_words_and_bytes(4, 0); }
+END_TEST
+
 /* ---- flags ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(memory_for_copies_is_not_for_kernels) {
@@ -154,6 +170,7 @@ END_TEST
 
 ZT_MAIN("strict", a_sum_without_an_atomic, a_sum_of_two_blocks_without_an_atomic, one_thread_is_no_race,
         a_sum_by_atomics_is_no_race, a_neighbours_word_at_once, a_neighbours_word_after_a_barrier_is_no_race,
-        two_blocks_and_one_word, two_launches_are_no_race, memory_for_copies_is_not_for_kernels,
+        two_blocks_and_one_word, two_launches_are_no_race, a_word_and_its_last_byte,
+        a_word_and_the_byte_behind_it_are_no_race, memory_for_copies_is_not_for_kernels,
         flags_of_memory_operations_are_known_ones, a_word_that_goes_while_a_stream_waits_for_it,
         a_destroyed_stream_goes_on)

@@ -22,7 +22,7 @@ static unsigned char *fail(emu_thread_t *x, const char *what, uint64_t a, int li
 
 unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line) {
     emu_launch_t *l = x->launch;
-    if (a % nbytes != 0)
+    if (a & (nbytes - 1))
         return fail(x, "misaligned address", a, line);
     if (a - EMU_SHARED_BASE <= EMU_SHARED_MASK) {
         uint32_t at = (uint32_t)(a - EMU_SHARED_BASE);
@@ -30,7 +30,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
             return fail(x, "address past the end of shared memory", a, line);
         if (l->traffic)
             emu_traffic_add(l->traffic, x, at, nbytes, 1, kind, line);
-        emu_shadow_access(x, at, nbytes, kind, line);
+        emu_races_access(x, a, nbytes, 1, kind, line);
         return l->shared + at;
     }
     unsigned char *p = find_global(l, a, nbytes);
@@ -38,7 +38,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
         return fail(x, "address outside all memory of the device", a, line);
     if (l->traffic)
         emu_traffic_add(l->traffic, x, a, nbytes, 0, kind, line);
-    emu_global_access(x, a, nbytes, kind, line);
+    emu_races_access(x, a, nbytes, 0, kind, line);
     emu_tsan_access(p, nbytes, kind);
     return p;
 }

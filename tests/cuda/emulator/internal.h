@@ -7,12 +7,14 @@
 
 enum { EMU_WARP_SIZE = 32, EMU_MAX_THREADS = 1024, EMU_N_RECENT = 8 };
 
-typedef struct emu_shadow emu_shadow_t;   /* shared.c */
-typedef struct emu_traffic emu_traffic_t; /* global.c: races on global memory. */
-void emu_global_begin(void);
-void emu_global_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
+typedef struct emu_races emu_races_t;     /* race.c */
+typedef struct emu_traffic emu_traffic_t; /* traffic.c */
 
-/* traffic.c */
+/* When the last of each began, by the clock of race.c. */
+typedef struct emu_order {
+    uint64_t launch, block, barrier;
+    uint64_t warps[EMU_MAX_THREADS / EMU_WARP_SIZE]; /* meetings of all lanes of the warp */
+} emu_order_t;
 
 struct emu_launch {
     const emu_kernel_t *kernel;
@@ -20,12 +22,11 @@ struct emu_launch {
     const unsigned char *params;
     uint32_t n_threads, shared_nbytes;
     unsigned char *shared;
-    emu_shadow_t *shadow;
+    emu_races_t *races;
+    emu_order_t order;
     emu_traffic_t *traffic; /* NULL: not wanted */
     emu_range_t recent[EMU_N_RECENT];
     uint32_t next_recent;
-    uint32_t block_epoch;                                     /* barriers that the block has passed */
-    uint32_t warp_epoch[EMU_MAX_THREADS / EMU_WARP_SIZE + 1]; /* meetings of all lanes of the warp */
     int has_failed;
     uint64_t random;
     unsigned char nowhere[64]; /* what a bad address reads and writes */
@@ -34,11 +35,12 @@ struct emu_launch {
 /* A finding about thread x, once per kernel and PTX line. */
 void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line);
 
-/* shared.c: races and reads of what was never written. */
-emu_shadow_t *emu_shadow_new(uint32_t nbytes);
-void emu_shadow_free(emu_shadow_t *shadow);
-void emu_shadow_new_block(emu_shadow_t *shadow);
-void emu_shadow_access(emu_thread_t *x, uint32_t at, uint32_t nbytes, emu_kind_t kind, int line);
+/* race.c: races, and reads of shared memory that was never written. */
+void emu_races_begin(emu_launch_t *l);
+void emu_races_new_block(emu_launch_t *l);
+void emu_races_barrier(emu_launch_t *l);
+void emu_races_warp(emu_launch_t *l, uint32_t warp);
+void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, emu_kind_t kind, int line);
 
 /* traffic.c */
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */

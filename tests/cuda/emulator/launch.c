@@ -198,7 +198,7 @@ static int meet_in_warp(block_t *b, uint32_t warp) {
             if (mask >> j & 1)
                 b->state[start + j] = READY;
         if (mask == all)
-            b->launch->warp_epoch[warp]++;
+            emu_races_warp(b->launch, warp);
         return 1;
     }
     return 0;
@@ -239,33 +239,41 @@ static int meet_in_block(block_t *b) {
                                                         : n_true;
         b->state[t] = READY;
     }
-    b->launch->block_epoch++;
+    emu_races_barrier(b->launch);
     return 1;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+/* x goes to the place of the next thread of its block. */
+static void next_thread(emu_thread_t *x) {
+    for (int i = 0; i < 3; i++) {
+        if (++x->tid[i] < x->ntid[i])
+            return;
+        x->tid[i] = 0;
+    }
+}
 
 static void start_block(block_t *b, uint32_t number) {
     emu_launch_t *l = b->launch;
     const uint32_t *grid = l->config->grid, *size = l->config->block;
     size_t each = l->kernel->registers_nbytes;
     b->n_ended = 0;
-    l->block_epoch = 0;
-    memset(l->warp_epoch, 0, sizeof l->warp_epoch);
     memset(l->shared, (int)draw(l, 255) + 1, l->shared_nbytes);
-    emu_shadow_new_block(l->shadow);
+    emu_races_new_block(l);
     memset(b->registers, (int)draw(l, 255) + 1, b->n * each);
+    emu_thread_t x = {
+        .ntid = {size[0], size[1], size[2]},
+        .ctaid = {number % grid[0], number / grid[0] % grid[1], number / grid[0] / grid[1]},
+        .nctaid = {grid[0], grid[1], grid[2]},
+        .launch = l,
+    };
     for (uint32_t t = 0; t < b->n; t++) {
-        b->threads[t] = (emu_thread_t){
-            .tid = {t % size[0], t / size[0] % size[1], t / size[0] / size[1]},
-            .ntid = {size[0], size[1], size[2]},
-            .ctaid = {number % grid[0], number / grid[0] % grid[1], number / grid[0] / grid[1]},
-            .nctaid = {grid[0], grid[1], grid[2]},
-            .lane = t % EMU_WARP_SIZE,
-            .warp = t / EMU_WARP_SIZE,
-            .index = t,
-            .launch = l,
-        };
+        x.index = t;
+        x.lane = t % EMU_WARP_SIZE;
+        x.warp = t / EMU_WARP_SIZE;
+        b->threads[t] = x;
+        next_thread(&x);
         memset(b->registers + t * each + l->kernel->pc_offset, 0,
                each - l->kernel->pc_offset); /* pc, what is written */
         b->state[t] = READY;
@@ -350,14 +358,12 @@ int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *
     l->n_threads = config->block[0] * config->block[1] * config->block[2];
     l->shared_nbytes = kernel->shared_nbytes + config->dynamic_nbytes;
     l->shared = need(l->shared_nbytes);
-    l->shadow = emu_shadow_new(l->shared_nbytes);
     l->traffic = emu_traffic_start(kernel);
-    emu_global_begin();
+    emu_races_begin(l);
     l->random = config->seed * 0x9e3779b97f4a7c15ull | 1;
     run_blocks(l);
     int failed = l->has_failed;
     emu_traffic_finish(l->traffic);
-    emu_shadow_free(l->shadow);
     free(l->shared);
     free(l);
     return failed;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flow.py - which registers may be read before they are written.
+"""flow.py - which registers may be read before they are written, and which are read after a meeting.
 
 Forward analysis over the statements: the set of registers that every path from the kernel's start has written. What a guarded
 instruction writes does not count. The compiler knows more than this: conditions that exclude each other, and that a result of
@@ -63,6 +63,31 @@ def unsure_reads(kernel, statements, reads, writes):
         missing = reads[i] & ~before[i] if reached[i] else 0
         unsure.append({name for name, k in index.items() if missing >> k & 1} if missing else set())
     return unsure
+
+
+def live_after(kernel, statements, reads, writes, meetings):
+    """Registers that were written before one of `meetings`, indices of statements, and may be read after it."""
+    index = {name: k for k, name in enumerate(kernel.registers)}
+    mask = lambda names: sum(1 << index[n] for n in names)
+    reads = [mask(r) for r in reads]
+    kept = [~(0 if getattr(s, "guard", "") else mask(w)) for s, w in zip(statements, writes)]
+    after = successors(kernel, statements)
+    before = [0] * len(statements)
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for i in range(len(statements) - 1, -1, -1):
+            live = 0
+            for j in after[i]:
+                live |= before[j]
+            live = live & kept[i] | reads[i]
+            has_changed |= live != before[i]
+            before[i] = live
+    live = 0
+    for i in meetings:
+        for j in after[i]:
+            live |= before[j] & kept[i]
+    return {name for name, k in index.items() if live >> k & 1}
 
 
 def watched(unsure, reads, writes):

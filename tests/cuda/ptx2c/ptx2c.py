@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ptx2c.py NAME FILE.ptx OUT.c - translates the PTX that nvcc emitted into C for the emulator (../emulator/emu.h).
 
-A kernel becomes one function of a thread. Its registers are a struct, so that it can return at every rendezvous (barrier,
-shuffle, vote) and go on from there when it is called again. Arithmetic is that of the PTX, instruction by instruction.
+A kernel becomes one function of a thread. It returns at every rendezvous (barrier, shuffle, vote) and goes on from there when
+it is called again. So registers that are read after one are a struct; the others are variables of the function. Arithmetic is
+that of the PTX, instruction by instruction.
 What is not known, or has no one result, is an error: see forms.py.
 
 `ptx2c.py --forms FILE.ptx...` lists the opcodes that the files use, with how often.
@@ -84,7 +85,7 @@ def noted(code, guard, s, operands, watched):
 
 
 def translate_kernel(kernel, constants, used):
-    """Lines of C, and the registers for which it is noted at run time whether they were written."""
+    """Lines of C, the registers for which it is noted at run time whether they were written, and those that stay between calls."""
     parts, site = [], 0
     for s in kernel.body:
         operands = forms.Operands(kernel, constants, s.line, getattr(s, "operands", []))
@@ -100,14 +101,16 @@ def translate_kernel(kernel, constants, used):
     watched = flow.watched(flow.unsure_reads(kernel, kernel.body, reads, writes), reads, writes)
     lines = [noted(code, guard, s, operands, watched) if isinstance(s, Instruction) else code
              for s, (code, guard, operands) in zip(kernel.body, parts)]
-    return lines, watched
+    meetings = [i for i, s in enumerate(kernel.body) if isinstance(s, Instruction) and forms.is_meeting(s.opcode)]
+    stay = watched | flow.live_after(kernel, kernel.body, reads, writes, meetings)
+    is_struct = lambda name: name in stay or name not in kernel.registers
+    return [re.sub(r"\br->(\w+)", lambda m: m[0] if is_struct(m[1]) else "v_" + m[1], line) for line in lines], watched, stay
 
 
-def c_registers(kernel, watched):
+def c_registers(kernel, names, prefix=""):
     kinds = {1: "uint8_t", 8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
-    order = sorted(kernel.registers, key=lambda n: -kernel.registers[n])
-    values = "".join(f"    {kinds[kernel.registers[n]]} {n};\n" for n in order)
-    return values + "    int pc;\n" + "".join(f"    uint8_t has_{n};\n" for n in sorted(watched))
+    order = sorted(names, key=lambda n: (-kernel.registers[n], n))
+    return "".join(f"    {kinds[kernel.registers[n]]} {prefix}{n};\n" for n in order)
 
 
 def c_array(kind, name, values):
@@ -115,10 +118,12 @@ def c_array(kind, name, values):
 
 
 def c_kernel(kernel, constants, used):
-    lines, watched = translate_kernel(kernel, constants, used)
+    lines, watched, stay = translate_kernel(kernel, constants, used)
     name, body = kernel.name, "\n".join(lines)
-    return (f"typedef struct {{\n{c_registers(kernel, watched)}}} {name}_registers;\n"
+    has = "".join(f"    uint8_t has_{n};\n" for n in sorted(watched))
+    return (f"typedef struct {{\n{c_registers(kernel, stay)}    int pc;\n{has}}} {name}_registers;\n"
             f"static int {name}_run(void *registers, emu_thread_t *x) {{\n    {name}_registers *r = registers;\n"
+            f"{c_registers(kernel, set(kernel.registers) - stay, 'v_')}"
             f"    switch (r->pc) {{\n    default:;\n{body}\n    }}\n    return EMU_ENDS;\n}}\n"
             + c_array("uint32_t", f"{name}_sizes", [p.nbytes for p in kernel.params])
             + c_array("uint32_t", f"{name}_offsets", [p.offset for p in kernel.params]))

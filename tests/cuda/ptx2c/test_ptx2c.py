@@ -81,17 +81,34 @@ class Reading(unittest.TestCase):
         out = translated("setp.eq.s32 %p1, 1, 1;", "$L__BB0_1: { .reg .b32 inner; mov.u32 inner, 3; mov.u32 %r1, inner; }",
                          "@!%p1 bra $L__BB0_1;")
         self.assertIn("L__L__BB0_1:;", out)
-        self.assertIn("if (!(r->p1 != 0)) { goto L__L__BB0_1; }", out)
+        self.assertIn("if (!(v_p1 != 0)) { goto L__L__BB0_1; }", out)
 
     def test_a_block_hides_names(self):
         out = translated("mov.u32 %r1, 5;", "{ .reg .b32 %r1; mov.u32 %r1, 3; { .reg .b32 %r1; mov.u32 %r1, 2; } mov.u32 %r2, %r1; }",
                          "mov.u32 %r3, %r1;")
-        for to, value in (("r1", "0x5ull"), ("r1_block1", "0x3ull"), ("r1_block2", "0x2ull"), ("r2", "r->r1_block1"), ("r3", "r->r1")):
-            self.assertIn(f"r->{to} = (uint32_t)(((uint32_t){value}));", out)
+        for to, value in (("r1", "0x5ull"), ("r1_block1", "0x3ull"), ("r1_block2", "0x2ull"), ("r2", "v_r1_block1"), ("r3", "v_r1")):
+            self.assertIn(f"v_{to} = (uint32_t)(((uint32_t){value}));", out)
 
     def test_line_numbers(self):
         with self.assertRaisesRegex(ptx.PtxError, "PTX line 19:"):
             translated("mov.u32 %r1, 0; // ex2 {", "/* two\n lines */", "ex2.rn.f32 %f1, %f1;")
+
+
+class Stays(unittest.TestCase):
+    """Registers that are read after a meeting are kept between calls; others are variables."""
+
+    def test_meetings(self):
+        loop = ["mov.u32 %r1, 0;", "mov.u32 %r2, 1;", "$L1:", "mov.u32 %r3, 2;", "add.s32 %r1, %r1, %r3;", "bar.sync 0;",
+                "setp.eq.s32 %p1, %r2, 1;", "@%p1 bra $L1;"]
+        out = translated(*loop)
+        for name, stays in (("r1", True), ("r2", True), ("r3", False), ("p1", False)):
+            self.assertEqual(f"r->{name} = " in out, stays, name)
+            self.assertEqual(f"v_{name} = " in out, not stays, name)
+
+    def test_a_guarded_write_keeps_what_was(self):
+        out = translated("setp.eq.s32 %p1, 1, 1;", "mov.u32 %r1, 3;", "bar.sync 0;", "@%p1 mov.u32 %r1, 4;", "st.global.u32 [%rd1], %r1;")
+        self.assertIn("r->r1 = ", out)
+        self.assertIn("r->p1 = ", out)
 
 
 class Unwritten(unittest.TestCase):

@@ -33,7 +33,7 @@ typedef struct zf_counter { /* output struct; strings live as long as the librar
  * the loss curves it says too much, and where the difference is small, as with predict = auto, its sign may be another.
  * It is of single steps: how far a run is from one without lateness, which compounds, it does not tell. Steps of
  * warm-up cost nothing; so does a step that is skipped, and for up to two windows what params_changed, a load or
- * bind_params has changed. Needs deferred = replay and a built-in rule. On several ranks from [shard] stage = 1 on it
+ * bind_params has changed. Not with mode = mean; needs a built-in rule. On several ranks from [shard] stage = 1 on it
  * is the sum over all ranks' parts of the state, the same bits on each: a step is complete once a later step, or
  * DISCARD, has told the others of it. */
 typedef struct zf_lateness { /* output struct */

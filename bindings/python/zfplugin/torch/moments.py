@@ -28,7 +28,7 @@ def names_of(rule):
 
 def read(instance, rules=None, masters=()):
     """{parameter's name: {"step": scalar, "exp_avg": float32 tensor, ...}} of all that were ever updated; names as torch's
-    optimizers have them. rules: {parameter's name: its rule}; None: m and v. step: the largest count, where channels count apart (deferred = mean). masters: names of
+    optimizers have them. rules: {parameter's name: its rule}; None: m and v. step: the largest count, where channels count apart (mode = mean). masters: names of
     those whose fp32 weights are wanted, too, as "master"."""
     store = state.Blobs()
     state.save(instance, store, compact=True)

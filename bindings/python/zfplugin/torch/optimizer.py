@@ -32,7 +32,6 @@ from .ranks import ALL, number_own, open_ranks
 from .saving import FinalWeights, Tally
 
 
-EXACT = ("zenflow.update_interval=1", "zenflow.publish_lag=0")
 
 
 class ZenFlow(figures.Figures, torch.optim.Optimizer):
@@ -48,7 +47,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
     exact: the weights are AdamW's at every step, and all of them are in place when step() returns, for whoever reads them: sets
-        update_interval = 1, publish_lag = 0 and fetch=False. step() waits for the host's updates.
+        mode = exact and fetch=False. step() waits for the host's updates.
     fetch: let updates go on after step() returns; forward pre-hooks of the model's modules fetch them, with publish_lag = 0
         (its default then) the newest there are. What is read otherwise is looked for now and then (reads.py), and comes with
         step() once it is known; synchronize() brings all. Default: True with model=, else False.
@@ -127,11 +126,9 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
-                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask", *(EXACT if exact else ())])
+                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"], after=["zenflow.mode=exact"] if exact else [])
         self._place = self._find_place()
         instance = make_instance(place=self._place)
-        if exact:
-            _check_exact(instance)
         hyper_groups.refuse(options_of_torchs, instance.lib)
         own_groups, stage = processes.groups_of(reduced_over, held), int(instance.config()["shard.stage"])
         if own_groups:
@@ -544,13 +541,6 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         name = self._binding.table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"
         self.log.warning('step %d was skipped: the gradient of "%s" is not finite (%d skipped so far)', report.step,
                          name, n_skipped)
-
-
-def _check_exact(instance):
-    config = instance.config()
-    other = [f"{key} = {config[key]}" for key, _, value in (line.partition("=") for line in EXACT) if config[key] != value]
-    if other:
-        raise errors.ConfigError(f"exact=True with {' and '.join(other)}: need {', '.join(EXACT)}; leave them out, exact=True sets them")
 
 
 def _close(instance, handles, tally, ranks):
