@@ -142,6 +142,20 @@ class Followed(TorchTest):
             with self.messages(logging.INFO):
                 steps(second, opt2, range(20, 21))
 
+    def test_clamped_after_every_step_in_windows_with_few_channels(self):
+        """An edit of visible values that lag behind must not undo the updates on their way."""
+        def one_step(model, opt, i):
+            plain_step(model, opt, i)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.clamp_(-0.3, 0.3)
+
+        hyper = {**HYPER, "lr": 1e-2}
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **hyper, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 3}))
+        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **hyper), 60, one_step)
+        self.assert_same(ours, theirs, 1e-4)
+
     def test_loaded_at_the_end_they_stay_when_the_optimizer_goes(self):
         """Closed, or followed by another optimizer, which trains them on: values that waited to be fetched stay away."""
         few = {"zenflow.topk_ratio": 0.1, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 1}
