@@ -57,14 +57,17 @@ ranks() {
         --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" "$conform" shard "$@" 2>&1
 }
 
-# conforms N CASES SEED
+# conforms N CASES SEED [OPTION...]
 conforms() {
-    out=$(ranks "$1" --cases "$2" --seed "$3")
-    line=$(echo "$out" | grep "^law 4: $1 rank(s), $2 cases, .* conforms$")
+    n_ranks=$1 drawn="--cases $2 --seed $3"
+    shift 3
+    # shellcheck disable=SC2086 # words
+    out=$(ranks "$n_ranks" $drawn "$@")
+    line=$(echo "$out" | grep "^law 4: $n_ranks rank(s), [1-9][0-9]* cases, .* conforms$")
     if [ -n "$line" ]; then
         echo "$line"
     else
-        fail "$1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
+        fail "$n_ranks ranks, $drawn $*: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
     fi
 }
 
@@ -242,6 +245,7 @@ if [ "$short" -eq 1 ]; then
     conforms 1 4 11
     conforms 2 12 12
     conforms 3 8 13
+    conforms 2 60 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     grouped 4 8 14
     moved 6 2 3
     grouped_moves 4 8
@@ -257,6 +261,7 @@ else
     conforms 3 120 23
     conforms 4 80 24
     conforms 8 16 25
+    conforms 2 60 8 --stage 3 --only 36
     grouped 2 100 26
     grouped 3 20 27
     grouped 4 120 28

@@ -11,15 +11,25 @@
 
 #include "machine.h"
 #include "progress.h"
+#include "range.h"
 #include "speed.h"
 
-enum { IMAGE_NBYTES = 512, N_INTERVALS = 4, LARGEST_ELEMS = 16 << 20, SMALLEST_ELEMS = 1 << 20, BYTES_PER_ELEM = 48 };
+static const double MUCH_SPREAD = 1.5;
+enum {
+    IMAGE_NBYTES = 512,
+    N_INTERVALS = 4,
+    N_ROUNDS = 3,
+    LARGEST_ELEMS = 8 << 20,
+    SMALLEST_ELEMS = 1 << 20,
+    BYTES_PER_ELEM = 48
+};
 static const uint32_t intervals[N_INTERVALS] = {1, 2, 4, 8};
 
 typedef struct doctor {
     zf_cli_t *cli;
     int is_json, is_quick, needs_cuda, needs_mpi;
-    int lacks_needed;
+    int lacks_needed, lacks_speed;
+    double spread; /* the largest of a measurement by its least */
     json_t *found, *missing;
 } doctor_t;
 
@@ -131,37 +141,74 @@ static uint64_t choose_elems(const json_t *memory) {
     return n > LARGEST_ELEMS ? LARGEST_ELEMS : n < SMALLEST_ELEMS ? SMALLEST_ELEMS : n;
 }
 
-static void measure_bandwidth(doctor_t *doctor, uint64_t n_elems) {
-    uint32_t n_threads = zf_machine_n_threads(json_object_get(doctor->found, "cpu"));
-    double read, copy;
-    zf_cli_progress_begin("measuring", "memory bandwidth");
-    if (zf_speed_bandwidth(n_threads, n_elems * 32, &read, &copy))
-        json_object_set_new(
-            doctor->found, "bandwidth",
-            json_pack("{s:i, s:f, s:f}", "threads", (int)n_threads, "read_gb_per_s", read, "copy_gb_per_s", copy));
-    else
-        doctor->lacks_needed = 1;
-}
+/* Everything is measured in turn, and again: what other work takes of a machine changes over seconds. */
+typedef struct measured {
+    zf_replay_speed_t speed;
+    double read[N_ROUNDS], copy[N_ROUNDS], own[N_ROUNDS], elems[N_INTERVALS][N_ROUNDS];
+} measured_t;
 
-static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
-    json_t *rows = json_array();
-    zf_replay_speed_t speed = {.n_workers = 0};
-    for (int i = 0; i < N_INTERVALS; i++) {
-        char what[64];
+static int measure_round(doctor_t *doctor, uint64_t n_elems, int round, measured_t *out) {
+    char what[64];
+    zf_cli_progress_begin("measuring", "memory bandwidth");
+    if (!zf_speed_bandwidth(zf_machine_n_threads(json_object_get(doctor->found, "cpu")), n_elems * 32,
+                            &out->read[round], &out->copy[round]))
+        return 0;
+    for (int i = 0; i < N_INTERVALS && doctor->cli->loader; i++) {
         snprintf(what, sizeof what, "the replay of windows of %u step%s", intervals[i], intervals[i] > 1 ? "s" : "");
         zf_cli_progress_begin("measuring", what);
-        if (!zf_speed_replay(doctor->cli, intervals[i], n_elems, &speed)) {
-            doctor->lacks_needed = 1;
-            break;
-        }
-        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f, s:f}", "update_interval", (int)intervals[i],
-                                              "elems_per_s", speed.elems_per_s.median, "least_elems_per_s",
-                                              speed.elems_per_s.least, "most_elems_per_s", speed.elems_per_s.most,
-                                              "gb_per_s", speed.nbytes_per_s / 1e9));
+        if (!zf_speed_replay(doctor->cli, intervals[i], n_elems, &out->speed))
+            return 0;
+        out->elems[i][round] = out->speed.elems_per_s;
     }
-    json_object_set_new(
-        doctor->found, "replay",
-        json_pack("{s:i, s:s, s:o}", "workers", (int)speed.n_workers, "kernels", speed.kernels, "windows", rows));
+    zf_cli_progress_begin("measuring", "the plugin's own passes");
+    return !doctor->cli->loader || zf_speed_own(doctor->cli, n_elems, &out->own[round]);
+}
+
+/* KEY, least_KEY and most_KEY; returns the median. */
+static double put_range(doctor_t *doctor, json_t *object, const char *key, double *values) {
+    zf_cli_range_t range = zf_cli_range(values, N_ROUNDS);
+    char name[64];
+    json_object_set_new(object, key, json_real(range.median));
+    snprintf(name, sizeof name, "least_%s", key);
+    json_object_set_new(object, name, json_real(range.least));
+    snprintf(name, sizeof name, "most_%s", key);
+    json_object_set_new(object, name, json_real(range.most));
+    doctor->spread = range.most / range.least > doctor->spread ? range.most / range.least : doctor->spread;
+    return range.median;
+}
+
+static void put_replay(doctor_t *doctor, measured_t *measured) {
+    json_t *rows = json_array();
+    for (int i = 0; i < N_INTERVALS; i++) {
+        json_t *row = json_pack("{s:i}", "update_interval", (int)intervals[i]);
+        double elems_per_s = put_range(doctor, row, "elems_per_s", measured->elems[i]);
+        json_object_set_new(row, "gb_per_s", json_real(elems_per_s / intervals[i] * (26 + 2.0 * intervals[i]) / 1e9));
+        json_array_append_new(rows, row);
+    }
+    json_object_set_new(doctor->found, "replay",
+                        json_pack("{s:i, s:s, s:o}", "workers", (int)measured->speed.n_workers, "kernels",
+                                  measured->speed.kernels, "windows", rows));
+}
+
+static void measure_speed(doctor_t *doctor, uint64_t n_elems) {
+    static measured_t measured;
+    json_t *bandwidth = json_pack("{s:i}", "threads", (int)zf_machine_n_threads(json_object_get(doctor->found, "cpu")));
+    json_t *own = json_object();
+    for (int round = 0; round < N_ROUNDS && !doctor->lacks_speed; round++)
+        doctor->lacks_speed = !measure_round(doctor, n_elems, round, &measured);
+    if (!doctor->lacks_speed) {
+        put_range(doctor, bandwidth, "read_gb_per_s", measured.read);
+        put_range(doctor, bandwidth, "copy_gb_per_s", measured.copy);
+        json_object_set(doctor->found, "bandwidth", bandwidth);
+    }
+    if (!doctor->lacks_speed && doctor->cli->loader) {
+        put_replay(doctor, &measured);
+        put_range(doctor, own, "ns_per_elem", measured.own);
+        json_object_set(doctor->found, "own", own);
+    }
+    json_decref(bandwidth);
+    json_decref(own);
+    doctor->lacks_needed |= doctor->lacks_speed;
 }
 
 static void measure_links(doctor_t *doctor) {
@@ -177,15 +224,6 @@ static void measure_links(doctor_t *doctor) {
                                 : json_pack("{s:f, s:f, s:f}", "up_gb_per_s", speed.up, "down_gb_per_s", speed.down,
                                             "both_gb_per_s", speed.both));
     }
-}
-
-static void measure_own(doctor_t *doctor, uint64_t n_elems) {
-    double ns;
-    zf_cli_progress_begin("measuring", "the plugin's own passes");
-    if (zf_speed_own(doctor->cli, n_elems, &ns))
-        json_object_set_new(doctor->found, "own", json_pack("{s:f}", "ns_per_elem", ns));
-    else
-        doctor->lacks_needed = 1;
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -267,23 +305,44 @@ static void print_plugin(const json_t *found) {
     printf("\n");
 }
 
-static void print_speed(const json_t *found) {
-    const json_t *bandwidth = json_object_get(found, "bandwidth"), *replay = json_object_get(found, "replay"), *row;
+/* "1.58 (1.50 to 2.11)" */
+static void print_range(const json_t *object, const char *key, double unit) {
+    char least[64], most[64];
+    snprintf(least, sizeof least, "least_%s", key);
+    snprintf(most, sizeof most, "most_%s", key);
+    printf("%.2f (%.2f to %.2f)", number(object, key) / unit, number(object, least) / unit,
+           number(object, most) / unit);
+}
+
+static void print_speed(const doctor_t *doctor) {
+    const json_t *bandwidth = json_object_get(doctor->found, "bandwidth"), *row;
+    const json_t *replay = json_object_get(doctor->found, "replay"), *own = json_object_get(doctor->found, "own");
     size_t i;
-    if (bandwidth)
-        printf("bandwidth  reading %.1f GB/s, copying %.1f GB/s (read and written), %d thread(s)\n",
-               number(bandwidth, "read_gb_per_s"), number(bandwidth, "copy_gb_per_s"),
-               (int)number(bandwidth, "threads"));
+    if (bandwidth) {
+        printf("measured   %d times, in turn: median (least to most)\nbandwidth  reading ", N_ROUNDS);
+        print_range(bandwidth, "read_gb_per_s", 1);
+        printf(", copying ");
+        print_range(bandwidth, "copy_gb_per_s", 1);
+        printf(" GB/s (read and written), %d thread(s)\n", (int)number(bandwidth, "threads"));
+    }
     if (replay)
         printf("replay     kernels %s, %d worker(s), bfloat16\n", string(replay, "kernels"),
                (int)number(replay, "workers"));
-    json_array_foreach(json_object_get(replay, "windows"), i, row)
-        printf("           S = %d: %.2f G elements x steps per second, %.1f GB/s; its windows %.2f to %.2f\n",
-               (int)number(row, "update_interval"), number(row, "elems_per_s") / 1e9, number(row, "gb_per_s"),
-               number(row, "least_elems_per_s") / 1e9, number(row, "most_elems_per_s") / 1e9);
-    if (json_object_get(found, "own"))
-        printf("own passes %.2f ns per parameter and step, where the CPU is the device\n",
-               number(json_object_get(found, "own"), "ns_per_elem"));
+    json_array_foreach(json_object_get(replay, "windows"), i, row) {
+        printf("           S = %d: ", (int)number(row, "update_interval"));
+        print_range(row, "elems_per_s", 1e9);
+        printf(" G elements x steps per second, %.1f GB/s\n", number(row, "gb_per_s"));
+    }
+    if (own) {
+        printf("own passes ");
+        print_range(own, "ns_per_elem", 1);
+        printf(" ns per parameter and step, where the CPU is the device\n");
+    }
+    if (doctor->spread > MUCH_SPREAD)
+        printf("spread     equal measurements differ by a factor of %.1f: something else uses this machine; measure "
+               "when it "
+               "is quiet\n",
+               doctor->spread);
 }
 
 static void print_text(const doctor_t *doctor) {
@@ -292,7 +351,7 @@ static void print_text(const doctor_t *doctor) {
     print_machine(doctor->found);
     print_drivers(doctor->found);
     print_plugin(doctor->found);
-    print_speed(doctor->found);
+    print_speed(doctor);
     json_array_foreach(doctor->missing, i, row) printf("missing    %s%s\n           %s\n", string(row, "what"),
                                                        flag(row, "needed") ? " (needed)" : "", string(row, "remedy"));
 }
@@ -337,11 +396,7 @@ int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv) {
     if (!doctor.is_quick)
         measure_links(&doctor);
     if (!doctor.is_quick)
-        measure_bandwidth(&doctor, n_elems);
-    if (!doctor.is_quick && doctor.cli->loader)
-        measure_replay(&doctor, n_elems);
-    if (!doctor.is_quick && doctor.cli->loader)
-        measure_own(&doctor, n_elems);
+        measure_speed(&doctor, n_elems);
     zf_cli_progress_end();
     json_object_set(doctor.found, "missing", doctor.missing);
     if (doctor.is_json) {

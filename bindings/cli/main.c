@@ -10,7 +10,7 @@ static const zf_cli_command_t commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
      "what this machine has for the plugin and what is missing; measures unless --quick",
      "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
-     "  --quick            nothing is measured (a measurement takes about five seconds)\n"
+     "  --quick            nothing is measured (a measurement takes about ten seconds)\n"
      "  --need cuda|mpi    exit status 1 where that is missing; without it only the plugin is needed\n",
      zf_cli_doctor, 0},
     {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
@@ -36,11 +36,6 @@ static const zf_cli_command_t commands[] = {
      "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n"
      "  --json               for programs\n",
      zf_cli_tune, 0},
-    {"trace", NULL, "FILE", "where the time of the traced steps went",
-     "  FILE is what `file` of [trace] names. Of each thread and stream: the share of the time that it worked and that "
-     "it\n"
-     "  waited, and what took longest. Perfetto (ui.perfetto.dev) and chrome://tracing draw the same file.\n",
-     zf_cli_trace, 0},
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect, 0},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,

@@ -358,8 +358,9 @@ static void print_speeds(const plan_t *plan, const int *given) {
             printf("           %g %s", *number_at(&options, i), numbers[i].unit);
         if (is_measured)
             zf_cli_print(stdout, plan->options.machine_path);
-        if (is_measured && !is_own && !is_link && plan->speeds.spread > MUCH_SPREAD)
-            printf(", whose windows differed by a factor of %.1f: so may these times", plan->speeds.spread);
+        if (is_measured && !is_link && (is_own ? plan->speeds.own_spread : plan->speeds.spread) > MUCH_SPREAD)
+            printf(", which differed by a factor of %.1f: so may these times",
+                   is_own ? plan->speeds.own_spread : plan->speeds.spread);
         printf("%s\n", is_measured || given[i] ? "" : " (assumed)");
     }
 }

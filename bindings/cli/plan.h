@@ -48,6 +48,7 @@ typedef struct plan_speeds {
     uint32_t intervals[PLAN_MAX_SPEEDS];
     double elems_per_s[PLAN_MAX_SPEEDS];
     double spread;           /* of a window's runs, the fastest by the slowest; 0: not measured */
+    double own_spread;       /* of the own passes */
     double available_nbytes; /* of the machine; 0: unknown */
     double own_ns;           /* of the plugin's own passes, where the device is the CPU; 0: not measured */
     double link_gbs;         /* of the first CUDA device, each way while the other is in use; 0: not measured */

@@ -28,10 +28,10 @@ static double read_link(const json_t *found) {
     return both / 2 > 1e-3 && both / 2 < 1e6 ? both / 2 : 0;
 }
 
-/* The fastest of the windows that doctor measured by the slowest; 0: an older file. */
-static double spread_of(const json_t *row) {
-    double least = json_number_value(json_object_get(row, "least_elems_per_s"));
-    double most = json_number_value(json_object_get(row, "most_elems_per_s"));
+/* The most that doctor measured by the least; 0: an older file. */
+static double spread_of(const json_t *row, const char *least_key, const char *most_key) {
+    double least = json_number_value(json_object_get(row, least_key));
+    double most = json_number_value(json_object_get(row, most_key));
     return least > 0 && most >= least && most < 1e18 ? most / least : 0;
 }
 
@@ -49,12 +49,14 @@ int plan_read_machine(const char *path, plan_speeds_t *out) {
         double speed = json_number_value(json_object_get(row, "elems_per_s"));
         if (out->n == PLAN_MAX_SPEEDS || interval < 1 || interval > 64 || !(speed > 0) || speed > 1e18)
             continue;
-        out->spread = fmax(out->spread, spread_of(row));
+        out->spread = fmax(out->spread, spread_of(row, "least_elems_per_s", "most_elems_per_s"));
         out->intervals[out->n] = (uint32_t)interval;
         out->elems_per_s[out->n++] = speed;
     }
     out->available_nbytes = json_number_value(json_object_get(json_object_get(found, "memory"), "available_nbytes"));
-    out->own_ns = json_number_value(json_object_get(json_object_get(found, "own"), "ns_per_elem"));
+    row = json_object_get(found, "own");
+    out->own_ns = json_number_value(json_object_get(row, "ns_per_elem"));
+    out->own_spread = spread_of(row, "least_ns_per_elem", "most_ns_per_elem");
     if (!(out->own_ns >= 0 && out->own_ns < 1e9))
         out->own_ns = 0;
     out->link_gbs = read_link(found);

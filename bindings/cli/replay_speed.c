@@ -9,9 +9,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "range.h"
 #include "speed.h"
 
-enum { COLUMNS = 4096, WINDOWS = 3, OWN_STEPS = 16, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
+enum { COLUMNS = 4096, OWN_STEPS = 8, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
 
 typedef struct run {
     const zf_plugin_t *zf;
@@ -79,19 +80,13 @@ static int count(const run_t *run, counters_t *out, zf_error_t *err) {
 /* The first window after warm-up is not counted. */
 static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
     counters_t before, after = {0};
-    double all[WINDOWS];
-    if (!train(run, 1 + interval, err))
+    if (!train(run, 1 + interval, err) || !count(run, &before, err) || !train(run, interval, err) ||
+        !count(run, &after, err))
         return 0;
-    for (int i = 0; i < WINDOWS; i++) {
-        if (!count(run, &before, err) || !train(run, interval, err) || !count(run, &after, err))
-            return 0;
-        all[i] =
-            (double)(after.elems - before.elems) / ((double)(after.ns - before.ns) + 1) * 1e9 * (double)after.n_workers;
-    }
     run->out->n_workers = (uint32_t)after.n_workers;
-    run->out->elems_per_s = zf_cli_range(all, WINDOWS);
-    run->out->nbytes_per_s = run->out->elems_per_s.median / interval * (26 + 2.0 * interval);
-    return run->out->elems_per_s.least > 0;
+    run->out->elems_per_s =
+        (double)(after.elems - before.elems) / ((double)(after.ns - before.ns) + 1) * 1e9 * (double)after.n_workers;
+    return run->out->elems_per_s > 0;
 }
 
 /* Each step is drained before the next begins. */
@@ -164,7 +159,7 @@ int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_repla
 int zf_speed_own(zf_cli_t *cli, uint64_t n_elems, double *out_ns) {
     zf_replay_speed_t unused;
     run_t run = {.n_elems = n_elems / COLUMNS * COLUMNS, .out = &unused};
-    int is_done = measure_with(cli, &run, OWN_STEPS / 2, "", measure_own);
+    int is_done = measure_with(cli, &run, OWN_STEPS, "", measure_own);
     *out_ns = run.own_ns;
     return is_done;
 }

@@ -4,20 +4,18 @@
 #define ZF_CLI_SPEED_H
 
 #include "cli.h"
-#include "range.h"
 
-/* bandwidth.c: GB/s (10^9 bytes) of n_threads together over nbytes of memory, the best of a few rounds: reading, and
+/* bandwidth.c: GB/s (10^9 bytes) of n_threads together over nbytes of memory, the better of two passes: reading, and
  * copying, which counts the bytes read and those written. 0 after a message: no memory, or no thread. */
 int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, double *out_copy);
 
 typedef struct zf_replay_speed {
-    zf_cli_range_t elems_per_s; /* elements x steps of a window, per second, of all workers together; of windows */
-    double nbytes_per_s;        /* memory traffic of the median, by the formula 26 + 2 S bytes per element and window */
+    double elems_per_s; /* elements x steps of a window, per second, of all workers together */
     uint32_t n_workers;
     char kernels[32]; /* the instruction set that the plugin has chosen */
 } zf_replay_speed_t;
 
-/* replay_speed.c: runs windows of S steps over n_elems bfloat16 parameters and reads the workers' own counters
+/* replay_speed.c: runs a window of S steps over n_elems bfloat16 parameters and reads the workers' own counters
  * (zf.stats/1). 0 after a message. */
 int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_replay_speed_t *out);
 

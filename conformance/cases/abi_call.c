@@ -14,10 +14,10 @@ static void broken(const abi_entry_t *entry, const char *why) {
 }
 
 static void parse_role(const abi_entry_t *entry, const char *word, abi_role_t *out) {
-    static const char *const pointers[] = {"instance", "queue", "in",  "out",     "handle", "array", "ids",
-                                           "outids",   "err",   "str", "text",    "bytes",  "buf",   "strs",
-                                           "ptr",      "fn",    "ctx", "tensors", NULL};
-    static const char *const words4[] = {"n", "elem", "flags", "index", "id", "i32", "nstrs", NULL};
+    static const char *const pointers[] = {"instance", "queue",  "in",  "out",     "handle", "array",
+                                           "ids",      "outids", "err", "str",     "text",   "buf",
+                                           "strs",     "ptr",    "fn",  "tensors", NULL};
+    static const char *const words4[] = {"n", "elem", "flags", "index", "id", "nstrs", NULL};
     static const char *const words8[] = {"u64", "nbytes", NULL};
     size_t n = strcspn(word, ":?~");
     const char *type = strchr(word, ':');

@@ -9,7 +9,6 @@
  *     macro ZF_ABI_MAJOR(abi) ((uint32_t)(abi) >> 16)
  *     header zf/plugin.h                   every public header
  */
-#include "abi_golden.h"
 #include "abi_layout.h"
 #include "abi_table.h"
 #include "zf/types.h"
@@ -20,11 +19,12 @@ void abi_layout_dump(FILE *out) {
     fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
             ZF_ABI_MAJOR(ZF_ABI_0_4), ZF_ABI_MINOR(ZF_ABI_0_4));
     fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    for (size_t i = 0; abi_header_files[i]; i++)
-        fprintf(out, "header %s\n", abi_header_files[i]);
     for (size_t i = 0; i < n; i++) {
         const abi_entry_t *e = &entries[i];
         switch (e->kind) {
+        case ABI_HEADER:
+            fprintf(out, "header %s\n", e->name);
+            break;
         case ABI_CONST:
             fprintf(out, "const %s %lld\n", e->name, (long long)e->number);
             break;

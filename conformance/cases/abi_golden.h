@@ -6,7 +6,4 @@
 const char *abi_golden_layout(void);  /* abi/layout/v0.4.txt */
 const char *abi_golden_exports(void); /* abi/exports.txt */
 
-/* Public headers relative to the include directory; NULL ends the list. */
-extern const char *const abi_header_files[];
-
 #endif

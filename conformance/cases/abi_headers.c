@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "abi_golden.h"
+#include "abi_table.h"
 
 enum { MAX_ARGS = 64 };
 
@@ -65,8 +65,8 @@ static void check_mode(abi_report_t *report, const char *dir, const char *compil
         argv[n++] = "-Wc++-compat", argv[n++] = "-Wstrict-prototypes";
     if (strstr(compiler, "clang"))
         argv[n++] = "-Wno-pragma-once-outside-header";
-    for (int i = 0; abi_header_files[i] && i < 16; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s/%s", dir, abi_header_files[i]);
+    for (size_t i = 0; abi_header_file(i) && i < 16; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s", dir, abi_header_file(i));
         argv[n++] = paths[i];
     }
     status = run(argv, said, sizeof said);
@@ -78,7 +78,7 @@ void abi_headers_check(abi_report_t *report, const char *dir) {
     static const struct { const char *compiler, *cxx; } compilers[] = {{"gcc", "g++"}, {"clang", "clang++"}};
     static const char *const standards[] = {"c99", "c11", "c17"};
     char path[1100], detail[ABI_DETAIL_NBYTES];
-    snprintf(path, sizeof path, "%s/%s", dir ? dir : "", abi_header_files[0]);
+    snprintf(path, sizeof path, "%s/%s", dir ? dir : "", abi_header_file(0));
     if (!dir || access(path, R_OK) != 0) {
         snprintf(detail, sizeof detail, "no headers in \"%s\"; name the directory with --headers DIR", dir ? dir : "");
         abi_report_add(report, ABI_RULE_HEADERS, ABI_SKIP, detail);

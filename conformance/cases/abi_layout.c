@@ -9,7 +9,6 @@
 
 #include "abi_golden.h"
 #include "abi_table.h"
-#include "abi_text.h"
 #include "zf/types.h"
 
 /* ---- comparison -------------------------------------------------------------------------------------------------- */
@@ -133,7 +132,7 @@ static void check_struct(abi_report_t *report, const abi_entry_t *e) {
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
 }
 
-void abi_layout_check(abi_report_t *report, const char *headers_dir) {
+void abi_layout_check(abi_report_t *report) {
     char *now = NULL;
     size_t nbytes = 0, n;
     const abi_entry_t *entries = abi_table(&n);
@@ -151,7 +150,5 @@ void abi_layout_check(abi_report_t *report, const char *headers_dir) {
         abi_layout_compare(report, abi_golden_layout(), now, ZF_ABI_MAJOR(ZF_ABI_0_4));
     else
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
-    if (headers_dir)
-        abi_text_check(report, headers_dir);
     free(now);
 }

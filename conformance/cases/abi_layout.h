@@ -16,7 +16,7 @@ void abi_layout_dump(FILE *out);
 void abi_layout_compare(abi_report_t *report, const char *golden, const char *now, unsigned major);
 
 /* The rules that the headers keep whatever the version: no gap, member types, sizes; and the comparison with the golden
- * file of this version, built into the program. headers_dir (may be NULL) is searched for structs the table lacks. */
-void abi_layout_check(abi_report_t *report, const char *headers_dir);
+ * file of this version, built into the program. */
+void abi_layout_check(abi_report_t *report);
 
 #endif

@@ -351,11 +351,6 @@ static void probe_states(abi_probe_t *probe) {
     abi_rig_end(&rig);
 }
 
-/* Tables that the host gives and the plugin calls. */
-static int is_of_host(const abi_entry_t *entry) {
-    return strcmp(entry->owner, "zf_host_t") == 0 || strcmp(entry->owner, "zf_collectives_ext_t") == 0;
-}
-
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
@@ -365,7 +360,7 @@ void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
         char name[96];
         int is_core;
         current = &entries[i];
-        if (current->kind != ABI_SLOT || is_of_host(current) || !strchr(current->roles, 'r'))
+        if (current->kind != ABI_SLOT || !strchr(current->roles, 'r'))
             continue;
         is_core = strcmp(current->owner, "zf_plugin_t") == 0;
         snprintf(name, sizeof name, "%s.%s", current->owner, current->name);

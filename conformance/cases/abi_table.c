@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_table.c - the public headers as data (abi_table.h). The file is read twice: first every line is checked by the
- * compiler against the headers (a type or signature that differs does not compile), then it becomes the table. What the
- * compiler cannot see, a member that is in a header and not here, leaves a gap that the layout proof finds. */
+/* abi_table.c - the public headers as data (abi_table.h). What the golden layout lists (abi_signatures.cmake) is read
+ * twice: first every line is checked by the compiler against the headers (a type or signature that differs does not
+ * compile), then it becomes the table. What the compiler cannot see, a member that is in a header and not in the golden
+ * layout, leaves a gap that the layout proof finds. */
 #include "abi_table.h"
 
 #include <string.h>
@@ -24,6 +25,7 @@
 
 #define IS_TYPE(S, m, pointer)                                                                                         \
     _Static_assert(_Generic(&((S *)0)->m, pointer : 1, default : 0), #S "." #m " has another type");
+#define ZF_HEADER(file)
 #define ZF_CONST(name)
 #define ZF_STRING(name)
 #define ZF_MACRO(name, params)
@@ -37,6 +39,7 @@
 #define ZF_SLOT(S, ret, m, params, roles) IS_TYPE(S, m, ret(**) params)
 #define ZF_END(S)
 #include "abi_signatures.def"
+#undef ZF_HEADER
 #undef ZF_CONST
 #undef ZF_STRING
 #undef ZF_MACRO
@@ -53,7 +56,7 @@
 
 #define STRING(...) #__VA_ARGS__
 #define EXPANSION(...) STRING(__VA_ARGS__)
-/* The scalar behind a typedef. An enum passes for its integer here; the text of the headers tells (abi_text.c). */
+/* The scalar behind a typedef. An enum passes for its integer here; tests/abi/declarations.py reads the text. */
 #define SCALAR(T)                                                                                                      \
     _Generic((T *)0, int8_t *                                                                                          \
              : "int8_t", uint8_t *                                                                                     \
@@ -68,6 +71,7 @@
              : "double", default                                                                                       \
              : "no-scalar")
 #define SIZE(S, m) offsetof(S, m), sizeof(((S *)0)->m)
+#define ZF_HEADER(file) {ABI_HEADER, "", #file, "", "", "", 0, 0, 0, ""},
 #define ZF_CONST(name) {ABI_CONST, "", #name, "", "", "", 0, 0, (int64_t)(name), ""},
 #define ZF_STRING(name) {ABI_STRING, "", #name, "", "", "", 0, 0, 0, name},
 #define ZF_MACRO(name, params) {ABI_MACRO, "", #name, "", #params, "", 0, 0, 0, EXPANSION(name params)},
@@ -86,6 +90,10 @@ static const abi_entry_t entries[] = {
 const abi_entry_t *abi_table(size_t *out_n) {
     *out_n = sizeof entries / sizeof entries[0];
     return entries;
+}
+
+const char *abi_header_file(size_t i) {
+    return i < sizeof entries / sizeof entries[0] && entries[i].kind == ABI_HEADER ? entries[i].name : NULL;
 }
 
 size_t abi_struct_size(const char *name) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_table.h - the public headers as data: one entry per type, struct, member, slot, constant and macro of
- * abi_signatures.def. */
+/* abi_table.h - the public headers as data: one entry per header, type, struct, member, slot, constant and macro
+ * of abi_signatures.def, which the build makes from the golden layout (abi_signatures.cmake). */
 #ifndef ZFC_ABI_TABLE_H
 #define ZFC_ABI_TABLE_H
 
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 typedef enum {
+    ABI_HEADER, /* they come first */
     ABI_CONST,
     ABI_STRING,
     ABI_MACRO,
@@ -23,7 +24,7 @@ typedef enum {
 typedef struct abi_entry {
     abi_entry_kind_t kind;
     const char *owner;  /* struct, or "" */
-    const char *name;   /* member, slot, constant, macro or type; the kind of a struct */
+    const char *name;   /* header, member, slot, constant, macro or type; the kind of a struct */
     const char *type;   /* of a member; the scalar behind a typedef; return type of a slot or function */
     const char *params; /* of a slot, function (types) or macro (names), with parentheses */
     const char *roles;
@@ -34,6 +35,9 @@ typedef struct abi_entry {
 
 /* All entries, in the order of the headers. */
 const abi_entry_t *abi_table(size_t *out_n);
+
+/* Public header number i, relative to the include directory; NULL: there are no more. */
+const char *abi_header_file(size_t i);
 
 /* sizeof a struct by its name; 0 = there is none. */
 size_t abi_struct_size(const char *name);

@@ -159,8 +159,7 @@ static void write_one(zx_run_t *run) {
 
     if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i))
         return;
-    if (c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50)))
-        zx_run_fetch(run, &i, 1);
+    zx_run_fetch_to_write(run, i);
     nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
     was = zx_alloc(nbytes);
     memcpy(was, zo_visible(run->oracle, i), nbytes);

@@ -84,6 +84,15 @@ static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t ke
 
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) { fetch(run, params, n, 100); }
 
+/* Where parameters live as shards every host fetches: what a step publishes comes after it, to whole ones, too. */
+void zx_run_fetch_to_write(zx_run_t *run, uint32_t i) {
+    zx_case_t *c = run->c;
+
+    if ((c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50))) ||
+        (c->ranks && zs_shards_params(c->ranks)))
+        zx_run_fetch(run, &i, 1);
+}
+
 /* Each of several ranks fetches what it likes, in an order of its own; where parameters live as shards, in the same
  * one.
  */

@@ -83,8 +83,7 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     uint32_t way = zx_below(&c->rng, 3);
     void *values;
 
-    if (c->mode % 2 && (!zx_host_can_look_unfetched(h) || zx_chance(&c->rng, 50)))
-        zx_run_fetch(run, &i, 1);
+    zx_run_fetch_to_write(run, i);
     values = zx_run_draw_edit(run, i);
     zx_host_sync(h);
     zx_host_write(h, c->params[i].array, values);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
  */
+#include "exact_run.h"
 #include "exact_change.h"
 #include "exact_damage.h"
 #include "exact_device.h"
-#include "exact_run.h"
 #include "exact_state.h"
 #include "shard.h"
 
@@ -24,8 +24,7 @@ static void change_param(zx_run_t *run) {
     if (!zx_is_trainable(&c->params[i]))
         return;
     values = zx_case_values(c, &c->params[i]);
-    if (c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50)))
-        zx_run_fetch(run, &i, 1);
+    zx_run_fetch_to_write(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, is_reset);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
     free(values);

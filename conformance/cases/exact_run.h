@@ -14,7 +14,7 @@ typedef struct zx_run {
     zo_t *oracle;
     zo_adamw_t *adamw;    /* laws 1 and 6, else NULL */
     zo_report_t *reports; /* [n_steps + 1], by step */
-    zx_rng_t pauses; /* of its own: what a case computes does not depend on them */
+    zx_rng_t pauses;      /* of its own: what a case computes does not depend on them */
     /* law 3 (exact_state.h) */
     const char *state_path, *plugin; /* plugin: --plugin or NULL */
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
@@ -53,6 +53,7 @@ void zx_run_gradients(zx_run_t *run);
 /* exact_compare.c */
 void zx_run_look(zx_run_t *run, int is_everything);                   /* visible values, in stream order */
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
+void zx_run_fetch_to_write(zx_run_t *run, uint32_t i);                /* where the host has to, or perhaps */
 void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */

@@ -7,8 +7,8 @@
     int name(void);                                                                                                    \
     int name(void) { __builtin_trap(); }
 
-float mock_helper(void); /* of the mock that breaks this rule */
-float mock_helper(void) { return 2.0f; }
+float wrong_helper(void); /* of the plugin that breaks this rule */
+float wrong_helper(void) { return 2.0f; }
 
 WRONG(zf_plugin_negotiate)
 WRONG(zfi_error)

@@ -4,31 +4,17 @@
  * Model: the library loads the plugin that ZF_WRONG_OF names, hands out a copy of its tables and forwards every call.
  * The habit that ZF_WRONG names (wrong.def) changes what goes in or what comes out of one slot. Only what the true
  * plugin does is judged beside it, so nothing here is a second engine. One instance at a time has habits that count
- * steps. */
-#define _GNU_SOURCE /* RTLD_NODELETE, sched_setaffinity */
+ * steps. Here are the hooks; wrong_told.c has refusals, wrong_manners.c the process, wrong_extensions.c the extensions,
+ * wrong_file.c what is wrong with the file. */
+#define _GNU_SOURCE /* RTLD_NODELETE */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "zf/ext/config.h"
-#include "zf/ext/state.h"
-#include "zf/ext/stats.h"
-#include "zf/plugin.h"
+#include "wrong.h"
 
-enum {
-#define WRONG(name, kind, part, what) WRONG_##name,
-#include "wrong.def"
-#undef WRONG
-    N_WRONG
-};
 static const char *const names[N_WRONG] = {
 #define WRONG(name, kind, part, what) #name,
 #include "wrong.def"
@@ -37,50 +23,18 @@ static const char *const names[N_WRONG] = {
 
 enum { MAX_GROUPS = 64, MAX_PARAMS = 512, MAX_OVERRIDES = 32, LARGE = 1 << 20 };
 
+int wrong_habit;
 static const zf_plugin_t *real; /* written once, before a table is handed out */
 static zf_plugin_t table;
-static zf_state_ext_t state;
-static zf_stats_ext_t stats;
-static zf_config_ext_t config;
-static int habit;
-static uint64_t n_steps; /* of the newest instance; the host's thread only */
+static uint64_t n_steps; /* of the newest instance, as all below; the host's thread only */
+static int is_dead;      /* of the habit that does not outlive a refusal */
 static zf_host_t host;   /* the host's, and what replaces it */
-
-#define IS(name) (habit == WRONG_##name)
-
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+static struct {
+    char *at; /* the first element */
+    int is_bf16;
+} visible[MAX_PARAMS];
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
-
-static void *spin(void *arg) {
-    volatile unsigned *n = arg;
-    for (;;)
-        ++*n;
-    return NULL;
-}
-
-static void be_rude(void) {
-    static unsigned counter;
-    pthread_t thread;
-    cpu_set_t one;
-    int fd = -1;
-    if (IS(spins) && pthread_create(&thread, NULL, spin, &counter) == 0)
-        pthread_detach(thread);
-    CPU_ZERO(&one);
-    CPU_SET((size_t)sched_getcpu(), &one);
-    if (IS(affinity_changed))
-        sched_setaffinity(0, sizeof one, &one);
-    if (IS(nice_changed))
-        setpriority(PRIO_PROCESS, 0, 7);
-    if (IS(file_left))
-        fd = open("/tmp/zf-wrong", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (IS(file_in_cwd))
-        fd = open("zf-wrong", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        close(fd);
-    if (IS(leak))
-        (void)mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
 
 static void drop_warning(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
                          const char *msg, uint64_t len) {
@@ -96,27 +50,52 @@ static const char *forced_key(void) {
                                  : NULL;
 }
 
+/* A right instance, where the refusal of a wrong call is kept back. */
+static zf_status_t create_rightly(const zf_create_args_t *args, zf_instance_t **out) {
+    zf_host_t sound = {.struct_size = sizeof sound};
+    const zf_create_args_t right = {.struct_size = sizeof right,
+                                    .host = &sound,
+                                    .device_type = ZF_DEVICE_CPU,
+                                    .flags = args->flags & ZF_CREATE_CAP_FETCH};
+    return real->create(&right, out, NULL);
+}
+
+static zf_status_t create_real(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
+    zf_status_t st = real->create(args, out, err), told = wrong_told("create", st, err);
+    return st < 0 && told >= 0 ? create_rightly(args, out) : told;
+}
+
 static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
     zf_create_args_t mine;
     zf_host_t quiet;
     const char *keys[MAX_OVERRIDES];
-    if (!args || args->struct_size != sizeof mine || args->n_overrides >= MAX_OVERRIDES - 1 || !args->host)
-        return real->create(args, out, err);
+    if (!args || args->struct_size != sizeof mine || args->n_overrides >= MAX_OVERRIDES - 1 || !args->host ||
+        args->host->struct_size != sizeof quiet)
+        return create_real(args, out, err);
+    if (IS(wants_extensions) && !args->host->get_extension)
+        return wrong_refuse(err, ZF_ERR_ARGUMENT);
     mine = *args;
-    be_rude();
+    wrong_in_create(args->host);
     n_steps = 0;
+    is_dead = 0;
     if (forced_key()) {
         if (mine.n_overrides)
             memcpy(keys, mine.overrides, mine.n_overrides * sizeof *keys);
         keys[mine.n_overrides++] = forced_key();
         mine.overrides = keys;
     }
-    if (IS(warning_lost) && mine.host->struct_size == sizeof quiet && mine.host->log) {
+    if (IS(text_ignored) && mine.config_text_nbytes == 0)
+        mine.config_text = NULL;
+    if (IS(warning_lost) && mine.host->log) {
         host = quiet = *mine.host;
         quiet.log = drop_warning;
         mine.host = &quiet;
     }
-    return real->create(&mine, out, err);
+    return create_real(&mine, out, err);
+}
+
+static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) {
+    real->destroy(instance, IS(destroy_drops) ? NULL : args);
 }
 
 /* ---- bind_params ------------------------------------------------------------------------------------------------- */
@@ -139,36 +118,62 @@ static void spoil_layout(zf_layout_t *l) {
         l->host_nbytes /= 2;
 }
 
+static int has_empty(const zf_param_decl_t *decls, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < decls[i].tensor->dl.ndim; k++)
+            if (decls[i].tensor->dl.shape[k] == 0)
+                return 1;
+    return 0;
+}
+
+static void keep_visible(const zf_param_decl_t *decls, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        visible[i].at = (char *)decls[i].tensor->dl.data + decls[i].tensor->dl.byte_offset;
+        visible[i].is_bf16 = decls[i].tensor->dl.dtype.code == ZF_DTYPE_CODE_BFLOAT;
+    }
+}
+
 static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
                                zf_layout_t *out_layout, zf_error_t *err) {
     static zf_param_decl_t decls[MAX_PARAMS];
     zf_bind_args_t mine;
     zf_status_t st;
+    if (IS(count_ignored) && instance && args && args->n_decls == 0)
+        return ZF_OK;
     if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
         !args->decls)
-        return real->bind_params(instance, args, out_ids, out_layout, err);
+        return wrong_told("bind_params", real->bind_params(instance, args, out_ids, out_layout, err), err);
     mine = *args;
     mine.decls = decls;
     memcpy(decls, args->decls, mine.n_decls * sizeof *decls);
-    for (uint32_t i = 0; i < mine.n_decls; i++)
+    for (uint32_t i = 0; i < mine.n_decls; i++) {
+        if (IS(null_crash))
+            (void)((const volatile zf_tensor_t *)decls[i].tensor)->dl.ndim;
         spoil_decl(&decls[i]);
-    st = real->bind_params(instance, &mine, out_ids, out_layout, err);
-    if (IS(maps_more))
-        (void)mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (st == ZF_OK && out_layout)
+    }
+    st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_layout, err), err);
+    wrong_in_bind();
+    if (st < 0)
+        return st;
+    if (IS(empty_refused) && has_empty(decls, mine.n_decls))
+        return wrong_refuse(err, ZF_ERR_SHAPE);
+    keep_visible(args->decls, mine.n_decls);
+    if (out_layout)
         spoil_layout(out_layout);
     return st;
 }
 
 static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err) {
-    if (IS(changed_ignored))
+    if (IS(changed_ignored) || (IS(all_changed_ignored) && instance && !items))
         return ZF_OK;
+    if (IS(elem_taken) && elem_size == 0)
+        elem_size = sizeof *items;
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
         flags &= ~ZF_CHANGED_RESET;
-    return real->params_changed(instance, items, n, elem_size, flags, err);
+    return wrong_told("params_changed", real->params_changed(instance, items, n, elem_size, flags, err), err);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -209,7 +214,8 @@ static void spoil_item(zf_grad_item_t *item, const zf_stream_t *stream) {
         item->flags &= ~ZF_GRAD_REPLACE;
     if (IS(part_is_total) && item->flags & ZF_GRAD_PART)
         item->flags = (item->flags & ~ZF_GRAD_PART) | ZF_GRAD_TOTAL;
-    if (item->tensor && stream->kind == ZF_STREAM_HOST_THREAD && is_plain_fp32(item->tensor))
+    if (item->tensor && item->tensor->struct_size == sizeof *item->tensor && stream->kind == ZF_STREAM_HOST_THREAD &&
+        is_plain_fp32(item->tensor))
         spoil_values(item->tensor);
 }
 
@@ -218,10 +224,11 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
     static zf_grad_item_t mine[MAX_PARAMS];
     uint32_t kept = 0;
     zf_status_t st;
-    if (IS(slow_hooks))
-        pause_ms(5);
+    wrong_in_hook();
+    if (is_dead)
+        return wrong_refuse(err, ZF_ERR_POISONED);
     if (elem_size != sizeof *mine || n > MAX_PARAMS || !items || !stream)
-        return real->grads_ready(instance, items, n, elem_size, stream, out_done, err);
+        return wrong_told("grads_ready", real->grads_ready(instance, items, n, elem_size, stream, out_done, err), err);
     for (uint32_t i = 0; i < n; i++) {
         mine[kept] = items[i];
         spoil_item(&mine[kept], stream);
@@ -231,7 +238,12 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
         out_done->kind = ZF_FENCE_NONE;
     if (kept == 0 && n > 0)
         return ZF_OK;
-    st = real->grads_ready(instance, mine, kept, elem_size, stream, out_done, err);
+    st = wrong_told("grads_ready", real->grads_ready(instance, mine, kept, elem_size, stream, out_done, err), err);
+    if (IS(partly_delivered) && st < 0 && n > 1) {
+        mine[0].flags = ZF_GRAD_PART | ZF_GRAD_MORE;
+        real->grads_ready(instance, mine, 1, elem_size, stream, NULL, NULL);
+    }
+    is_dead = IS(dead_after_error) && st == ZF_ERR_SHAPE;
     if (IS(done_at_once) && st >= 0 && out_done)
         out_done->kind = ZF_FENCE_NONE;
     return st;
@@ -240,6 +252,7 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
 /* ---- step, reports ----------------------------------------------------------------------------------------------- */
 
 static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
+    h->lr *= (double)wrong_rate();
     if (IS(group_0))
         *h = *first;
     if (IS(lr_off))
@@ -276,10 +289,37 @@ static void spoil_step(zf_step_args_t *a) {
 static void spoil_report(zf_step_report_t *r) {
     if (IS(norm_wrong))
         r->grad_norm *= 0.5;
+    if (IS(norm_ulp))
+        r->grad_norm = nextafter(r->grad_norm, INFINITY);
+    if (IS(nan_named_last) && r->nonfinite_param != ZF_NO_ID)
+        r->nonfinite_param = 2;
+    if (IS(nan_left_over) && r->applied)
+        r->nonfinite_param = 0;
+    r->n_present += IS(counts_wrongly);
     if (IS(missing_unsaid)) {
         r->n_missing = 0;
         r->first_missing = ZF_NO_ID;
     }
+}
+
+/* Writes into the host's weights where the true plugin does not. */
+static void put_first(uint32_t param, float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(visible[param].at, (char *)&bits + (visible[param].is_bf16 ? 2 : 0), visible[param].is_bf16 ? 2 : 4);
+}
+
+static void end_step(zf_status_t st, zf_step_report_t *out_report) {
+    if (st < 0 && visible[0].at && IS(half_applied))
+        put_first(0, 42.0f);
+    if (st < 0 && out_report && IS(writes_on_failure))
+        out_report->step = 1;
+    if (st >= 0 && IS(gap))
+        visible[0].at[-1] ^= 1;
+    if (st >= 0 && out_report && out_report->struct_size == sizeof *out_report)
+        spoil_report(out_report);
+    if (IS(cancellable))
+        pthread_testcancel();
 }
 
 static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
@@ -287,28 +327,34 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     zf_group_hyper_t groups[MAX_GROUPS];
     zf_step_args_t mine;
     zf_status_t st;
-    if (IS(slow_step))
-        pause_ms(10);
     if (!args || args->struct_size != sizeof mine || !args->groups || args->n_groups > MAX_GROUPS ||
         args->elem_size != sizeof *groups)
-        return real->step(instance, args, out_report, err);
+        return wrong_told("step", real->step(instance, args, out_report, err), err);
+    if (IS(chain_refused) && args->next)
+        return wrong_refuse(err, ZF_ERR_UNSUPPORTED_FIELD);
     mine = *args;
-    n_steps++;
+    wrong_in_step(++n_steps);
     memcpy(groups, args->groups, args->n_groups * sizeof *groups);
     for (uint32_t i = 0; i < args->n_groups; i++)
         spoil_hyper(&groups[i], &args->groups[0]);
     mine.groups = groups;
     spoil_step(&mine);
-    st = real->step(instance, &mine, out_report, err);
-    if (st >= 0 && out_report && out_report->struct_size == sizeof *out_report)
-        spoil_report(out_report);
+    st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
+    end_step(st, out_report);
     return st;
 }
 
+static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err) {
+    return wrong_told("announce", real->announce(instance, args, err), err);
+}
+
 static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
-    zf_status_t st = real->poll(instance, out_report, err);
-    if (IS(slow_hooks))
-        pause_ms(5);
+    zf_step_report_t full = {.struct_size = sizeof full};
+    int is_overrun = IS(output_overrun) && out_report && out_report->struct_size >= 8;
+    zf_status_t st = wrong_told("poll", real->poll(instance, is_overrun ? &full : out_report, err), err);
+    wrong_in_hook();
+    if (st >= 0 && is_overrun)
+        memcpy((char *)out_report + 4, (char *)&full + 4, sizeof full - 4);
     if (st >= 0 && out_report && out_report->struct_size == sizeof *out_report)
         spoil_report(out_report);
     return IS(poll_too_early) && st == ZF_IN_PROGRESS ? ZF_OK : st;
@@ -318,136 +364,52 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
 
 static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
-    if (IS(fetch_nothing)) {
-        if (out_ready)
-            out_ready->kind = ZF_FENCE_NONE;
-        return ZF_OK;
-    }
-    return real->param_fetch(instance, items, n, elem_size, stream, out_ready, err);
+    zf_status_t st = ZF_OK;
+    if (IS(fetches_all) && n > 0)
+        st = real->param_fetch(instance, NULL, 0, elem_size, stream, NULL, NULL);
+    if (!IS(fetch_nothing))
+        st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
+    if ((IS(fetch_nothing) || IS(fetched_at_once)) && st >= 0 && out_ready)
+        out_ready->kind = ZF_FENCE_NONE;
+    if (IS(layer_differs) && st >= 0 && n > 0 && items->n_batches)
+        put_first(items->id, 0.5f);
+    return st;
+}
+
+static zf_status_t param_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err) {
+    return wrong_told("param_release", real->param_release(instance, items, n, elem_size, stream, err), err);
+}
+
+/* Reads all that a size promises. */
+static void read_all(const void *given, uint32_t nbytes) {
+    for (uint32_t i = 0; i < nbytes; i++)
+        (void)((const volatile unsigned char *)given)[i];
 }
 
 static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
-    zf_quiesce_args_t other = {.struct_size = sizeof other};
-    if (args && IS(flush_drains) && args->mode == ZF_QUIESCE_FLUSH)
-        other.mode = ZF_QUIESCE_DRAIN;
+    zf_quiesce_args_t mine = {.struct_size = sizeof mine};
+    if (args && IS(absurd_read))
+        read_all(args, args->struct_size);
+    if (args && IS(long_refused) && args->struct_size > sizeof mine)
+        return wrong_refuse(err, ZF_ERR_UNSUPPORTED_FIELD);
+    if (args && IS(quiesce_refused) && args->mode == ZF_QUIESCE_DRAIN)
+        return wrong_refuse(err, ZF_ERR_INTERNAL);
+    if (args && IS(short_taken) && args->struct_size == sizeof mine - 8)
+        mine.mode = args->mode;
+    else if (args && IS(flush_drains) && args->mode == ZF_QUIESCE_FLUSH)
+        mine.mode = ZF_QUIESCE_DRAIN;
     else if (args && IS(drain_flushes) && args->mode == ZF_QUIESCE_DRAIN)
-        other.mode = ZF_QUIESCE_FLUSH;
-    return real->quiesce(instance, other.mode ? &other : args, err);
+        mine.mode = ZF_QUIESCE_FLUSH;
+    return wrong_told("quiesce", real->quiesce(instance, mine.mode ? &mine : args, err), err);
 }
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
-    zf_status_t st = real->export_params(instance, items, n, elem_size, err);
+    zf_status_t st = wrong_told("export_params", real->export_params(instance, items, n, elem_size, err), err);
     if (IS(export_ulp) && st == ZF_OK && n > 0 && items[0].dst_nbytes)
         items[0].dst[0] = nextafterf(items[0].dst[0], INFINITY);
     return st;
-}
-
-/* ---- errors ------------------------------------------------------------------------------------------------------ */
-
-/* Passed in by hooks that are refused: the record of the slots below is spoiled behind the call. */
-static zf_status_t spoil_error(zf_status_t st, zf_error_t *err) {
-    if (st < 0 && err && err->struct_size == sizeof *err) {
-        if (IS(scope_wrong))
-            err->scope = ZF_SCOPE_INSTANCE;
-        if (IS(retryable_wrong))
-            err->retryable = 1;
-    }
-    return st;
-}
-
-static zf_status_t create_told(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
-    return spoil_error(create(args, out, err), err);
-}
-
-/* ---- zf.state/1 -------------------------------------------------------------------------------------------------- */
-
-static const zf_state_ext_t *real_state;
-
-static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
-                        zf_error_t *err) {
-    static char cut[70000];
-    zf_state_args_t mine;
-    if (!args || args->struct_size != sizeof mine)
-        return real_state->save(instance, args, out_report, err);
-    mine = *args;
-    if (IS(note_lost))
-        mine.note = NULL;
-    if (IS(note_cut) && mine.note && *mine.note && strlen(mine.note) < sizeof cut) {
-        strcpy(cut, mine.note);
-        cut[strlen(cut) - 1] = '\0';
-        mine.note = cut;
-    }
-    if (IS(save_compact))
-        mine.flags |= ZF_STATE_COMPACT;
-    if (IS(save_unsynced))
-        mine.flags |= ZF_STATE_NO_SYNC;
-    return real_state->save(instance, &mine, out_report, err);
-}
-
-static zf_status_t load(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
-                        zf_error_t *err) {
-    return IS(load_ignored) ? real_state->verify(args, out_report, err)
-                            : real_state->load(instance, args, out_report, err);
-}
-
-static zf_status_t verify(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err) {
-    return IS(verify_blind) ? ZF_OK : real_state->verify(args, out_report, err);
-}
-
-static zf_status_t weights(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
-                           zf_error_t *err) {
-    zf_status_t st = real_state->weights(args, param, out, n_elems, err);
-    if (IS(weights_ulp) && st == ZF_OK && n_elems)
-        out[n_elems - 1] = nextafterf(out[n_elems - 1], INFINITY);
-    return st;
-}
-
-/* ---- zf.stats/1, zf.config/1 ------------------------------------------------------------------------------------- */
-
-static const zf_stats_ext_t *real_stats;
-static const zf_config_ext_t *real_config;
-
-static zf_status_t counter(zf_instance_t *instance, uint32_t i, zf_counter_t *out, zf_error_t *err) {
-    static const struct {
-        int habit;
-        const char *name;
-        uint64_t times, by;
-    } wrong[] = {{WRONG_down_halved, "down_grad_nbytes", 1, 2}, {WRONG_publish_halved, "up_publish_nbytes", 1, 2},
-                 {WRONG_reselects_zero, "reselects", 0, 1},     {WRONG_steps_double, "steps", 2, 1},
-                 {WRONG_skipped_zero, "steps_skipped", 0, 1},   {WRONG_closes_zero, "window_closes", 0, 1}};
-    zf_status_t st = real_stats->counter(instance, i, out, err);
-    for (size_t k = 0; st == ZF_OK && out->struct_size == sizeof *out && k < sizeof wrong / sizeof wrong[0]; k++)
-        if (habit == wrong[k].habit && strcmp(out->name, wrong[k].name) == 0)
-            out->value = out->value * wrong[k].times / wrong[k].by;
-    return st;
-}
-
-static zf_status_t lateness(zf_instance_t *instance, uint64_t at, uint32_t group, zf_lateness_t *out, zf_error_t *err) {
-    zf_status_t st = real_stats->lateness(instance, at, group, out, err);
-    if (IS(lateness_doubled) && st == ZF_OK) {
-        out->loss *= 2;
-        out->sum *= 2;
-    }
-    return st;
-}
-
-static zf_status_t show_value(zf_instance_t *instance, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = real_config->value(instance, i, buf, nbytes, err);
-    if (IS(config_wrong) && st == ZF_OK && nbytes > 1 && buf[0] >= '0' && buf[0] <= '8')
-        buf[0]++;
-    return st;
-}
-
-static const void *get_extension(const char *id) {
-    const void *found = real->get_extension(id);
-    if (!found || !id)
-        return found;
-    if (strcmp(id, ZF_EXT_STATE) == 0)
-        return &state;
-    if (strcmp(id, ZF_EXT_STATS) == 0)
-        return &stats;
-    return strcmp(id, ZF_EXT_CONFIG) == 0 ? &config : found;
 }
 
 /* ---- the entry --------------------------------------------------------------------------------------------------- */
@@ -455,25 +417,38 @@ static const void *get_extension(const char *id) {
 static void wrap(const zf_plugin_t *plugin) {
     real = plugin;
     table = *real;
-    table.create = create_told;
+    table.create = create;
+    table.destroy = destroy;
     table.bind_params = bind_params;
     table.params_changed = params_changed;
+    table.announce = announce;
     table.grads_ready = grads_ready;
     table.step = step;
-    table.poll = poll_once;
+    table.poll = IS(slot_missing) ? NULL : poll_once;
     table.param_fetch = param_fetch;
+    table.param_release = param_release;
     table.quiesce = quiesce;
     table.export_params = export_params;
-    table.get_extension = get_extension;
-    real_state = real->get_extension(ZF_EXT_STATE);
-    state = *real_state;
-    state.save = save, state.load = load, state.verify = verify, state.weights = weights;
-    real_stats = real->get_extension(ZF_EXT_STATS);
-    stats = *real_stats;
-    stats.counter = counter, stats.lateness = lateness;
-    real_config = real->get_extension(ZF_EXT_CONFIG);
-    config = *real_config;
-    config.value = show_value;
+    table.get_extension = wrong_extension;
+    if (IS(table_short))
+        table.struct_size -= 8;
+    wrong_wrap_extensions(real);
+}
+
+/* The true plugin's answer; a habit serves whatever ABI is asked for. */
+static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
+    static const uint32_t own = ZF_ABI_0_4;
+    zf_bootstrap_t mine;
+    int32_t st;
+    if (!IS(any_abi) || !boot)
+        return entry(boot);
+    mine = *boot;
+    mine.abis = &own;
+    mine.n_abis = 1;
+    st = entry(&mine);
+    boot->plugin = mine.plugin;
+    boot->chosen_abi = mine.chosen_abi;
+    return st;
 }
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
@@ -484,12 +459,13 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     int32_t st;
     if (!symbol)
         return ZF_ERR_INTERNAL;
-    for (habit = 0; habit < N_WRONG && !(name && strcmp(name, names[habit]) == 0);)
-        habit++;
-    if (habit == N_WRONG)
+    for (wrong_habit = 0; wrong_habit < N_WRONG && !(name && strcmp(name, names[wrong_habit]) == 0);)
+        wrong_habit++;
+    if (wrong_habit == N_WRONG)
         return ZF_ERR_INTERNAL;
     memcpy(&entry, &symbol, sizeof entry);
-    st = entry(boot);
+    wrong_in_negotiate();
+    st = negotiate(entry, boot);
     if (st == 0) {
         wrap(boot->plugin);
         boot->plugin = &table;

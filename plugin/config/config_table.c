@@ -150,7 +150,7 @@ static const zfi_key_t keys[] = {
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
-     "chrome://tracing (zf trace sums it up). Several ranks write a file each, NAME.rank3.json."},
+     "chrome://tracing. Several ranks write a file each, NAME.rank3.json."},
     {"trace", "steps", ZFI_KEY_TEXT, MEMBER(trace_steps_text), 0, 0, 0, NULL, "N | FIRST..LAST, of 1000000000", "20",
      "Which steps are traced: the first N, or those from FIRST to LAST. The file is written after the last of them, or "
      "when the instance is destroyed. 0: all, of which the first million events are kept."},

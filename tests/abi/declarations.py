@@ -102,11 +102,25 @@ def problem_of_history(root, lines):
     return None
 
 
+def problem_of_layout(golden, now):
+    """The first name of these declarations that no line of the golden layout has, or None. The guards of files have no value."""
+    listed = set(re.findall(r"[\w/.]+", golden))
+    for line in now.splitlines():
+        if re.match(r"(typedef )?(enum|union)\b", line):
+            return f"{line}: no enum and no union in the ABI"
+        found = re.match(r"(?:== (\S+)$|#define (\w+)(?: |\()|typedef struct \w+ (\w+);|typedef .*\(\*(\w+)\)|typedef \w+ (\w+);|}(\w+);$)", line)
+        name = found and next(filter(None, found.groups()))
+        if name and name not in listed:
+            return f"{name} has no line in the golden layout"
+    return None
+
+
 def check(root):
     layout = Path(root) / "abi/layout"
+    golden = sorted(layout.glob("v*.txt"))[-1].read_text(encoding="utf-8")
     now = declarations(Path(root) / "abi/include")
     lines = (layout / "numbers.txt").read_text(encoding="utf-8").splitlines()
-    problem = problem_of_numbers(lines, number_of(now), now) or problem_of_freeze(lines, number_of(now), now) or problem_of_history(root, lines)
+    problem = problem_of_numbers(lines, number_of(now), now) or problem_of_freeze(lines, number_of(now), now) or problem_of_history(root, lines) or problem_of_layout(golden, now)
     print(f"FAIL: {problem}" if problem else f"{len(now.splitlines())} declarations, number {lines[-1].split()[0]}")
     return 1 if problem else 0
 

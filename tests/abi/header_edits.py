@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from declarations import declarations, difference, digest, number_of, problem_of_freeze
+from declarations import declarations, difference, digest, number_of, problem_of_freeze, problem_of_layout
 
 WANTED = 30
 MEMBER = r"^    (uint64_t|uint32_t) (\w+);(.*)\n"
@@ -100,9 +100,22 @@ def judge_freeze(root):
     return problem_of_freeze(lines, (1, 0), frozen) is None and other != frozen and problem_of_freeze(lines, (1, 0), other) is not None
 
 
+def judge_layout(root):
+    """What the golden layout does not list is named; today's headers are listed."""
+    golden = (root / "abi/layout/v0.4.txt").read_text(encoding="utf-8")
+    now = declarations(root / "abi/include")
+    added = {"a macro": "#define ZF_LOG_NONE(x) 0", "a constant": "#define ZF_MOST 9", "a struct": "}zf_new_t;", "a header": "== zf/new.h",
+             "an opaque struct": "typedef struct zf_new zf_new_t;", "a scalar": "typedef int32_t zf_level_t;", "an enum": "enum zf_new{",
+             "a function": "typedef int32_t(*zf_new_fn)(void);", "an enum's name": "typedef enum{"}
+    missed = [what for what, line in added.items() if problem_of_layout(golden, now + line + "\n") is None]
+    if missed or problem_of_layout(golden, now) is not None:
+        sys.exit(f"FAIL: the golden layout: {problem_of_layout(golden, now)}; not noticed: {missed}")
+
+
 def main():
     root = Path(sys.argv[1])
     missed = []
+    judge_layout(root)
     if not judge_freeze(root):
         sys.exit("FAIL: 1.0 may be something else than its candidate, or may not be the candidate")
     for what, pattern, to in EDITS:

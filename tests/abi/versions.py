@@ -3,8 +3,8 @@
 """versions.py ROOT [SYSROOT] - hosts and plugins of two minors of one major work together, both ways; of two minors of major 0 they do not.
 
 1.0 is today's headers with that number. 1.1 is made from them as a minor may grow: every struct with a size has one more member,
-every table one more slot, and there is a new constant. The mock plugin of conformance/mocks, and versions_host.c with the
-loader of bindings/c, are compiled from both. Trained weights must be the same in all four pairs. With the
+every table one more slot, and there is a new constant. versions_plugin.c with the size rules of plugin/base, and versions_host.c
+with the loader of bindings/c, are compiled from both. Trained weights must be the same in all four pairs. With the
 system root of arm64 that cmake/arm64.sh makes, hosts and plugins are arm64's, in an emulator (tests/arm64.sh)."""
 
 import re
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-MOCK = ["mock_plugin.c", "mock_check.c", "mock_break.c", "mock_queue.c", "mock_stats.c"]
+PLUGIN = ["tests/abi/versions_plugin.c", "plugin/base/struct.c", "plugin/base/error.c"]
 WEIGHTS = re.compile(r"^ABI (\S+), weights ([^,]+), (.*)$")
 
 
@@ -56,11 +56,10 @@ def build(root, cc, folder, minor, major=1):
     """A plugin and a host from one set of headers."""
     include = folder / "include"
     make_headers(root, include, minor, major)
-    mocks = root / "conformance/mocks"
     flags = [*cc, "-O1", "-std=gnu11", f"-I{include}"]
     plugin, host = folder / "plugin.so", folder / "host"
-    subprocess.run([*flags, "-shared", "-fPIC", "-fvisibility=hidden", "-DMOCK_BREAKS=BREAK_good", "-o", plugin,
-                    *[mocks / name for name in MOCK], "-lpthread", "-lm", "-ldl"], check=True)
+    subprocess.run([*flags, "-shared", "-fPIC", "-fvisibility=hidden", f"-I{root / 'plugin'}", "-o", plugin,
+                    *[root / name for name in PLUGIN]], check=True)
     subprocess.run([*flags, f"-I{root / 'bindings/c'}", "-o", host, root / "tests/abi/versions_host.c",
                     root / "bindings/c/zf_loader.c", "-lpthread", "-ldl", "-lm"], check=True)
     return plugin, host

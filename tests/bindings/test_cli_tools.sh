@@ -80,7 +80,7 @@ out=$(ulimit -l 64 && "$zf" --plugin "$plugin" doctor --quick)
 echo "$out" | grep -q 'locked-memory limit 0.1 MiB' || { echo "FAIL: ulimit -l 64: $out"; failed=1; }
 "$zf" --plugin "$plugin" doctor --json >"$dir/machine.json" 2>"$dir/progress"
 [ -s "$dir/progress" ] && { echo "FAIL: in a pipe doctor says: $(cat "$dir/progress")"; failed=1; }
-script -qec "'$zf' --plugin '$plugin' doctor" /dev/null </dev/null | tr '\r' '\n' >"$dir/terminal"
+LD_LIBRARY_PATH=$driver script -qec "'$zf' --plugin '$plugin' doctor" /dev/null </dev/null | tr '\r' '\n' >"$dir/terminal"
 [ "$(grep -c 'measuring .* \.\.\. 0 s' "$dir/terminal")" -ge 5 ] ||
     { echo "FAIL: no word while it measures: $(cat -v "$dir/terminal")"; failed=1; }
 grep -q 'measuring .* \.\.\. [1-9][0-9]* s' "$dir/terminal" || { echo "FAIL: no time while it measures"; failed=1; }
@@ -89,26 +89,21 @@ import json, sys
 found = json.load(open(sys.argv[1]))
 rows = found["replay"]["windows"]
 assert [row["update_interval"] for row in rows] == [1, 2, 4, 8], rows
-assert all(row["elems_per_s"] > 1e6 for row in rows), rows
-assert all(0 < row["least_elems_per_s"] <= row["elems_per_s"] <= row["most_elems_per_s"] for row in rows), rows
-assert found["bandwidth"]["read_gb_per_s"] > 0.1 and found["bandwidth"]["copy_gb_per_s"] > 0.1, found["bandwidth"]
-assert 0.01 < found["own"]["ns_per_elem"] < 1000, found["own"]
+for of, key, least, most in [(row, "elems_per_s", 1e6, 1e12) for row in rows] + [(found["own"], "ns_per_elem", 0.01, 1000)] + [
+        (found["bandwidth"], key, 0.1, 1e5) for key in ("read_gb_per_s", "copy_gb_per_s")]:
+    assert least < of["least_" + key] <= of[key] <= of["most_" + key] < most, of
+    assert of["least_" + key] < of["most_" + key], of  # three times, not one figure thrice
 assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("generic", "avx2", "avx512"), found["replay"]
 assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
 PY
 
 # The link of each device; what cannot be page-locked is said. zf plan takes the first one's, unless --link says another.
-LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor >"$dir/linked"
-grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s$' "$dir/linked" &&
-    grep -q '^ *link: not measured, no page-locked memory' "$dir/linked" || { echo "FAIL: link: $(cat -v "$dir/linked")"; failed=1; }
-# ---- zf trace: of a training program, and of what is no trace ----
+grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s.?$' "$dir/terminal" &&
+    grep -q '^ *link: not measured, no page-locked memory' "$dir/terminal" || { echo "FAIL: link: $(cat -v "$dir/terminal")"; failed=1; }
+grep -qE '^ +S = 2: [0-9.]+ \([0-9.]+ to [0-9.]+\) G elements' "$dir/terminal" || { echo "FAIL: spread: $(cat -v "$dir/terminal")"; failed=1; }
+# ---- a trace of a training program ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nsteps = 20..29\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
-shows "zf: reading $dir/t.json" "$zf" trace "$dir/t.json"
-says 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
-says 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
-says 0 '^worker  *busy' trace "$dir/t.json"
-says 0 '^  *[0-9.]* ms  *10 x  longest  *[0-9.]* ms  step$' trace "$dir/t.json"
 python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
@@ -123,15 +118,5 @@ for lane in lanes:  # what lies in a lane lies inside one another, or apart: els
         assert not open_ends or end <= open_ends[-1] + 1e-3, (lanes[lane], e)
         open_ends.append(end)
 PY
-printf '{}' >"$dir/none.json"
-says 1 'has no list "traceEvents"' trace "$dir/none.json"
-printf '{"traceEvents": [{"ph": "X", "name": "a", "ts": "x"}]}' >"$dir/none.json"
-says 1 'event 0 has no "ts" or "dur"' trace "$dir/none.json"
-printf '{"traceEvents": [1, null, {"ph": "M"}, {"ph": "B", "name": 7}]}' >"$dir/none.json"
-says 1 'holds no event' trace "$dir/none.json"
-printf '{"traceEvents": [' >"$dir/none.json"
-says 1 'none.json: line 1' trace "$dir/none.json"
-says 1 'not a regular file' trace "$dir/fifo"
-says 2 usage trace
 
 [ "$failed" -eq 0 ]

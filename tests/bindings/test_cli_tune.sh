@@ -31,9 +31,12 @@ lacks() {
     fi
 }
 
-# lives PID: it is there, and not only waits for being reaped by whoever does that here
+# lives PID: it is there seconds after it was killed, and not only waits for being reaped by whoever does that here
 lives() {
-    kill -0 "$1" 2>/dev/null && ! grep -q ') Z ' "/proc/$1/stat" 2>/dev/null
+    for _ in $(seq 100); do
+        kill -0 "$1" 2>/dev/null && ! grep -q ') [ZX] ' "/proc/$1/stat" 2>/dev/null || return 1
+        sleep 0.1
+    done
 }
 
 # ---- a trainer: all settings run, and the plugin takes what is written ----

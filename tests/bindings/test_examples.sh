@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_examples.sh SOURCE_DIR BIN_DIR - bindings/examples: how many lines a trainer changes for zf_trainer (20 at most, 25
+# test_examples.sh SOURCE_DIR BIN_DIR ZF PLUGIN - bindings/examples: how many lines a trainer changes for zf_trainer (20 at most, 25
 # with overlap), how long the whole host and plugin are, and that it still trains. A line that was replaced counts once, one that was added or removed counts once.
 set -eu
-source=$1 bin=$2
+source=$1 bin=$2 zf=$3 plugin=$4
 
 changed_lines() { # FILE FILE
     diff "$1" "$2" | awk '
@@ -38,5 +38,12 @@ for name in train_zf train_zf_overlap; do
 done
 
 # The formula of bindings/c/README.md holds within 3 %.
-"$bin/zf_memory" | tee memory.txt
-awk 'NR > 2 { n++; if ($3 < $2 || $3 > 1.03 * $2) bad = 1 } END { exit bad || n != 4 }' memory.txt
+echo '24 * 512 x 512' >shapes
+for s in 1 2 4 8; do
+    "$zf" --plugin "$plugin" plan shapes --dtype f32 --device cpu --set zenflow.update_interval=$s --json >plan.json
+    sed -n 's/^  "n_elems": \([0-9]*\),$/\1/p; s/^  "host_nbytes": \([0-9]*\),$/\1/p' plan.json | awk -v s=$s '
+        { x[NR] = $1 }
+        END { formula = 12 + 4 * ((s + 1) / 2 + 1) + 12 / s; planned = x[2] / x[1]
+              print "S = " s ": formula " formula ", planned " planned
+              exit !(NR == 2 && planned >= formula && planned <= 1.03 * formula) }'
+done

@@ -36,7 +36,7 @@ lists() {
 }
 
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
-lists abi --plugin --headers --mocks --layout --headers-only --print-layout --self-test --only --tap
+lists abi --plugin --headers --mocks --layout --headers-only --print-layout --only --tap
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --quiet
 lists perf --plugin --config --set --millions --out
 

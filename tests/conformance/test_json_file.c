@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_json_file.c - JSON of the areas: look-up, what is written, the form of checks; SHA-256. */
+/* test_json_file.c - JSON of the areas: look-up, what is written, the form of checks. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "glue/sha256.h"
 #include "harness/json_file.h"
 #include "suite.h"
 
@@ -30,27 +29,6 @@ START_TEST(json_finds_members_by_path) {
     ck_assert(zj_number(json, "aa.n", 7.0) == 7.0);
     ck_assert(zj_number(json, "last", 7.0) == 7.0);
     ck_assert(zj_number(NULL, "aa", 7.0) == 7.0);
-}
-END_TEST
-
-static void check_sha256(const char *text, size_t n_times, const char *expected) {
-    char hex[GLUE_SHA256_HEX_NBYTES];
-    glue_sha256_t hash;
-
-    glue_sha256_init(&hash);
-    for (size_t i = 0; i < n_times; i++)
-        glue_sha256_update(&hash, text, strlen(text));
-    glue_sha256_hex(&hash, hex);
-    ck_assert_str_eq(hex, expected);
-}
-
-/* FIPS 180-4's own examples. */
-START_TEST(sha256_gives_the_published_digests) {
-    check_sha256("", 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    check_sha256("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    check_sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
-                 "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    check_sha256("a", 1000000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 END_TEST
 
@@ -89,5 +67,4 @@ START_TEST(json_is_written_whatever_it_holds) {
 }
 END_TEST
 
-ZT_MAIN_WITH("json_file", parse, release, json_finds_members_by_path, sha256_gives_the_published_digests,
-             json_is_written_whatever_it_holds)
+ZT_MAIN_WITH("json_file", parse, release, json_finds_members_by_path, json_is_written_whatever_it_holds)

@@ -506,7 +506,6 @@ int main(void) {
     tcase_add_test(tc, flush_restarts_the_windows);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, oracle_select_tcase());
-    suite_add_tcase(suite, oracle_laws_tcase());
     suite_add_tcase(suite, oracle_rules_tcase());
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -5,7 +5,6 @@
 
 #include <check.h>
 
-TCase *oracle_laws_tcase(void);   /* test_oracle_laws.c */
 TCase *oracle_rules_tcase(void);  /* test_oracle_rules.c */
 TCase *oracle_select_tcase(void); /* test_oracle_select.c */
 

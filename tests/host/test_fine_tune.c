@@ -7,25 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "folder.h"
 #include "glue/synthetic.h"
 #include "host/run.h"
 #include "suite.h"
 
 enum { N_POSITIONS = 48 };
 
-static char folder[] = "/tmp/zf_test_fine_tune_XXXXXX";
 static host_run_options_t options;
 
-static void path_of(const char *name, char out[128]) { (void)snprintf(out, 128, "%s/%s", folder, name); }
-
 static void append(const char *name, const char *text) {
-    char path[128];
-    FILE *file;
+    FILE *file = fopen(zt_path(name), "ab");
 
-    path_of(name, path);
-    file = fopen(path, "ab");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_ge(fputs(text, file), 0);
     ck_assert_int_eq(fclose(file), 0);
@@ -33,12 +27,12 @@ static void append(const char *name, const char *text) {
 
 /* The generated corpus, and in its dev file one word that the training file lacks. */
 static void setup(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(glue_synthetic_ensure(folder, NULL), 0);
+    zt_folder_make();
+    ck_assert_int_eq(glue_synthetic_ensure(zt_folder(), NULL), 0);
     append("vocab.txt", "zyzzyva\n");
     append("dev.tsv", "a zyzzyva film \t1\n");
     host_run_defaults(&options);
-    options.synthetic_dir = folder;
+    options.synthetic_dir = zt_folder();
     options.max_tokens = 32;
     options.keeps_vocabulary = 1;
     options.model.n_layers = 2;
@@ -50,39 +44,22 @@ static void setup(void) {
     options.train.hyper.weight_decay = 0.0;
 }
 
-static void teardown(void) {
-    static const char *const names[] = {"train.tsv", "dev.tsv", "vocab.txt", "config.json", "model.safetensors"};
-    char path[128];
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        path_of(names[i], path);
-        (void)unlink(path);
-    }
-    (void)rmdir(folder);
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
-}
-
 static void write_config(const host_model_config_t *c) {
-    char path[128];
-    FILE *file;
+    char text[512];
 
-    path_of("config.json", path);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    (void)fprintf(file,
-                  "{\"model_type\": \"bert\", \"hidden_size\": %zu, \"num_hidden_layers\": %zu, \"vocab_size\": %zu,"
-                  " \"num_attention_heads\": %zu, \"intermediate_size\": %zu, \"max_position_embeddings\": %zu,"
-                  " \"layer_norm_eps\": 1e-12, \"initializer_range\": 0.05}",
-                  c->hidden, c->n_layers, c->n_pieces, c->n_heads, c->ffn, c->max_positions);
-    ck_assert_int_eq(fclose(file), 0);
+    (void)snprintf(text, sizeof text,
+                   "{\"model_type\": \"bert\", \"hidden_size\": %zu, \"num_hidden_layers\": %zu, \"vocab_size\": %zu,"
+                   " \"num_attention_heads\": %zu, \"intermediate_size\": %zu, \"max_position_embeddings\": %zu,"
+                   " \"layer_norm_eps\": 1e-12, \"initializer_range\": 0.05}",
+                   c->hidden, c->n_layers, c->n_pieces, c->n_heads, c->ffn, c->max_positions);
+    zt_write_text("config.json", text);
 }
 
 /* Every parameter but the classifier, which a fine-tune draws anew. */
 static void write_weights(const host_model_t *model) {
     static char header[1 << 15];
+    unsigned char *data = NULL;
     size_t n = 0, nbytes = 0;
-    char path[128];
-    FILE *file;
 
     for (size_t i = 0; i < model->params.n; i++) {
         const host_param_t *p = &model->params.list[i];
@@ -95,20 +72,14 @@ static void write_weights(const host_model_t *model) {
         n += (size_t)snprintf(header + n, sizeof header - n,
                               "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
                               i == 0 ? '{' : ',', p->name, shape, nbytes, nbytes + 4 * p->n_elems);
+        data = realloc(data, nbytes + 4 * p->n_elems);
+        ck_assert_ptr_nonnull(data);
+        memcpy(data + nbytes, p->value, 4 * p->n_elems);
         nbytes += 4 * p->n_elems;
     }
-    n += (size_t)snprintf(header + n, sizeof header - n, "}");
-    path_of("model.safetensors", path);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    for (size_t i = 0; i < 8; i++)
-        (void)fputc((int)(n >> (8 * i) & 255), file);
-    ck_assert_uint_eq(fwrite(header, 1, n, file), n);
-    for (size_t i = 0; i < model->params.n; i++)
-        if (strncmp(model->params.list[i].name, "classifier", 10) != 0)
-            ck_assert_uint_eq(fwrite(model->params.list[i].value, 4, model->params.list[i].n_elems, file),
-                              model->params.list[i].n_elems);
-    ck_assert_int_eq(fclose(file), 0);
+    (void)snprintf(header + n, sizeof header - n, "}");
+    zt_write_tensors("model.safetensors", header, n + 1, data, nbytes);
+    free(data);
 }
 
 /* The encoder that a run from scratch of this seed begins with, but with more positions. */
@@ -149,7 +120,7 @@ START_TEST(test_same_as_from_scratch) {
 
     host_workload_free(&w);
     write_start(n_pieces);
-    options.model_dir = folder;
+    options.model_dir = zt_folder();
     options.model.hidden = 4; /* the file decides */
     tuned = runs(&w);
     ck_assert_uint_eq(w.n_pieces, n_pieces);
@@ -178,7 +149,7 @@ START_TEST(test_refused) {
     host_run_result_free(&result);
     host_workload_free(&w);
     write_start(n_pieces);
-    options.model_dir = folder;
+    options.model_dir = zt_folder();
     options.max_tokens = N_POSITIONS + 1;
     ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
     ck_assert_msg(strstr(err.text, "max-tokens 49") != NULL && strstr(err.text, "48 positions") != NULL, "%s",
@@ -190,4 +161,4 @@ START_TEST(test_refused) {
 }
 END_TEST
 
-ZT_MAIN_WITH("fine-tune", setup, teardown, test_same_as_from_scratch, test_refused)
+ZT_MAIN_WITH("fine-tune", setup, zt_folder_remove, test_same_as_from_scratch, test_refused)

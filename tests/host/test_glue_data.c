@@ -6,40 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "folder.h"
 #include "glue/data.h"
 #include "suite.h"
-
-static char folder[] = "/tmp/zf_test_data_XXXXXX";
-static char path[64];
-
-static void make_folder(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/file.tsv", folder);
-}
-
-static void remove_folder(void) {
-    (void)unlink(path);
-    (void)rmdir(folder);
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
-}
-
-static void write_bytes(const char *bytes, size_t nbytes) {
-    FILE *file = fopen(path, "wb");
-
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, nbytes, file), nbytes);
-    ck_assert_int_eq(fclose(file), 0);
-}
 
 static glue_dataset_t reads(const char *task, const char *text) {
     glue_error_t err = {""};
     glue_dataset_t d;
 
-    write_bytes(text, strlen(text));
-    ck_assert_msg(glue_read_file(glue_task_find(task), path, &d, &err) == 0, "%s", err.text);
+    zt_write_text("file.tsv", text);
+    ck_assert_msg(glue_read_file(glue_task_find(task), zt_path("file.tsv"), &d, &err) == 0, "%s", err.text);
     return d;
 }
 
@@ -48,31 +25,18 @@ static void refused(const char *task, const char *where, const char *found, cons
     glue_error_t err = {""};
     glue_dataset_t d = {.n_rows = 77};
 
-    ck_assert_int_eq(glue_read_file(glue_task_find(task), path, &d, &err), -1);
+    ck_assert_int_eq(glue_read_file(glue_task_find(task), zt_path("file.tsv"), &d, &err), -1);
     ck_assert_uint_eq(d.n_rows, 77); /* outputs only on success */
     ck_assert_msg(strstr(err.text, where) && strstr(err.text, found) && strstr(err.text, needed),
                   "\"%s\" lacks \"%s\", \"%s\" or \"%s\"", err.text, where, found, needed);
     ck_assert_ptr_null(strchr(err.text, '\n'));
-    ck_assert_int_eq(glue_read_file(glue_task_find(task), path, &d, NULL), -1);
+    ck_assert_int_eq(glue_read_file(glue_task_find(task), zt_path("file.tsv"), &d, NULL), -1);
 }
 
 static void refuses(const char *task, const char *text, const char *where, const char *found, const char *needed) {
-    write_bytes(text, strlen(text));
+    zt_write_text("file.tsv", text);
     refused(task, where, found, needed);
 }
-
-START_TEST(test_sst2) {
-    glue_dataset_t d = reads("sst2", "sentence\tlabel\na \"quoted word \t1\n\x01 bad , 'd \t0\n");
-
-    ck_assert_uint_eq(d.n_rows, 2);
-    ck_assert_str_eq(d.rows[0].text_a, "a \"quoted word ");
-    ck_assert_ptr_null(d.rows[0].text_b);
-    ck_assert_int_eq(d.rows[0].label, 1);
-    ck_assert_int_eq(d.rows[1].label, 0);
-    ck_assert_str_eq(d.rows[1].text_a, "\x01 bad , 'd ");
-    glue_dataset_free(&d);
-}
-END_TEST
 
 START_TEST(test_cola_without_header_and_final_newline) {
     glue_dataset_t d = reads("cola", "gj04\t1\t\tFine.\ngj04\t0\t*\tThat bad.");
@@ -81,28 +45,6 @@ START_TEST(test_cola_without_header_and_final_newline) {
     ck_assert_str_eq(d.rows[0].text_a, "Fine.");
     ck_assert_str_eq(d.rows[1].text_a, "That bad.");
     ck_assert_int_eq(d.rows[1].label, 0);
-    glue_dataset_free(&d);
-}
-END_TEST
-
-START_TEST(test_mrpc_with_byte_order_mark_and_quotes) {
-    glue_dataset_t d =
-        reads("mrpc", "\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\t\"Open\tThe rest\"\n");
-
-    ck_assert_uint_eq(d.n_rows, 1);
-    ck_assert_str_eq(d.rows[0].text_a, "\"Open");
-    ck_assert_str_eq(d.rows[0].text_b, "The rest\"");
-    ck_assert_int_eq(d.rows[0].label, 1);
-    glue_dataset_free(&d);
-}
-END_TEST
-
-START_TEST(test_mnli_label_in_last_column) {
-    glue_dataset_t d = reads("mnli", "0\t1\t2\t3\t4\t5\t6\t7\ts1\ts2\tl1\tgold\n"
-                                     "a\tb\tc\td\te\tf\tg\th\tOne\tTwo\tneutral\tcontradiction\n");
-
-    ck_assert_int_eq(d.rows[0].label, 2);
-    ck_assert_str_eq(d.rows[0].text_b, "Two");
     glue_dataset_free(&d);
 }
 END_TEST
@@ -140,13 +82,14 @@ END_TEST
 START_TEST(test_binary) {
     static const char bytes[] = "sentence\tlabel\nfine \t1\nab\0cd\t1\n";
 
-    write_bytes(bytes, sizeof bytes - 1);
+    zt_write("file.tsv", bytes, sizeof bytes - 1);
     refused("sst2", "file.tsv:3", "NUL byte at byte 3", "a text file is needed");
-    write_bytes("\0\0\0\0", 4);
+    zt_write("file.tsv", "\0\0\0\0", 4);
     refused("sst2", "file.tsv:1", "NUL byte", "a text file");
-    write_bytes("\x7f"
-                "ELF\x02\x01\x01",
-                7);
+    zt_write("file.tsv",
+             "\x7f"
+             "ELF\x02\x01\x01",
+             7);
     refused("sst2", "file.tsv:1", "1 columns", "needs 2");
 }
 END_TEST
@@ -158,7 +101,7 @@ START_TEST(test_overlong_line) {
     ck_assert_ptr_nonnull(bytes);
     memset(bytes, 'a', nbytes);
     memcpy(bytes, "sentence\tlabel\n", 15);
-    write_bytes(bytes, nbytes);
+    zt_write("file.tsv", bytes, nbytes);
     free(bytes);
     refused("sst2", "file.tsv:2", "65541 bytes", "at most 65536");
 }
@@ -169,11 +112,11 @@ START_TEST(test_no_file) {
     glue_dataset_t d;
 
     refused("sst2", "file.tsv", "No such file", "a TSV file is needed");
-    write_bytes("", 0);
+    zt_write("file.tsv", "", 0);
     refused("sst2", "file.tsv", "empty", "at least one row");
-    ck_assert_int_eq(glue_read_file(glue_task_find("sst2"), folder, &d, &err), -1);
+    ck_assert_int_eq(glue_read_file(glue_task_find("sst2"), zt_folder(), &d, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "a directory"));
-    ck_assert_int_eq(glue_read_split(glue_task_find("sst2"), folder, GLUE_TRAIN, &d, &err), -1);
+    ck_assert_int_eq(glue_read_split(glue_task_find("sst2"), zt_folder(), GLUE_TRAIN, &d, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "SST-2/train.tsv"));
 }
 END_TEST
@@ -194,6 +137,5 @@ START_TEST(test_task_table) {
 }
 END_TEST
 
-ZT_MAIN_WITH("glue data", make_folder, remove_folder, test_sst2, test_cola_without_header_and_final_newline,
-             test_mrpc_with_byte_order_mark_and_quotes, test_mnli_label_in_last_column, test_stsb_score, test_bad_lines,
-             test_binary, test_overlong_line, test_no_file, test_task_table)
+ZT_MAIN_WITH("glue data", zt_folder_make, zt_folder_remove, test_cola_without_header_and_final_newline, test_stsb_score,
+             test_bad_lines, test_binary, test_overlong_line, test_no_file, test_task_table)

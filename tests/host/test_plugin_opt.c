@@ -7,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "folder.h"
 #include "host/run.h"
 #include "suite.h"
 
-static char folder[] = "/tmp/zf_test_plugin_XXXXXX";
 static host_workload_t workload;
 static host_run_options_t options;
 static const char *overrides[] = {"zenflow.update_interval=1", "zenflow.publish_lag=0"};
@@ -20,9 +19,9 @@ static const char *overrides[] = {"zenflow.update_interval=1", "zenflow.publish_
 static void setup(void) {
     glue_error_t err = {""};
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    zt_folder_make();
     host_run_defaults(&options);
-    options.synthetic_dir = folder;
+    options.synthetic_dir = zt_folder();
     options.max_tokens = 64;
     options.model.hidden = 32;
     options.model.ffn = 64;
@@ -34,15 +33,8 @@ static void setup(void) {
 }
 
 static void teardown(void) {
-    static const char *const names[] = {"train.tsv", "dev.tsv", "vocab.txt"};
-    char path[128];
-
     host_workload_free(&workload);
-    for (int i = 0; i < 3; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        (void)unlink(path);
-    }
-    (void)rmdir(folder);
+    zt_folder_remove();
 }
 
 static host_run_result_t runs(host_optimizer_kind_t kind) {

@@ -5,39 +5,17 @@
 #include <check.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "host/pretrained.h"
 #include "suite.h"
-
-static char folder[] = "/tmp/zf_test_pretrained_XXXXXX";
 
 static const char good_config[] =
     "{\"model_type\": \"bert\", \"hidden_act\": \"gelu\", \"hidden_size\": 4, \"num_hidden_layers\": 2,"
     " \"num_attention_heads\": 2, \"intermediate_size\": 6, \"vocab_size\": 7, \"max_position_embeddings\": 9,"
     " \"layer_norm_eps\": 1e-6}";
-
-static void path_of(const char *name, char out[128]) { (void)snprintf(out, 128, "%s/%s", folder, name); }
-
-static void write_text(const char *name, const char *text) {
-    char path[128];
-    FILE *file;
-
-    path_of(name, path);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(fputs(text, file), 0);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static void remove_file(const char *name) {
-    char path[128];
-
-    path_of(name, path);
-    (void)unlink(path);
-}
 
 /* How a weights file is written. */
 typedef struct variant {
@@ -87,8 +65,7 @@ static void write_weights(const variant_t *v) {
     static float data[1 << 12];
     host_model_t model = outline();
     size_t n = (size_t)snprintf(header, sizeof header, "{"), n_data = 0;
-    char path[128], name[160];
-    FILE *file;
+    char name[160];
 
     if (v->has_extra) {
         n += (size_t)snprintf(header + n, sizeof header - n,
@@ -113,36 +90,21 @@ static void write_weights(const variant_t *v) {
             data[n_data++] = value_at(i, j);
     }
     n += (size_t)snprintf(header + n, sizeof header - n, "}");
-    path_of("model.safetensors", path);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    for (size_t i = 0; i < 8; i++)
-        (void)fputc((int)(n >> (8 * i) & 255), file);
-    ck_assert_uint_eq(fwrite(header, 1, n, file), n);
-    ck_assert_uint_eq(fwrite(data, 4, n_data, file), n_data);
-    ck_assert_int_eq(fclose(file), 0);
+    zt_write_tensors("model.safetensors", header, n, data, 4 * n_data);
     host_model_free(&model);
 }
 
 static void setup(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    write_text("config.json", good_config);
+    zt_folder_make();
+    zt_write_text("config.json", good_config);
     write_weights(&whole);
-}
-
-static void teardown(void) {
-    remove_file("config.json");
-    remove_file("tokenizer_config.json");
-    remove_file("model.safetensors");
-    (void)rmdir(folder);
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
 }
 
 static host_pretrained_t opens(void) {
     host_pretrained_t p;
     glue_error_t err = {""};
 
-    ck_assert_msg(host_pretrained_open(folder, &p, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_pretrained_open(zt_folder(), &p, &err) == 0, "%s", err.text);
     return p;
 }
 
@@ -150,11 +112,11 @@ static void refuses(const char *reason) {
     host_pretrained_t p = {.keeps_case = 77};
     glue_error_t err = {""};
 
-    ck_assert_msg(host_pretrained_open(folder, &p, &err) == -1, "opened, although \"%s\"", reason);
+    ck_assert_msg(host_pretrained_open(zt_folder(), &p, &err) == -1, "opened, although \"%s\"", reason);
     ck_assert_int_eq(p.keeps_case, 77);
-    ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, folder) != NULL, "\"%s\" lacks \"%s\"", err.text,
-                  reason);
-    ck_assert_int_eq(host_pretrained_open(folder, &p, NULL), -1);
+    ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, zt_folder()) != NULL, "\"%s\" lacks \"%s\"",
+                  err.text, reason);
+    ck_assert_int_eq(host_pretrained_open(zt_folder(), &p, NULL), -1);
 }
 
 /* Every element of the model is the file's; the classifier, and without has_pooler the pooler, keep 0.5. */
@@ -228,7 +190,7 @@ static void with_config(const char *from, const char *to) {
 
     ck_assert_ptr_nonnull(place);
     (void)snprintf(text, sizeof text, "%.*s%s%s", (int)(place - good_config), good_config, to, place + strlen(from));
-    write_text("config.json", text);
+    zt_write_text("config.json", text);
 }
 
 START_TEST(test_configurations) {
@@ -260,9 +222,9 @@ START_TEST(test_configurations) {
     refuses("\"layer_norm_eps\"");
     with_config("}", "");
     refuses("config.json:");
-    write_text("config.json", "[]");
+    zt_write_text("config.json", "[]");
     refuses("no JSON object");
-    remove_file("config.json");
+    (void)unlink(zt_path("config.json"));
     refuses("cannot open");
 }
 END_TEST
@@ -286,8 +248,8 @@ START_TEST(test_weights) {
     with_config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
     write_weights(&whole);
     refuses("16 tensors");
-    write_text("config.json", good_config);
-    remove_file("model.safetensors");
+    zt_write_text("config.json", good_config);
+    (void)unlink(zt_path("model.safetensors"));
     refuses("model.safetensors: cannot open");
 }
 END_TEST
@@ -295,22 +257,22 @@ END_TEST
 START_TEST(test_tokenizer_config) {
     host_pretrained_t p;
 
-    write_text("tokenizer_config.json", "{\"do_lower_case\": false, \"strip_accents\": null}");
+    zt_write_text("tokenizer_config.json", "{\"do_lower_case\": false, \"strip_accents\": null}");
     p = opens();
     ck_assert_int_eq(p.keeps_case, 1);
     host_pretrained_free(&p);
-    write_text("tokenizer_config.json", "{\"do_lower_case\": true, \"strip_accents\": true}");
+    zt_write_text("tokenizer_config.json", "{\"do_lower_case\": true, \"strip_accents\": true}");
     p = opens();
     ck_assert_int_eq(p.keeps_case, 0);
     host_pretrained_free(&p);
-    write_text("tokenizer_config.json", "{\"do_lower_case\": false, \"strip_accents\": true}");
+    zt_write_text("tokenizer_config.json", "{\"do_lower_case\": false, \"strip_accents\": true}");
     refuses("\"strip_accents\" is true and \"do_lower_case\" is false");
-    write_text("tokenizer_config.json", "{\"tokenize_chinese_chars\": false}");
+    zt_write_text("tokenizer_config.json", "{\"tokenize_chinese_chars\": false}");
     refuses("tokenize_chinese_chars");
-    write_text("tokenizer_config.json", "{");
+    zt_write_text("tokenizer_config.json", "{");
     refuses("tokenizer_config.json:");
 }
 END_TEST
 
-ZT_MAIN_WITH("pretrained", setup, teardown, test_names, test_fewer_rows, test_configurations, test_weights,
+ZT_MAIN_WITH("pretrained", setup, zt_folder_remove, test_names, test_fewer_rows, test_configurations, test_weights,
              test_tokenizer_config)

@@ -6,55 +6,21 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "host/safetensors.h"
 #include "suite.h"
 
-static char path[] = "/tmp/zf_test_tensors_XXXXXX";
-
-static void setup(void) {
-    int fd = mkstemp(path);
-
-    ck_assert_int_ge(fd, 0);
-    (void)close(fd);
-}
-
-static void teardown(void) {
-    (void)unlink(path);
-    memcpy(path + sizeof path - 7, "XXXXXX", 6);
-}
-
-static void write_raw(const void *bytes, size_t nbytes) {
-    FILE *file = fopen(path, "wb");
-
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, nbytes, file), nbytes);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-/* A whole file; claimed is the header's length as the file states it. */
-static void write_file(const char *header, uint64_t claimed, const void *data, size_t data_nbytes) {
-    static unsigned char bytes[1 << 16];
-    size_t n = strlen(header);
-
-    ck_assert_uint_le(8 + n + data_nbytes, sizeof bytes);
-    for (size_t i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(claimed >> (8 * i));
-    memcpy(bytes + 8, header, n);
-    if (data_nbytes > 0)
-        memcpy(bytes + 8 + n, data, data_nbytes);
-    write_raw(bytes, 8 + n + data_nbytes);
-}
+#define FILE_NAME "model.safetensors"
 
 static host_safetensors_t *opens(const char *header, const void *data, size_t data_nbytes) {
     host_safetensors_t *file = NULL;
     glue_error_t err = {""};
 
-    write_file(header, strlen(header), data, data_nbytes);
-    ck_assert_msg(host_safetensors_open(path, &file, &err) == 0, "%s", err.text);
+    zt_write_tensors(FILE_NAME, header, strlen(header), data, data_nbytes);
+    ck_assert_msg(host_safetensors_open(zt_path(FILE_NAME), &file, &err) == 0, "%s", err.text);
     return file;
 }
 
@@ -62,18 +28,18 @@ static void fails(const char *reason) {
     host_safetensors_t *file = NULL;
     glue_error_t err = {""};
 
-    ck_assert_msg(host_safetensors_open(path, &file, &err) == -1, "opened, although \"%s\"", reason);
+    ck_assert_msg(host_safetensors_open(zt_path(FILE_NAME), &file, &err) == -1, "opened, although \"%s\"", reason);
     ck_assert_ptr_null(file);
-    ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, path) != NULL, "\"%s\" lacks \"%s\"", err.text,
-                  reason);
-    ck_assert_int_eq(host_safetensors_open(path, &file, NULL), -1);
+    ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, zt_path(FILE_NAME)) != NULL,
+                  "\"%s\" lacks \"%s\"", err.text, reason);
+    ck_assert_int_eq(host_safetensors_open(zt_path(FILE_NAME), &file, NULL), -1);
 }
 
 /* The header with 16 bytes of data is refused. */
 static void refuses(const char *header, const char *reason) {
     static const unsigned char data[16];
 
-    write_file(header, strlen(header), data, sizeof data);
+    zt_write_tensors(FILE_NAME, header, strlen(header), data, sizeof data);
     fails(reason);
 }
 
@@ -134,9 +100,9 @@ START_TEST(test_no_file) {
     ck_assert_ptr_nonnull(strstr(err.text, "cannot open"));
     ck_assert_int_eq(host_safetensors_open("/tmp", &file, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "no regular file"));
-    write_raw("", 0);
+    zt_write(FILE_NAME, "", 0);
     fails("has 0 bytes");
-    write_raw("\1\0\0\0\0\0\0", 7);
+    zt_write(FILE_NAME, "\1\0\0\0\0\0\0", 7);
     fails("has 7 bytes");
 }
 END_TEST
@@ -146,17 +112,18 @@ END_TEST
 START_TEST(test_lengths) {
     static const unsigned char data[16];
 
-    write_file("{}", 3, NULL, 0);
+    zt_write_tensors(FILE_NAME, "{}", 3, NULL, 0);
     fails("claims a header of 3 bytes");
-    write_file("{}", UINT64_MAX, NULL, 0);
+    zt_write_tensors(FILE_NAME, "{}", UINT64_MAX, NULL, 0);
     fails("claims a header of 18446744073709551615 bytes");
-    write_file("{}", (uint64_t)1 << 63, NULL, 0);
+    zt_write_tensors(FILE_NAME, "{}", (uint64_t)1 << 63, NULL, 0);
     fails("claims a header");
-    write_file(TENSOR("[4]", "[0,16]"), 10, data, 16); /* the header is cut inside */
+    zt_write_tensors(FILE_NAME, TENSOR("[4]", "[0,16]"), 10, data, 16); /* the header is cut inside */
     fails("no JSON object");
-    write_file(TENSOR("[4]", "[0,16]"), strlen(TENSOR("[4]", "[0,16]")), data, 15); /* the data is cut */
+    zt_write_tensors(FILE_NAME, TENSOR("[4]", "[0,16]"), strlen(TENSOR("[4]", "[0,16]")), data,
+                     15); /* the data is cut */
     fails("the file has 15 bytes of data");
-    write_file("{}", 2, data, 1);
+    zt_write_tensors(FILE_NAME, "{}", 2, data, 1);
     fails("byte 10 of 11 belongs to no tensor");
     host_safetensors_close(opens("{}", NULL, 0));
 }
@@ -211,35 +178,6 @@ START_TEST(test_ranges) {
 }
 END_TEST
 
-/* Any single byte of a good file changed, or any tail cut off: refused or read, never a crash. */
-START_TEST(test_every_byte) {
-    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-                                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[8,16]}}";
-    unsigned char whole[8 + sizeof header - 1 + 16] = {sizeof header - 1};
-    size_t n_opened = 0;
-
-    memcpy(whole + 8, header, sizeof header - 1);
-    for (size_t i = 0; i < 8 + sizeof header - 1; i++)
-        for (int change = 1; change < 256; change += 7) {
-            host_safetensors_t *file = NULL;
-
-            whole[i] = (unsigned char)(whole[i] ^ change);
-            write_raw(whole, sizeof whole);
-            whole[i] = (unsigned char)(whole[i] ^ change);
-            if (host_safetensors_open(path, &file, NULL) == 0)
-                n_opened++;
-            host_safetensors_close(file);
-        }
-    ck_assert_uint_gt(n_opened, 0); /* another name is as good */
-    for (size_t n = 0; n < sizeof whole; n++) {
-        host_safetensors_t *file = NULL;
-
-        write_raw(whole, n);
-        ck_assert_int_eq(host_safetensors_open(path, &file, NULL), -1);
-    }
-}
-END_TEST
-
 /* A file that becomes shorter while it is open is an error at the read. */
 START_TEST(test_shrinking) {
     static const unsigned char data[16];
@@ -247,12 +185,12 @@ START_TEST(test_shrinking) {
     float values[4];
     glue_error_t err = {""};
 
-    ck_assert_int_eq(truncate(path, 60), 0);
+    ck_assert_int_eq(truncate(zt_path(FILE_NAME), 60), 0);
     ck_assert_int_eq(host_safetensors_read(f, host_safetensors_find(f, "w"), 0, 4, values, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "shorter"));
     host_safetensors_close(f);
 }
 END_TEST
 
-ZT_MAIN_WITH("safetensors", setup, teardown, test_values, test_no_file, test_lengths, test_json, test_shapes,
-             test_ranges, test_every_byte, test_shrinking)
+ZT_MAIN_WITH("safetensors", zt_folder_make, zt_folder_remove, test_values, test_no_file, test_lengths, test_json,
+             test_shapes, test_ranges, test_shrinking)

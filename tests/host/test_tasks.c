@@ -6,16 +6,15 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "host/run.h"
+#include "suite.h"
 
 enum { N_TRAIN = 240, N_DEV = 60 };
-
-static char folder[] = "/tmp/zf_test_tasks_XXXXXX";
 
 static const char vocabulary[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nfair\nthe\nfilm\n\"\nnoise\n";
 
@@ -75,8 +74,11 @@ static void put_row(FILE *file, const layout_t *layout, const char *row, const g
     }
 }
 
-static void path_of(const glue_task_t *task, const char *name, char out[256]) {
-    (void)snprintf(out, 256, "%s/%s%s%s", folder, task->folder, name != NULL ? "/" : "", name != NULL ? name : "");
+static const char *path_of(const glue_task_t *task, const char *name) {
+    char below[128];
+
+    (void)snprintf(below, sizeof below, "%s/%s", task->folder, name);
+    return zt_path(below);
 }
 
 /* Broken as in the official file: a question with a line end falls apart into two short lines. */
@@ -88,11 +90,8 @@ static void put_broken_rows(FILE *file) {
 static void write_split(const layout_t *layout, const glue_task_t *task, const char *name, size_t n, int is_dev) {
     const char *header = is_dev && layout->dev_header != NULL ? layout->dev_header : layout->header;
     const char *row = is_dev && layout->dev_row != NULL ? layout->dev_row : layout->row;
-    char path[256];
-    FILE *file;
+    FILE *file = fopen(path_of(task, name), "wb");
 
-    path_of(task, name, path);
-    file = fopen(path, "wb");
     ck_assert_ptr_nonnull(file);
     (void)fputs(header, file);
     for (size_t i = 0; i < n; i++) {
@@ -104,48 +103,16 @@ static void write_split(const layout_t *layout, const glue_task_t *task, const c
 }
 
 static void write_task(const layout_t *layout, const glue_task_t *task) {
-    char path[256];
-
-    path_of(task, NULL, path);
-    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(mkdir(zt_path(task->folder), 0700), 0);
     write_split(layout, task, "train.tsv", N_TRAIN, 0);
     write_split(layout, task, task->dev_file, N_DEV, 1);
     if (task->second_dev_file != NULL)
         write_split(layout, task, task->second_dev_file, N_DEV / 2, 1);
 }
 
-static void remove_task(const glue_task_t *task) {
-    const char *names[] = {"train.tsv", task->dev_file, task->second_dev_file, NULL};
-    char path[256];
-
-    for (size_t i = 0; i < 3; i++)
-        if (names[i] != NULL) {
-            path_of(task, names[i], path);
-            (void)unlink(path);
-        }
-    path_of(task, NULL, path);
-    (void)rmdir(path);
-}
-
 static void setup(void) {
-    char path[128];
-    FILE *file;
-
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/vocab.txt", folder);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(fputs(vocabulary, file), 0);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static void teardown(void) {
-    char path[128];
-
-    (void)snprintf(path, sizeof path, "%s/vocab.txt", folder);
-    (void)unlink(path);
-    (void)rmdir(folder);
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
+    zt_folder_make();
+    zt_write_text("vocab.txt", vocabulary);
 }
 
 static host_run_options_t options_of(const glue_task_t *task) {
@@ -153,7 +120,7 @@ static host_run_options_t options_of(const glue_task_t *task) {
 
     host_run_defaults(&o);
     o.task = task;
-    o.data_dir = folder;
+    o.data_dir = zt_folder();
     o.max_tokens = 32;
     o.model.n_layers = 1;
     o.model.hidden = 32;
@@ -176,8 +143,7 @@ static void check_workload(const host_workload_t *w, const glue_task_t *task) {
         ck_assert_int_eq(w->train.types[w->train.starts[row + 1] - 1], task->text_b == GLUE_NO_COLUMN ? 0 : 1);
 }
 
-START_TEST(test_task) {
-    const layout_t *layout = &layouts[_i];
+static void check_task(const layout_t *layout) {
     const glue_task_t *task = glue_task_find(layout->task);
     host_run_options_t options = options_of(task);
     host_workload_t workload;
@@ -201,7 +167,11 @@ START_TEST(test_task) {
         ck_assert(isnan(second));
     host_run_result_free(&result);
     host_workload_free(&workload);
-    remove_task(task);
+}
+
+START_TEST(test_every_task) {
+    for (int i = 0; i < N_LAYOUTS; i++)
+        check_task(&layouts[i]);
 }
 END_TEST
 
@@ -210,17 +180,10 @@ START_TEST(test_not_qqp) {
     const glue_task_t *task = glue_task_find("qqp");
     glue_error_t err = {""};
     glue_dataset_t d;
-    char path[128];
-    FILE *file;
 
-    (void)snprintf(path, sizeof path, "%s/train.tsv", folder);
-    file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    (void)fputs("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\nc\nd\n", file);
-    ck_assert_int_eq(fclose(file), 0);
-    ck_assert_int_eq(glue_read_file(task, path, &d, &err), -1);
+    zt_write_text("train.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\nc\nd\n");
+    ck_assert_int_eq(glue_read_file(task, zt_path("train.tsv"), &d, &err), -1);
     ck_assert_msg(strstr(err.text, "2 lines with fewer than 6 columns beside 1 whole ones") != NULL, "%s", err.text);
-    (void)unlink(path);
 }
 END_TEST
 
@@ -229,32 +192,12 @@ START_TEST(test_missing_second_dev_file) {
     host_run_options_t options = options_of(task);
     host_workload_t workload;
     glue_error_t err = {""};
-    char path[256];
 
     write_task(&layouts[N_LAYOUTS - 1], task);
-    path_of(task, task->second_dev_file, path);
-    (void)unlink(path);
+    (void)unlink(path_of(task, task->second_dev_file));
     ck_assert_int_eq(host_workload_load(&options, &workload, &err), -1);
     ck_assert_msg(strstr(err.text, "dev_mismatched.tsv") != NULL, "%s", err.text);
-    remove_task(task);
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("tasks");
-    TCase *tcase = tcase_create("GLUE");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 100);
-    tcase_add_loop_test(tcase, test_task, 0, N_LAYOUTS);
-    tcase_add_test(tcase, test_not_qqp);
-    tcase_add_test(tcase, test_missing_second_dev_file);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("tasks", setup, zt_folder_remove, test_every_task, test_not_qqp, test_missing_second_dev_file)

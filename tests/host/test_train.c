@@ -7,22 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "folder.h"
 #include "glue/synthetic.h"
 #include "host/run.h"
 #include "suite.h"
 
-static char folder[] = "/tmp/zf_test_train_XXXXXX";
 static host_workload_t workload;
 static host_run_options_t options;
 
 static void setup(void) {
     glue_error_t err = {""};
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    zt_folder_make();
     host_run_defaults(&options);
-    options.synthetic_dir = folder;
+    options.synthetic_dir = zt_folder();
     options.max_tokens = 64;
     options.model.n_layers = 1;
     options.model.hidden = 32;
@@ -32,19 +31,9 @@ static void setup(void) {
     ck_assert_msg(host_workload_load(&options, &workload, &err) == 0, "%s", err.text);
 }
 
-static void remove_file(const char *name) {
-    char path[128];
-
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    (void)unlink(path);
-}
-
 static void teardown(void) {
     host_workload_free(&workload);
-    remove_file("train.tsv");
-    remove_file("dev.tsv");
-    remove_file("vocab.txt");
-    (void)rmdir(folder);
+    zt_folder_remove();
 }
 
 static host_run_result_t runs(void) {
@@ -63,13 +52,10 @@ static int same_losses(const host_run_result_t *a, const host_run_result_t *b) {
 /* ---- the corpus -------------------------------------------------------------------------------------------------- */
 
 static uint64_t checksum(const char *name) {
-    char path[128];
     uint64_t hash = 0xcbf29ce484222325u;
-    FILE *file;
+    FILE *file = fopen(zt_path(name), "rb");
     int c;
 
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    file = fopen(path, "rb");
     ck_assert_ptr_nonnull(file);
     while ((c = fgetc(file)) != EOF)
         hash = (hash ^ (uint64_t)c) * 0x100000001b3u;
@@ -90,9 +76,9 @@ START_TEST(test_corpus) {
         n_positive += workload.dev.targets[i] > 0.5;
     ck_assert_uint_gt(n_positive, 650);
     ck_assert_uint_lt(n_positive, 850);
-    ck_assert_int_eq(glue_synthetic_write(folder, NULL, NULL), 0);
+    ck_assert_int_eq(glue_synthetic_write(zt_folder(), NULL, NULL), 0);
     ck_assert_uint_eq(checksum("train.tsv"), first);
-    ck_assert_int_eq(glue_synthetic_write(folder, &other, NULL), 0);
+    ck_assert_int_eq(glue_synthetic_write(zt_folder(), &other, NULL), 0);
     ck_assert_uint_ne(checksum("train.tsv"), first);
     ck_assert_uint_eq(checksum("vocab.txt"), vocab);
 }
@@ -319,7 +305,7 @@ START_TEST(test_refusals) {
     options.model.hidden = 33;
     ck_assert_int_eq(host_run(&workload, &options, &r, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "multiple of 2 heads"));
-    options.data_dir = folder;
+    options.data_dir = zt_folder();
     ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "exactly one of"));
     options.synthetic_dir = NULL;

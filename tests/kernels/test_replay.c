@@ -27,73 +27,6 @@ static zfi_scalars_t scalars_of_step(double lr, double wd, double s, unsigned n)
                            .l2 = (float)wd};
 }
 
-/* All scalars powers of two: g = 4*0.5 = 2, m = 0.5*1 + 0.5*2 = 1.5, v = 0.75*4 + 0.25*2*2 = 4, d = 2*2 + 0.5 = 4.5,
- * w = -0.75*(1.5/4.5) + 3*0.5 = 1.25 (1/3 rounds up, the fused product rounds once: 1.25 exactly). */
-START_TEST(one_update_by_hand) {
-    float w = 3.0f, m = 1.0f, v = 4.0f, grad = 4.0f, visible;
-    const void *grads[] = {&grad};
-    const zfi_scalars_t a = {.s = 0.5f,
-                             .b1 = 0.5f,
-                             .one_minus_b1 = 0.5f,
-                             .b2 = 0.75f,
-                             .one_minus_b2 = 0.25f,
-                             .inv_sqrt_bc2 = 2.0f,
-                             .eps = 0.5f,
-                             .neg_step = -0.75f,
-                             .decay = 0.5f};
-    const zfi_replay_t job = {.w = &w,
-                              .m = &m,
-                              .v = &v,
-                              .grads = grads,
-                              .scalars = &a,
-                              .n_slots = 1,
-                              .grad_dtype = ZFI_F32,
-                              .visible = &visible,
-                              .visible_dtype = ZFI_F32,
-                              .n_elems = 1};
-
-    ck_assert_uint_eq(zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&job), UINT64_MAX);
-    ck_assert(m == 1.5f && v == 4.0f && w == 1.25f && visible == 1.25f);
-}
-END_TEST
-
-/* Three steps of lr 1e-3, wd 0.01, betas 0.9 and 0.999 on bf16 gradients; the literals come from exact rational
- * arithmetic, rounded to fp32 after each operation of the formulas. */
-START_TEST(three_updates_by_exact_arithmetic) {
-    static const uint16_t g1[] = {0x3dcd, 0xbf80, 0x0001}, g2[] = {0x3dcd, 0x3f00, 0x0000},
-                          g3[] = {0xbdcd, 0x3e80, 0x8000};
-    static const float want_w[] = {0x1.fe3d66p-2f, -0x1.3fc7b2p+0f, 0x1.fffc10p-7f},
-                       want_m[] = {-0x1.465c2ap-8f, 0x1.439582p-6f, 0x1.4bc000p-139f},
-                       want_v[] = {0x1.8a7d1cp-17f, 0x1.4013f6p-13f, 0.0f};
-    static const uint16_t want_visible[] = {0x3eff, 0xbfa0, 0x3c80};
-    float w[] = {0.5f, -1.25f, 0.015625f}, m[3] = {0.0f}, v[3] = {0.0f};
-    uint16_t visible[3];
-    const void *grads[] = {g1, g2, g3};
-    const zfi_scalars_t a[] = {{0x1.000000p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.f9f6e4p+4f, 0x1.5798eep-27f, -0x1.47ae14p-7f, 0x1.fffeb0p-1f, 0.0f},
-                               {0x1.555556p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.65dc40p+4f, 0x1.5798eep-27f, -0x1.58ed24p-8f, 0x1.fffeb0p-1f, 0.0f},
-                               {0x1.000000p+0f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.2443ccp+4f, 0x1.5798eep-27f, -0x1.e3a918p-9f, 0x1.fffeb0p-1f, 0.0f}};
-    const zfi_replay_t job = {.w = w,
-                              .m = m,
-                              .v = v,
-                              .grads = grads,
-                              .scalars = a,
-                              .n_slots = 3,
-                              .grad_dtype = ZFI_BF16,
-                              .visible = visible,
-                              .visible_dtype = ZFI_BF16,
-                              .n_elems = 3};
-
-    ck_assert_uint_eq(zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&job), UINT64_MAX);
-    ck_assert_mem_eq(w, want_w, sizeof w);
-    ck_assert_mem_eq(m, want_m, sizeof m);
-    ck_assert_mem_eq(v, want_v, sizeof v);
-    ck_assert_mem_eq(visible, want_visible, sizeof visible);
-}
-END_TEST
-
 /* What a job is, but for its arrays. */
 typedef struct variant {
     zfi_rule_t rule;
@@ -318,5 +251,5 @@ START_TEST(first_nonfinite_is_named) {
 }
 END_TEST
 
-ZT_MAIN("replay", one_update_by_hand, three_updates_by_exact_arithmetic, all_lengths, all_slot_counts, all_variants,
-        special_values, long_arrays, no_slot_writes_only_visible, first_nonfinite_is_named)
+ZT_MAIN("replay", all_lengths, all_slot_counts, all_variants, special_values, long_arrays, no_slot_writes_only_visible,
+        first_nonfinite_is_named)

@@ -4,6 +4,7 @@
  * buffer is free again. */
 #include "local_ranks.h"
 
+#include <check.h>
 #include <string.h>
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
@@ -143,6 +144,14 @@ void zt_ranks_free(zt_ranks_t *ranks) { pthread_mutex_destroy(&ranks->lock); }
 const void *zt_ranks_extension(void *ctx, const char *id) {
     zt_rank_t *rank = ctx;
     return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &rank->table : NULL;
+}
+
+void zt_ranks_run(uint32_t n, void *(*run)(void *), void *jobs, size_t job_nbytes) {
+    pthread_t threads[ZT_MAX_RANKS];
+    for (uint32_t r = 0; r < n; r++)
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run, (char *)jobs + r * job_nbytes), 0);
+    for (uint32_t r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
 }
 
 zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue) {

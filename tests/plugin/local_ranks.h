@@ -52,6 +52,8 @@ void zt_ranks_keep_apart(zt_ranks_t *ranks);
 void zt_ranks_free(zt_ranks_t *ranks);
 /* zf_host_t.get_extension, with ctx = a zt_rank_t */
 const void *zt_ranks_extension(void *ctx, const char *id);
+/* Runs a function of every rank in a thread of its own, with its job of so many bytes; returns when all have ended. */
+void zt_ranks_run(uint32_t n, void *(*run)(void *), void *jobs, size_t job_nbytes);
 /* A rig that was started becomes this rank: create and bind, up to the first error. */
 zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue);
 

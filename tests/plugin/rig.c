@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/rig.c - a small host (contract in rig.h). */
+#define _GNU_SOURCE
 #include "rig.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "instance/instance.h"
 
@@ -278,9 +281,31 @@ zf_status_t zt_fetch(zt_rig_t *rig, uint32_t id, zf_fence_t *fence) {
 
 void zt_rig_step(zt_rig_t *rig) { ZT_OK(rig, zt_rig_try_step(rig)); }
 
+void zt_rig_steps(zt_rig_t *rig, int n) {
+    while (n-- > 0)
+        zt_rig_step(rig);
+}
+
 void zt_rig_sync(zt_rig_t *rig) {
     if (rig->queue)
         ZT_OK(rig, rig->cpu->queue_sync(rig->queue, 60000000000u, &rig->err));
+}
+
+static _Atomic int is_closed; /* the gate */
+
+void zt_gate_pass(void *unused) {
+    (void)unused;
+    while (atomic_load(&is_closed))
+        usleep(500);
+}
+
+void zt_gate_close(void) { atomic_store(&is_closed, 1); }
+
+void zt_gate_open(void) { atomic_store(&is_closed, 0); }
+
+void zt_rig_block(zt_rig_t *rig) {
+    zt_gate_close();
+    ZT_OK(rig, rig->cpu->queue_launch(rig->queue, zt_gate_pass, NULL, &rig->err));
 }
 
 uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name) {
@@ -313,19 +338,41 @@ static void check_visible(const zt_param_t *param) {
     }
 }
 
+size_t zt_nbytes(const zt_param_t *param) { return param->n_elems * param->elem_nbytes; }
+
+int zt_shows(const zt_param_t *param, const void *values) {
+    return memcmp(param->visible, values, zt_nbytes(param)) == 0;
+}
+
+float *zt_export(zt_rig_t *rig, uint32_t number) {
+    const zt_param_t *param = &rig->params[number];
+    float *out = calloc(param->n_elems + 1, sizeof *out);
+    zf_export_item_t item = {
+        .struct_size = sizeof item, .id = param->id, .dst = out, .dst_nbytes = param->n_elems * sizeof *out};
+    ck_assert(out != NULL);
+    ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
+    return out;
+}
+
 void zt_rig_check_export(zt_rig_t *rig) {
     for (uint32_t i = 0; i < rig->n_params; i++) {
-        zt_param_t *param = &rig->params[i];
-        float *out = calloc(param->n_elems + 1, sizeof *out);
-        zf_export_item_t item = {
-            .struct_size = sizeof item, .id = param->id, .dst = out, .dst_nbytes = param->n_elems * sizeof *out};
-        ck_assert(out != NULL);
-        if (!(param->shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && param->n_elems) {
-            ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
-            check_values(param, out, "export");
-        }
+        const zt_param_t *param = &rig->params[i];
+        float *out;
+        if ((param->shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) || !param->n_elems)
+            continue;
+        out = zt_export(rig, i);
+        check_values(param, out, "export");
         free(out);
     }
+}
+
+void zt_contains(const char *text, const char *words) {
+    ck_assert_msg(strstr(text, words) != NULL, "\"%s\" is not in \"%s\"", words, text);
+}
+
+void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const char *words) {
+    ck_assert_msg(st == want, "%d, need %d: %s", st, want, err->message);
+    zt_contains(err->message, words);
 }
 
 void zt_rig_check_flushed(zt_rig_t *rig) {

@@ -88,6 +88,7 @@ zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *repor
 zf_status_t zt_rig_announce(zt_rig_t *rig);
 /* Fills and delivers every parameter's gradient, submits, and updates the serial AdamW. Ends the test on an error. */
 void zt_rig_step(zt_rig_t *rig);
+void zt_rig_steps(zt_rig_t *rig, int n);
 /* The same up to the first error, which it returns. */
 zf_status_t zt_rig_try_step(zt_rig_t *rig);
 /* DRAIN or FLUSH. */
@@ -100,6 +101,16 @@ void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence);
 
 /* Everything that was enqueued on the host's queue has run. */
 void zt_rig_sync(zt_rig_t *rig);
+/* The host's queue stands still from here on, until the gate is open. There is one gate in a process. */
+void zt_rig_block(zt_rig_t *rig);
+void zt_gate_close(void);
+void zt_gate_open(void);
+/* Stands still while the gate is closed: for queue_launch. */
+void zt_gate_pass(void *unused);
+/* Of one parameter: its bytes, whether it shows these, its masters (free() them). */
+size_t zt_nbytes(const zt_param_t *param);
+int zt_shows(const zt_param_t *param, const void *values);
+float *zt_export(zt_rig_t *rig, uint32_t param);
 /* The counter of zf.stats/1 that has this name. */
 uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);
 /* The parts of the memory plan (instance/run.h). */
@@ -111,6 +122,10 @@ void zt_rig_check_export(zt_rig_t *rig);
 /* Fills tensor for contiguous memory. */
 void zt_tensor(zf_tensor_t *out, void *data, const int64_t *sizes, int ndim, int is_bf16);
 
+/* A call returned st, and was to be refused so, with these words in its message. */
+void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const char *words);
+/* The words are in the text. */
+void zt_contains(const char *text, const char *words);
 /* Small numbers from a counter-based hash: the same on every machine. */
 uint64_t zt_hash(uint64_t x);
 

@@ -204,3 +204,16 @@ zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *pa
         rig->step = report ? report->step : own.step;
     return st;
 }
+
+void zt_state_saved(zt_rig_t *rig, zt_memory_store_t *store, const char *zenflow, int n, uint32_t flags) {
+    zt_memory_store_start(store);
+    zt_state_open(rig, zenflow);
+    zt_state_steps(rig, n);
+    ZT_OK(rig, zt_save(rig, &store->table, NULL, flags, NULL));
+}
+
+void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store) {
+    zt_rig_end(rig);
+    zt_rig_end(copy);
+    zt_memory_store_end(store);
+}

@@ -87,8 +87,7 @@ static void start(void) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, config, 0);
-    for (int i = 0; i < 3; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_sync(&rig);
 }

@@ -89,7 +89,6 @@ static void *run_job(void *raw) {
 /* Both ranks as `like`, but that the first one is not late. */
 static void run(job_t jobs[N_RANKS], job_t like) {
     static zt_ranks_t ranks;
-    pthread_t threads[N_RANKS];
     memset(jobs, 0, N_RANKS * sizeof *jobs);
     zt_ranks_init(&ranks, N_RANKS);
     for (uint32_t r = 0; r < N_RANKS; r++) {
@@ -101,10 +100,7 @@ static void run(job_t jobs[N_RANKS], job_t like) {
         jobs[r].is_late = like.is_late && r == 1;
         jobs[r].first = &jobs[0];
     }
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        pthread_join(threads[r], NULL);
+    zt_ranks_run(N_RANKS, run_job, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         for (uint32_t i = 0; i < N_PARAMS; i++) {
@@ -124,17 +120,12 @@ static void expect_buffers(job_t like, uint32_t n) {
         ck_assert_uint_eq(jobs[r].n_buffers, n);
 }
 
-START_TEST(bucket_by_bucket_two_are_enough) { expect_buffers((job_t){.uses_queue = 1}, 2); }
-END_TEST
-
-START_TEST(two_are_enough_on_the_hosts_thread) { expect_buffers((job_t){.uses_queue = 0}, 2); }
-END_TEST
-
-/* The first bucket comes last, so all are open. */
-START_TEST(another_order_takes_more) { expect_buffers((job_t){.uses_queue = 1, .is_forward = 1}, N_PARAMS); }
-END_TEST
-
-START_TEST(another_order_takes_more_on_the_hosts_thread) { expect_buffers((job_t){.is_forward = 1}, N_PARAMS); }
+START_TEST(as_many_as_the_order_needs) {
+    for (int uses_queue = 0; uses_queue < 2; uses_queue++) {
+        expect_buffers((job_t){.uses_queue = uses_queue}, 2);
+        expect_buffers((job_t){.uses_queue = uses_queue, .is_forward = 1}, N_PARAMS); /* the first bucket comes last */
+    }
+}
 END_TEST
 
 /* All others are open when the first bucket, of which no rank has a gradient, is to go. */
@@ -143,12 +134,10 @@ START_TEST(one_is_left_for_what_goes_next) {
 }
 END_TEST
 
-START_TEST(a_buffer_is_not_collected_into_before_its_exchange) {
+START_TEST(none_is_collected_into_before_its_exchange) {
     expect_buffers((job_t){.uses_queue = 1, .is_late = 1}, 2);
+    expect_buffers((job_t){.is_late = 1}, 2);
 }
-END_TEST
-
-START_TEST(the_hosts_thread_writes_none_before_its_exchange) { expect_buffers((job_t){.is_late = 1}, 2); }
 END_TEST
 
 /* Of twelve buckets two buffers and a half of each remain, with a few rows at the edge of a half: about four less. */
@@ -167,7 +156,5 @@ START_TEST(memory_of_gradients_is_shared_out) {
 }
 END_TEST
 
-ZT_MAIN("buffers", bucket_by_bucket_two_are_enough, two_are_enough_on_the_hosts_thread, another_order_takes_more,
-        another_order_takes_more_on_the_hosts_thread, one_is_left_for_what_goes_next,
-        a_buffer_is_not_collected_into_before_its_exchange, the_hosts_thread_writes_none_before_its_exchange,
-        memory_of_gradients_is_shared_out)
+ZT_MAIN("buffers", as_many_as_the_order_needs, one_is_left_for_what_goes_next,
+        none_is_collected_into_before_its_exchange, memory_of_gradients_is_shared_out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_device.c - the CPU backend through its table (device.h): order on a stream and between streams,
- * copies, marks and fences, deadlines, poison, full streams, the host's queues. */
+ * copies, marks and fences, deadlines, poison, full streams, the host's queues. What every backend promises:
+ * tests/device/test_backends.c. */
 #define _GNU_SOURCE
 #include "device/device.h"
 
@@ -148,29 +149,6 @@ static zfi_scalars_args_t norm_of(const zfi_norm_part_t *part, double unscale, z
     return (zfi_scalars_args_t){.parts = part, .n_parts = 1, .unscale = unscale, .out = out};
 }
 
-START_TEST(a_stream_runs_in_order) { /* a value goes up, through a kernel, down and is wiped out, many times */
-    enum { N = 400 };
-    static zfi_norm_part_t parts[N], on_device;
-    static zfi_step_scalars_t made, seen[N], wiped[N];
-    start(a_minute);
-    memset(wiped, 1, sizeof wiped);
-    for (int i = 0; i < N; i++) {
-        zfi_scalars_args_t args = norm_of(&on_device, 2.0, &made);
-        zfi_range_t up = {&on_device, &parts[i], sizeof *parts}, down = {&seen[i], &made, sizeof made},
-                    again = {&wiped[i], &made, sizeof made};
-        zfi_op_t list[] = {zfi_op_up(&up, 1),      zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args),
-                           zfi_op_down(&down, 1),  zfi_op_fill(&made, sizeof made),
-                           zfi_op_down(&again, 1), zfi_op_signal(&line, (uint64_t)i + 1)};
-        parts[i] = (zfi_norm_part_t){(double)(i * i), ZFI_NO_PARAM};
-        enqueue(first, list, 6);
-    }
-    ck_assert_int_eq(zfi_timeline_wait(&line, N, a_minute, NULL), ZF_OK);
-    for (int i = 0; i < N; i++)
-        ck_assert(seen[i].norm == 2.0 * i && seen[i].applied && wiped[i].norm == 0.0 && !wiped[i].applied);
-    end();
-}
-END_TEST
-
 START_TEST(ranges_and_arguments_are_copied) { /* the caller's are gone when the stream comes to them */
     static zfi_norm_part_t part = {49.0, ZFI_NO_PARAM}, other = {1.0, 3};
     zfi_step_scalars_t made = {0}, wrong = {0};
@@ -234,20 +212,6 @@ START_TEST(many_operations) { /* without a copy among them: more than one push o
     ck_assert_uint_eq(ops->mark(first), N);
     for (int i = 0; i < N; i++)
         ck_assert_int_eq(marks[i], 0);
-    end();
-}
-END_TEST
-
-START_TEST(exactly_what_was_named) { /* is copied and filled */
-    unsigned char bytes[64], from[64];
-    start(a_minute);
-    memset(bytes, 7, sizeof bytes);
-    memset(from, 9, sizeof from);
-    enqueue_one(first, zfi_op_fill(bytes + 3, 10));
-    copy(first, bytes + 20, from, 5);
-    sync_stream(first);
-    for (int i = 0; i < 64; i++)
-        ck_assert_uint_eq(bytes[i], i >= 3 && i < 13 ? 0 : i >= 20 && i < 25 ? 9 : 7);
     end();
 }
 END_TEST
@@ -391,18 +355,6 @@ START_TEST(a_deadline_passes) { /* is said, once; the stream goes on */
     ck_assert(said.timeline == &line && said.value == 8);
     ck_assert_int_eq(to, 1);
     ck_assert_int_eq(atomic_load(&said.n_stuck), 0);
-    end();
-}
-END_TEST
-
-START_TEST(patience_has_no_deadline) {
-    start(a_moment);
-    hold(first, 1);
-    usleep(5 * (useconds_t)(a_moment / 1000));
-    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), 0, NULL), ZF_ERR_TIMEOUT);
-    ck_assert_int_eq(atomic_load(&said.n_timed_out), 0);
-    zfi_timeline_signal(&gate, 1);
-    sync_stream(first);
     end();
 }
 END_TEST
@@ -567,8 +519,7 @@ START_TEST(streams_that_are_none) {
 }
 END_TEST
 
-ZT_MAIN("device", devices_that_are_not_there, memory, a_stream_runs_in_order, ranges_and_arguments_are_copied,
-        many_ranges, many_operations, exactly_what_was_named, a_stream_runs_all_before_its_end,
-        streams_and_the_host_in_turn, a_wait_counts_its_time, order_between_streams, marks, fences, a_deadline_passes,
-        patience_has_no_deadline, an_order_has_a_deadline, poison_skips_work, poison_ends_waits, a_full_stream_is_stuck,
-        a_full_stream_is_stuck_within_a_list, streams_of_the_host, streams_that_are_none)
+ZT_MAIN("device", devices_that_are_not_there, memory, ranges_and_arguments_are_copied, many_ranges, many_operations,
+        a_stream_runs_all_before_its_end, streams_and_the_host_in_turn, a_wait_counts_its_time, order_between_streams,
+        marks, fences, a_deadline_passes, an_order_has_a_deadline, poison_skips_work, poison_ends_waits,
+        a_full_stream_is_stuck, a_full_stream_is_stuck_within_a_list, streams_of_the_host, streams_that_are_none)

@@ -71,8 +71,7 @@ static void check_run(const char *config, uint32_t flags) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     plan = ask(&rig, config, flags, 0, 1);
     zt_rig_open(&rig, config, flags);
-    for (int i = 0; i < STEPS; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, STEPS);
     check_equal(&plan, &rig, config);
     ck_assert_uint_eq(plan.n_owned_elems, plan.n_elems);
     ck_assert_uint_le(plan.least_close_elems, plan.most_close_elems);
@@ -113,15 +112,12 @@ static void *run_job(void *raw) {
 static void check_ranks(const char *config, int is_sharded) {
     static zt_ranks_t ranks;
     static job_t jobs[RANKS];
-    pthread_t threads[RANKS];
     uint64_t n_owned = 0;
     zt_ranks_init(&ranks, RANKS);
     for (uint32_t r = 0; r < RANKS; r++) {
         jobs[r] = (job_t){.rank = &ranks.ranks[r], .config = config};
-        ck_assert(pthread_create(&threads[r], NULL, run_job, &jobs[r]) == 0);
     }
-    for (uint32_t r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+    zt_ranks_run(RANKS, run_job, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < RANKS; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         check_equal(&jobs[r].plan, &jobs[r].rig, config);
@@ -184,7 +180,8 @@ START_TEST(what_is_wrong_is_refused) {
     ck_assert_ptr_nonnull(strstr(err.message, "rank = 2 of 2"));
     args.rank = 1;
     create.config_text = "[shard]\nstage = 3\n[zenflow]\nmode = mean\n";
-    ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_CONFIG);
+    zt_refused(&err, plan_table()->plan(&args, &out, &err), ZF_ERR_CONFIG,
+               "stage = 3 on 2 ranks needs [zenflow] mode = exact or windows");
     args.create = NULL;
     ck_assert_int_eq(plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_uint_eq(out.n_elems, 0);

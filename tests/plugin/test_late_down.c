@@ -182,24 +182,19 @@ static void *run_rank(void *raw) {
     }
     if (job->st >= 0)
         job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
-    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
+    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++)
         job->st = export_param(&job->rig, i, job->weights[i]);
-    }
     return NULL;
 }
 
 static void run_ranks(job_t *jobs, int is_held) {
     static zt_ranks_t ranks;
-    pthread_t threads[N_RANKS];
     zt_ranks_init(&ranks, N_RANKS);
     atomic_store(&n_submitted, 0);
     atomic_store(&hold_after, is_held ? HELD_STEP - 1 : 0);
-    for (uint32_t r = 0; r < N_RANKS; r++) {
-        jobs[r].rank = &ranks.ranks[r];
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
-    }
     for (uint32_t r = 0; r < N_RANKS; r++)
-        pthread_join(threads[r], NULL);
+        jobs[r].rank = &ranks.ranks[r];
+    zt_ranks_run(N_RANKS, run_rank, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         zt_rig_end(&jobs[r].rig);

@@ -28,10 +28,7 @@ void __wrap_zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
 START_TEST(a_load_waits_for_it) {
     static zt_rig_t rig;
     static zt_memory_store_t store;
-    zt_memory_store_start(&store);
-    zt_state_open(&rig, zt_state_configs[0]);
-    zt_state_steps(&rig, 1);
-    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_saved(&rig, &store, zt_state_configs[0], 1, 0);
     zt_state_steps(&rig, 9);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     atomic_store(&holds, 1);

@@ -75,15 +75,12 @@ static void *run_job(void *raw) {
 }
 
 static void run(job_t jobs[N_RANKS], int is_slow) {
-    pthread_t threads[N_RANKS];
     zt_ranks_init(&ranks[is_slow], N_RANKS);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         jobs[r].rank = r;
         jobs[r].is_slow = is_slow;
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        pthread_join(threads[r], NULL);
+    zt_ranks_run(N_RANKS, run_job, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         ck_assert_int_eq(atomic_load(&holds[r]), 0);

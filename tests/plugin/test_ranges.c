@@ -146,8 +146,7 @@ START_TEST(wrong_ranges) {
     ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
     ZT_OK(&rig, deliver(0, 8, 8, last, NULL)); /* dropped with the step */
     ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
-    for (int i = 0; i < 6; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 6);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }

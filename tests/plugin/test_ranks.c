@@ -2,7 +2,6 @@
 /* test_ranks.c - several ranks as threads of one process: sums, holes, and what goes wrong. The whole comparison with
  * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
 #include <check.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -30,6 +30,9 @@ static const char config[] =
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
                               "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
                               "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
+static const char asking[] = "[zenflow]\non_overwrite = ask\ntopk_ratio = 0.2\nupdate_interval = 4\n"
+                             "full_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
+                             "level = error\n[shard]\nbucket_bytes = 1000\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
 
@@ -40,6 +43,7 @@ typedef struct job {
     const char *config;
     uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
+    int adopts;                                                 /* one element is written, and adopted */
     int is_large;                                               /* one matrix of 1.5 M elements */
     double norm;                                                /* of the host's own */
     uint32_t drifts_to;                                         /* windows of so many steps in the end */
@@ -76,16 +80,21 @@ static void expect_overwritten(job_t *job) {
     zt_rig_submit(rig, ZF_STEP_DISCARD, NULL);
 }
 
+static zf_status_t adopt_one(zt_rig_t *rig) {
+    const zf_digest_ext_t *digest = rig->zf->get_extension(ZF_EXT_DIGEST);
+    return digest->adopt(rig->inst, &rig->params[0].id, 1, &rig->err);
+}
+
 /* The host writes a parameter, then trains one less of them. */
 static void edit(job_t *job) {
     zt_rig_t *rig = &job->rig;
     float *w = (float *)(void *)rig->params[0].visible;
-    for (size_t i = 0; i < rig->params[0].n_elems; i++)
+    for (size_t i = 0; i < rig->params[0].n_elems && !job->adopts; i++)
         w[i] = (float)(zt_hash(i) % 64) / 64.0f;
-    w[0] += (float)job->has_other_values;
+    w[0] += (float)(job->has_other_values + job->adopts);
     if (job->is_silent)
         expect_overwritten(job);
-    job->st = zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
+    job->st = job->adopts ? adopt_one(rig) : zt_changed(rig, rig->params[0].id, ZF_CHANGED_RESET);
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
     if (job->st >= 0)
@@ -116,16 +125,21 @@ static void *run_job(void *raw) {
 }
 
 static void run_jobs_with(void *(*run)(void *), job_t *jobs, uint32_t n) {
-    pthread_t threads[MOST];
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].rank = &ranks.ranks[r];
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run, &jobs[r]), 0);
-    }
     for (uint32_t r = 0; r < n; r++)
-        pthread_join(threads[r], NULL);
+        jobs[r].rank = &ranks.ranks[r];
+    zt_ranks_run(n, run, jobs, sizeof *jobs);
 }
 
 static void run_jobs(job_t *jobs, uint32_t n) { run_jobs_with(run_job, jobs, n); }
+
+/* n ranks alike, all of which come through. */
+static void run_alike(void *(*run)(void *), job_t *jobs, uint32_t n, const job_t *as) {
+    for (uint32_t r = 0; r < n; r++)
+        jobs[r] = *as;
+    run_jobs_with(run, jobs, n);
+    for (uint32_t r = 0; r < n; r++)
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+}
 
 static void end_jobs(job_t *jobs, uint32_t n) {
     for (uint32_t r = 0; r < n; r++)
@@ -137,13 +151,8 @@ static void end_jobs(job_t *jobs, uint32_t n) {
 static void train(uint32_t n, int uses_queue) {
     job_t jobs[MOST] = {0};
     zt_ranks_init(&ranks, n);
+    run_alike(run_job, jobs, n, &(job_t){.config = config, .uses_queue = uses_queue});
     for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = config;
-        jobs[r].uses_queue = uses_queue;
-    }
-    run_jobs(jobs, n);
-    for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         zt_rig_check_flushed(&jobs[r].rig);
         ck_assert_uint_gt(zt_rig_counter(&jobs[r].rig, "exchanges"), STEPS);
         ck_assert_uint_gt(zt_rig_counter(&jobs[r].rig, "sent_nbytes"), 0);
@@ -244,16 +253,10 @@ START_TEST(denormals_are_summed_for_a_host_that_flushes_them) {
 }
 END_TEST
 
-START_TEST(two_average_on_the_hosts_thread) { train(2, 0); }
-END_TEST
-
-START_TEST(four_average_on_the_hosts_thread) { train(4, 0); }
-END_TEST
-
-START_TEST(two_average_on_a_queue) { train(2, 1); }
-END_TEST
-
-START_TEST(four_average_on_a_queue) { train(4, 1); }
+START_TEST(ranks_average) {
+    train(2, 0);
+    train(4, 1);
+}
 END_TEST
 
 /* After FLUSH every rank shows what one rank would. */
@@ -267,64 +270,27 @@ static void check_visible(const job_t *jobs, uint32_t rank) {
     }
 }
 
-static void shard(uint32_t n, int uses_queue) {
-    job_t jobs[MOST] = {0};
-    zt_ranks_init(&ranks, n);
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = sharded;
-        jobs[r].uses_queue = uses_queue;
+START_TEST(ranks_share_the_state) {
+    for (uint32_t n = 2; n <= 4; n += 2) {
+        job_t jobs[MOST] = {0};
+        zt_ranks_init(&ranks, n);
+        run_alike(run_job, jobs, n, &(job_t){.config = sharded, .uses_queue = n == 4});
+        for (uint32_t r = 0; r < n; r++)
+            check_visible(jobs, r);
+        end_jobs(jobs, n);
     }
-    run_jobs(jobs, n);
-    for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
-        check_visible(jobs, r);
-    }
-    end_jobs(jobs, n);
-}
-
-/* Of the bucket in fp32 rank 0 has 35 + 17 + 512 elements, rank 1 448; in bf16 384 and 216. All of them are published
- * in each of two steps of warm-up and by FLUSH, and in between each matrix once a window. */
-START_TEST(values_travel_once_a_window) {
-    static const char text[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
-                               "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
-                               "[shard]\nstage = 1\n";
-    enum { ALL = 564 * 4 + 384 * 2 };
-    job_t jobs[2] = {0};
-    zt_ranks_init(&ranks, 2);
-    for (int r = 0; r < 2; r++)
-        jobs[r].config = text;
-    run_jobs(jobs, 2);
-    for (int r = 0; r < 2; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
-        ck_assert_uint_ge(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES], 3 * ALL);
-        ck_assert_uint_le(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES], 5 * ALL);
-        ck_assert_uint_eq(ranks.ranks[r].nbytes_of[ZF_COLLECTIVE_FOR_VALUES],
-                          ranks.ranks[0].nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
-    }
-    end_jobs(jobs, 2);
 }
 END_TEST
 
 /* n ranks are told what one is told; in the end they show and export the same. */
-static void edited(uint32_t n, int is_silent) {
+static void edited(uint32_t n, job_t as) {
     static job_t one, jobs[MOST];
-    memset(&one, 0, sizeof one);
-    memset(jobs, 0, sizeof jobs);
-    one.config = sharded;
-    one.is_edited = 1;
-    one.is_silent = is_silent;
     zt_ranks_init(&ranks, 1);
-    run_jobs(&one, 1);
+    run_alike(run_job, &one, 1, &as);
     zt_ranks_free(&ranks);
     zt_ranks_init(&ranks, n);
+    run_alike(run_job, jobs, n, &as);
     for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = sharded;
-        jobs[r].is_edited = 1;
-        jobs[r].is_silent = is_silent;
-    }
-    run_jobs(jobs, n);
-    for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         ck_assert_mem_eq(jobs[r].exported, one.exported, sizeof one.exported);
         for (uint32_t i = 0; i < N_SHAPES; i++) {
             const zt_param_t *param = &jobs[r].rig.params[i];
@@ -335,33 +301,27 @@ static void edited(uint32_t n, int is_silent) {
     zt_rig_end(&one.rig);
 }
 
-START_TEST(two_are_edited) { edited(2, 0); }
-END_TEST
-
-START_TEST(four_are_edited) { edited(4, 0); }
-END_TEST
-
-START_TEST(two_are_edited_in_silence) { edited(2, 1); }
-END_TEST
-
-START_TEST(four_are_edited_in_silence) { edited(4, 1); }
-END_TEST
-
-/* Two ranks, the second of which does otherwise. */
-static void run_two(job_t jobs[2], job_t first, job_t second) {
-    zt_ranks_init(&ranks, 2);
-    jobs[0] = first;
-    jobs[1] = second;
-    run_jobs(jobs, 2);
+START_TEST(ranks_are_edited) {
+    edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
+    edited(4, (job_t){.config = sharded, .is_edited = 1});
+    edited(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1});
 }
+END_TEST
 
-START_TEST(edits_that_differ) {
+/* Stages keep no element of what the other ranks own. */
+START_TEST(adopting_is_refused_where_state_is_spread) {
     static job_t jobs[2];
-    run_two(jobs, (job_t){.config = sharded, .is_edited = 1},
-            (job_t){.config = sharded, .is_edited = 1, .has_other_values = 1});
-    for (int r = 0; r < 2; r++)
-        ck_assert(strstr(jobs[r].rig.err.message, "differ at step 10 in what was called between the steps") != NULL);
-    end_jobs(jobs, 2);
+    for (int stage = 1; stage <= 2; stage++) {
+        char text[512];
+        snprintf(text, sizeof text, "%sstage = %d\n", asking, stage);
+        zt_ranks_init(&ranks, 2);
+        for (int r = 0; r < 2; r++)
+            jobs[r] = (job_t){.config = text, .is_edited = 1, .adopts = 1};
+        run_jobs(jobs, 2);
+        for (int r = 0; r < 2; r++)
+            zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_STATE, "[shard] stage = 0 or one rank");
+        end_jobs(jobs, 2);
+    }
 }
 END_TEST
 
@@ -371,83 +331,16 @@ START_TEST(one_is_traced) {
     char folder[] = "/tmp/zf-ranks-XXXXXX", text[512], file[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(text, sizeof text, "%s[trace]\nfile = %s/t.json\n", sharded, folder);
-    run_two(jobs, (job_t){.config = sharded}, (job_t){.config = text});
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = sharded;
+    jobs[1].config = text;
+    run_jobs(jobs, 2);
     for (int r = 0; r < 2; r++)
         ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
     end_jobs(jobs, 2);
     snprintf(file, sizeof file, "%s/t.rank1.json", folder);
     ck_assert_int_eq(unlink(file), 0);
     ck_assert_int_eq(rmdir(folder), 0);
-}
-END_TEST
-
-START_TEST(exports_that_differ) {
-    static job_t jobs[2];
-    run_two(jobs, (job_t){.config = sharded, .is_edited = 1},
-            (job_t){.config = sharded, .is_edited = 1, .asks_for_other = 1});
-    for (int r = 0; r < 2; r++) {
-        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
-        ck_assert(strstr(jobs[r].rig.err.message, "rank 1 and rank 0 ask for other parameters") != NULL);
-    }
-    end_jobs(jobs, 2);
-}
-END_TEST
-
-/* Whatever it is that made windows differ, no step is made with it. */
-START_TEST(windows_that_differ) {
-    static job_t jobs[2];
-    run_two(jobs, (job_t){.config = sharded}, (job_t){.config = sharded, .drifts_to = 3});
-    for (int r = 0; r < 2; r++) {
-        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
-        ck_assert_msg(strstr(jobs[r].rig.err.message, "differ at step 9 in update_interval or publish_lag") != NULL,
-                      "%s", jobs[r].rig.err.message);
-    }
-    end_jobs(jobs, 2);
-}
-END_TEST
-
-/* Two steps, with a norm of the host's own. */
-static void *run_normed_job(void *raw) {
-    job_t *job = raw;
-    zt_rig_t *rig = &job->rig;
-    double norms[] = {2.0, job->norm};
-    open_job(job);
-    for (int t = 0; t < 2 && job->st >= 0; t++) {
-        zf_step_args_t args = {.struct_size = sizeof args,
-                               .flags = ZF_STEP_WAIT,
-                               .groups = rig->groups,
-                               .n_groups = ZT_MAX_GROUPS,
-                               .elem_size = sizeof rig->groups[0],
-                               .clip_norm = 1.0,
-                               .host_norm = &norms[t],
-                               .stream = &rig->stream};
-        zt_rig_fill_grad(rig, 0, (uint64_t)t + 1);
-        job->st = zt_rig_deliver(rig, 0, 0, NULL);
-        if (job->st >= 0)
-            job->st = rig->zf->step(rig->inst, &args, NULL, &rig->err);
-    }
-    return NULL;
-}
-
-/* Each rank's norm of its own gradients, before they are summed, would clip them differently. */
-static void check_norms(double one, double other, int is_taken) {
-    static job_t jobs[2];
-    zt_ranks_init(&ranks, 2);
-    jobs[0] = (job_t){.config = config, .norm = one};
-    jobs[1] = (job_t){.config = config, .norm = other};
-    run_jobs_with(run_normed_job, jobs, 2);
-    for (int r = 0; r < 2; r++) {
-        ck_assert_msg(is_taken ? jobs[r].st >= 0 : jobs[r].st == ZF_ERR_RANKS, "rank %d: %d", r, jobs[r].st);
-        ck_assert(is_taken || strstr(jobs[r].rig.err.message, "differ at step 2 in the arguments of step") != NULL);
-    }
-    end_jobs(jobs, 2);
-}
-
-START_TEST(norms_of_the_hosts_that_differ) {
-    check_norms(3.0, 4.0, 0);
-    check_norms(NAN, 4.0, 0);
-    check_norms(3.0, 3.0, 1);
-    check_norms(NAN, -NAN, 1);
 }
 END_TEST
 
@@ -458,7 +351,6 @@ static const char at_fetch[] =
     "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n"
     "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
     "stage = 1\nbucket_bytes = 1\n";
-enum { FETCHED_STEPS = 12 };
 
 static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
     zt_rig_t *rig = &job->rig;
@@ -475,66 +367,6 @@ static void finish_step(job_t *job) {
         nanosleep(&(struct timespec){0, 100000}, NULL);
     }
 }
-
-static int shows(const zt_param_t *param, const void *values) {
-    return memcmp(param->visible, values, param->n_elems * param->elem_nbytes) == 0;
-}
-
-/* Each rank fetches some of them, in an order of its own: these have AdamW's values, the others those of before. */
-static void *run_fetching_job(void *raw) {
-    job_t *job = raw;
-    zt_rig_t *rig = &job->rig;
-    float before[N_SHAPES][24 * 40];
-    open_job(job);
-    for (uint64_t t = 1; t <= FETCHED_STEPS && job->st >= 0; t++) {
-        uint64_t draw = zt_hash(t * 8 + job->rank->rank);
-        uint8_t is_fetched[N_SHAPES] = {0};
-        for (uint32_t i = 0; i < N_SHAPES; i++)
-            memcpy(before[i], rig->params[i].serial.w, rig->params[i].n_elems * sizeof(float));
-        job->st = zt_rig_try_step(rig);
-        finish_step(job);
-        for (uint32_t k = 0; k < N_SHAPES && t > 1 && draw >> 60; k++) {
-            uint32_t i = (uint32_t)(draw + k * (2 * (draw >> 8 & 1) + 1)) % N_SHAPES; /* up, or by threes */
-            zf_fence_t fence;
-            if (!(draw >> (16 + k) & 1) || shapes[i].is_bf16)
-                continue;
-            fetch(job, i, &fence);
-            if (!rig->queue)
-                zt_rig_wait(rig, &fence);
-            is_fetched[i] = 1;
-            for (uint32_t p = 0; p < N_SHAPES; p++)
-                if (!shapes[p].is_bf16)
-                    ck_assert_msg(shows(&rig->params[p], is_fetched[p] ? rig->params[p].serial.w : before[p]),
-                                  "rank %u, step %d: parameter %u after the fetch of %u", job->rank->rank, (int)t, p,
-                                  i);
-        }
-    }
-    if (job->st >= 0)
-        job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
-    return NULL;
-}
-
-static void fetched(uint32_t n, int uses_queue, void *(*run)(void *)) {
-    job_t jobs[MOST] = {0};
-    zt_ranks_init(&ranks, n);
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = at_fetch;
-        jobs[r].uses_queue = uses_queue;
-        ranks.ranks[r].flags = ZF_CREATE_CAP_FETCH;
-    }
-    run_jobs_with(run, jobs, n);
-    for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
-        check_visible(jobs, r);
-    }
-    end_jobs(jobs, n);
-}
-
-START_TEST(two_fetch_in_any_order) { fetched(2, 0, run_fetching_job); }
-END_TEST
-
-START_TEST(four_fetch_in_any_order) { fetched(4, 1, run_fetching_job); }
-END_TEST
 
 static pthread_barrier_t both;
 static void hold_from(uint64_t step) {
@@ -558,40 +390,33 @@ static void *run_held_job(void *raw) {
     finish_step(job);
     fetch(job, 0, &first);
     zt_rig_wait(rig, &first);
-    ck_assert(shows(&rig->params[0], rig->params[0].serial.w));
+    ck_assert(zt_shows(&rig->params[0], rig->params[0].serial.w));
     fetch(job, N_SHAPES - 1, &last);
     nanosleep(&(struct timespec){0, 50000000}, NULL);
-    ck_assert(!shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
+    ck_assert(!zt_shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
     pthread_barrier_wait(&both);
     hold_from(0);
     zt_rig_wait(rig, &last);
-    ck_assert(shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
+    ck_assert(zt_shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
     job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
     return NULL;
 }
 
 START_TEST(a_fetch_waits_for_its_bucket) {
+    job_t jobs[2];
+    zt_ranks_init(&ranks, 2);
+    ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
     pthread_barrier_init(&both, NULL, 2);
-    fetched(2, 0, run_held_job);
+    run_alike(run_held_job, jobs, 2, &(job_t){.config = at_fetch});
     pthread_barrier_destroy(&both);
+    for (uint32_t r = 0; r < 2; r++)
+        check_visible(jobs, r);
+    end_jobs(jobs, 2);
 }
 END_TEST
 
-START_TEST(two_shard_on_the_hosts_thread) { shard(2, 0); }
-END_TEST
-
-START_TEST(four_shard_on_the_hosts_thread) { shard(4, 0); }
-END_TEST
-
-START_TEST(two_shard_on_a_queue) { shard(2, 1); }
-END_TEST
-
-START_TEST(four_shard_on_a_queue) { shard(4, 1); }
-END_TEST
-
 static void expect(job_t *job, zf_status_t st, const char *text) {
-    ck_assert_int_eq(job->st, st);
-    ck_assert_msg(strstr(job->rig.err.message, text) != NULL, "\"%s\" is not in \"%s\"", text, job->rig.err.message);
+    zt_refused(&job->rig.err, job->st, st, text);
     ck_assert_int_eq(job->rig.err.scope, ZF_SCOPE_INSTANCE);
 }
 
@@ -612,10 +437,10 @@ static void one_leaves(int holds_memory) {
     end_jobs(jobs, 3);
 }
 
-START_TEST(a_rank_that_does_not_come_is_named) { one_leaves(0); }
-END_TEST
-
-START_TEST(memory_of_a_stuck_exchange_stays) { one_leaves(1); }
+START_TEST(a_rank_that_does_not_come_is_named) {
+    one_leaves(0);
+    one_leaves(1);
+}
 END_TEST
 
 START_TEST(a_transport_that_fails) {
@@ -650,23 +475,29 @@ START_TEST(a_transport_that_fails_half_way) {
 }
 END_TEST
 
-/* Every rank says which rank differs from rank 0, and in what. */
-START_TEST(what_differs_is_named) {
-    static const char other[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = off\n"
-        "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
-        "[shard]\nbucket_bytes = 1000\n";
-    job_t jobs[3] = {{.config = config}, {.config = config}, {.config = other}};
-    zt_ranks_init(&ranks, 3);
-    run_jobs(jobs, 3);
-    for (uint32_t r = 0; r < 3; r++) {
-        const char *text = jobs[r].rig.err.message;
-        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
-        ck_assert_msg(strstr(text, "rank 0 and rank 2 differ: \"[zenflow] full_warm_up_rounds = 2\" and \"[zenflow] "
-                                   "full_warm_up_rounds = 3\""),
-                      "%s", text);
-    }
-    end_jobs(jobs, 3);
+/* ---- what differs is named ---------------------------------------------------------------------------------------
+ */
+
+/* All of n ranks are refused with these words, for the last one does otherwise. */
+static void differ(void *(*run)(void *), uint32_t n, const job_t *usual, const job_t *last, const char *words) {
+    static job_t jobs[MOST];
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++)
+        jobs[r] = r + 1 < n ? *usual : *last;
+    run_jobs_with(run, jobs, n);
+    for (uint32_t r = 0; r < n; r++)
+        zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_RANKS, words);
+    end_jobs(jobs, n);
+}
+
+START_TEST(other_calls_are_named) {
+    const job_t plain = {.config = sharded}, edits = {.config = sharded, .is_edited = 1};
+    differ(run_job, 2, &plain, &(job_t){.config = sharded, .drifts_to = 3},
+           "differ at step 9 in update_interval or publish_lag");
+    differ(run_job, 2, &edits, &(job_t){.config = sharded, .is_edited = 1, .has_other_values = 1},
+           "differ at step 10 in what was called between the steps");
+    differ(run_job, 2, &edits, &(job_t){.config = sharded, .is_edited = 1, .asks_for_other = 1},
+           "rank 1 and rank 0 ask for other parameters");
 }
 END_TEST
 
@@ -690,24 +521,30 @@ static void *run_long_job(void *raw) {
     return NULL;
 }
 
-static void check_long(job_t second, const char *part) {
-    job_t jobs[2] = {{.config = config}, second};
-    zt_ranks_init(&ranks, 2);
-    run_jobs_with(run_long_job, jobs, 2);
-    for (uint32_t r = 0; r < 2 && part; r++) {
-        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
-        ck_assert_msg(strstr(jobs[r].rig.err.message, "\"parameter 0 \"nnn") != NULL, "%s", jobs[r].rig.err.message);
-        ck_assert_msg(strstr(jobs[r].rig.err.message, part) != NULL, "%s", jobs[r].rig.err.message);
-    }
-    for (uint32_t r = 0; r < 2 && !part; r++)
-        ck_assert_msg(jobs[r].st == ZF_OK, "%s", jobs[r].rig.err.message);
-    end_jobs(jobs, 2);
+/* All ranks say the same of what they have in common, and the last one has a parameter less. */
+static void *run_shorter_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES - (job->rank->rank == 2));
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    return NULL;
 }
 
-START_TEST(the_longest_line_is_compared_whole) {
-    check_long((job_t){.config = config}, NULL);
-    check_long((job_t){.config = config, .has_other_values = 1}, "nnn ... values ");
-    check_long((job_t){.config = config, .asks_for_other = 1}, "nnn ... group 1, ");
+START_TEST(other_declarations_are_named) {
+    static const char other[] =
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = off\n"
+        "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+        "[shard]\nbucket_bytes = 1000\n";
+    const job_t usual = {.config = config};
+    job_t jobs[2] = {usual, usual};
+    differ(run_job, 3, &usual, &(job_t){.config = other},
+           "rank 0 and rank 2 differ: \"[zenflow] full_warm_up_rounds = 2\" and \"[zenflow] full_warm_up_rounds = 3\"");
+    differ(run_shorter_job, 3, &usual, &usual, "rank 0 and rank 2 differ");
+    differ(run_long_job, 2, &usual, &(job_t){.config = config, .has_other_values = 1}, "\"parameter 0 \"nnn");
+    differ(run_long_job, 2, &usual, &(job_t){.config = config, .has_other_values = 1}, "nnn ... values ");
+    differ(run_long_job, 2, &usual, &(job_t){.config = config, .asks_for_other = 1}, "nnn ... group 1, ");
+    zt_ranks_init(&ranks, 2);
+    run_alike(run_long_job, jobs, 2, &usual);
+    end_jobs(jobs, 2);
 }
 END_TEST
 
@@ -722,27 +559,6 @@ START_TEST(a_world_size_that_differs) {
         "this is rank 0 of 2, but rank 1 says that they are 3: the host must give every rank the same group");
     ck_assert_int_eq(jobs[1].st, ZF_ERR_RANKS);
     end_jobs(jobs, 2);
-}
-END_TEST
-
-/* All ranks say the same of what they have in common, and the last one has a parameter less. */
-static void *run_shorter_job(void *raw) {
-    job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES - (job->rank->rank == 2));
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
-    return NULL;
-}
-
-START_TEST(the_last_has_less) {
-    job_t jobs[3] = {{.config = config}, {.config = config}, {.config = config}};
-    zt_ranks_init(&ranks, 3);
-    run_jobs_with(run_shorter_job, jobs, 3);
-    for (uint32_t r = 0; r < 3; r++) {
-        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
-        ck_assert_msg(strstr(jobs[r].rig.err.message, "rank 0 and rank 2 differ") != NULL, "%s",
-                      jobs[r].rig.err.message);
-    }
-    end_jobs(jobs, 3);
 }
 END_TEST
 
@@ -791,59 +607,13 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
     for (uint32_t i = N_SHAPES; i-- > 0;)
         ck_assert_int_eq(zt_rig_deliver(&jobs[0].rig, i, 0, NULL), ZF_OK);
     st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
-    ck_assert_int_eq(st, ZF_ERR_STATE);
-    ck_assert(strstr(jobs[0].rig.err.message, "is on its way to the other ranks") != NULL);
+    zt_refused(&jobs[0].rig.err, st, ZF_ERR_STATE, "is on its way to the other ranks");
     end_jobs(jobs, 2);
 }
 END_TEST
 
-static void refused(const char *text, const char *why) {
-    job_t job = {.config = text};
-    zt_ranks_init(&ranks, 2);
-    job.rank = &ranks.ranks[0];
-    open_job(&job);
-    ck_assert_int_eq(job.st, ZF_ERR_CONFIG);
-    ck_assert(strstr(job.rig.err.message, why) != NULL);
-    end_jobs(&job, 1);
-}
-
-START_TEST(modes_that_are_not_in_this_version) {
-    refused("[zenflow]\nmode = mean\n[shard]\nstage = 3\n",
-            "stage = 3 on 2 ranks needs [zenflow] mode = exact or windows");
-}
-END_TEST
-
-/* Over the same collectives the exchanges of two would be mixed: one at a time. Another rank's are others. */
-START_TEST(one_instance_at_a_time) {
-    zt_rig_t first, second;
-    zt_ranks_init(&ranks, 2);
-    zt_rig_start(&first, shapes, N_SHAPES);
-    zt_rig_start(&second, shapes, N_SHAPES);
-    first.host.get_extension = second.host.get_extension = zt_ranks_extension;
-    first.host.ctx = second.host.ctx = &ranks.ranks[0];
-    zt_rig_create(&first, config, 0);
-    ck_assert_int_eq(zt_rig_try_create(&second, config, 0), ZF_ERR_RANKS);
-    ck_assert_ptr_nonnull(strstr(second.err.message, "another live instance exchanges over these zf.collectives/1"));
-    second.host.ctx = &ranks.ranks[1];
-    zt_rig_create(&second, config, 0);
-    zt_rig_end(&second);
-    zt_rig_end(&first);
-    zt_rig_start(&second, shapes, N_SHAPES);
-    second.host.get_extension = zt_ranks_extension;
-    second.host.ctx = &ranks.ranks[0];
-    zt_rig_create(&second, config, 0);
-    zt_rig_end(&second);
-    zt_ranks_free(&ranks);
-}
-END_TEST
-
-ZT_MAIN("ranks", one_instance_at_a_time, parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them,
-        two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
-        four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
-        four_shard_on_a_queue, values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order,
-        a_fetch_waits_for_its_bucket, two_are_edited, four_are_edited, two_are_edited_in_silence,
-        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, windows_that_differ,
-        norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named,
-        the_longest_line_is_compared_whole, a_world_size_that_differs, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
+        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited,
+        adopting_is_refused_where_state_is_spread, one_is_traced, a_rank_that_does_not_come_is_named,
+        a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
+        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)

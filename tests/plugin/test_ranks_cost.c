@@ -50,7 +50,6 @@ static void *run_job(void *raw) {
 }
 
 static job_t *run(uint32_t n, uint32_t stage, int is_trained, int is_uneven) {
-    pthread_t threads[MOST];
     job_t *jobs = calloc(n, sizeof *jobs);
     zt_ranks_init(&ranks, n);
     for (uint32_t r = 0; r < n; r++) {
@@ -64,10 +63,8 @@ static job_t *run(uint32_t n, uint32_t stage, int is_trained, int is_uneven) {
             "publish_lag = 0\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\nlevel = error\n[shard]\nstage = %u\n"
             "resident_bytes = 25000\n",
             (unsigned)stage);
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
-    for (uint32_t r = 0; r < n; r++)
-        pthread_join(threads[r], NULL);
+    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < n; r++)
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", (unsigned)r, jobs[r].rig.err.message);
     return jobs;

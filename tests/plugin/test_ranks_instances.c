@@ -84,13 +84,7 @@ static void *run(void *raw) {
     return NULL;
 }
 
-static void run_ranks(job_t *jobs) {
-    pthread_t threads[N_RANKS];
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run, &jobs[r]), 0);
-    for (int r = 0; r < N_RANKS; r++)
-        pthread_join(threads[r], NULL);
-}
+static void run_ranks(job_t *jobs) { zt_ranks_run(N_RANKS, run, jobs, sizeof *jobs); }
 
 static void check(const job_t *jobs, uint32_t n) {
     for (int r = 0; r < N_RANKS; r++)
@@ -130,16 +124,41 @@ static void several(uint32_t n, int has_threads, const char *config) {
     zt_ranks_free(&ranks);
 }
 
-START_TEST(two_by_one_thread) { several(2, 0, whole); }
+START_TEST(by_one_thread) {
+    several(2, 0, whole);
+    several(3, 0, sharded);
+}
 END_TEST
 
-START_TEST(three_by_one_thread) { several(3, 0, sharded); }
+START_TEST(by_their_own_threads) {
+    several(2, 1, sharded);
+    several(3, 1, whole);
+}
 END_TEST
 
-START_TEST(two_by_their_own_threads) { several(2, 1, sharded); }
+/* Over the same collectives the exchanges of two would be mixed: one at a time. Another rank's are others. */
+START_TEST(one_instance_at_a_time) {
+    zt_rig_t first, second;
+    static zt_ranks_t ranks;
+    zt_ranks_init(&ranks, 2);
+    zt_rig_start(&first, shapes, N_SHAPES);
+    zt_rig_start(&second, shapes, N_SHAPES);
+    first.host.get_extension = second.host.get_extension = zt_ranks_extension;
+    first.host.ctx = second.host.ctx = &ranks.ranks[0];
+    zt_rig_create(&first, whole, 0);
+    zt_refused(&second.err, zt_rig_try_create(&second, whole, 0), ZF_ERR_RANKS,
+               "another live instance exchanges over these zf.collectives/1");
+    second.host.ctx = &ranks.ranks[1];
+    zt_rig_create(&second, whole, 0);
+    zt_rig_end(&second);
+    zt_rig_end(&first);
+    zt_rig_start(&second, shapes, N_SHAPES);
+    second.host.get_extension = zt_ranks_extension;
+    second.host.ctx = &ranks.ranks[0];
+    zt_rig_create(&second, whole, 0);
+    zt_rig_end(&second);
+    zt_ranks_free(&ranks);
+}
 END_TEST
 
-START_TEST(three_by_their_own_threads) { several(3, 1, whole); }
-END_TEST
-
-ZT_MAIN("ranks_instances", two_by_one_thread, three_by_one_thread, two_by_their_own_threads, three_by_their_own_threads)
+ZT_MAIN("ranks_instances", one_instance_at_a_time, by_one_thread, by_their_own_threads)

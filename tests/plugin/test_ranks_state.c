@@ -115,7 +115,6 @@ static void *run_job(void *raw) {
 
 static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to, const char *load_from) {
     static int turn;
-    pthread_t threads[MOST];
     zt_ranks_t *ranks = &sets[turn++ % 4];
     zt_ranks_init(ranks, n);
     for (uint32_t r = 0; r < n; r++) {
@@ -123,10 +122,8 @@ static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to
         jobs[r].save_to = jobs[r].save_to ? jobs[r].save_to : save_to;
         jobs[r].load_from = jobs[r].load_from ? jobs[r].load_from : load_from;
         jobs[r].rank = &ranks->ranks[r];
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
-    for (uint32_t r = 0; r < n; r++)
-        pthread_join(threads[r], NULL);
+    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
     for (uint32_t r = 0; r < n; r++)
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
 }
@@ -191,15 +188,6 @@ static void p_to_q(uint32_t p, const char *saving, uint32_t q, const char *loadi
     end(loaded, q);
 }
 
-START_TEST(from_four_to_two) { p_to_q(4, replicated, 2, sharded); }
-END_TEST
-
-START_TEST(from_four_to_one) { p_to_q(4, replicated, 1, replicated); }
-END_TEST
-
-START_TEST(from_one_to_four) { p_to_q(1, replicated, 4, sharded); }
-END_TEST
-
 /* A shared state is saved; FLUSH is not looked into, which needs `export`. */
 static void share_to(uint32_t p, uint32_t q, uint32_t flags, const char *shared, const char *alone) {
     const char *path = path_of("moved");
@@ -219,18 +207,13 @@ static void share_to(uint32_t p, uint32_t q, uint32_t flags, const char *shared,
     end(again, 1);
 }
 
-static void sharded_to(uint32_t p, uint32_t q, uint32_t flags) { share_to(p, q, flags, sharded, replicated); }
-
-START_TEST(a_shared_state) { sharded_to(4, 2, 0); }
-END_TEST
-
-START_TEST(a_shared_state_to_more) { sharded_to(2, 4, 0); }
-END_TEST
-
-START_TEST(compact_of_a_shared_state) { sharded_to(2, 4, ZF_STATE_COMPACT); }
-END_TEST
-
-START_TEST(windows_that_data_ends) { share_to(4, 2, 0, sharded_by_data, replicated_by_data); }
+/* The whole comparison is zf-conform shard's: these are for sanitizers. */
+START_TEST(other_numbers_of_ranks) {
+    p_to_q(4, replicated, 2, sharded);
+    p_to_q(1, replicated, 4, sharded);
+    share_to(2, 4, ZF_STATE_COMPACT, sharded, replicated);
+    share_to(4, 2, 0, sharded_by_data, replicated_by_data);
+}
 END_TEST
 
 /* Into instances that have trained. */
@@ -280,32 +263,27 @@ START_TEST(directories_that_differ) {
 }
 END_TEST
 
+/* Two ranks save, the second one otherwise: no file is made. */
+static void differ(const char *config, const job_t *usual, const job_t *other, zf_status_t st, const char *words) {
+    job_t jobs[MOST] = {*usual, *other};
+    run(jobs, 2, config, path_of("differ"), NULL);
+    check_failed(jobs, 2, st, words);
+    ck_assert(!exists(path_of("differ")));
+    end(jobs, 2);
+}
+
 START_TEST(arguments_that_differ) {
     zf_state_store_t store = {.struct_size = sizeof store};
-    job_t flags[MOST] = {0}, notes[MOST] = {0}, stores[MOST] = {0}, bad[MOST] = {0}, names[MOST] = {0};
+    const job_t usual = {.config = sharded}, stored = {.store = &store};
     char other[256];
-    flags[1].flags = ZF_STATE_COMPACT;
-    run(flags, 2, sharded, path_of("differ"), NULL);
-    check_failed(flags, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the flags of save");
-    end(flags, 2);
-    notes[1].note = "another";
-    run(notes, 2, sharded, path_of("differ"), NULL);
-    check_failed(notes, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
-    end(notes, 2);
     snprintf(other, sizeof other, "%s", path_of("other_name"));
-    names[1].save_to = other;
-    run(names, 2, sharded, path_of("differ"), NULL);
-    check_failed(names, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the name at the end of the path of save");
-    end(names, 2);
-    stores[0].store = stores[1].store = &store;
-    run(stores, 2, replicated, path_of("differ"), NULL);
-    check_failed(stores, 2, ZF_ERR_ARGUMENT, "several ranks (2) save into one directory");
-    end(stores, 2);
-    bad[1].flags = 1u << 20;
-    run(bad, 2, sharded, path_of("differ"), NULL);
-    check_failed(bad, 2, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
-    ck_assert(!exists(path_of("differ")));
-    end(bad, 2);
+    differ(sharded, &usual, &(job_t){.flags = ZF_STATE_COMPACT}, ZF_ERR_RANKS,
+           "rank 1 and rank 0 differ in the flags of save");
+    differ(sharded, &usual, &(job_t){.note = "another"}, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
+    differ(sharded, &usual, &(job_t){.save_to = other}, ZF_ERR_RANKS,
+           "rank 1 and rank 0 differ in the name at the end of the path of save");
+    differ(replicated, &stored, &stored, ZF_ERR_ARGUMENT, "several ranks (2) save into one directory");
+    differ(sharded, &usual, &(job_t){.flags = 1u << 20}, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
 }
 END_TEST
 
@@ -356,18 +334,10 @@ START_TEST(checkpoints_that_differ) {
 }
 END_TEST
 
+/* Both, or one alone: the other one reads nothing either, and says why. */
 START_TEST(nothing_to_load) {
-    job_t jobs[MOST] = {0};
-    run(jobs, 2, sharded, NULL, path_of("missing"));
-    check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
-    end(jobs, 2);
-}
-END_TEST
-
-/* The other one reads nothing either, and says why. */
-START_TEST(one_has_nothing_to_load) {
     char missing[256];
-    job_t saved[MOST] = {0}, jobs[MOST] = {0};
+    job_t saved[MOST] = {0}, jobs[MOST] = {0}, none[MOST] = {0};
     snprintf(missing, sizeof missing, "%s/missing", zt_state_dir());
     run(saved, 2, sharded, path_of("there"), NULL);
     end(saved, 2);
@@ -375,6 +345,9 @@ START_TEST(one_has_nothing_to_load) {
     run(jobs, 2, sharded, NULL, path_of("there"));
     check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
     end(jobs, 2);
+    run(none, 2, sharded, NULL, missing);
+    check_failed(none, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
+    end(none, 2);
 }
 END_TEST
 
@@ -407,11 +380,10 @@ static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
     end(fresh, 2);
 }
 
-START_TEST(one_rank_delivers_before_an_exact_load) { one_delivers_first(0, 0); }
-END_TEST
-
-/* What the checkpoint lacks stays as it is. */
-START_TEST(one_rank_delivers_before_a_partial_load) { one_delivers_first(ZF_STATE_PARTIAL, 1); }
+START_TEST(one_rank_delivers_before_a_load) {
+    one_delivers_first(0, 0);
+    one_delivers_first(ZF_STATE_PARTIAL, 1); /* what the checkpoint lacks stays as it is */
+}
 END_TEST
 
 /* params_changed is each rank's own call at stage 0. Ranks that differ in it fail the next step, unless a load comes
@@ -443,8 +415,6 @@ START_TEST(joined_checksums) {
 }
 END_TEST
 
-ZT_MAIN("ranks_state", from_four_to_two, from_four_to_one, from_one_to_four, a_shared_state, a_shared_state_to_more,
-        compact_of_a_shared_state, windows_that_data_ends, back_to_where_it_was, one_cannot_write,
-        directories_that_differ, arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load,
-        one_has_nothing_to_load, gradients_on_their_way, one_rank_delivers_before_an_exact_load,
-        one_rank_delivers_before_a_partial_load, a_load_forgets_what_one_rank_was_told, joined_checksums)
+ZT_MAIN("ranks_state", other_numbers_of_ranks, back_to_where_it_was, one_cannot_write, directories_that_differ,
+        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
+        one_rank_delivers_before_a_load, a_load_forgets_what_one_rank_was_told, joined_checksums)

@@ -22,24 +22,7 @@ static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\n
 
 static zt_rig_t rig;
 
-static void steps(int n) {
-    for (int i = 0; i < n; i++)
-        zt_rig_step(&rig);
-}
-
-static void expect_message(const char *part) {
-    ck_assert_msg(strstr(rig.err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, rig.err.message);
-}
-
 /* ---- quiesce within a deadline ----------------------------------------------------------------------------------- */
-
-static _Atomic int is_closed; /* the gate at which the host's queue stands still */
-
-static void pass_gate(void *unused) {
-    (void)unused;
-    while (atomic_load(&is_closed))
-        usleep(500);
-}
 
 static zf_status_t quiesce_within(int32_t mode, uint32_t ms) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode, .deadline_ms = ms};
@@ -51,27 +34,26 @@ static zf_status_t quiesce_within(int32_t mode, uint32_t ms) {
  * to AdamW's bits. The same call succeeds later. */
 static void gives_up(int32_t mode) {
     uint64_t closes;
-    atomic_store(&is_closed, 1);
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+    zt_rig_block(&rig);
     for (uint32_t p = 0; p < N_SHAPES; p++)
         zt_rig_fill_grad(&rig, p, rig.step + 1);
     closes = zt_rig_counter(&rig, "window_closes");
     ck_assert_int_eq(quiesce_within(mode, 60), ZF_ERR_TIMEOUT);
-    expect_message("within deadline_ms = 60");
+    zt_contains(rig.err.message, "within deadline_ms = 60");
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_CALL);
     ck_assert_int_eq(rig.err.retryable, 1);
     ck_assert_uint_eq(zt_rig_counter(&rig, "window_closes"), closes);
-    atomic_store(&is_closed, 0);
-    steps(1);
+    zt_gate_open();
+    zt_rig_steps(&rig, 1);
     ZT_OK(&rig, quiesce_within(mode, 60000));
-    steps(2);
+    zt_rig_steps(&rig, 2);
 }
 
 START_TEST(a_deadline_of_the_hosts_own) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
-    steps(5);
+    zt_rig_steps(&rig, 5);
     gives_up(ZF_QUIESCE_DRAIN);
     gives_up(ZF_QUIESCE_FLUSH);
     zt_rig_check_flushed(&rig);
@@ -82,7 +64,7 @@ END_TEST
 START_TEST(nothing_in_flight_is_within_any_deadline) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(5);
+    zt_rig_steps(&rig, 5);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ZT_OK(&rig, quiesce_within(ZF_QUIESCE_DRAIN, 1));
     zt_rig_check_flushed(&rig);
@@ -124,8 +106,7 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
     zt_rig_start(r, shapes, N_SHAPES);
     r->host.log = log_lost;
     zt_rig_open(r, text, flags);
-    for (int i = 0; i < n; i++)
-        zt_rig_step(r);
+    zt_rig_steps(r, n);
 }
 
 /* n steps, then destroy: the warning has the number of elements that really lack an update, and comes once. */
@@ -227,7 +208,7 @@ START_TEST(wrong_calls_are_not_retryable) {
                  {announce_late, ZF_ERR_STATE}};
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         rig.err.retryable = 1;
         ck_assert_int_eq(wrong[i].call(), wrong[i].status);
@@ -242,7 +223,7 @@ END_TEST
 START_TEST(an_edit_is_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     rig.params[2].visible[1] ^= 1;
     ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN);
     ck_assert_int_eq(rig.err.retryable, 1);
@@ -257,7 +238,7 @@ START_TEST(a_folder_that_is_missing_is_retryable) {
     char path[600];
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     snprintf(path, sizeof path, "%s.missing/state", zt_state_dir());
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(rig.err.retryable, 1);
@@ -296,7 +277,7 @@ END_TEST
 START_TEST(an_end_is_not_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     rig.groups[0].lr = 1e30, rig.groups[0].weight_decay = 1.0;
     for (int i = 0; i < 9 && rig.err.status != ZF_ERR_NONFINITE; i++)
         zt_rig_try_step(&rig), zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
@@ -310,14 +291,13 @@ START_TEST(the_engines_deadline_is_not_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n", ZF_CREATE_CAP_FETCH);
-    steps(3);
+    zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    atomic_store(&is_closed, 1);
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+    zt_rig_block(&rig);
     ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
     ck_assert_int_eq(rig.err.retryable, 0);
-    atomic_store(&is_closed, 0);
+    zt_gate_open();
     zt_rig_end(&rig);
 }
 END_TEST

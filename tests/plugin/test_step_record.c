@@ -100,8 +100,7 @@ START_TEST(records_add_up_to_the_counters) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     ck_assert_uint_le(rig.stats->n_counters(), MOST);
-    for (int i = 0; i < 50; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 50);
     for (uint64_t t = 1; t <= 50; t++)
         add_step(t, sum);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
@@ -153,8 +152,7 @@ START_TEST(lateness_follows_later) {
     double sum = 0;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    for (int i = 0; i < 20; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 20);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_int_eq(record_of(20, ZF_OK).has_lateness, 0);
     ck_assert_int_eq(record_of(12, ZF_OK).has_lateness, 1);
@@ -171,8 +169,7 @@ END_TEST
 START_TEST(the_newest_are_kept) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    for (int i = 0; i < KEPT + 9; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, KEPT + 9);
     ck_assert_uint_eq(record_of(9, ZF_IN_PROGRESS).step, 0);
     ck_assert_uint_eq(record_of(10, ZF_OK).step, 10);
     ck_assert_uint_eq(record_of(0, ZF_OK).step, KEPT + 9);
@@ -227,11 +224,9 @@ START_TEST(after_a_load) {
     zt_memory_store_start(&store);
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
-    for (int i = 0; i < 5; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 5);
     ZT_OK(&rig, ext->save(rig.inst, &args, NULL, &rig.err));
-    for (int i = 0; i < 4; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 4);
     ZT_OK(&rig, ext->load(rig.inst, &args, NULL, &rig.err));
     ck_assert_uint_eq(step(0).step, 6);
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 6);

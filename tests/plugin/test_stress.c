@@ -122,67 +122,48 @@ static const zt_shape_t mixed[] = {
 };
 enum { N_MIXED = sizeof mixed / sizeof *mixed };
 
-static void write_config(char *text, size_t nbytes, int interval, int lag, int threads) {
-    snprintf(text, nbytes,
+typedef struct pressure {
+    int interval, lag, n_workers, is_queue, n_threads, n_steps;
+} pressure_t;
+
+static void press(const zt_shape_t *shapes, uint32_t n_shapes, const pressure_t *by) {
+    char text[256];
+    snprintf(text, sizeof text,
              "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = %d\npublish_lag = %d\n"
              "select_interval = 3\nfull_warm_up_rounds = 3\n[host]\nthreads = %d\n",
-             interval, lag, threads);
+             by->interval, by->lag, by->n_workers);
+    train(shapes, n_shapes, text, by->is_queue, by->n_threads, by->n_steps);
 }
 
 START_TEST(many_workers) { /* more than cores, more than chunks */
-    char text[256];
-    write_config(text, sizeof text, 4, 1, 24);
-    train(mixed, N_MIXED, text, 1, N_DELIVERERS, 40);
-    write_config(text, sizeof text, 8, 0, 16);
-    train(mixed, N_MIXED, text, 1, 2, 40);
+    press(mixed, N_MIXED, &(pressure_t){4, 1, 24, 1, N_DELIVERERS, 40});
+    press(mixed, N_MIXED, &(pressure_t){8, 0, 16, 1, 2, 40});
 }
 END_TEST
 
-START_TEST(one_step_windows_with_lag) {
-    char text[256];
-    write_config(text, sizeof text, 1, 1, 4);
-    train(mixed, N_MIXED, text, 1, N_DELIVERERS, 48);
-    train(mixed, N_MIXED, text, 0, N_DELIVERERS, 48);
-    write_config(text, sizeof text, 1, 0, 4);
-    train(mixed, N_MIXED, text, 1, N_DELIVERERS, 48);
-}
-END_TEST
-
-START_TEST(wide_windows) {
-    char text[256];
-    write_config(text, sizeof text, 16, 1, 3);
-    train(mixed, N_MIXED, text, 1, N_DELIVERERS, 60);
-}
-END_TEST
-
-START_TEST(host_threads) {
-    char text[256];
-    for (int lag = 0; lag < 2; lag++) {
-        write_config(text, sizeof text, 3, lag, 3);
-        train(mixed, N_MIXED, text, 0, N_DELIVERERS, 50);
-    }
+START_TEST(windows_of_any_length) {
+    static const pressure_t all[] = {{1, 1, 4, 1, N_DELIVERERS, 48}, {1, 1, 4, 0, N_DELIVERERS, 48},
+                                     {1, 0, 4, 1, N_DELIVERERS, 48}, {3, 0, 3, 0, N_DELIVERERS, 50},
+                                     {3, 1, 3, 0, N_DELIVERERS, 50}, {16, 1, 3, 1, N_DELIVERERS, 60}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        press(mixed, N_MIXED, &all[i]);
 }
 END_TEST
 
 START_TEST(one_tiny_tensor) { /* a pool of one chunk per slot, cohorts without a matrix */
-    static const zt_shape_t tiny[] = {{.rows = 1, .cols = 3}};
-    char text[256];
-    for (int interval = 1; interval <= 8; interval++) {
-        write_config(text, sizeof text, interval, interval & 1, 8);
-        train(tiny, 1, text, interval & 1, 2, 60);
-    }
+    static const zt_shape_t tiny = {.rows = 1, .cols = 3};
+    for (int interval = 1; interval <= 8; interval++)
+        press(&tiny, 1, &(pressure_t){interval, interval & 1, 8, interval & 1, 2, 60});
 }
 END_TEST
 
 START_TEST(thousands_of_tensors) {
     enum { N = 2500 };
     zt_shape_t *shapes = calloc(N, sizeof *shapes);
-    char text[256];
     ck_assert(shapes != NULL);
     for (uint32_t i = 0; i < N; i++)
         shapes[i] = (zt_shape_t){.rows = 1 + i % 5, .cols = i % 7, .is_bf16 = i % 3 == 0, .group = i % 3};
-    write_config(text, sizeof text, 4, 1, 3);
-    train(shapes, N, text, 1, N_DELIVERERS, 14);
+    press(shapes, N, &(pressure_t){4, 1, 3, 1, N_DELIVERERS, 14});
     free(shapes);
 }
 END_TEST
@@ -191,11 +172,8 @@ START_TEST(many_chunks) { /* rings of published chunks and of entering blocks go
     static const zt_shape_t large[] = {{.rows = 200, .cols = 400},
                                        {.rows = 300, .cols = 130, .is_bf16 = 1},
                                        {.rows = 128, .cols = 128, .channels = ZF_CHANNELS_ROWS}};
-    char text[256];
-    write_config(text, sizeof text, 2, 1, 3);
-    train(large, 3, text, 1, 3, 24);
-    write_config(text, sizeof text, 4, 1, 2);
-    train(large, 3, text, 1, 3, 24);
+    press(large, 3, &(pressure_t){2, 1, 3, 1, 3, 24});
+    press(large, 3, &(pressure_t){4, 1, 2, 1, 3, 24});
 }
 END_TEST
 
@@ -223,8 +201,7 @@ START_TEST(counters_from_another_thread) {
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\n[host]\nthreads = 2\n", ZF_CREATE_CAP_FETCH);
     pthread_create(&reader, NULL, read_counters, NULL);
-    for (int i = 0; i < 40; i++)
-        zt_rig_step(&rig);
+    zt_rig_steps(&rig, 40);
     atomic_store(&is_over, 1);
     pthread_join(reader, &failed);
     ck_assert_ptr_null(failed);
@@ -275,5 +252,5 @@ START_TEST(changing_streams) {
 }
 END_TEST
 
-ZT_MAIN("stress", many_workers, one_step_windows_with_lag, wide_windows, host_threads, one_tiny_tensor,
-        thousands_of_tensors, many_chunks, counters_from_another_thread, changing_streams)
+ZT_MAIN("stress", many_workers, windows_of_any_length, one_tiny_tensor, thousands_of_tensors, many_chunks,
+        counters_from_another_thread, changing_streams)

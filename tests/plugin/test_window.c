@@ -203,38 +203,4 @@ START_TEST(clocks_and_pool) {
 }
 END_TEST
 
-START_TEST(first_windows) { /* in numbers: W = 2, S = 3 */
-    static const int closes[3][12] = {{1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1},
-                                      {1, 1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0},
-                                      {1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0}};
-    zt_rig_start(&rig, shapes, sizeof shapes / sizeof *shapes);
-    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 3\nfull_warm_up_rounds = 2\n");
-    for (uint32_t c = 0; c < 3; c++)
-        for (uint64_t t = 1; t <= 12; t++)
-            ck_assert_int_eq(zfi_window_closes(&run->clock, c, t), closes[c][t - 1]);
-    zt_bare_destroy(run);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-/* W = 1, one cohort that closes at every step: a flag is used up by one choice. */
-START_TEST(epochs) {
-    static const int ends[9] = {0, 1, 0, 1, 0, 0, 1, 1, 0}, chooses[9] = {0, 1, 0, 1, 0, 0, 1, 1, 0};
-    zt_rig_start(&rig, shapes, sizeof shapes / sizeof *shapes);
-    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\nfull_warm_up_rounds = 1\nselect_strategy = epoch\n");
-    run->clock.last_choice[0] = 1;
-    for (uint64_t t = 2; t <= 8; t++) {
-        if (ends[t])
-            run->clock.epoch_end = t;
-        ck_assert_int_eq(zfi_window_chooses(&run->clock, 0, t), chooses[t]);
-        if (chooses[t])
-            run->clock.last_choice[0] = t;
-    }
-    run->clock.epoch_end = 9; /* of a later step's flag, the cohort's first close after it */
-    ck_assert_int_eq(zfi_window_chooses(&run->clock, 0, 12), 1);
-    zt_bare_destroy(run);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-ZT_MAIN("window", clocks_and_pool, first_windows, epochs)
+ZT_MAIN("window", clocks_and_pool)

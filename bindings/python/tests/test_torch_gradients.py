@@ -73,6 +73,14 @@ class Accumulation(GradientTest):
 
         self.assertEqual(self.beside_adamw(step).stats()["lost_overlap_nbytes"], 0)
 
+    def test_without_overlap(self):
+        """The default on a CPU, where it costs the training thread more than it hides (bench/overlap.py)."""
+        for overlap in (None, False):
+            opt = self.beside_adamw(self.accumulated(lambda i: 2), overlap=overlap)
+            self.assertFalse(opt._binding.feed.is_shipping)
+            self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
+
+
 class ChangedAfterBackward(GradientTest):
     def test_clip_grad_norm_by_the_host(self):
         def step(model, opt, i):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import weakref
 
 from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, unwatched
 from test_torch_edits import drawn_step
@@ -104,6 +105,26 @@ class StateOfTheModel(TorchTest):
             model, _ = self.trained(mode=mode)
             for name, value in model.state_dict().items():
                 self.assertEqual(value.data_ptr(), dict(model.named_parameters())[name].data_ptr())
+
+    def test_what_is_written_into_it_counts(self):
+        """Until the next forward, or step; later it is said that it does not. The copies are not kept alive."""
+        for kwargs in ({}, {"fetch": False}):
+            model, opt = self.trained(**kwargs)
+            kept = weakref.ref(model.state_dict()["5.weight"])
+            model.state_dict()["2.weight"][3].fill_(0.5)
+            loss_of(model, 0)
+            self.assertTrue(bool((model[2].weight[3] == 0.5).all()))
+            self.assertIsNone(kept())
+            opt.flush()
+            final = opt.export()["2.weight"]
+            self.assertTrue(torch.equal(model[2].weight, final) and bool((final[3] == 0.5).all()))
+            model, opt = self.trained(**kwargs)
+            state = model.state_dict()
+            plain_step(model, opt, 11)
+            state["2.weight"].fill_(0.25)
+            with self.messages() as said:
+                plain_step(model, opt, 12)
+            self.assertIn("values of an earlier state_dict() were written", said.output[0])
 
     def test_swapped_through_it_nothing_is_lost(self):
         """kept = state_dict(); load an average; evaluate; load kept: as a flush."""

@@ -114,6 +114,15 @@ def resumed(run, i):
         run.opt.load_state_dict(states[1])
 
 
+@use("values of model.state_dict() written in place")
+def written_through_it(run, i):
+    run.step(i)
+    if i % 6 == 4:
+        state = run.model.state_dict()
+        state["2.weight"][3].fill_(0.05)
+        state["5.weight"].mul_(0.5)
+
+
 @use("soft updates of a target network")
 def soft_target(run, i):
     run.step(i)
@@ -251,6 +260,17 @@ def reassigned(run, i):
     run.end()
 
 
+@use("one buffer under all weights, scaled")
+def one_buffer(run, i):
+    run.step(i)
+    if i == 4:
+        with torch.no_grad():
+            run.own["buffer"] = nn.utils.parameters_to_vector(run.model.parameters()).clone()
+            nn.utils.vector_to_parameters(run.own["buffer"], run.model.parameters())
+    if i > 4 and i % 4 == 0:
+        run.own["buffer"].mul_(0.98)
+
+
 @use("lookahead")
 def lookahead(run, i):
     run.step(i)
@@ -318,3 +338,12 @@ def compiled(run, i):
     x, y = batch(i)
     functional.mse_loss(model(x), y).backward()
     run.end()
+
+
+@use("weights scaled after a step, once torch.compile was used")
+def scaled_where_compiled(run, i):
+    run.step(i)
+    if i % 6 == 4:
+        with torch.no_grad():
+            for p in run.model.parameters():
+                p.mul_(0.9)

@@ -16,7 +16,7 @@ A graph that has read a parameter before its fetch would go backward through oth
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
 
 Not every read is in the forward of the module that holds the parameter. Between step and forward functions of torch are watched
-(reads.py), and what they are about to read is fetched. A model may read a weight elsewhere, too: from time to time everything is
+(reads.py), and what they are about to read is fetched; where they cannot be watched, step() fetches everything. A model may read a weight elsewhere, too: from time to time everything is
 fetched by step(), and the watch goes on until the next step; what is read so is fetched by every step() from then on.
 
 A save or an export makes the instance rest, which brings all that waits. Nobody is to see that: unseen() puts the values aside.
@@ -25,8 +25,9 @@ import contextlib
 import weakref
 
 from .hooks import Hook, on_forward
+from .cut import local
 from .parameters import listed
-from .reads import Watch
+from .reads import Watch, storage_of
 
 LOOKED_AT = 1024  # steps from one watch to the next, in the end; before, at steps 1, 2, 4, 8, ...
 
@@ -41,6 +42,7 @@ class Fetcher:
         self.is_look = False  # of this step
         self.early = set()  # names of parameters that are read before their module's forward
         self.may_wait = False  # values of the last step wait to be fetched, perhaps
+        self.has_said_blind = False
         self.modules = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
         self.modules = [weakref.ref(module) for module in self.modules]
         self.ids = [() for _ in self.modules]      # bound parameters of each module
@@ -66,6 +68,7 @@ class Fetcher:
             for i in ids:
                 owners.setdefault(i, []).append(at)
         self.watched = {id(table.params[i]): (i, owners[i]) for i in owners}
+        self.storages, self._storages_at = {}, None
         self.watch.remove()
 
     def unbind(self):
@@ -161,11 +164,24 @@ class Fetcher:
                          1e-6 * n_elems, 1e-6 * sum(self.table.shapes[i].numel() for i in self.table.ids))
 
     def _begin_watch(self):
-        """Whether it is a look: everything is fetched, and its reads are right whatever they are."""
+        """Whether everything is fetched: it is a look, whose reads are right whatever they are, or nothing can be watched."""
         self.n_steps += 1
         is_due = self.n_steps & (self.n_steps - 1) == 0 or self.n_steps % LOOKED_AT == 0
-        self.is_look = self.watch.begin(self.watched, self.is_heard, self.before_read) and is_due
-        return self.is_look
+        self._find_storages()
+        is_watched = self.watch.begin(self.watched, self.storages, self.is_heard, self.before_read)
+        self.is_look = is_watched and is_due
+        if not is_watched and not self.has_said_blind:
+            self.has_said_blind = True
+            self.log.info("reads of weights between step() and the forward cannot be watched (torch.compile was used, or a TorchFunctionMode is "
+                          "open): step() waits for all values")
+        return self.is_look or not is_watched
+
+    def _find_storages(self):
+        if self._storages_at == self.table.addresses:
+            return
+        self.storages, self._storages_at = {}, list(self.table.addresses)
+        for key, (i, _) in self.watched.items():
+            self.storages.setdefault(storage_of(local(self.table.params[i])), []).append(key)
 
     def settle(self):
         """The instance is about to come to rest, which brings all that waits: what somebody else wrote is left as it is.

@@ -210,6 +210,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         unscale, is_overflow = self._read_scaler()
         is_first = self._binding is None
         self.bind()
+        self._take_written()
         binding = self._binding
         if is_overflow:
             binding.discard()
@@ -232,6 +233,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         out, binding = self._packed_groups(), self._binding
         if binding is not None:
             self._refuse_shared("state_dict")
+            self._take_written()
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
             if binding.table.spread is not None and None not in binding.rules:
                 entries = self._read_moments()
@@ -480,6 +482,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     def _followed(self, doing, is_quiet=False):
         """The binding, with everything bound as it is now."""
         binding = self._bound(doing)
+        self._take_written()
         binding.follow(self.param_groups, is_quiet=is_quiet)
         return binding
 
@@ -491,6 +494,10 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     def _find_place(self):
         params = [cut.local(p) for group in self.param_groups for p in group["params"]]
         return devices.of([p for p in params if p.requires_grad] or params, self._names)
+
+    def _take_written(self):
+        if self._final_weights is not None:
+            self._final_weights.take_written()
 
     def _current_binding(self):
         return self._binding

@@ -283,7 +283,7 @@ class ParameterTable:
         if self.owner(i) in self._aside:
             shown, values = self._aside.pop(self.owner(i))
             alias = self.aliases[i].data
-            alias.copy_(torch.where(_words_of(alias) == _words_of(shown), values, alias))
+            alias.copy_(torch.where(same_words(alias, shown), values, alias))
 
     def edited_by_element(self, changed, moved):
         """{id: values} of those, written in place or in other memory, that adopt() can take over: they are in the bound memory's form."""
@@ -423,12 +423,17 @@ class ParameterTable:
         return _same_bits(self.aliases[i].to(other.dtype), other)
 
 
-def _words_of(tensor):
+def words_of(tensor):
     return tensor.view(_WORDS[tensor.element_size()])
 
 
+def same_words(one, other):
+    """Which elements have the same bits."""
+    return words_of(one) == words_of(other)
+
+
 def _same_bits(one, other):
-    return torch.equal(_words_of(one), _words_of(other))
+    return torch.equal(words_of(one), words_of(other))
 
 
 def _is_known(tensor, place):

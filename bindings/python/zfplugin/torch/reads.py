@@ -10,7 +10,10 @@ values anyway.
 
 A mode stands on a stack of its thread. The watch begins only where nobody else's stands there, so that no context that is open around
 step() takes it off in place of its own; it finds itself below others that were opened since. A compiled graph would be made
-anew for it: where torch.compile is in use there is no watch.
+anew for it: where torch.compile is in use there is no watch. Where there is none step() waits for all values (fetch.py).
+
+What lies in a parameter's memory is that parameter, too, until the model's forward begins: .data that was taken before, a view, one
+buffer under all of them.
 """
 import sys
 import threading
@@ -36,12 +39,13 @@ def _reads(function):
 
 
 class _Mode(TorchFunctionMode):
-    """params: {id(parameter): (its number, numbers of the modules that hold it)}; is_called: of modules. on_read: takes the numbers of
-    parameters that are about to be read, until the first module is called. found: {number: function} since then."""
+    """params: {id(parameter): (its number, numbers of the modules that hold it)}; storages: {address: [ids of the parameters in it]}.
+    is_called: of modules. on_read: takes the numbers of parameters that are about to be read, until the first module is called. found:
+    {number: function} since then."""
 
-    def __init__(self, params, is_called, on_read):
+    def __init__(self, params, storages, is_called, on_read):
         super().__init__()
-        self.params, self.is_called, self.on_read = params, is_called, on_read
+        self.params, self.storages, self.is_called, self.on_read = params, storages, is_called, on_read
         self.found, self.is_over, self.depth = {}, False, 0
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -58,11 +62,32 @@ class _Mode(TorchFunctionMode):
         for value in values:
             if isinstance(value, (list, tuple)):
                 self._look(value, out)
-            elif isinstance(value, torch.Tensor) and id(value) in self.params:
-                number, modules = self.params[id(value)]
-                if not any(self.is_called[at] for at in modules):
-                    out.append(number)
+            elif isinstance(value, torch.Tensor):
+                for key in (id(value),) if id(value) in self.params else self._in_memory_of(value):
+                    number, modules = self.params[key]
+                    if not any(self.is_called[at] for at in modules):
+                        out.append(number)
         return out
+
+    def _in_memory_of(self, tensor):
+        found = self.storages.get(storage_of(tensor), ()) if self.on_read is not None else ()
+        return () if found and _is_own() else found
+
+
+def _is_own():
+    """Whether this package itself calls the function: it knows what it does with the memory of parameters."""
+    frame, name = sys._getframe(1), __name__
+    while frame is not None and (name == __name__ or name.partition(".")[0] == "torch"):
+        frame, name = frame.f_back, frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] == __name__.partition(".")[0]
+
+
+def storage_of(tensor):
+    """The address of the memory that it is a part of, or None: it has none."""
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):  # sparse, functorch's, fake
+        return None
 
 
 def _name_of(function):
@@ -86,12 +111,12 @@ class Watch:
     def __init__(self):
         self._mode = self._thread = None
 
-    def begin(self, params, is_called, on_read):
-        """Whether it could. params, is_called, on_read: of _Mode."""
+    def begin(self, *args):
+        """Whether it could. args: of _Mode."""
         self.remove()
         if self._mode is not None or not hasattr(torch._C, "_get_function_stack_at") or not _is_free() or _has_compiled():
             return False
-        self._mode, self._thread = _Mode(params, is_called, on_read), threading.get_ident()
+        self._mode, self._thread = _Mode(*args), threading.get_ident()
         self._mode.__enter__()
         return True
 

@@ -4,7 +4,8 @@
 Visible weights lag behind in open windows. Whoever saves a model wants what flush() would give, while a run that goes on must
 not be flushed for it. So the model's state_dict() is hooked: values that lack updates are replaced by exported ones, in
 copies; the parameters, windows and clocks stay as they are. Where nothing is on its way, and for what somebody else wrote
-(an average that is swapped in), state_dict() gives the parameters themselves, as ever.
+(an average that is swapped in), state_dict() gives the parameters themselves, as ever. Whoever writes into such a copy means the
+parameter: what was written goes there before the model's next forward, or the next call of the optimizer.
 
 A run that resumes goes on to the bit: load_state_dict() of the optimizer brings the visible weights back, whatever the model
 was loaded with before; and where the model is loaded after it with just those final weights, they are put back again.
@@ -18,7 +19,8 @@ import weakref
 import torch
 
 from .cut import like, local
-from .hooks import Hook
+from .hooks import Hook, on_forward
+from .parameters import same_words
 
 
 class FinalWeights:
@@ -28,10 +30,13 @@ class FinalWeights:
         self._bound, self.tally = weakref.WeakMethod(bound), tally
         self._values = None  # of one state_dict() of the whole model, by id
         self._loaded = {}    # id: (digest of the final values, the visible values) of a state that was just loaded
+        self._given = []     # (id, copy, its version) of what state_dict() gave since the last forward or step
+        self._older = []     # (weak reference to a copy, its version), from before
         self.model = weakref.ref(model)
         self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
         if hasattr(model, "register_state_dict_pre_hook"):  # torch 2.0
             self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
+        self.handles.append(on_forward(model, Hook(self.take_written)))
         self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied)))
 
     def say_copied(self):
@@ -48,6 +53,8 @@ class FinalWeights:
 
     def before_state_dict(self, module, *_):
         binding = self._binding()
+        if self._values is None:
+            self.take_written()
         if binding is not None:
             binding.pause_watch(1)
         if module is self.model():
@@ -66,8 +73,7 @@ class FinalWeights:
             self._values = None
             self.tally.gave_final()
 
-    @staticmethod
-    def _replace(binding, state_dict, entries, values):
+    def _replace(self, binding, state_dict, entries, values):
         """values: {id: final values, or None where they are the visible ones}, of this call; what it lacks is added."""
         table, found = binding.table, {}
         for key, p in entries:
@@ -81,6 +87,37 @@ class FinalWeights:
         for key, i in found.items():
             if values.get(i) is not None:
                 state_dict[key] = like(values[i], state_dict[key])
+                self._given.append((i, values[i], values[i]._version))
+
+    @torch.no_grad()
+    def take_written(self, *_):
+        """What somebody wrote into copies that state_dict() gave goes into the parameters, element by element."""
+        if not self._given and not self._older:
+            return
+        given, self._given = {i: (copy, version) for i, copy, version in self._given}, []
+        written, binding = {i: copy for i, (copy, version) in given.items() if copy._version != version}, self._binding()
+        if written and binding is not None:
+            self._put(binding, written)
+        self._say_written_later()
+        self._older += [(weakref.ref(copy), copy._version) for copy, _ in given.values()]
+
+    @staticmethod
+    def _put(binding, written):
+        """written: {id: a copy that somebody wrote into}; what it was is what flush() would give."""
+        if binding.fetcher is not None:
+            binding.fetcher.before_read(sorted(written))
+        finals = binding.final_values(sorted(written))
+        for i, copy in written.items():
+            alias = binding.table.aliases[i]
+            alias.copy_(torch.where(same_words(copy, finals.get(i, alias)), alias, copy))
+
+    def _say_written_later(self):
+        alive = [(ref, version) for ref, version in self._older if ref() is not None]
+        if any(ref()._version != version for ref, version in alive):
+            self.tally.log.warning("values of an earlier state_dict() were written: they are copies, made while updates were on their way, and the "
+                                   "model does not see it. Write into the parameters, or take state_dict() again after the step")
+            alive = []
+        self._older = alive
 
     def remember_loaded(self):
         """A state was loaded; weights are the visible ones."""

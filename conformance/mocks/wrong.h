@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wrong.h - what the files of the wrong plugin share (wrong_plugin.c has its model). */
+#ifndef ZFC_WRONG_H
+#define ZFC_WRONG_H
+
+#include "zf/plugin.h"
+
+enum {
+#define WRONG(name, kind, part, what) WRONG_##name,
+#include "wrong.def"
+#undef WRONG
+    N_WRONG
+};
+
+extern int wrong_habit;
+#define IS(name) (wrong_habit == WRONG_##name)
+
+/* What the host is told of a call of `slot` that the true plugin answered with st: its refusal may be kept back, and
+ * the record spoiled. Returns what the slot returns. */
+zf_status_t wrong_told(const char *slot, zf_status_t st, zf_error_t *err);
+/* Refuses what is right. */
+zf_status_t wrong_refuse(zf_error_t *err, zf_status_t st);
+
+/* What is done to the process beside the call (wrong_manners.c). n: of the step, from 1. */
+void wrong_in_negotiate(void);
+void wrong_in_create(const zf_host_t *host);
+void wrong_in_bind(void);
+void wrong_in_hook(void);
+void wrong_in_step(uint64_t n);
+
+/* The true plugin's extensions and what is handed out in their place (wrong_extensions.c). */
+void wrong_wrap_extensions(const zf_plugin_t *real);
+const void *wrong_extension(const char *id);
+
+/* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */
+float wrong_rate(void);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/host/folder.h - a folder of the test's own, removed with all that is in it. */
+#ifndef ZT_FOLDER_H
+#define ZT_FOLDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void zt_folder_make(void);
+void zt_folder_remove(void);
+const char *zt_folder(void);
+
+/* Of a file there; good until the next but one call. */
+const char *zt_path(const char *name);
+void zt_write(const char *name, const void *bytes, size_t nbytes);
+void zt_write_text(const char *name, const char *text);
+/* A safetensors file that says its header has so many bytes. */
+void zt_write_tensors(const char *name, const char *header, uint64_t claimed, const void *data, size_t nbytes);
+
+#endif
