@@ -111,7 +111,7 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
 
 /* The trainer wrote weights itself, all of them or some: they count from now on. Call flush() before it writes, so that
  * no update is lost. A step before this call returns ZF_ERR_OVERWRITTEN and keeps its gradients: step() again after it,
- * or discard(). */
+ * or discard(). With OVERLAP a step does not wait to look: it is taken, and the call after it returns that error. */
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
 
 /* The same of one array: updates of the others that are under way go on. */

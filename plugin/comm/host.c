@@ -57,8 +57,7 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
         snprintf(out + n, nbytes - (uint64_t)n, ", step %" PRIu64, exchange->step);
 }
 
-/* ---- instances of one table --------------------------------------------------------------------------------------
- */
+/* ---- instances of one table -------------------------------------------------------------------------------------- */
 
 static struct {
     zfi_fork_lock_t lock; /* guards the rest */

@@ -442,21 +442,6 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
     return ZF_OK;
 }
 
-void zfi_config_settle(zfi_config_t *config, int can_fetch) {
-    config->can_fetch = can_fetch;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
-        config->publish_lag = 0;
-        config->waits_unasked = !can_fetch;
-    }
-}
-
-uint32_t zfi_config_predict(const zfi_config_t *config) {
-    uint32_t late = config->update_interval - 1 + config->publish_lag;
-    if (zfi_config_defers_nothing(config) || config->predict == ZFI_PREDICT_OFF)
-        return 0;
-    return late < ZFI_PREDICT_MOST ? late : ZFI_PREDICT_MOST;
-}
-
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* Reads up to nbytes; returns how many, or -1 with errno set. */

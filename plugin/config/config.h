@@ -38,6 +38,18 @@ static inline int zfi_config_publishes_at_fetch(const zfi_config_t *config) {
     return config->can_fetch && config->publish_lag == 0 && !zfi_config_defers_nothing(config);
 }
 
+/* [any-thread] Of a settled configuration. */
+zfi_policy_t zfi_config_policy(const zfi_config_t *config);
+
+/* [any-thread] Of the host and its ranks: what does not go together in this version is refused, and where parameters
+ * are sharded values are published in the step. Once, after settle. */
+typedef struct zfi_setting {
+    int has_peers, is_sharded;
+    uint32_t n_ranks;
+    uint32_t flags; /* ZF_CREATE_... */
+} zfi_setting_t;
+zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *setting, zf_error_t *err);
+
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 

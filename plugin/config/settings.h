@@ -75,4 +75,14 @@ typedef struct zfi_config {
     uint64_t block_elems;
 } zfi_config_t;
 
+/* When the values of a closed window become visible (step/publisher.h). */
+typedef enum { ZFI_PUBLISHED_AT_STEP, ZFI_PUBLISHED_NEXT_STEP, ZFI_PUBLISHED_AT_FETCH } zfi_published_t;
+
+/* What a settled configuration stands for: read when a run is bound, and in reports. */
+typedef struct zfi_policy {
+    int is_whole; /* every matrix is resident: no channel is selected, no window, slot or publication is */
+    zfi_published_t published;
+    uint32_t interval, lag; /* most steps of a window; steps until it is published */
+} zfi_policy_t;
+
 #endif

@@ -53,7 +53,7 @@ static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
                              const int64_t *strides) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
-    const zfi_gradient_place_t place = zfi_gradient_place(inst->run);
+    const zfi_gradient_place_t place = zfi_gradient_place(&inst->run->ranks);
     zfi_batch_t *batch = zfi_batch_open(inst);
     zfi_gradient_t *entry = &batch->gradients[batch->n];
     int is_collected = (flags & COLLECTED) != 0;

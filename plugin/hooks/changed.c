@@ -30,47 +30,48 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
 /* Moments and counts of a matrix begin anew. */
-static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
-    return zfi_state_clear_moments(&run->state, number);
+static zf_status_t reset_matrix(const zfi_state_t *state, uint32_t number) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    memset(state->host->n + matrix->count_base, 0, matrix->n_counts * sizeof *state->host->n);
+    return zfi_state_clear_moments(state, number);
 }
 
 /* The steps whose gradients may lie in an open window. */
-static uint64_t first_kept_step(const zfi_run_t *run) {
-    uint64_t interval = run->clock.pace.interval;
-    return run->clock.t > interval ? run->clock.t - interval + 1 : 1;
+static uint64_t first_kept_step(const zfi_clock_t *clock) {
+    uint64_t interval = clock->pace.interval;
+    return clock->t > interval ? clock->t - interval + 1 : 1;
 }
 
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. Of a part of a parameter no
  * window holds gradients. */
 static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
     zf_status_t st;
-    zfi_shards_take(run, named->owner);
-    st = zfi_exchange_read_masters(run, named->first, named->end, (flags & BY_ELEMENT) != 0);
-    for (uint64_t t = first_kept_step(run); t <= run->clock.t && !named->is_part; t++)
+    zfi_shards_take(&run->ranks, named->owner);
+    st = zfi_exchange_read_masters(&run->state, named->first, named->end, (flags & BY_ELEMENT) != 0);
+    for (uint64_t t = first_kept_step(&run->clock); t <= run->clock.t && !named->is_part; t++)
         zfi_row(&run->rows, t)->present[named->owner] = 0;
-    zfi_publish_drop(run, named->first, named->end - named->first);
+    zfi_publish_drop(&run->publishing, named->first, named->end - named->first);
     zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
     for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
-        st = reset_matrix(run, i);
+        st = reset_matrix(&run->state, i);
     if (!st)
-        st = zfi_exchange_reload_selected(run, named->first, named->end);
+        st = zfi_exchange_reload_selected(&run->state, named->first, named->end);
     if (!st)
-        zfi_guard_accept_matrices(run, named->owner, named->first, named->end);
+        zfi_guard_accept_matrices(&run->side, named->owner, named->first, named->end);
     return st;
 }
 
 /* Which steps a window holds is kept by parameter: a part of one could not be dropped from it. */
-static zf_status_t check_closed(const zfi_run_t *run, const zfi_named_t *named, zf_error_t *err) {
+static zf_status_t check_closed(const zfi_windows_t *windows, const zfi_named_t *named, const char *name,
+                                zf_error_t *err) {
     for (uint32_t i = named->first; i < named->end; i++)
-        for (uint64_t t = first_kept_step(run); t <= run->clock.t; t++)
-            if (zfi_window_has_slot(&run->windows, i, t))
+        for (uint64_t t = first_kept_step(windows->clock); t <= windows->clock->t; t++)
+            if (zfi_window_has_slot(windows, i, t))
                 return zfi_error_of(
                     err, ZF_ERR_STATE, named->id, "params_changed",
                     "\"%s\": some of its matrices were named, and gradients of step %" PRIu64
                     " wait for them in an open window: call quiesce(FLUSH) before you write, or name the whole",
-                    run->params[named->id].name, t);
+                    name, t);
     return ZF_OK;
 }
 
@@ -81,15 +82,15 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
     st = zfi_named_check(inst, list, "params_changed", err);
     for (uint32_t i = 0; i < n && !st; i++) {
-        zfi_named_t named = zfi_named_at(inst->run, list, i);
+        zfi_named_t named = zfi_named_at(inst->run->params, list, i);
         const zfi_param_t *param = &inst->run->params[named.id];
-        if (!zfi_shards_address(inst->run, named.id) && param->is_sharded)
+        if (!zfi_shards_address(&inst->run->ranks, named.id) && param->is_sharded)
             return zfi_error_of(err, ZF_ERR_STATE, named.id, "params_changed",
                                 "\"%s\" is sharded and not fetched: fetch it, write where zf.shards/0 says, on every "
                                 "rank the same, and call this before param_release",
                                 param->name);
         if (named.is_part)
-            st = check_closed(inst->run, &named, err);
+            st = check_closed(&inst->run->windows, &named, param->name, err);
     }
     return st;
 }
@@ -99,10 +100,10 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
 static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
     zfi_run_t *run = inst->run;
     zfi_stream_t *hosts = inst->engine.stream;
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(run) : ZF_OK;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(&run->ranks, run->hs.n) : ZF_OK;
     inst->engine.stream = inst->engine.own_stream;
     for (uint32_t i = 0; i < n && !st; i++) {
-        zfi_named_t named = zfi_named_at(run, list, i);
+        zfi_named_t named = zfi_named_at(run->params, list, i);
         if (!list->n && named.owner != i)
             continue; /* a tied one: taken with its owner */
         if (run->params[named.owner].has_state) {
@@ -120,8 +121,8 @@ static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *li
 static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
-        zfi_named_t named = zfi_named_at(inst->run, list, i);
-        st = inst->run->publisher->drop(inst->run, named.first, named.end);
+        zfi_named_t named = zfi_named_at(inst->run->params, list, i);
+        st = inst->run->publisher->drop(&inst->run->publishing, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
@@ -133,7 +134,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
     if (st)
         return st;
-    n_named = items && !n ? 0 : zfi_named_n(inst->run, &list);
+    n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
     st = check_changed(inst, &list, n_named, flags, err);
     if (!st)
         st = drop_unfetched(inst, &list, n_named, err);
@@ -168,7 +169,7 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
-    zfi_guard_check(inst->run);
+    zfi_guard_check(&inst->run->side);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
@@ -204,12 +205,12 @@ static uint32_t owner_at(const asked_t *asked, uint32_t i) {
 }
 
 /* In ranges: neighbours in the list that are neighbours in their numbers. */
-static void each_range(const asked_t *asked, void (*act)(zfi_run_t *run, uint32_t first, uint32_t end)) {
+static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t *side, uint32_t first, uint32_t end)) {
     for (uint32_t at = 0; at < asked->n;) {
         uint32_t first = owner_at(asked, at), end = first + 1;
         for (at++; at < asked->n && owner_at(asked, at) == end; at++)
             end++;
-        act(asked->run, first, end);
+        act(&asked->run->side, first, end);
     }
 }
 
@@ -252,7 +253,7 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
 static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     uint8_t unused;
     zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
-    if (!st && !zfi_memory_keeps_shown(&inst->engine))
+    if (!st && !zfi_keeps_shown(&inst->engine))
         st =
             zfi_error(err, ZF_ERR_STATE, "adopt",
                       "no element is kept to compare with: need [zenflow] on_overwrite = ask, parameters in the host's "
@@ -275,7 +276,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
         uint32_t owner = owner_at(asked, i);
         if (!inst->run->dev.overwritten[owner])
             continue;
-        zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
+        zfi_guard_forget(&inst->run->side, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),
                              "adopt", "the device did not take the changed parameters", err);
     }

@@ -204,19 +204,25 @@ static void lose_shipment(zf_instance_t *inst, uint32_t id) {
     incoming->is_shipped[id] = 0;
 }
 
-/* Copies into staging on the host's thread, which may then reuse its memory. */
-static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const void **out_source) {
-    const zfi_param_t *param = item->param;
-    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    void *staging = zfi_gradient_staged(zfi_gradient_place(inst->run), param->id);
-    uint64_t used_by = inst->run->incoming.grads[param->id].staging_batch;
+/* On the host's thread: staging is free once what `used_by` shipped from it has travelled, and what exchanges or
+ * updates read of the step before. */
+static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param, uint64_t used_by) {
     zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param->id]);
-    if (!st && param->has_resident) /* the step before may still read what lies there */
+        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
+    if (!st && inst->run->params[param].has_resident)
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    return st;
+}
+
+/* Copies into staging on the host's thread, which may then reuse its memory. */
+static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const void **out_source) {
+    const zfi_param_t *param = item->param;
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    void *staging = zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id);
+    zf_status_t st = wait_for_staging(inst, param->id, inst->run->incoming.grads[param->id].staging_batch);
     if (st)
         return st;
     if (item->view.is_contiguous)
@@ -249,7 +255,7 @@ static void find_piece(const zf_instance_t *inst, const checked_item_t *item, ui
         offset += rest % (uint64_t)view->shape[i] * (uint64_t)view->strides[i];
         rest /= (uint64_t)view->shape[i];
     }
-    out->to = (unsigned char *)zfi_gradient_staged(zfi_gradient_place(inst->run), param->id) +
+    out->to = (unsigned char *)zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id) +
               matrix * n_elems * view->elem_nbytes;
     out->from = view->data + offset * view->elem_nbytes;
     if (view->is_contiguous) {
@@ -298,19 +304,6 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
     return zfi_batch_flush(inst);
 }
 
-/* On the host's thread: staging is free once what the step before shipped from it has travelled. */
-static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param) {
-    const zfi_grad_state_t *grad = &inst->run->incoming.grads[param];
-    zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
-    if (!st)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
-    if (!st && zfi_is_reduced(inst->run))
-        st = zfi_buffers_wait(inst->run->engine, &inst->run->reduction, inst->run->buckets.of_param[param]);
-    if (!st && inst->run->params[param].has_resident)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
-    return st;
-}
-
 /* Copies the range into staging, on the host's thread or on the device; the last one ships the whole. */
 static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, int is_sync) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
@@ -322,7 +315,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     if (is_first)
         grad->range_batch = grad->staging_batch;
     if (is_sync)
-        st = wait_for_staging(inst, item->param->id);
+        st = wait_for_staging(inst, item->param->id, grad->range_batch);
     for (uint32_t k = 0; k < n_pieces(item) && !st; k++) {
         piece_t piece;
         find_piece(inst, item, k, &piece);
@@ -338,7 +331,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
         return ZF_OK;
     /* what the ranges replace may be in the same list */
     return zfi_batch_append(inst, item->param, ZFI_GRADIENT_SHIP | ZFI_GRADIENT_AGAIN,
-                            zfi_gradient_staged(zfi_gradient_place(inst->run), item->param->id), NULL);
+                            zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), item->param->id), NULL);
 }
 
 /* Several ranks: staging is where gradients go to the other ranks from; nothing is shipped before they are summed. */
@@ -347,7 +340,7 @@ static zf_status_t take_for_ranks(zf_instance_t *inst, const zfi_param_t *param,
     uint32_t sums = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_SUM_FIRST), to_come = flags & ZFI_GRADIENT_STRIDED;
     if (sums && (flags & ZFI_GRADIENT_SHIP))
         to_come |= ZFI_GRADIENT_ROUND;
-    if (!sums && !to_come && source != zfi_gradient_staged(zfi_gradient_place(inst->run), param->id))
+    if (!sums && !to_come && source != zfi_gradient_staged(zfi_gradient_place(&inst->run->ranks), param->id))
         to_come = ZFI_GRADIENT_KEEP;
     return sums || to_come ? zfi_batch_append(inst, param, sums | to_come, source, strides) : ZF_OK;
 }
@@ -435,11 +428,11 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
                          (wants_fence && item.param->has_resident);
     }
     if (!st && needs_staging)
-        st = zfi_memory_need_staging(inst->run, err);
+        st = zfi_memory_need_staging(&inst->run->ranks, err);
     if (!st && needs_sums)
-        st = zfi_memory_need_sums(inst->run, err);
+        st = zfi_memory_need_sums(&inst->run->ranks, err);
     if (!st && n_buffers)
-        st = zfi_buffers_need(inst->run, n_buffers, err);
+        st = zfi_buffers_need(&inst->run->ranks, n_buffers, err);
     return st;
 }
 

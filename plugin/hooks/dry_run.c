@@ -54,21 +54,21 @@ static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
     }
 }
 
-static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
+static void fill(const zfi_run_t *run, const zfi_policy_t *policy, zf_plan_t *out) {
     const zfi_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
         .struct_size = sizeof *out,
         .n_buckets = run->buckets.n,
-        .update_interval = config->update_interval,
-        .publish_lag = config->publish_lag,
-        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
-        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run) + run->mem.room_nbytes,
+        .update_interval = policy->interval,
+        .publish_lag = policy->lag,
+        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,
         .device_nbytes = layout->device_nbytes,
-        .staging_nbytes = zfi_memory_staging_nbytes(run),
-        .sums_nbytes = zfi_memory_sums_nbytes(run),
+        .staging_nbytes = zfi_memory_staging_nbytes(&run->ranks),
+        .sums_nbytes = zfi_memory_sums_nbytes(&run->ranks),
         .largest_bucket_nbytes = run->buckets.most_nbytes,
         .n_elems = layout->n_elems,
         .n_matrices = layout->n_matrices,
@@ -88,18 +88,18 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     zf_status_t st;
     if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
-    st = zfi_ranks_plan(run, err);
+    st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
         st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
-    if (!st && (zfi_buffers_new(run) || zfi_shards_plan(run)))
+    if (!st && (zfi_buffers_new(&run->ranks) || zfi_shards_plan(&run->ranks)))
         st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
     if (!st) {
         zfi_memory_plan(run);
-        zfi_ranks_plan_room(run);
-        fill(run, &engine->config, out);
+        zfi_ranks_plan_room(&run->ranks);
+        fill(run, &engine->policy, out);
     }
     zfi_buffers_free(&run->reduction);
-    zfi_shards_free(run);
+    zfi_shards_free(&run->ranks);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);
     free(run);
@@ -112,7 +112,7 @@ static zf_status_t plan_params(zfi_engine_t *engine, const zf_bind_args_t *args,
     zf_status_t st = zfi_params_build(args->decls, args->n_decls, args->decl_size, engine->device_type, &params, err);
     if (st)
         return st;
-    zfi_shards_mark(engine, params, args->n_decls);
+    zfi_shards_mark(engine, engine->config.resident_bytes, params, args->n_decls);
     st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
     if (!st)
         st = plan_run(engine, params, args->n_decls, out, err);

@@ -23,71 +23,27 @@
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
-/* ---- what is asked for --------------------------------------------------------------------------------------------
- */
+/* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 typedef struct export_work {
     zfi_run_t *run;
-    zfi_replay_view_t view;
-    float **dst;    /* [n_params] caller memory, or NULL: not asked for */
-    float *scratch; /* w, m, v of one chunk, and what mean mode needs */
+    zfi_rehearsal_t *rehearsal;
+    float **dst; /* [n_params] caller memory, or NULL: not asked for */
     zf_status_t status;
 } export_work_t;
 
-static int is_wanted(const export_work_t *work, const zfi_chunk_t *chunk) {
-    const zfi_plan_t *plan = &work->run->plan;
-    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++)
-        if (work->dst[plan->matrices[plan->segments[i].matrix].param])
-            return 1;
-    return 0;
-}
-
-static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, uint32_t number) {
-    zfi_run_t *run = work->run;
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    uint64_t n = chunk->n_elems;
-    zfi_replay_target_t target = {.w = work->scratch,
-                                  .m = run->hs.chunks[number].m ? work->scratch + n : NULL,
-                                  .v = run->hs.chunks[number].v ? work->scratch + 2 * n : NULL,
-                                  .scratch = work->scratch + 3 * n};
-    zf_status_t st = zfi_rehearse_chunk(run, &work->view, window, number, &target);
-    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments && !st; i++) {
-        const zfi_segment_t *segment = &run->plan.segments[i];
-        const zfi_matrix_t *matrix = &run->plan.matrices[segment->matrix];
-        float *dst = work->dst[matrix->param];
-        if (dst)
-            memcpy(dst + matrix->param_offset + segment->matrix_offset, target.w + segment->chunk_offset,
-                   segment->n_elems * sizeof(float));
-    }
-    return st;
-}
-
-/* Of resident matrices: masters as they are, this rank's. */
-static void export_resident(export_work_t *work) {
-    zfi_run_t *run = work->run;
-    for (uint32_t i = 0; i < run->plan.n_tiles && !work->status; i++) {
-        const zfi_tile_t *tile = &run->plan.tiles[i];
-        const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
-        float *dst = work->dst[matrix->param];
-        if (dst && matrix->is_resident)
-            work->status = zfi_state_get(&run->state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems,
-                                         dst + matrix->param_offset + tile->matrix_offset);
-    }
-}
-
+/* Masters of this rank's tiles, as FLUSH would leave them. */
 static void run_export(void *raw) {
     export_work_t *work = *(export_work_t **)raw;
     const zfi_plan_t *plan = &work->run->plan;
     zfi_fp_mode_ieee();
-    export_resident(work);
-    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        zfi_close_t window;
-        zfi_window_open(&work->run->clock, c, &window);
-        for (uint32_t i = 0; i < plan->cohorts[c].n_chunks; i++) {
-            uint32_t number = zfi_cohort_chunk(plan, c, i);
-            if (!work->status && is_wanted(work, &plan->chunks[number]))
-                work->status = export_chunk(work, &window, number);
-        }
+    for (uint32_t i = 0; i < plan->n_tiles && !work->status; i++) {
+        const zfi_tile_t *tile = &plan->tiles[i];
+        const zfi_matrix_t *matrix = &plan->matrices[tile->matrix];
+        float *dst = work->dst[matrix->param];
+        if (dst)
+            work->status = zfi_rehearsal_read(work->rehearsal, ZFI_STATE_W, tile->matrix, tile->matrix_offset,
+                                              tile->n_elems, dst + matrix->param_offset + tile->matrix_offset);
     }
 }
 
@@ -128,8 +84,7 @@ static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), v
     return zfi_serial_call(inst->engine.control, fn, &work, sizeof work);
 }
 
-/* ---- of several ranks, each of which has a part of the masters ----------------------------------------------------
- */
+/* ---- of several ranks, each of which has a part of the masters --------------------------------------------------- */
 
 /* Every rank asks for the same parameters. */
 static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *together, zf_error_t *err) {
@@ -163,10 +118,10 @@ static void walk_part(zfi_gathering_t *gathering, uint32_t rank) {
     const part_t *part = gathering->arg;
     uint64_t first, end;
     for (uint32_t i = part->first; i < part->end; i++) {
-        const zfi_param_t *param = &gathering->run->params[i];
+        const zfi_param_t *param = &gathering->ranks->params[i];
         for (uint32_t m = 0; m < param->n_matrices && part->work->dst[i]; m++) {
-            const zfi_matrix_t *matrix = &gathering->run->plan.matrices[param->first_matrix + m];
-            zfi_bucket_share(&gathering->run->buckets, param, matrix, rank, &first, &end);
+            const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[param->first_matrix + m];
+            zfi_bucket_share(gathering->ranks->buckets, param, matrix, rank, &first, &end);
             zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + first,
                                (end - first) * sizeof(float));
         }
@@ -185,7 +140,7 @@ static void take_part(part_t *part) {
 
 static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
     part_t part = {.work = work};
-    zfi_gathering_t gathering = {.run = work->run, .walk = walk_part, .arg = &part};
+    zfi_gathering_t gathering = {.ranks = &work->run->ranks, .walk = walk_part, .arg = &part};
     zf_status_t st = ZF_OK;
     while (part.end < work->run->n_params && !st) {
         take_part(&part);
@@ -199,14 +154,12 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *err) {
-    uint64_t piece = run->plan.chunk_nbytes / 2; /* most elements of a chunk */
     work->run = run;
-    zfi_replay_view(&run->replays, &work->view);
+    work->rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     work->dst = calloc(run->n_params, sizeof *work->dst);
-    work->scratch = malloc((5 * piece + zfi_replay_scratch(&work->view, piece)) * sizeof(float));
-    if (work->dst && work->scratch)
+    if (work->dst && work->rehearsal)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
+    return zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk of each cohort");
 }
 
 static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_error_t *err) {
@@ -259,7 +212,7 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     else if (!st)
         st = export_rest(inst, &work, err);
     free(work.dst);
-    free(work.scratch);
+    zfi_rehearsal_free(work.rehearsal);
     zfi_hook_end(inst);
     return st;
 }

@@ -24,10 +24,10 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* What a closed window has published of the parameters becomes visible, where it waits for that. */
 static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zfi_run_t *run = inst->run;
-    zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(run, 0, run->plan.n_matrices);
+    zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(&run->publishing, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < list->n && !st; i++) {
-        zfi_named_t named = zfi_named_at(run, list, i);
-        st = run->publisher->fetch(run, named.first, named.end);
+        zfi_named_t named = zfi_named_at(run->params, list, i);
+        st = run->publisher->fetch(&run->publishing, named.first, named.end);
     }
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
@@ -36,7 +36,7 @@ static uint64_t newest_write(const zf_instance_t *inst, const zfi_named_list_t *
     const zfi_run_t *run = inst->run;
     uint64_t newest = list->n ? 0 : run->writes.any;
     for (uint32_t i = 0; i < list->n; i++) {
-        zfi_named_t named = zfi_named_at(run, list, i);
+        zfi_named_t named = zfi_named_at(run->params, list, i);
         uint64_t write = zfi_program_newest_write(run, named.first, named.end);
         newest = write > newest ? write : newest;
     }
@@ -48,7 +48,7 @@ static uint64_t newest_write(const zf_instance_t *inst, const zfi_named_list_t *
 static zf_status_t gather(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why, .message = "the device did not take the gathering of parameters"};
     zfi_ids_t ids = zfi_named_ids(list);
-    return zfi_hook_failed(inst, zfi_shards_fetch(inst->run, &ids, &why), "param_fetch", why.message, err);
+    return zfi_hook_failed(inst, zfi_shards_fetch(&inst->run->ranks, &ids, &why), "param_fetch", why.message, err);
 }
 
 zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
@@ -89,7 +89,7 @@ static zf_status_t release(zf_instance_t *inst, const zfi_named_list_t *list, zf
     if (!is_host_thread && stream != engine->stream)
         st = engine->ops->order(engine->device, stream, engine->stream);
     if (!st)
-        st = zfi_shards_release(inst->run, &ids);
+        st = zfi_shards_release(&inst->run->ranks, &ids);
     return zfi_hook_failed(inst, st, "param_release", "the device did not take the gathering of parameters", err);
 }
 
@@ -123,7 +123,7 @@ zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *
     if (!st) {
         const zfi_param_t *param = &inst->run->params[id];
         place.is_sharded = param->is_sharded;
-        place.data = zfi_shards_address(inst->run, id);
+        place.data = zfi_shards_address(&inst->run->ranks, id);
         place.nbytes = param->n_elems * zfi_dtype_nbytes(param->dtype);
         if (!place.data && param->n_elems)
             st = zfi_error_of(err, ZF_ERR_STATE, id, "place",
@@ -138,7 +138,7 @@ zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *
 }
 
 zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    uint32_t held = zfi_shards_held(inst->run);
+    uint32_t held = zfi_shards_held(&inst->run->ranks);
     if (held == ZF_NO_ID)
         return ZF_OK;
     return zfi_error_of(

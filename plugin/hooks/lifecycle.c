@@ -25,7 +25,6 @@
 #include "replay/lateness.h"
 #include "replay/workers.h"
 #include "state/make.h"
-#include "zf/ext/draft/shards.h"
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
@@ -174,33 +173,11 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
     return transport == ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
 }
 
-/* Of several ranks, and where each keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
-    zfi_config_t *config = &engine->config;
-    int is_all_resident = zfi_config_defers_nothing(config);
-    config->has_homes = !zfi_has_peers(engine);
-    if (!config->has_homes && config->state_mib && !is_all_resident)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[device] state_mib: several ranks train this model, for which this version has 0 and all; "
-                         "set one of these");
-    if (!zfi_is_sharded(engine))
-        return ZF_OK;
-    if (config->stage > 2 && (config->mode == ZFI_MODE_MEAN || is_all_resident))
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib = 0 "
-            "in this version; stages 1 and 2 have all of them",
-            zfi_n_ranks(engine));
-    if (config->stage > 2 && ~engine->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "[shard] stage = 3 on %u ranks: this host reads parameters in its own memory, where no rank has "
-            "all of them then; use stage = 2, or a host that fetches and releases by %s "
-            "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
-            zfi_n_ranks(engine), ZF_EXT_SHARDS);
-    if (config->stage > 2)
-        config->can_fetch = 0; /* values are published in the step, then gathered */
-    return ZF_OK;
+    zfi_setting_t setting = {zfi_has_peers(engine), zfi_is_sharded(engine), zfi_n_ranks(engine), engine->flags};
+    zf_status_t st = zfi_config_settle_ranks(&engine->config, &setting, err);
+    engine->policy = zfi_config_policy(&engine->config);
+    return st;
 }
 
 static void warn_of_short_table(const zfi_engine_t *engine) {
@@ -310,8 +287,8 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     zf_status_t st = zfi_params_build(args->decls, n, args->decl_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
-    st = zfi_groups_join(&inst->engine, params, n, err);
-    zfi_shards_mark(&inst->engine, params, n);
+    st = zfi_groups_join(&inst->engine, &inst->engine.config, params, n, err);
+    zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, n);
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, &rules, err);
     if (!st)
@@ -323,13 +300,13 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         zfi_rules_drop(&inst->engine, &rules);
         return st;
     }
-    if (!zfi_config_defers_nothing(&inst->engine.config)) /* else there never is anything to replay */
+    if (!inst->engine.policy.is_whole) /* else there never is anything to replay */
         inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);
         zfi_lateness_start(&inst->run->replays, inst->run->n_params, inst->run->n_groups);
-        zfi_memory_report(inst->run);
+        zfi_memory_report(&inst->engine, &inst->run->mem);
         return ZF_OK;
     }
     zfi_rules_drop(&inst->engine, &rules);
@@ -348,7 +325,7 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
     static const char *const modes[] = {"windows", "exact", "mean"};
-    snprintf(window, sizeof window, "window %u, lag %u", config->update_interval, config->publish_lag);
+    snprintf(window, sizeof window, "window %u, lag %u", inst->engine.policy.interval, inst->engine.policy.lag);
     snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
@@ -356,11 +333,12 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
             "MiB, "
             "with the state of %.1f %% of the elements",
             modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
-            zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
-            inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
-            (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
-            (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
-            (double)layout->device_nbytes / 1048576, 100.0 * (double)layout->n_resident_elems / per);
+            inst->engine.policy.published == ZFI_PUBLISHED_AT_FETCH ? " (at fetch)" : "", topk,
+            zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
+            (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+            (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
+            (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576,
+            100.0 * (double)layout->n_resident_elems / per);
 }
 
 /* The automatic choice never measures so few. */
@@ -420,7 +398,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
             inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < args.n_decls && out_ids; i++)
             out_ids[i] = i;
-        zfi_memory_layout(inst->run, &layout);
+        zfi_memory_layout(&inst->run->ranks, &layout);
         zfi_struct_write(out_layout, &layout, sizeof layout);
         log_bound(inst);
         warn_of_few_samples(inst);

@@ -7,20 +7,22 @@
 #include "schedule/window.h"
 
 /* A gradient that was applied waits in the open window. */
-static int has_open_update(const zfi_run_t *run, uint32_t number) {
-    uint32_t cohort = run->plan.matrices[number].cohort;
-    for (uint64_t t = run->clock.window_first[cohort]; t <= run->clock.t; t++)
-        if (zfi_window_has_slot(&run->windows, number, t) && zfi_row(&run->rows, t)->scalars.applied)
+static int has_open_update(const zfi_windows_t *windows, uint32_t number) {
+    uint32_t cohort = windows->plan->matrices[number].cohort;
+    for (uint64_t t = windows->clock->window_first[cohort]; t <= windows->clock->t; t++)
+        if (zfi_window_has_slot(windows, number, t) && zfi_row(windows->rows, t)->scalars.applied)
             return 1;
     return 0;
 }
 
 /* A closed window's values wait for the next step, or for a fetch. */
-static int is_due(const zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due && !run->plan.matrices[number].is_resident; i++)
-        if (run->clock.due[i].cohort == run->plan.matrices[number].cohort)
-            return (!run->unfetched.is_done || !run->unfetched.is_done[number]) &&
-                   run->clock.due[i].first_job >= run->clock.skip_publish_below[number];
+static int is_due(const zfi_publishing_t *publishing, uint32_t number) {
+    const zfi_clock_t *clock = publishing->clock;
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
+    const uint8_t *is_done = publishing->unfetched->is_done;
+    for (uint32_t i = 0; i < clock->n_due && !matrix->is_resident; i++)
+        if (clock->due[i].cohort == matrix->cohort)
+            return (!is_done || !is_done[number]) && clock->due[i].first_job >= clock->skip_publish_below[number];
     return 0;
 }
 
@@ -36,7 +38,7 @@ void zfi_lost_warn(const zf_instance_t *inst) {
     uint64_t n_elems = 0;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         uint64_t n = n_deferred(&run->sel, &run->plan.matrices[i]);
-        if (!n || !(has_open_update(run, i) || is_due(run, i)))
+        if (!n || !(has_open_update(&run->windows, i) || is_due(&run->publishing, i)))
             continue;
         n_elems += n;
         n_params += run->plan.matrices[i].param != last;

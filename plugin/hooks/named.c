@@ -9,8 +9,9 @@
 #include "base/struct.h"
 
 /* Of a tied parameter the matrices are its owner's, as of its gradient. */
-static zf_status_t check_range(const zfi_run_t *run, const zf_param_item_t *item, const char *origin, zf_error_t *err) {
-    const zfi_param_t *named = &run->params[item->id], *param = &run->params[named->owner];
+static zf_status_t check_range(const zfi_param_t *params, const zf_param_item_t *item, const char *origin,
+                               zf_error_t *err) {
+    const zfi_param_t *named = &params[item->id], *param = &params[named->owner];
     uint64_t end = (uint64_t)item->first_batch + item->n_batches;
     if (end > param->n_batch || (item->n_batches == 0 && item->first_batch))
         return zfi_error(err, ZF_ERR_SHAPE, origin,
@@ -37,7 +38,7 @@ static zf_status_t check_item(const zf_instance_t *inst, const zfi_named_list_t 
     if (item.id >= inst->run->n_params)
         return zfi_error(err, ZF_ERR_PARAM, origin, "item %u: unknown parameter id %u; %u are bound", i, item.id,
                          inst->run->n_params);
-    st = check_range(inst->run, &item, origin, err);
+    st = check_range(inst->run->params, &item, origin, err);
     if (!st && item.flags)
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, origin, "\"%s\": unknown flags 0x%x of zf_param_item_t; need 0",
                        inst->run->params[item.id].name, item.flags);
@@ -52,7 +53,7 @@ zf_status_t zfi_named_check(const zf_instance_t *inst, const zfi_named_list_t *l
     return st;
 }
 
-uint32_t zfi_named_n(const zfi_run_t *run, const zfi_named_list_t *list) { return list->n ? list->n : run->n_params; }
+uint32_t zfi_named_n(uint32_t n_params, const zfi_named_list_t *list) { return list->n ? list->n : n_params; }
 
 static zf_param_item_t item_at(const zfi_named_list_t *list, uint32_t i) {
     zf_param_item_t item;
@@ -60,9 +61,9 @@ static zf_param_item_t item_at(const zfi_named_list_t *list, uint32_t i) {
     return item;
 }
 
-zfi_named_t zfi_named_at(const zfi_run_t *run, const zfi_named_list_t *list, uint32_t i) {
+zfi_named_t zfi_named_at(const zfi_param_t *params, const zfi_named_list_t *list, uint32_t i) {
     zf_param_item_t item = list->items ? item_at(list, i) : (zf_param_item_t){.id = list->ids ? list->ids[i] : i};
-    const zfi_param_t *owner = &run->params[run->params[item.id].owner];
+    const zfi_param_t *owner = &params[params[item.id].owner];
     zfi_named_t named = {item.id, owner->id, owner->first_matrix, owner->first_matrix + owner->n_matrices, 0};
     named.is_part = item.n_batches != 0 && item.n_batches < owner->n_batch;
     if (named.is_part) {

@@ -27,8 +27,8 @@ zf_status_t zfi_named_check(const zf_instance_t *inst, const zfi_named_list_t *l
                             zf_error_t *err);
 
 /* [hook] How many a checked list stands for, and number i of them. */
-uint32_t zfi_named_n(const zfi_run_t *run, const zfi_named_list_t *list);
-zfi_named_t zfi_named_at(const zfi_run_t *run, const zfi_named_list_t *list, uint32_t i);
+uint32_t zfi_named_n(uint32_t n_params, const zfi_named_list_t *list);
+zfi_named_t zfi_named_at(const zfi_param_t *params, const zfi_named_list_t *list, uint32_t i);
 
 /* [hook] The ids of a checked list. */
 zfi_ids_t zfi_named_ids(const zfi_named_list_t *list);

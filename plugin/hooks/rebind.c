@@ -38,8 +38,7 @@ static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t
     return n == run->n_params;
 }
 
-/* ---- the same set --------------------------------------------------------------------------------------------------
- */
+/* ---- the same set ------------------------------------------------------------------------------------------------ */
 
 /* Exchanges what says where the visible values lie. */
 static void exchange_storage(zfi_param_t *a, zfi_param_t *b) {
@@ -62,7 +61,7 @@ static zf_status_t exchange_all(zfi_run_t *run, zfi_param_t *params, zf_error_t 
     for (uint32_t i = 0; i < run->n_params; i++)
         exchange_storage(&run->params[i], &params[i]);
     zfi_plan_place(&run->plan, run->params);
-    return zfi_tables_place(run, err);
+    return zfi_tables_place(&run->side, err);
 }
 
 static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
@@ -73,8 +72,7 @@ static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t 
     return st;
 }
 
-/* ---- another set ---------------------------------------------------------------------------------------------------
- */
+/* ---- another set ------------------------------------------------------------------------------------------------- */
 
 typedef struct named {
     const char *name;
@@ -103,10 +101,10 @@ typedef struct left {
 
 static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
-    const zfi_matrix_t *matrix = &gathering->run->plan.matrices[left->matrix];
+    const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
     float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
     uint64_t first, end;
-    zfi_bucket_share(&gathering->run->buckets, &gathering->run->params[matrix->param], matrix, rank, &first, &end);
+    zfi_bucket_share(gathering->ranks->buckets, &gathering->ranks->params[matrix->param], matrix, rank, &first, &end);
     for (int i = 0; i < 3; i++)
         zfi_gathering_pass(gathering, arrays[i] + first, (end - first) * sizeof(float));
 }
@@ -114,7 +112,7 @@ static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
 /* Where each rank has its own elements of a matrix: all of them, on every rank. */
 static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *flushed, zf_error_t *err) {
     left_t left = {number, flushed};
-    zfi_gathering_t gathering = {.run = run, .walk = walk_left, .arg = &left};
+    zfi_gathering_t gathering = {.ranks = &run->ranks, .walk = walk_left, .arg = &left};
     zf_status_t st = zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
     return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
 }
@@ -129,7 +127,7 @@ static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *r
     if (!st)
         st = join(run, number, &flushed, err);
     if (!st)
-        st = zfi_carry(into, to,
+        st = zfi_carry(&into->state, to,
                        &(zfi_carried_t){&run->plan.matrices[number], flushed.w, flushed.m, flushed.v, flushed.n}, err);
     zfi_flushed_free(&flushed);
     return st;
@@ -147,10 +145,10 @@ static zf_status_t check_rule(const zfi_param_t *old, const zfi_param_t *new, zf
 
 static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zfi_together_t *together,
                              zf_error_t *err) {
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
     st = zfi_together_meet(together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_param_t *old = &run->params[run->plan.matrices[i].param];
@@ -217,8 +215,8 @@ static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
 /* Before anything is changed. */
 static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zfi_param_t *params, zfi_rules_t *rules,
                              zf_error_t *err) {
-    zf_status_t st = zfi_groups_join(&inst->engine, params, args->n_decls, err);
-    zfi_shards_mark(&inst->engine, params, args->n_decls);
+    zf_status_t st = zfi_groups_join(&inst->engine, &inst->engine.config, params, args->n_decls, err);
+    zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, args->n_decls);
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
     if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, args->n_decls))

@@ -18,7 +18,7 @@
 
 static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {
     zf_status_t st = zfi_batch_flush(inst);
-    return st ? st : zfi_ranks_reduce(inst->run, bucket, inst->run->clock.t + 1);
+    return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1);
 }
 
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
@@ -79,8 +79,8 @@ void zfi_reduce_forget_events(zfi_run_t *run) {
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
-static zfi_agreement_t *agreement_of(const zfi_run_t *run, uint32_t rank) {
-    return (void *)(run->reduction.agreements + rank * run->reduction.agreement_nbytes);
+static zfi_agreement_t *agreement_of(const zfi_reduction_t *reduction, uint32_t rank) {
+    return (void *)(reduction->agreements + rank * reduction->agreement_nbytes);
 }
 
 static uint32_t digest_hyper(uint32_t digest, const zfi_hyper_t *h) {
@@ -95,21 +95,21 @@ static double known_norm(const zfi_step_row_t *row) {
 }
 
 /* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
-static uint32_t digest_common(const zfi_run_t *run, const zfi_step_row_t *row) {
+static uint32_t digest_common(const zfi_clock_t *clock, const zfi_step_row_t *row) {
     uint32_t digest = zfi_crc32(0, &row->unscale, sizeof row->unscale);
     digest = zfi_crc32(digest, &row->clip_norm, sizeof row->clip_norm);
-    digest = zfi_crc32(digest, &run->clock.epoch_end, sizeof run->clock.epoch_end);
+    digest = zfi_crc32(digest, &clock->epoch_end, sizeof clock->epoch_end);
     digest = zfi_crc32(digest, &(double){known_norm(row)}, sizeof(double));
     return zfi_crc32(digest, &(uint32_t){row->host_norm != NULL}, sizeof(uint32_t));
 }
 
 /* ... and by parameter group; of the parameters of a process group, in their order. */
-static uint32_t digest_arguments(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_group_list_t *list) {
-    uint32_t digest = digest_common(run, row);
-    for (uint32_t i = 0; i < run->n_groups && !list; i++)
+static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_step_row_t *row, const zfi_group_list_t *list) {
+    uint32_t digest = digest_common(ranks->clock, row);
+    for (uint32_t i = 0; i < ranks->n_groups && !list; i++)
         digest = digest_hyper(digest, &row->hyper[i]);
     for (uint32_t i = 0; list && i < list->n; i++)
-        digest = digest_hyper(digest, &row->hyper[run->params[list->ids[i]].group]);
+        digest = digest_hyper(digest, &row->hyper[ranks->params[list->ids[i]].group]);
     return digest;
 }
 
@@ -136,9 +136,9 @@ static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_
 
 /* What every rank must say alike. */
 static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle) {
-    const zfi_agreement_t *first = agreement_of(inst->run, 0);
+    const zfi_agreement_t *first = agreement_of(&inst->run->reduction, 0);
     for (uint32_t r = 1; r < circle->place.n_ranks; r++) {
-        const zfi_agreement_t *other = agreement_of(inst->run, r);
+        const zfi_agreement_t *other = agreement_of(&inst->run->reduction, r);
         if (other->step != first->step)
             return disagree(inst, circle, r, "the number of steps");
         if (other->is_discarded != first->is_discarded)
@@ -158,46 +158,45 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
 static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi_agreement_t *own,
                           const uint8_t *present, uint32_t n) {
     zfi_run_t *run = inst->run;
-    zfi_agreement_t *at = agreement_of(run, circle->place.rank);
+    zfi_agreement_t *at = agreement_of(&run->reduction, circle->place.rank);
     zf_status_t st;
     *at = *own;
     if (n)
         memcpy(at + 1, present, n);
-    st = zfi_ranks_gather_in(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                             run->reduction.agreement_nbytes);
+    st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
+                          run->reduction.agreement_nbytes);
     return st ? st : check_agreements(inst, circle);
 }
 
-static const uint8_t *present_on(const zfi_run_t *run, uint32_t rank) {
-    return (const uint8_t *)(agreement_of(run, rank) + 1);
+static const uint8_t *present_on(const zfi_reduction_t *reduction, uint32_t rank) {
+    return (const uint8_t *)(agreement_of(reduction, rank) + 1);
 }
 
 /* What lateness cost in a rank's part of the state. */
-static zfi_meter_share_t *share_on(const zfi_run_t *run, uint32_t rank) {
-    return (void *)((uint8_t *)(agreement_of(run, rank) + 1) + (run->n_params + 7u) / 8u * 8u);
+static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, uint32_t rank) {
+    return (void *)((uint8_t *)(agreement_of(ranks->reduction, rank) + 1) + (ranks->n_params + 7u) / 8u * 8u);
 }
 
 /* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
-    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     circle_t circle = {0, 0, zfi_member(run->engine, 0)};
     zf_status_t st;
-    own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
+    own->arguments = own->is_discarded ? 0 : digest_arguments(&run->ranks, row, NULL);
     own->events = run->reduction.events;
-    own->update_interval = (uint16_t)config->update_interval;
-    own->publish_lag = (uint16_t)config->publish_lag;
+    own->update_interval = (uint16_t)inst->engine.policy.interval;
+    own->publish_lag = (uint16_t)inst->engine.policy.lag;
     if (zfi_is_sharded(run->engine))
-        zfi_meter_share(&inst->engine.meter, share_on(run, circle.place.rank));
+        zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, circle.place.rank));
     st = gather(inst, &circle, own, row->present, run->n_params);
     for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
-        zfi_meter_join(&inst->engine.meter, r, share_on(run, r));
+        zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
     for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < run->n_params; i++)
             if (run->params[i].group_index[0] == 0)
-                row->present[i] |= present_on(run, r)[i];
+                row->present[i] |= present_on(&run->reduction, r)[i];
     return st;
 }
 
@@ -205,16 +204,16 @@ static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, cons
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     circle_t circle = {list->index, list->name, list->place};
-    uint8_t *own_present = (uint8_t *)(agreement_of(run, list->place.rank) + 1);
+    uint8_t *own_present = (uint8_t *)(agreement_of(&run->reduction, list->place.rank) + 1);
     zf_status_t st;
-    own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, list);
+    own->arguments = own->is_discarded ? 0 : digest_arguments(&run->ranks, row, list);
     own->events = list->events;
     for (uint32_t i = 0; i < list->n; i++)
         own_present[i] = row->present[list->ids[i]];
     st = gather(inst, &circle, own, own_present, list->n);
     for (uint32_t r = 0; r < list->place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < list->n; i++)
-            row->present[list->ids[i]] |= present_on(run, r)[i];
+            row->present[list->ids[i]] |= present_on(&run->reduction, r)[i];
     return st;
 }
 
@@ -223,7 +222,7 @@ static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_engine_t *engine = &inst->engine;
     circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine)};
     own->arguments =
-        own->is_discarded ? 0 : digest_common(inst->run, zfi_row(&inst->run->rows, inst->run->clock.t + 1));
+        own->is_discarded ? 0 : digest_common(&inst->run->clock, zfi_row(&inst->run->rows, inst->run->clock.t + 1));
     own->events = 0;
     return gather(inst, &circle, own, NULL, 0);
 }
@@ -255,7 +254,7 @@ static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here)
     st = zfi_batch_flush(inst); /* what was delivered before, and is void */
     zfi_list_add(device, zfi_op_wait(&run->engine->lines.batches, run->incoming.grads[id].staging_batch,
                                      &run->engine->count.stall_pool_ns));
-    zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(run), id),
+    zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(&run->ranks), id),
                                      param->n_elems * zfi_dtype_nbytes(param->grad_dtype)));
     return st;
 }
@@ -287,12 +286,12 @@ static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(&run->rows, run->clock.t + 1)->present;
     zf_status_t st = ZF_OK;
-    zfi_ranks_await_sums(run, number);
+    zfi_ranks_await_sums(&run->ranks, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])
             st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP,
-                                  zfi_gradient_summed(zfi_gradient_place(run), id), NULL);
+                                  zfi_gradient_summed(zfi_gradient_place(&run->ranks), id), NULL);
     }
     return st ? st : zfi_batch_flush(inst);
 }

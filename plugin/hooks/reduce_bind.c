@@ -56,7 +56,7 @@ static void write_create(const comparison_t *it, char out[LINE]) {
     const zfi_engine_t *engine = &it->inst->engine;
     snprintf(out, LINE,
              "create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
-             engine->flags, engine->config.publish_lag, engine->config.block_elems, it->n_params);
+             engine->flags, engine->policy.lag, it->inst->engine.config.block_elems, it->n_params);
 }
 
 /* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */
@@ -128,7 +128,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     } what = {0, param, flags, first - first_matrix, end - first_matrix};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(run, param));
+    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(&run->ranks, param));
     if (run->params[param].group_index[0] == 0)
         zfi_reduce_event(run, flags, &what, sizeof what);
     what.param = 0; /* each instance has its own numbers */
@@ -228,7 +228,7 @@ static void drop(const comparison_t *it, void *all) {
 }
 
 static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather_in(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    zf_status_t st = zfi_ranks_gather(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
     return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
 }
 

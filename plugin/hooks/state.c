@@ -163,8 +163,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     return st;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef zf_status_t (*reading_fn)(zfi_store_t *store, void *arg, zf_error_t *err);
 
@@ -267,8 +266,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     return st;
 }
 
-/* ---- without an instance -------------------------------------------------------------------------------------------
- */
+/* ---- without an instance ----------------------------------------------------------------------------------------- */
 
 static zf_status_t read_note(zfi_store_t *store, void *arg, zf_error_t *err) { return zfi_index_read(store, arg, err); }
 

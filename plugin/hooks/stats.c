@@ -30,8 +30,8 @@ static uint64_t n_late(zfi_engine_t *engine) {
     return reading.n_steps;
 }
 static uint64_t n_workers(zfi_engine_t *engine) { return atomic_load(&engine->n_workers); }
-static uint64_t interval(zfi_engine_t *engine) { return engine->config.update_interval; }
-static uint64_t lag(zfi_engine_t *engine) { return engine->config.publish_lag; }
+static uint64_t interval(zfi_engine_t *engine) { return engine->policy.interval; }
+static uint64_t lag(zfi_engine_t *engine) { return engine->policy.lag; }
 
 #define SUM .kind = ZF_COUNTER_SUM
 #define LEVEL .kind = ZF_COUNTER_LEVEL

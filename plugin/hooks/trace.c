@@ -39,8 +39,8 @@ static char *tell(zfi_engine_t *engine) {
                      1e-9 * (double)(traced->newest_ns - traced->began_ns), "stall_seconds",
                      1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), "lateness_steps",
                      (json_int_t)(lateness.n_steps - traced->lateness_steps_before), "lateness_sum",
-                     lateness.sum - traced->lateness_sum_before, "update_interval", (int)engine->config.update_interval,
-                     "publish_lag", (int)engine->config.publish_lag);
+                     lateness.sum - traced->lateness_sum_before, "update_interval", (int)engine->policy.interval,
+                     "publish_lag", (int)engine->policy.lag);
     text = json_dumps(json, JSON_REAL_PRECISION(9));
     json_decref(json);
     return text;

@@ -67,7 +67,8 @@ typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
     char host_name[64], host_version[64];
-    zfi_config_t config; /* as create() settled it */
+    zfi_config_t config; /* as create() settled it, */
+    zfi_policy_t policy; /* and what it stands for */
     zfi_rules_t rules;   /* of groups that were bound */
     const zfi_kernels_t *kernels;
     const zfi_device_ops_t *ops;
@@ -151,6 +152,10 @@ static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_mome
 /* Visible values are compared with what the plugin wrote when the host asks, and at no other time. */
 static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
+}
+/* ... and element by element: the device keeps a second copy of what kernels wrote to visible values. */
+static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
+    return zfi_checks_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU && !zfi_is_sharded(engine);
 }
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {

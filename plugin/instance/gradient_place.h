@@ -9,7 +9,7 @@
  * or from stage 2 on the buffer that the bucket has now. Sums over ranks come back there; where this rank keeps its
  * part only, its parts lie in staging one behind the other.
  *
- * A view of a run, made for one question: staging may be mapped and buffers change hands between two of them. */
+ * A view, made for one question: staging may be mapped and buffers change hands between two of them. */
 #ifndef ZFI_GRADIENT_PLACE_H
 #define ZFI_GRADIENT_PLACE_H
 
@@ -22,8 +22,9 @@ typedef struct zfi_gradient_place {
     const zfi_reduction_t *reduction;
 } zfi_gradient_place_t;
 
-static inline zfi_gradient_place_t zfi_gradient_place(const zfi_run_t *run) {
-    return (zfi_gradient_place_t){run->mem.staging_arena.base, run->mem.param_base, &run->buckets, &run->reduction};
+static inline zfi_gradient_place_t zfi_gradient_place(const zfi_ranks_t *ranks) {
+    return (zfi_gradient_place_t){ranks->mem->staging_arena.base, ranks->mem->param_base, ranks->buckets,
+                                  ranks->reduction};
 }
 
 /* Several ranks: the memory of a bucket's gradients; NULL: it has none now (ranks/buffers.h). */

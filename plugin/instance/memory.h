@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/instance/memory.h - every long-lived byte of a run: one layout function counts it (the plan) and hands
- * it out. */
+/* plugin/instance/memory.h - every long-lived byte of a run: planned, checked against what the machine has, mapped. */
 #ifndef ZFI_MEMORY_H
 #define ZFI_MEMORY_H
 
@@ -16,37 +15,35 @@ uint64_t zfi_memory_left(zfi_run_t *run);
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
 /* The plan as bind_params tells it: with what several ranks map beside the arenas. */
-void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out);
+void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what
  * arrives of one; mapped at bind. */
-zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_memory_need_staging(zfi_ranks_t *ranks, zf_error_t *err);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
-zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_memory_need_sums(zfi_ranks_t *ranks, zf_error_t *err);
 
 /* [hook] nbytes more of device memory, which the run frees at its end. */
-zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err);
+zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                zf_error_t *err);
 
 /* [hook] The same of page-locked host memory, which the caller frees; nothing for 0 bytes. */
-zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
 
-/* Whether the device keeps a second copy of what kernels wrote to visible values, to tell edits by element. */
-int zfi_memory_keeps_shown(const zfi_engine_t *engine);
-
 /* Several ranks: where a bucket's parts arrive; the communication thread's. */
-static inline unsigned char *zfi_arriving(const zfi_run_t *run) {
-    return run->mem.staging_arena.base + zfi_sums_nbytes(&run->buckets, &run->reduction);
+static inline unsigned char *zfi_arriving(const zfi_ranks_t *ranks) {
+    return ranks->mem->staging_arena.base + zfi_sums_nbytes(ranks->buckets, ranks->reduction);
 }
 /* Sharded: the flat memory of a bucket's values. */
-static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
-    return zfi_arriving(run) + run->buckets.arriving_nbytes + run->buckets.all[bucket].values_offset_nbytes;
+static inline unsigned char *zfi_values(const zfi_ranks_t *ranks, uint32_t bucket) {
+    return zfi_arriving(ranks) + ranks->buckets->arriving_nbytes + ranks->buckets->all[bucket].values_offset_nbytes;
 }
 /* Sharded: [ranks] the ranks' parts of a step's norm. */
-static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
-    uint64_t values_nbytes = zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0;
-    return (void *)(zfi_arriving(run) + run->buckets.arriving_nbytes + values_nbytes);
+static inline zfi_norm_part_t *zfi_norm_parts(const zfi_ranks_t *ranks) {
+    uint64_t values_nbytes = zfi_is_sharded(ranks->engine) ? ranks->buckets->values_nbytes : 0;
+    return (void *)(zfi_arriving(ranks) + ranks->buckets->arriving_nbytes + values_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
     return (float *)(void *)mem->sum_arena.base + mem->param_base[param];
@@ -56,6 +53,6 @@ static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
 uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem);
 uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem);
 /* [hook] The figures of this run's memory become the instance's, for zf.stats/1. */
-void zfi_memory_report(zfi_run_t *run);
+void zfi_memory_report(zfi_engine_t *engine, const zfi_run_memory_t *mem);
 
 #endif

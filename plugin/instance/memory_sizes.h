@@ -7,17 +7,17 @@
 #include "instance/run.h"
 
 /* Bytes of the memory of gradients and of their fp32 sums (memory.h, need_staging, need_sums), mapped or not. */
-uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run);
-uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_staging_nbytes(const zfi_ranks_t *ranks);
+uint64_t zfi_memory_sums_nbytes(const zfi_ranks_t *ranks);
 /* Several ranks on a device with memory of its own: bytes of the page-locked copies of staging and of the selected
  * channels' gradient (ranks/mirror.h). */
-uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks);
 /* ... of which a rank has to move at most so many pieces of the selected channels of a bucket, all ranks' together. */
-uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket);
+uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket);
 /* Bytes that are asked for: four per element of each parameter with state; where ranks exchange them, those of buckets.
  */
-uint64_t zfi_memory_per_element_nbytes(const zfi_run_t *run);
-uint64_t zfi_memory_gradients_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks);
+uint64_t zfi_memory_gradients_nbytes(const zfi_ranks_t *ranks);
 /* In memory that has four bytes per element of each parameter: where the one behind a parameter at `base` lies. */
 uint64_t zfi_memory_after(uint64_t base, const zfi_param_t *param);
 

@@ -34,15 +34,23 @@ static void make_views(zfi_run_t *run) {
                                .shards = &run->shards,
                                .mem = &run->mem,
                                .dev = &run->dev,
-                               .rows = &run->rows};
+                               .sel = &run->sel,
+                               .rows = &run->rows,
+                               .clock = &run->clock};
     run->side = (zfi_device_side_t){run->engine, run->params, run->n_params, &run->plan, &run->dev};
-    run->publishing = (zfi_publishing_t){.side = &run->side,
+    run->publishing = (zfi_publishing_t){.engine = run->engine,
+                                         .plan = &run->plan,
+                                         .dev = &run->dev,
+                                         .side = &run->side,
                                          .clock = &run->clock,
                                          .host = &run->hs,
                                          .writes = &run->writes,
                                          .unfetched = &run->unfetched,
                                          .ranks = &run->ranks};
-    run->state = (zfi_state_t){.side = &run->side,
+    run->state = (zfi_state_t){.engine = run->engine,
+                               .plan = &run->plan,
+                               .dev = &run->dev,
+                               .side = &run->side,
                                .windows = &run->windows,
                                .host = &run->hs,
                                .sel = &run->sel,
@@ -63,6 +71,8 @@ zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->clock.pace = zfi_pace_of(config);
     run->slots.interval = config->update_interval;
     run->slots.peak = &engine->count.slots_peak;
+    run->mem.limit_mib = config->memory_limit_mib;
+    run->mem.node = zfi_node_find(config->local_rank, config->local_ranks, getenv);
     run->dev.head.moments = (zfi_moments_t)config->moments;
     run->dev.head.counts_per_channel = config->deferred == ZFI_DEFERRED_MEAN;
     make_views(run);

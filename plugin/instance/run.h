@@ -8,6 +8,7 @@
 #define ZFI_RUN_H
 
 #include "base/arena.h"
+#include "base/node.h"
 #include "instance/engine.h"
 #include "launch.h"
 #include "plan/bucket.h"
@@ -201,6 +202,7 @@ typedef struct zfi_mirror {
 typedef struct zfi_layout {
     uint64_t host_nbytes, host_state_nbytes, host_slots_nbytes, host_publish_nbytes, device_nbytes;
     uint64_t n_elems, n_matrices, n_channels, n_selected_elems, n_resident_elems, slots_peak_milli, slots_mean_milli;
+    uint64_t n_pieces; /* of the slot pool */
 } zfi_layout_t;
 
 /* Arenas, and what lies in them. */
@@ -213,6 +215,8 @@ typedef struct zfi_run_memory {
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
+    uint64_t limit_mib;         /* [host] memory_limit_mib; 0: what the machine has, ... */
+    zfi_node_t node;            /* ... which ranks of it share */
     uint64_t room_nbytes;       /* of what ranks agree on and gather in host memory, planned */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zfi_layout_t layout;
@@ -278,6 +282,7 @@ typedef struct zfi_incoming {
 /* What the meter of lateness keeps (replay/lateness.c); written by workers, one per chunk. */
 typedef struct zfi_sampled {
     uint32_t every;               /* 0: nothing is measured */
+    uint32_t lag;                 /* steps until what a close publishes is visible */
     uint64_t *base;               /* [n_chunks] first sample of a chunk in ... */
     float *now, *before, *coming; /* ... what samples show */
     uint32_t *window;             /* [n_chunks] replays so far */
@@ -442,7 +447,9 @@ typedef struct zfi_ranks {
     zfi_shards_t *shards;
     zfi_run_memory_t *mem;
     zfi_device_state_t *dev;
-    const zfi_rows_t *rows; /* which parameters a step has gradients of */
+    zfi_selection_t *sel;     /* is_counted; what is chosen by becomes that of all ranks */
+    const zfi_rows_t *rows;   /* which parameters a step has gradients of */
+    const zfi_clock_t *clock; /* the newest step */
 } zfi_ranks_t;
 
 /* What is enqueued on the device's streams (step/), and the tables that kernels read. */
@@ -456,8 +463,11 @@ typedef struct zfi_device_side {
 
 /* Values of closed windows on their way to being visible (step/publish.h). The host's thread's. */
 typedef struct zfi_publishing {
-    const zfi_device_side_t *side;
-    zfi_clock_t *clock; /* due, skip_publish_below; jobs and choices so far */
+    zfi_engine_t *engine;
+    const zfi_plan_t *plan;
+    zfi_device_state_t *dev;
+    const zfi_device_side_t *side; /* these three, for the guard */
+    zfi_clock_t *clock;            /* due, skip_publish_below; jobs and choices so far */
     const zfi_host_state_t *host;
     zfi_writes_t *writes;
     zfi_unfetched_t *unfetched;
@@ -466,7 +476,10 @@ typedef struct zfi_publishing {
 
 /* The training state, on the host and on the device: the control thread's, and the hooks' while everything rests. */
 typedef struct zfi_state {
-    const zfi_device_side_t *side;
+    zfi_engine_t *engine;
+    const zfi_plan_t *plan;
+    zfi_device_state_t *dev;
+    const zfi_device_side_t *side; /* these three, and the parameters */
     const zfi_windows_t *windows;
     zfi_host_state_t *host;
     zfi_selection_t *sel;

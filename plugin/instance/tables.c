@@ -82,61 +82,62 @@ static uint64_t columns_nbytes(const zfi_param_t *params, uint32_t n_params) {
 }
 
 /* Column maps of non-contiguous parameters in device memory of their own, which is made anew whenever they move. */
-static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t nbytes = columns_nbytes(run->params, run->n_params), at = 0;
+static zf_status_t upload_columns(const zfi_device_side_t *side, zf_error_t *err) {
+    zfi_engine_t *engine = side->engine;
+    uint64_t nbytes = columns_nbytes(side->params, side->n_params), at = 0;
     void *memory = NULL;
     zf_status_t st = nbytes ? engine->ops->alloc(engine->device, nbytes, "column maps", &memory, err) : ZF_OK;
     if (st)
         return st;
-    engine->ops->free(engine->device, run->dev.columns, run->dev.columns_nbytes);
-    run->dev.columns = memory;
-    run->dev.columns_nbytes = nbytes;
-    for (uint32_t i = 0; i < run->n_params && !st; i++) {
-        const zfi_param_t *param = &run->params[i];
-        int64_t *to = param->has_state && param->col_offset ? run->dev.columns + at : NULL;
+    engine->ops->free(engine->device, side->dev->columns, side->dev->columns_nbytes);
+    side->dev->columns = memory;
+    side->dev->columns_nbytes = nbytes;
+    for (uint32_t i = 0; i < side->n_params && !st; i++) {
+        const zfi_param_t *param = &side->params[i];
+        int64_t *to = param->has_state && param->col_offset ? side->dev->columns + at : NULL;
         for (uint32_t k = param->first_matrix; k < param->first_matrix + param->n_matrices; k++)
-            run->dev.matrices[k].place.col_offset = to;
+            side->dev->matrices[k].place.col_offset = to;
         if (!to)
             continue;
-        st = zfi_device_write(run->engine, to, param->col_offset, param->cols * sizeof *to);
+        st = zfi_device_write(side->engine, to, param->col_offset, param->cols * sizeof *to);
         at += param->cols;
     }
     return st;
 }
 
-static zf_status_t upload_matrices(zfi_run_t *run) {
-    return zfi_device_write(run->engine, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
-                            run->plan.n_matrices * sizeof *run->dev.matrices);
+static zf_status_t upload_matrices(const zfi_device_side_t *side) {
+    return zfi_device_write(side->engine, zfi_device_table(side->dev->head.matrices), side->dev->matrices,
+                            side->plan->n_matrices * sizeof *side->dev->matrices);
 }
 
-zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
+zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err) {
     zf_status_t st;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        run->dev.matrices[i].place = run->plan.matrices[i].place;
-    st = upload_columns(run, err);
-    return st ? st : upload_matrices(run);
+    for (uint32_t i = 0; i < side->plan->n_matrices; i++)
+        side->dev->matrices[i].place = side->plan->matrices[i].place;
+    st = upload_columns(side, err);
+    return st ? st : upload_matrices(side);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t upload_params(zfi_run_t *run) {
-    zfi_data_param_t *rows = calloc(run->n_params, sizeof *rows);
+static zf_status_t upload_params(const zfi_device_side_t *side) {
+    zfi_data_param_t *rows = calloc(side->n_params, sizeof *rows);
     uint64_t first_block = 0;
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < run->n_params && rows; i++) {
-        rows[i] = param_row(&run->plan, &run->params[i]);
+    for (uint32_t i = 0; i < side->n_params && rows; i++) {
+        rows[i] = param_row(side->plan, &side->params[i]);
         rows[i].first_block = first_block;
-        first_block += zfi_sum_blocks(&run->params[i]);
+        first_block += zfi_sum_blocks(&side->params[i]);
     }
     if (!st)
-        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+        st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.params), rows,
+                              side->n_params * sizeof *rows);
     free(rows);
     return st;
 }
 
-static zf_status_t upload_segments(zfi_run_t *run) {
-    const zfi_plan_t *plan = &run->plan;
+static zf_status_t upload_segments(const zfi_device_side_t *side) {
+    const zfi_plan_t *plan = side->plan;
     uint64_t n = (uint64_t)plan->n_segments + plan->n_resident_segments;
     zfi_data_segment_t *rows = calloc(n + 1, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
@@ -145,52 +146,52 @@ static zf_status_t upload_segments(zfi_run_t *run) {
     for (uint32_t i = 0; i < plan->n_resident_segments && rows; i++)
         rows[plan->n_segments + i] = resident_row(plan, &plan->resident_segments[i]);
     if (!st)
-        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.segments), rows, n * sizeof *rows);
+        st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.segments), rows, n * sizeof *rows);
     free(rows);
     return st;
 }
 
-static zf_status_t upload_pieces(zfi_run_t *run) {
-    zfi_data_piece_t *rows = calloc(run->plan.n_chunks + 1u, sizeof *rows);
+static zf_status_t upload_pieces(const zfi_device_side_t *side) {
+    zfi_data_piece_t *rows = calloc(side->plan->n_chunks + 1u, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
-        rows[i] = piece_row(&run->plan.chunks[i]);
+    for (uint32_t i = 0; i < side->plan->n_chunks && rows; i++)
+        rows[i] = piece_row(&side->plan->chunks[i]);
     if (!st)
-        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.pieces), rows,
-                              run->plan.n_chunks * sizeof *rows);
+        st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.pieces), rows,
+                              side->plan->n_chunks * sizeof *rows);
     free(rows);
     return st;
 }
 
-zf_status_t zfi_tables_list(zfi_run_t *run) {
-    zf_status_t st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_pieces),
-                                      run->plan.cohort_chunks, run->plan.n_chunks * sizeof(uint32_t));
+static zf_status_t upload_lists(const zfi_device_side_t *side) {
+    zf_status_t st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.listed_pieces),
+                                      side->plan->cohort_chunks, side->plan->n_chunks * sizeof(uint32_t));
     return st ? st
-              : zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_matrices),
-                                 run->plan.cohort_matrices, run->plan.n_matrices * sizeof(uint32_t));
+              : zfi_device_write(side->engine, zfi_device_table(side->dev->head.listed_matrices),
+                                 side->plan->cohort_matrices, side->plan->n_matrices * sizeof(uint32_t));
 }
 
-static void fill_head(zfi_run_t *run) {
-    zfi_data_t *head = &run->dev.head;
-    head->n_params = run->n_params;
-    head->n_matrices = run->plan.n_matrices;
+static void fill_head(const zfi_device_side_t *side) {
+    zfi_data_t *head = &side->dev->head;
+    head->n_params = side->n_params;
+    head->n_matrices = side->plan->n_matrices;
     head->host_run_ahead = zfi_callback_on_device;
     head->host_update = zfi_callback_update;
 }
 
-zf_status_t zfi_tables_upload(zfi_run_t *run) {
+zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
     zf_status_t st;
-    fill_head(run);
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i], run->dev.matrices[i].shown);
-    st = zfi_device_write(run->engine, run->dev.data, &run->dev.head, sizeof run->dev.head);
+    fill_head(side);
+    for (uint32_t i = 0; i < side->plan->n_matrices; i++)
+        side->dev->matrices[i] = matrix_row(&side->plan->matrices[i], side->dev->matrices[i].shown);
+    st = zfi_device_write(side->engine, side->dev->data, &side->dev->head, sizeof side->dev->head);
     if (!st)
-        st = upload_params(run);
+        st = upload_params(side);
     if (!st)
-        st = upload_segments(run);
+        st = upload_segments(side);
     if (!st)
-        st = upload_pieces(run);
+        st = upload_pieces(side);
     if (!st)
-        st = zfi_tables_list(run);
-    return st ? st : zfi_tables_place(run, NULL);
+        st = upload_lists(side);
+    return st ? st : zfi_tables_place(side, NULL);
 }

@@ -7,12 +7,9 @@
 #include "instance/run.h"
 
 /* [control] All of them, after memory is bound; returns when they are there. */
-zf_status_t zfi_tables_upload(zfi_run_t *run);
-
-/* [control] The lists of cohorts again: they were dealt. */
-zf_status_t zfi_tables_list(zfi_run_t *run);
+zf_status_t zfi_tables_upload(const zfi_device_side_t *side);
 
 /* [control] The table of matrices again: the visible memory has moved. */
-zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err);
 
 #endif

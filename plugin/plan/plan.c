@@ -447,9 +447,9 @@ static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
     return total;
 }
 
-static void size_publications(const zfi_config_t *config, zfi_plan_t *plan) {
+static void size_publications(zfi_plan_t *plan) {
     uint64_t total = 0, least;
-    if (zfi_config_defers_nothing(config))
+    if (plan->n_resident == plan->n_matrices) /* nothing is deferred */
         return;
     for (uint32_t i = 0; i < plan->n_chunks; i++) {
         uint32_t nbytes = plan->chunks[i].n_elems * (uint32_t)zfi_dtype_nbytes(plan->chunks[i].dtype);
@@ -502,7 +502,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
-    size_publications(config, plan);
+    size_publications(plan);
     return zfi_plan_deal(plan, config);
 }
 

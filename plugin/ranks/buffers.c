@@ -15,15 +15,15 @@ static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* This rank's part of a bucket, and the rest of the matrices at its edges. Returns where the next one begins. */
-static uint64_t keep(zfi_run_t *run, uint32_t number, uint64_t at) {
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
-    zfi_opened_t *out = &run->reduction.opened[number];
-    uint64_t first = zfi_rank(run->engine) * bucket->part_elems, end = first + bucket->part_elems;
+static uint64_t keep(zfi_ranks_t *ranks, uint32_t number, uint64_t at) {
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    zfi_opened_t *out = &ranks->reduction->opened[number];
+    uint64_t first = zfi_rank(ranks->engine) * bucket->part_elems, end = first + bucket->part_elems;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
-        const zfi_matrix_t *matrices = &run->plan.matrices[first_matrix], *last = matrices + n_matrices - 1;
-        uint64_t offset = run->buckets.offset[param->id];
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
+        const zfi_matrix_t *matrices = &ranks->plan->matrices[first_matrix], *last = matrices + n_matrices - 1;
+        uint64_t offset = ranks->buckets->offset[param->id];
         if (!n_matrices)
             continue;
         first = smaller(first, offset + matrices->param_offset);
@@ -35,17 +35,17 @@ static uint64_t keep(zfi_run_t *run, uint32_t number, uint64_t at) {
     return at + out->kept_nbytes;
 }
 
-zf_status_t zfi_buffers_new(zfi_run_t *run) {
-    zfi_reduction_t *reduction = &run->reduction;
+zf_status_t zfi_buffers_new(zfi_ranks_t *ranks) {
+    zfi_reduction_t *reduction = ranks->reduction;
     uint64_t at = 0;
-    if (!zfi_shards_gradients(run->engine) || run->buckets.n == 0)
+    if (!zfi_shards_gradients(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
-    reduction->buffers = calloc(run->buckets.n, sizeof *reduction->buffers);
-    reduction->opened = calloc(run->buckets.n, sizeof *reduction->opened);
+    reduction->buffers = calloc(ranks->buckets->n, sizeof *reduction->buffers);
+    reduction->opened = calloc(ranks->buckets->n, sizeof *reduction->opened);
     if (!reduction->buffers || !reduction->opened)
         return ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < run->buckets.n; i++)
-        at = keep(run, i, at);
+    for (uint32_t i = 0; i < ranks->buckets->n; i++)
+        at = keep(ranks, i, at);
     return ZF_OK;
 }
 
@@ -59,24 +59,24 @@ void zfi_buffers_free(zfi_reduction_t *reduction) {
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
 
-static zf_status_t map_buffer(zfi_run_t *run, zfi_bucket_buffer_t *buffer, zf_error_t *err) {
-    uint64_t nbytes = run->buckets.most_nbytes;
-    zf_status_t st = zfi_mirror_map(run, &buffer->mirror, NULL, nbytes, err);
+static zf_status_t map_buffer(zfi_ranks_t *ranks, zfi_bucket_buffer_t *buffer, zf_error_t *err) {
+    uint64_t nbytes = ranks->buckets->most_nbytes;
+    zf_status_t st = zfi_mirror_map(ranks, &buffer->mirror, NULL, nbytes, err);
     if (!st)
-        st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of gradients", err);
+        st = zfi_memory_map_more(ranks, &buffer->arena, nbytes, "a bucket of gradients", err);
     if (st)
-        zfi_mirror_free(run->engine, &run->mem, &buffer->mirror);
+        zfi_mirror_free(ranks->engine, ranks->mem, &buffer->mirror);
     else
         buffer->mirror.device = buffer->arena.base;
     return st;
 }
 
-zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err) {
-    zfi_reduction_t *reduction = &run->reduction;
-    uint32_t wanted = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), run->buckets.n);
+zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err) {
+    zfi_reduction_t *reduction = ranks->reduction;
+    uint32_t wanted = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), ranks->buckets->n);
     zf_status_t st = ZF_OK;
     while (reduction->opened && reduction->n_buffers < wanted && !st) {
-        st = map_buffer(run, &reduction->buffers[reduction->n_buffers], err);
+        st = map_buffer(ranks, &reduction->buffers[reduction->n_buffers], err);
         reduction->n_buffers += !st;
     }
     return st;

@@ -21,7 +21,7 @@
 
 /* [control] Says what is kept of the sums of each bucket: before their memory is mapped. ZF_ERR_MEMORY; free is legal
  * then, and after their memory is unmapped. */
-zf_status_t zfi_buffers_new(zfi_run_t *run);
+zf_status_t zfi_buffers_new(zfi_ranks_t *ranks);
 void zfi_buffers_free(zfi_reduction_t *reduction);
 
 /* Deliveries of the call that is being checked, one after the other: the parameter's bucket needs a buffer, and is
@@ -29,7 +29,7 @@ void zfi_buffers_free(zfi_reduction_t *reduction);
  * how many buckets have one at the same time, so far. */
 uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uint64_t call, uint32_t bucket, int final);
 /* So many, and one more, are mapped; never more than buckets. */
-zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err);
+zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err);
 
 /* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait as well.
  */

@@ -66,20 +66,20 @@ typedef struct blocks {
 
 static void walk(zfi_gathering_t *gathering, uint32_t rank) {
     const blocks_t *blocks = gathering->arg;
-    const zfi_plan_t *plan = &gathering->run->plan;
-    const zfi_param_t *params = gathering->run->params;
-    piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->run->n_moments)};
+    const zfi_plan_t *plan = gathering->ranks->plan;
+    const zfi_param_t *params = gathering->ranks->params;
+    piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->ranks->n_moments)};
     for (uint32_t b = 0; b < blocks->n; b++) {
-        zfi_enter_block_t *block = zfi_entering_block(&gathering->run->reduction, b);
+        zfi_enter_block_t *block = zfi_entering_block(gathering->ranks->reduction, b);
         for (uint64_t i = 0; i < block->n_rects; i++) {
             const zfi_param_t *param;
             piece.rect = &block->rects[i];
             piece.matrix = &plan->matrices[piece.rect->matrix];
             param = &params[piece.matrix->param];
-            zfi_bucket_share(&gathering->run->buckets, param, piece.matrix, rank, &piece.first, &piece.end);
+            zfi_bucket_share(gathering->ranks->buckets, param, piece.matrix, rank, &piece.first, &piece.end);
             if (param->is_sharded || piece.first >= piece.end)
                 continue;
-            piece.channels = gathering->run->sel.enter_channel + piece.matrix->index_base;
+            piece.channels = gathering->ranks->sel->enter_channel + piece.matrix->index_base;
             piece.values = block->values + (uint64_t)piece.rect->at * piece.n_arrays;
             if (piece.matrix->channels_are_rows)
                 pass_rows(&piece);
@@ -89,8 +89,8 @@ static void walk(zfi_gathering_t *gathering, uint32_t rank) {
     }
 }
 
-zf_status_t zfi_entering_join(zfi_run_t *run, uint32_t n, uint64_t step) {
+zf_status_t zfi_entering_join(zfi_ranks_t *ranks, uint32_t n, uint64_t step) {
     blocks_t blocks = {n};
-    zfi_gathering_t gathering = {.run = run, .walk = walk, .arg = &blocks};
+    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk, .arg = &blocks};
     return zfi_gathering_enter(&gathering, step);
 }

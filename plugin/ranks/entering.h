@@ -14,6 +14,6 @@ static inline zfi_enter_block_t *zfi_entering_block(const zfi_reduction_t *reduc
 }
 
 /* [own threads: control] The first n blocks become those of all ranks. A failure has ended the instance. */
-zf_status_t zfi_entering_join(zfi_run_t *run, uint32_t n, uint64_t step);
+zf_status_t zfi_entering_join(zfi_ranks_t *ranks, uint32_t n, uint64_t step);
 
 #endif

@@ -26,7 +26,7 @@ void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes
 static uint64_t walk(zfi_gathering_t *gathering, uint32_t rank, unsigned char *packed) {
     gathering->at = 0;
     gathering->packed = packed;
-    gathering->is_unpacking = rank != zfi_rank(gathering->run->engine);
+    gathering->is_unpacking = rank != zfi_rank(gathering->ranks->engine);
     gathering->walk(gathering, rank);
     return gathering->at;
 }
@@ -34,10 +34,10 @@ static uint64_t walk(zfi_gathering_t *gathering, uint32_t rank, unsigned char *p
 typedef zf_status_t (*exchange_fn)(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes);
 
 static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint64_t step) {
-    zfi_engine_t *engine = gathering->run->engine;
+    zfi_engine_t *engine = gathering->ranks->engine;
     uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
-    uint64_t room = gathering->run->reduction.room_nbytes, most = 0;
-    unsigned char *all = gathering->run->reduction.room;
+    uint64_t room = gathering->ranks->reduction->room_nbytes, most = 0;
+    unsigned char *all = gathering->ranks->reduction->room;
     zf_status_t st = ZF_OK;
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = walk(gathering, r, NULL);
@@ -57,7 +57,7 @@ static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint
 
 static zf_status_t exchange_at_rest(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {
     (void)step;
-    return zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    return zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
 }
 
 static zf_status_t exchange_entering(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {

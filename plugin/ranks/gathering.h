@@ -19,7 +19,7 @@ typedef struct zfi_gathering zfi_gathering_t;
 typedef void (*zfi_gathering_fn)(zfi_gathering_t *gathering, uint32_t rank);
 
 struct zfi_gathering {
-    zfi_run_t *run;
+    zfi_ranks_t *ranks;
     zfi_gathering_fn walk;
     void *arg;
     /* its own: */

@@ -16,8 +16,9 @@ static const char *find_joint_decision(const zfi_config_t *config) {
     return config->select_strategy == ZFI_SELECT_AUTO ? "select_strategy = auto" : NULL;
 }
 
-static zf_status_t check_first(const zfi_engine_t *engine, const zfi_param_t *param, zf_error_t *err) {
-    const char *joint = find_joint_decision(&engine->config);
+static zf_status_t check_first(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
+                               zf_error_t *err) {
+    const char *joint = find_joint_decision(config);
     if (param->reduce_group[0] == 0)
         return ZF_OK;
     if (zfi_is_sharded(engine))
@@ -25,7 +26,7 @@ static zf_status_t check_first(const zfi_engine_t *engine, const zfi_param_t *pa
                          "parameter \"%s\": reduce_group = %" PRIu32
                          " with [shard] stage = %u: parameters with a group "
                          "of their own need stage = 0 in this version",
-                         param->name, param->reduce_group[0], engine->config.stage);
+                         param->name, param->reduce_group[0], config->stage);
     if (!joint)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_CONFIG, "bind_params",
@@ -35,7 +36,8 @@ static zf_status_t check_first(const zfi_engine_t *engine, const zfi_param_t *pa
                      param->name, param->reduce_group[0], joint);
 }
 
-static zf_status_t check_groups(const zfi_engine_t *engine, const zfi_param_t *param, zf_error_t *err) {
+static zf_status_t check_groups(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
+                                zf_error_t *err) {
     if (!zfi_is_grouped(engine))
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "parameter \"%s\": reduce groups %" PRIu32 " and %" PRIu32
@@ -48,7 +50,7 @@ static zf_status_t check_groups(const zfi_engine_t *engine, const zfi_param_t *p
                          " and home = 2 (host): what several instances hold "
                          "is resident, so that all of them show the same at every step",
                          param->name, param->reduce_group[1]);
-    return check_first(engine, param, err);
+    return check_first(engine, config, param, err);
 }
 
 static zf_status_t join(zfi_engine_t *engine, zfi_param_t *param, zf_error_t *err) {
@@ -59,14 +61,15 @@ static zf_status_t join(zfi_engine_t *engine, zfi_param_t *param, zf_error_t *er
     return st;
 }
 
-zf_status_t zfi_groups_join(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_error_t *err) {
+zf_status_t zfi_groups_join(zfi_engine_t *engine, const zfi_config_t *config, zfi_param_t *params, uint32_t n,
+                            zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_param_t *param = &params[i];
         if (!param->has_state)
             continue;
         if (param->reduce_group[0] || param->reduce_group[1])
-            st = check_groups(engine, param, err);
+            st = check_groups(engine, config, param, err);
         if (!st)
             st = join(engine, param, err);
         if (st)

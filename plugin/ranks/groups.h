@@ -17,7 +17,8 @@
 
 /* [control] Opens the groups that the declarations name, and says of each parameter which it has and whether it counts
  * here. What is not in this version is refused by name. */
-zf_status_t zfi_groups_join(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_error_t *err);
+zf_status_t zfi_groups_join(zfi_engine_t *engine, const zfi_config_t *config, zfi_param_t *params, uint32_t n,
+                            zf_error_t *err);
 
 /* [control] The parameters with state that have a group of their own, group by group: first those that are a
  * parameter's first, then second ones, in the order of the host's numbers, which is the same on every rank. */

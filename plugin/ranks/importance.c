@@ -9,13 +9,13 @@
 
 /* ---- who owns what ----------------------------------------------------------------------------------------------- */
 
-static void find_owners(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zfi_reduction_t *reduction = &run->reduction;
+static void find_owners(zfi_ranks_t *ranks, uint32_t number) {
+    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
+    zfi_reduction_t *reduction = ranks->reduction;
     uint64_t first, end;
     int is_found = 0;
-    for (uint32_t r = 0; r < run->buckets.n_ranks; r++) {
-        zfi_bucket_share(&run->buckets, &run->params[matrix->param], matrix, r, &first, &end);
+    for (uint32_t r = 0; r < ranks->buckets->n_ranks; r++) {
+        zfi_bucket_share(ranks->buckets, &ranks->params[matrix->param], matrix, r, &first, &end);
         if (first >= end)
             continue;
         if (!is_found)
@@ -23,20 +23,20 @@ static void find_owners(zfi_run_t *run, uint32_t number) {
         reduction->last_owner[number] = r;
         is_found = 1;
     }
-    run->sel.is_counted[number] = reduction->first_owner[number] == zfi_rank(run->engine);
+    ranks->sel->is_counted[number] = reduction->first_owner[number] == zfi_rank(ranks->engine);
 }
 
-zf_status_t zfi_importance_new(zfi_run_t *run) {
-    uint32_t n = run->plan.n_matrices;
-    if (!zfi_is_sharded(run->engine))
+zf_status_t zfi_importance_new(zfi_ranks_t *ranks) {
+    uint32_t n = ranks->plan->n_matrices;
+    if (!zfi_is_sharded(ranks->engine))
         return ZF_OK;
-    run->reduction.first_owner = calloc(n, sizeof *run->reduction.first_owner);
-    run->reduction.last_owner = calloc(n, sizeof *run->reduction.last_owner);
-    run->sel.is_counted = calloc(n, 1);
-    if (!run->reduction.first_owner || !run->reduction.last_owner || !run->sel.is_counted)
+    ranks->reduction->first_owner = calloc(n, sizeof *ranks->reduction->first_owner);
+    ranks->reduction->last_owner = calloc(n, sizeof *ranks->reduction->last_owner);
+    ranks->sel->is_counted = calloc(n, 1);
+    if (!ranks->reduction->first_owner || !ranks->reduction->last_owner || !ranks->sel->is_counted)
         return ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < n; i++)
-        find_owners(run, i);
+        find_owners(ranks, i);
     return ZF_OK;
 }
 
@@ -55,7 +55,7 @@ typedef enum kind {
 
 /* Which numbers travel: values[i - first] is number i, and those in [first, end) are there. */
 typedef struct packing {
-    zfi_run_t *run;
+    zfi_ranks_t *ranks;
     kind_t kind;
     int is_per_matrix;      /* a number per matrix, else one per channel of those that have something to choose */
     const uint8_t *cohorts; /* those of these cohorts only; NULL: of all */
@@ -65,9 +65,9 @@ typedef struct packing {
 } packing_t;
 
 static int is_sent(const packing_t *packing, uint32_t number, uint32_t rank) {
-    const zfi_run_t *run = packing->run;
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint32_t first = run->reduction.first_owner[number], last = run->reduction.last_owner[number];
+    zfi_ranks_t *ranks = packing->ranks;
+    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
+    uint32_t first = ranks->reduction->first_owner[number], last = ranks->reduction->last_owner[number];
     if ((!packing->is_per_matrix && !matrix->is_choosable) || (packing->cohorts && !packing->cohorts[matrix->cohort]))
         return 0;
     return packing->kind == WHOLE ? rank == first : first < last && rank >= first && rank <= last;
@@ -85,17 +85,17 @@ static void pack(const packing_t *packing, uint32_t number, double *values, doub
 static void unpack(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
     if (packing->kind == WHOLE)
         memcpy(values, packed, n * sizeof *values);
-    else if (packing->run->sel.is_counted[number])
+    else if (packing->ranks->sel->is_counted[number])
         for (uint64_t i = 0; i < n; i++)
             values[i] += packed[i];
 }
 
 /* What of a rank goes in this exchange; fn NULL: nothing is done. Returns how many numbers the rank sends in all. */
 static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double *packed) {
-    const zfi_run_t *run = packing->run;
+    zfi_ranks_t *ranks = packing->ranks;
     uint64_t at = 0;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+    for (uint32_t i = 0; i < ranks->plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &ranks->plan->matrices[i];
         uint64_t base = packing->is_per_matrix ? i : matrix->sum_base, from, to, first, end;
         if (!is_sent(packing, i, rank))
             continue;
@@ -111,10 +111,10 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
 
 /* In as many exchanges as the control thread's memory needs. */
 static zf_status_t join(packing_t *packing, uint64_t t) {
-    zfi_engine_t *engine = packing->run->engine;
+    zfi_engine_t *engine = packing->ranks->engine;
     uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
-    uint64_t room = packing->run->reduction.room_nbytes / sizeof(double), most = 0;
-    double *all = (void *)packing->run->reduction.room;
+    uint64_t room = packing->ranks->reduction->room_nbytes / sizeof(double), most = 0;
+    double *all = (void *)packing->ranks->reduction->room;
     zfi_exchange_t what = {
         .purpose = ZF_COLLECTIVE_FOR_IMPORTANCE, .bucket = ZF_NO_ID, .step = t, .recv = all, .lane = ZFI_LANE_ENTERING};
     zf_status_t st = ZF_OK;
@@ -136,23 +136,26 @@ static zf_status_t join(packing_t *packing, uint64_t t) {
 
 /* ---- the control thread's ---------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_importance_join_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
-    uint64_t first = part * run->plan.record_sums, left = run->plan.n_sums - first;
-    packing_t packing = {.run = run, .kind = PARTS, .first = first};
-    packing.values = zfi_record_part(&run->plan, &run->sel, zfi_first_record_part(&run->plan, row->t) + part);
-    packing.end = first + (left < run->plan.record_sums ? left : run->plan.record_sums);
-    return zfi_is_sharded(run->engine) && row->scalars.applied ? join(&packing, row->t) : ZF_OK;
+zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t *row, uint32_t part) {
+    uint64_t first = part * ranks->plan->record_sums, left = ranks->plan->n_sums - first;
+    packing_t packing = {.ranks = ranks, .kind = PARTS, .first = first};
+    packing.values = zfi_record_part(ranks->plan, ranks->sel, zfi_first_record_part(ranks->plan, row->t) + part);
+    packing.end = first + (left < ranks->plan->record_sums ? left : ranks->plan->record_sums);
+    return zfi_is_sharded(ranks->engine) && row->scalars.applied ? join(&packing, row->t) : ZF_OK;
 }
 
-zf_status_t zfi_importance_join(zfi_run_t *run, const zfi_step_row_t *row) {
-    packing_t packing = {
-        .run = run, .kind = WHOLE, .cohorts = row->chooses, .values = run->sel.importance, .end = run->plan.n_sums};
-    return zfi_is_sharded(run->engine) ? join(&packing, row->t) : ZF_OK;
+zf_status_t zfi_importance_join(zfi_ranks_t *ranks, const zfi_step_row_t *row) {
+    packing_t packing = {.ranks = ranks,
+                         .kind = WHOLE,
+                         .cohorts = row->chooses,
+                         .values = ranks->sel->importance,
+                         .end = ranks->plan->n_sums};
+    return zfi_is_sharded(ranks->engine) ? join(&packing, row->t) : ZF_OK;
 }
 
-zf_status_t zfi_importance_join_ready(zfi_run_t *run, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    uint32_t n = run->plan.n_cohorts, *all = (void *)run->reduction.room;
+zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t) {
+    zfi_engine_t *engine = ranks->engine;
+    uint32_t n = ranks->plan->n_cohorts, *all = (void *)ranks->reduction->room;
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_IMPORTANCE,
                            .bucket = ZF_NO_ID,
                            .step = t,
@@ -162,38 +165,38 @@ zf_status_t zfi_importance_join_ready(zfi_run_t *run, uint64_t t) {
     zf_status_t st;
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    memcpy(all + zfi_rank(engine) * n, run->sel.n_ready, n * sizeof *all);
+    memcpy(all + zfi_rank(engine) * n, ranks->sel->n_ready, n * sizeof *all);
     st = zfi_collective(engine, &what);
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
         for (uint32_t c = 0; c < n && r != zfi_rank(engine); c++)
-            run->sel.n_ready[c] += all[r * n + c];
+            ranks->sel->n_ready[c] += all[r * n + c];
     return st;
 }
 
 /* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
 typedef struct rest_args {
-    zfi_run_t *run;
+    zfi_ranks_t *ranks;
     zf_status_t *out_status;
 } rest_args_t;
 
 static void join_all(void *raw) {
     const rest_args_t *args = raw;
-    zfi_run_t *run = args->run;
-    double *const measures[] = {run->sel.deferred, run->sel.selected};
-    packing_t sums = {.run = run, .kind = WHOLE, .values = run->sel.importance, .end = run->plan.n_sums};
-    zf_status_t st = zfi_is_poisoned(run->engine) ? ZF_ERR_POISONED : join(&sums, 0);
+    zfi_ranks_t *ranks = args->ranks;
+    double *const measures[] = {ranks->sel->deferred, ranks->sel->selected};
+    packing_t sums = {.ranks = ranks, .kind = WHOLE, .values = ranks->sel->importance, .end = ranks->plan->n_sums};
+    zf_status_t st = zfi_is_poisoned(ranks->engine) ? ZF_ERR_POISONED : join(&sums, 0);
     for (int i = 0; i < 2 && measures[0] && !st; i++) {
-        packing_t measure = {.run = run, .kind = WHOLE, .is_per_matrix = 1, .values = measures[i]};
-        measure.end = run->plan.n_matrices;
+        packing_t measure = {.ranks = ranks, .kind = WHOLE, .is_per_matrix = 1, .values = measures[i]};
+        measure.end = ranks->plan->n_matrices;
         st = join(&measure, 0);
     }
     *args->out_status = st;
 }
 
-zf_status_t zfi_importance_join_at_rest(zfi_run_t *run) {
+zf_status_t zfi_importance_join_at_rest(zfi_ranks_t *ranks) {
     zf_status_t outcome = ZF_ERR_POISONED;
-    rest_args_t args = {run, &outcome};
-    zf_status_t st = zfi_serial_call(run->engine->control, join_all, &args, sizeof args);
+    rest_args_t args = {ranks, &outcome};
+    zf_status_t st = zfi_serial_call(ranks->engine->control, join_all, &args, sizeof args);
     return st ? st : outcome;
 }

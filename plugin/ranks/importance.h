@@ -21,20 +21,20 @@
 #include "instance/run.h"
 
 /* [control] Says which matrices this rank counts. ZF_ERR_MEMORY. free is legal after a failure. */
-zf_status_t zfi_importance_new(zfi_run_t *run);
+zf_status_t zfi_importance_new(zfi_ranks_t *ranks);
 void zfi_importance_free(zfi_reduction_t *reduction, zfi_selection_t *sel);
 
 /* [own threads: control] Part `part` of a step's record, in host memory, becomes that of all ranks where it is counted
  * here. */
-zf_status_t zfi_importance_join_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part);
+zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t *row, uint32_t part);
 
 /* [own threads: control] Importance of the cohorts that choose at a step, on every rank. */
-zf_status_t zfi_importance_join(zfi_run_t *run, const zfi_step_row_t *row);
+zf_status_t zfi_importance_join(zfi_ranks_t *ranks, const zfi_step_row_t *row);
 
 /* [own threads: control] sel.n_ready becomes the sum of all ranks'. */
-zf_status_t zfi_importance_join_ready(zfi_run_t *run, uint64_t t);
+zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t);
 
 /* [hook] While the run rests: all importance, and the measure of automatic windows, on every rank. */
-zf_status_t zfi_importance_join_at_rest(zfi_run_t *run);
+zf_status_t zfi_importance_join_at_rest(zfi_ranks_t *ranks);
 
 #endif

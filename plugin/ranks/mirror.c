@@ -9,13 +9,14 @@ static int is_wanted(zfi_engine_t *engine) {
     return engine->ops->has_own_memory && zfi_has_peers(engine) && !zfi_exchanges_on_device(engine);
 }
 
-zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {
-    return is_wanted(run->engine) ? zfi_mirror_map_always(run, mirror, device, nbytes, err) : ZF_OK;
+zf_status_t zfi_mirror_map(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+                           zf_error_t *err) {
+    return is_wanted(ranks->engine) ? zfi_mirror_map_always(ranks, mirror, device, nbytes, err) : ZF_OK;
 }
 
-zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+zf_status_t zfi_mirror_map_always(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
                                   zf_error_t *err) {
-    zf_status_t st = zfi_memory_map_pinned(run, &mirror->arena, nbytes, "what ranks exchange", err);
+    zf_status_t st = zfi_memory_map_pinned(ranks, &mirror->arena, nbytes, "what ranks exchange", err);
     if (!st)
         mirror->device = device, mirror->nbytes = nbytes;
     return st;
@@ -35,25 +36,25 @@ static void *find(const zfi_mirror_t *mirror, const void *device) {
     return mirror->device && offset < mirror->nbytes ? mirror->arena.base + offset : NULL;
 }
 
-void *zfi_mirrored(const zfi_run_t *run, const void *device) {
-    void *found = find(&run->mem.staging_mirror, device);
+void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device) {
+    void *found = find(&ranks->mem->staging_mirror, device);
     if (!found)
-        found = find(&run->mem.selected_mirror, device);
-    for (uint32_t i = 0; i < run->reduction.n_buffers && !found; i++)
-        found = find(&run->reduction.buffers[i].mirror, device);
-    for (uint32_t i = 0; i < run->shards.n_buffers && !found; i++)
-        found = find(&run->shards.buffers[i].mirror, device);
+        found = find(&ranks->mem->selected_mirror, device);
+    for (uint32_t i = 0; i < ranks->reduction->n_buffers && !found; i++)
+        found = find(&ranks->reduction->buffers[i].mirror, device);
+    for (uint32_t i = 0; i < ranks->shards->n_buffers && !found; i++)
+        found = find(&ranks->shards->buffers[i].mirror, device);
     return found ? found : (void *)(uintptr_t)device;
 }
 
-void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes) {
-    void *mirror = zfi_mirrored(run, device);
+void zfi_mirror_down(zfi_ranks_t *ranks, zfi_list_t *by, const void *device, uint64_t nbytes) {
+    void *mirror = zfi_mirrored(ranks, device);
     if (mirror != device && nbytes)
         zfi_list_copy(by, ZFI_OP_DOWN, mirror, device, nbytes);
 }
 
-void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes) {
-    const void *mirror = zfi_mirrored(run, device);
+void zfi_mirror_up(zfi_ranks_t *ranks, void *device, uint64_t nbytes) {
+    const void *mirror = zfi_mirrored(ranks, device);
     if (mirror != device && nbytes)
-        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, device, mirror, nbytes);
+        zfi_list_copy(&ranks->engine->to_device, ZFI_OP_UP, device, mirror, nbytes);
 }

@@ -20,19 +20,20 @@
 
 /* [control] Maps the mirror of nbytes of device memory; nothing where the host reaches it. free is legal at any time.
  */
-zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err);
+zf_status_t zfi_mirror_map(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+                           zf_error_t *err);
 /* The same, also where the transport moves the device's memory: of what the host looks into. */
-zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+zf_status_t zfi_mirror_map_always(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
                                   zf_error_t *err);
 void zfi_mirror_free(zfi_engine_t *engine, zfi_run_memory_t *mem, zfi_mirror_t *mirror);
 
 /* [any-thread] Where the host's threads find what lies at a place of the mirrored memory: there itself, without
  * mirrors. */
-void *zfi_mirrored(const zfi_run_t *run, const void *device);
+void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device);
 
 /* [hook] With what is enqueued next: the mirror follows the device (on the stream that `by` is collected for); the
  * device follows the mirror. */
-void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes);
-void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes);
+void zfi_mirror_down(zfi_ranks_t *ranks, zfi_list_t *by, const void *device, uint64_t nbytes);
+void zfi_mirror_up(zfi_ranks_t *ranks, void *device, uint64_t nbytes);
 
 #endif

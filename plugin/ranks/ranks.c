@@ -31,20 +31,20 @@ static uint64_t agreement_nbytes(const zfi_engine_t *engine, uint32_t n_params, 
     return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u + share;
 }
 
-zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
-    zfi_engine_t *engine = run->engine;
+zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
+    zfi_engine_t *engine = ranks->engine;
     zfi_member_t places[ZFI_MAX_GROUPS];
     if (!zfi_has_peers(engine))
         return ZF_OK;
     for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
         places[i] = zfi_member(engine, i);
-    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, places, &run->buckets))
+    if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
-                         run->n_params);
-    for (uint32_t i = 0; i < run->n_params && zfi_is_sharded(engine); i++)
-        if (run->params[i].has_state)
-            zfi_bucket_owned(&run->buckets, &run->params[i], zfi_rank(engine), &run->params[i].owned_first,
-                             &run->params[i].owned_end);
+                         ranks->n_params);
+    for (uint32_t i = 0; i < ranks->n_params && zfi_is_sharded(engine); i++)
+        if (ranks->params[i].has_state)
+            zfi_bucket_owned(ranks->buckets, &ranks->params[i], zfi_rank(engine), &ranks->params[i].owned_first,
+                             &ranks->params[i].owned_end);
     return ZF_OK;
 }
 
@@ -66,7 +66,7 @@ static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_m
     if (!zfi_is_sharded(engine))
         return;
     reduction->room_nbytes = each > LEAST_ROOM ? each : LEAST_ROOM;
-    if (zfi_config_defers_nothing(&engine->config))
+    if (engine->policy.is_whole)
         return;
     reduction->n_blocks = (uint32_t)(n_full < ZFI_MOST_BLOCKS ? n_full : ZFI_MOST_BLOCKS);
 }
@@ -80,68 +80,68 @@ static void lay_out(zfi_engine_t *engine, zfi_reduction_t *reduction) {
     reduction->blocks = zfi_arena_take(arena, reduction->n_blocks, reduction->block_nbytes);
 }
 
-void zfi_ranks_plan_room(zfi_run_t *run) {
-    zfi_reduction_t *reduction = &run->reduction;
-    if (!zfi_has_peers(run->engine))
+void zfi_ranks_plan_room(zfi_ranks_t *ranks) {
+    zfi_reduction_t *reduction = ranks->reduction;
+    if (!zfi_has_peers(ranks->engine))
         return;
-    reduction->agreement_nbytes = agreement_nbytes(run->engine, run->n_params, run->n_groups);
-    reduction->block_nbytes = run->dev.enter_block_nbytes;
-    size_room(run->engine, &run->plan, run->n_moments, reduction);
-    lay_out(run->engine, reduction);
-    run->mem.room_nbytes = zfi_arena_mapped_nbytes(&reduction->arena);
+    reduction->agreement_nbytes = agreement_nbytes(ranks->engine, ranks->n_params, ranks->n_groups);
+    reduction->block_nbytes = ranks->dev->enter_block_nbytes;
+    size_room(ranks->engine, ranks->plan, ranks->n_moments, reduction);
+    lay_out(ranks->engine, reduction);
+    ranks->mem->room_nbytes = zfi_arena_mapped_nbytes(&reduction->arena);
 }
 
-static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
-    zfi_mirror_t *mirror = &run->mem.staging_mirror;
-    if (zfi_exchanges_on_device(run->engine) &&
-        zfi_is_grouped(run->engine)) /* the norm alone: run_norm() looks into it */
-        return zfi_mirror_map_always(run, mirror, zfi_norm_parts(run), zfi_norm_nbytes(run->engine), err);
-    return zfi_mirror_map(run, mirror, run->mem.staging_arena.base, run->mem.staging_arena.total_nbytes, err);
+static zf_status_t map_staging_mirror(zfi_ranks_t *ranks, zf_error_t *err) {
+    zfi_mirror_t *mirror = &ranks->mem->staging_mirror;
+    if (zfi_exchanges_on_device(ranks->engine) &&
+        zfi_is_grouped(ranks->engine)) /* the norm alone: run_norm() looks into it */
+        return zfi_mirror_map_always(ranks, mirror, zfi_norm_parts(ranks), zfi_norm_nbytes(ranks->engine), err);
+    return zfi_mirror_map(ranks, mirror, ranks->mem->staging_arena.base, ranks->mem->staging_arena.total_nbytes, err);
 }
 
-zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
-    zfi_reduction_t *reduction = &run->reduction;
+zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
+    zfi_reduction_t *reduction = ranks->reduction;
     zf_status_t st;
-    if (!zfi_has_peers(run->engine))
+    if (!zfi_has_peers(ranks->engine))
         return ZF_OK;
-    reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
-    reduction->is_final = calloc(run->n_params, 1);
-    reduction->number = calloc(run->n_params, sizeof *reduction->number);
-    reduction->is_published = calloc(run->plan.n_cohorts, 1);
-    reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
-    reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
-    reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
-    reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
+    reduction->n_final = calloc(ranks->n_params, sizeof *reduction->n_final);
+    reduction->is_final = calloc(ranks->n_params, 1);
+    reduction->number = calloc(ranks->n_params, sizeof *reduction->number);
+    reduction->is_published = calloc(ranks->plan->n_cohorts, 1);
+    reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
+    reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
+    reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
+    reduction->value_at = calloc(ranks->plan->n_matrices, sizeof *reduction->value_at);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
-        zfi_importance_new(run) || zfi_buffers_new(run) ||
-        zfi_groups_list(run->engine, run->params, run->n_params, &reduction->groups))
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
-    zfi_ranks_plan_room(run);
+        zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
+        zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
+    zfi_ranks_plan_room(ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
-    lay_out(run->engine, reduction);
-    run->mem.extra_host_nbytes += reduction->arena.total_nbytes;
-    st = zfi_memory_need_staging(run, err);
+    lay_out(ranks->engine, reduction);
+    ranks->mem->extra_host_nbytes += reduction->arena.total_nbytes;
+    st = zfi_memory_need_staging(ranks, err);
     if (!st)
-        st = map_staging_mirror(run, err);
-    if (!st && zfi_is_sharded(run->engine))
-        st = zfi_selected_sums_map(run, err);
-    return st ? st : zfi_buffers_need(run, 0, err);
+        st = map_staging_mirror(ranks, err);
+    if (!st && zfi_is_sharded(ranks->engine))
+        st = zfi_selected_sums_map(ranks, err);
+    return st ? st : zfi_buffers_need(ranks, 0, err);
 }
 
-static void free_mirrors(zfi_run_t *run) {
-    zfi_mirror_free(run->engine, &run->mem, &run->mem.staging_mirror);
-    zfi_mirror_free(run->engine, &run->mem, &run->mem.selected_mirror);
-    zfi_mirror_free(run->engine, &run->mem, &run->mem.moves);
-    for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
-        zfi_mirror_free(run->engine, &run->mem, &run->reduction.buffers[i].mirror);
+static void free_mirrors(zfi_ranks_t *ranks) {
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->staging_mirror);
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->selected_mirror);
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->moves);
+    for (uint32_t i = 0; i < ranks->reduction->n_buffers; i++)
+        zfi_mirror_free(ranks->engine, ranks->mem, &ranks->reduction->buffers[i].mirror);
 }
 
-void zfi_ranks_free(zfi_run_t *run) {
-    zfi_reduction_t *reduction = &run->reduction;
-    zfi_buckets_free(&run->buckets);
+void zfi_ranks_free(zfi_ranks_t *ranks) {
+    zfi_reduction_t *reduction = ranks->reduction;
+    zfi_buckets_free(ranks->buckets);
     free(reduction->n_final);
     free(reduction->is_final);
     free(reduction->number);
@@ -151,12 +151,12 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->value_up);
     free(reduction->value_at);
     zfi_groups_free(&reduction->groups);
-    zfi_importance_free(&run->reduction, &run->sel);
-    if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
-        free_mirrors(run);
+    zfi_importance_free(ranks->reduction, ranks->sel);
+    if (!zfi_ranks_holds_memory(ranks->engine)) { /* else it is left to the transport that was given up */
+        free_mirrors(ranks);
         zfi_arena_free(&reduction->arena);
     }
-    zfi_buffers_free(&run->reduction);
+    zfi_buffers_free(ranks->reduction);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
@@ -186,49 +186,50 @@ static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
 }
 
 /* Elements [first, end) of a parameter's gradient become zeros. */
-static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
+static void clear(zfi_ranks_t *ranks, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     unsigned char *grad =
-        (unsigned char *)zfi_mirrored(run, zfi_gradient_staged(zfi_gradient_place(run), param->id)) + first * elem;
+        (unsigned char *)zfi_mirrored(ranks, zfi_gradient_staged(zfi_gradient_place(ranks), param->id)) + first * elem;
     zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
-    if (!run->engine->ranks_stream)
+    if (!ranks->engine->ranks_stream)
         memset(grad, 0, op.nbytes);
     else if (op.nbytes)
-        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1);
+        (void)zfi_enqueue(ranks->engine, ranks->engine->ranks_stream, &op, 1);
 }
 
 /* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
-static void clear_edges(zfi_run_t *run, const zfi_bucket_t *bucket) {
+static void clear_edges(zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
-        const zfi_matrix_t *first = &run->plan.matrices[first_matrix], *last = first + n_matrices - 1;
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
+        const zfi_matrix_t *first = &ranks->plan->matrices[first_matrix], *last = first + n_matrices - 1;
         uint64_t owned_first, owned_end;
         if (!n_matrices)
             continue;
-        zfi_bucket_owned(&run->buckets, param, zfi_rank(run->engine), &owned_first, &owned_end);
-        clear(run, param, first->param_offset, owned_first);
-        clear(run, param, owned_end, last->param_offset + last->rows * last->cols);
+        zfi_bucket_owned(ranks->buckets, param, zfi_rank(ranks->engine), &owned_first, &owned_end);
+        clear(ranks, param, first->param_offset, owned_first);
+        clear(ranks, param, owned_end, last->param_offset + last->rows * last->cols);
     }
 }
 
 typedef struct reduce_args {
-    zfi_run_t *run;
+    zfi_ranks_t *ranks;
     uint32_t bucket;
+    int32_t purpose;       /* of values */
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
-    unsigned char *flat;   /* the bucket's gradients, where the host finds them */
+    unsigned char *flat;   /* what is exchanged, where the host finds it */
 } reduce_args_t;
 
 /* Where a bucket's sums of this rank's part lie on the device. */
-static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
-    return zfi_gradient_sums(zfi_gradient_place(run), number, bucket->place.rank * bucket->part_elems);
+static unsigned char *own_sums(const zfi_ranks_t *ranks, uint32_t number) {
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    return zfi_gradient_sums(zfi_gradient_place(ranks), number, bucket->place.rank * bucket->part_elems);
 }
 
 /* This rank's part of a bucket's sums is added up over the second group. */
-static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64_t step, unsigned char *sums) {
-    unsigned char *parts = zfi_mirrored(run, zfi_arriving(run));
+static zf_status_t add_second(zfi_ranks_t *ranks, const zfi_bucket_t *bucket, uint64_t step, unsigned char *sums) {
+    unsigned char *parts = zfi_mirrored(ranks, zfi_arriving(ranks));
     uint64_t nbytes = zfi_part_nbytes(bucket);
     unsigned char *own = parts + bucket->place2.rank * nbytes;
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
@@ -237,34 +238,34 @@ static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64
                            .recv = parts,
                            .nbytes = nbytes,
                            .group = bucket->group2,
-                           .stream = run->engine->ranks_stream};
+                           .stream = ranks->engine->ranks_stream};
     zf_status_t st;
     if (bucket->group2 == 0)
         return ZF_OK;
-    sum_part(run->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
-                                                  .own = sums,
-                                                  .out = own,
-                                                  .n_elems = bucket->part_elems,
-                                                  .dtype = bucket->dtype,
-                                                  .n_ranks = 1});
-    st = zfi_collective(run->engine, &what);
+    sum_part(ranks->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
+                                                    .own = sums,
+                                                    .out = own,
+                                                    .n_elems = bucket->part_elems,
+                                                    .dtype = bucket->dtype,
+                                                    .n_ranks = 1});
+    st = zfi_collective(ranks->engine, &what);
     if (!st)
-        sum_part(run->engine, &(zfi_sum_parts_args_t){.own = own,
-                                                      .arrived = parts,
-                                                      .out = sums,
-                                                      .n_elems = bucket->part_elems,
-                                                      .dtype = bucket->dtype,
-                                                      .rank = bucket->place2.rank,
-                                                      .n_ranks = bucket->place2.n_ranks});
+        sum_part(ranks->engine, &(zfi_sum_parts_args_t){.own = own,
+                                                        .arrived = parts,
+                                                        .out = sums,
+                                                        .n_elems = bucket->part_elems,
+                                                        .dtype = bucket->dtype,
+                                                        .rank = bucket->place2.rank,
+                                                        .n_ranks = bucket->place2.n_ranks});
     return st;
 }
 
 static void run_reduce(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_run_t *run = args->run;
-    zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
-    unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
+    zfi_ranks_t *ranks = args->ranks;
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
+    unsigned char *arriving = zfi_mirrored(ranks, zfi_arriving(ranks)),
                   *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
                             .bucket = args->bucket,
@@ -283,7 +284,7 @@ static void run_reduce(void *raw) {
                           .stream = engine->ranks_stream};
     zfi_sum_parts_args_t sum = {.own = own,
                                 .arrived = arriving,
-                                .out = zfi_mirrored(run, own_sums(run, args->bucket)),
+                                .out = zfi_mirrored(ranks, own_sums(ranks, args->bucket)),
                                 .n_elems = bucket->part_elems,
                                 .dtype = bucket->dtype,
                                 .rank = bucket->place.rank,
@@ -295,10 +296,10 @@ static void run_reduce(void *raw) {
     if (zfi_collective(engine, &parts))
         return;
     sum_part(engine, &sum);
-    if (add_second(run, bucket, args->step, sum.out))
+    if (add_second(ranks, bucket, args->step, sum.out))
         return;
     if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
-        clear_edges(run, bucket);
+        clear_edges(ranks, bucket);
     else if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
@@ -318,11 +319,11 @@ static void hide_numbers(const zfi_engine_t *engine, zfi_norm_part_t *parts) {
 
 static void run_norm(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_engine_t *engine = args->run->engine;
+    zfi_engine_t *engine = args->ranks->engine;
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_NORM,
                             .bucket = ZF_NO_ID,
                             .step = args->step,
-                            .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
+                            .recv = zfi_mirrored(args->ranks, zfi_norm_parts(args->ranks)),
                             .nbytes = sizeof(zfi_norm_part_t),
                             .group = engine->norm_index,
                             .stream = zfi_is_grouped(engine) ? NULL : engine->ranks_stream}; /* it is looked into */
@@ -345,47 +346,30 @@ static uint64_t number_of(const zfi_buckets_t *buckets, uint64_t first, uint32_t
 
 static void run_selected(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_engine_t *engine = args->run->engine;
+    zfi_engine_t *engine = args->ranks->engine;
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
-    for (uint32_t b = args->run->buckets.n; b-- > 0;) {
-        if (zfi_selected_sums_gather(args->run, b, args->step))
+    for (uint32_t b = args->ranks->buckets->n; b-- > 0;) {
+        if (zfi_selected_sums_gather(args->ranks, b, args->step))
             return;
-        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, number_of(&args->run->buckets, args->number, b));
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, number_of(args->ranks->buckets, args->number, b));
     }
 }
 
-static void run_share(void *raw) {
+/* Values of a bucket, or a bucket of parameters. */
+static void run_values(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_run_t *run = args->run;
-    zfi_engine_t *engine = run->engine;
-    zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
+    zfi_engine_t *engine = args->ranks->engine;
+    zfi_exchange_t values = {.purpose = args->purpose,
                              .bucket = args->bucket,
                              .step = args->step,
-                             .recv = zfi_mirrored(run, zfi_values(run, args->bucket)),
+                             .recv = args->flat,
                              .nbytes = args->nbytes,
                              .lane = ZFI_LANE_VALUES,
                              .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &values))
-        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
-}
-
-static void run_fetch(void *raw) {
-    const reduce_args_t *args = raw;
-    zfi_run_t *run = args->run;
-    zfi_engine_t *engine = run->engine;
-    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
-                            .bucket = args->bucket,
-                            .step = args->step,
-                            .recv = args->flat,
-                            .nbytes = args->nbytes,
-                            .lane = ZFI_LANE_VALUES,
-                            .stream = engine->values_stream};
-    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
-        return;
-    if (!zfi_collective(engine, &parts))
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
@@ -403,16 +387,17 @@ static void run_gather(void *raw) {
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
 /* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
-static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket, uint64_t step, uint64_t *out_number) {
-    zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
+static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), uint32_t bucket, uint64_t step,
+                         uint64_t *out_number) {
+    zfi_engine_t *engine = ranks->engine;
+    reduce_args_t args = {.ranks = ranks, .bucket = bucket, .step = step, .number = ++engine->n_exchanged};
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
-        unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(run), bucket);
-        zfi_mirror_down(run, &engine->to_device, flat,
-                        run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
-        args.flat = zfi_mirrored(run, flat);
-        zfi_buffers_close(&run->reduction, bucket, args.number);
+        unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
+        zfi_mirror_down(ranks, &engine->to_device, flat,
+                        ranks->buckets->all[bucket].place.n_ranks * zfi_part_nbytes(&ranks->buckets->all[bucket]));
+        args.flat = zfi_mirrored(ranks, flat);
+        zfi_buffers_close(ranks->reduction, bucket, args.number);
     }
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
@@ -420,95 +405,100 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
 }
 
-zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
-    return start(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
+zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step) {
+    return start(ranks, run_reduce, bucket, step, &ranks->reduction->number[bucket]);
 }
 
-void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *all = &run->buckets.all[bucket];
-    zfi_list_add(&engine->to_device,
-                 zfi_op_wait(&engine->lines.exchanged, run->reduction.number[bucket], &engine->count.stall_ranks_ns));
-    if (run->reduction.opened)
-        zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
+void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket) {
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_bucket_t *all = &ranks->buckets->all[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, ranks->reduction->number[bucket],
+                                                 &engine->count.stall_ranks_ns));
+    if (ranks->reduction->opened)
+        zfi_mirror_up(ranks, own_sums(ranks, bucket), zfi_part_nbytes(all));
     else
-        zfi_mirror_up(run, zfi_gradient_bucket(zfi_gradient_place(run), bucket),
+        zfi_mirror_up(ranks, zfi_gradient_bucket(zfi_gradient_place(ranks), bucket),
                       all->place.n_ranks * zfi_part_nbytes(all));
 }
 
-zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
-    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_norm_member(run->engine).rank,
+zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_number) {
+    zfi_mirror_down(ranks, &ranks->engine->to_device, zfi_norm_parts(ranks) + zfi_norm_member(ranks->engine).rank,
                     sizeof(zfi_norm_part_t));
-    return start(run, run_norm, ZF_NO_ID, step, out_number);
+    return start(ranks, run_norm, ZF_NO_ID, step, out_number);
 }
 
-void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
-    zfi_engine_t *engine = run->engine;
+void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number) {
+    zfi_engine_t *engine = ranks->engine;
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, zfi_norm_parts(run), zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t));
+    zfi_mirror_up(ranks, zfi_norm_parts(ranks), zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t));
 }
 
-zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
+zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step) {
     zf_status_t st;
-    zfi_selected_sums_down(run);
-    st = start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
-    run->engine->n_exchanged += run->buckets.n - 1;
+    zfi_selected_sums_down(ranks);
+    st = start(ranks, run_selected, ZF_NO_ID, step, &ranks->reduction->selected_number);
+    ranks->engine->n_exchanged += ranks->buckets->n - 1;
     return st;
 }
 
-void zfi_ranks_await_selected(zfi_run_t *run, uint32_t first, uint32_t end) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_matrix_t *matrices = run->plan.matrices;
+void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) {
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_matrix_t *matrices = ranks->plan->matrices;
     uint64_t from = matrices[first].grad_base, number = 0;
-    uint64_t to = end < run->plan.n_matrices ? matrices[end].grad_base : run->plan.n_sel_grad_nbytes;
+    uint64_t to = end < ranks->plan->n_matrices ? matrices[end].grad_base : ranks->plan->n_sel_grad_nbytes;
     for (uint32_t i = first; i < end; i++) {
         uint64_t of =
-            number_of(&run->buckets, run->reduction.selected_number, run->buckets.of_param[matrices[i].param]);
+            number_of(ranks->buckets, ranks->reduction->selected_number, ranks->buckets->of_param[matrices[i].param]);
         number = of > number ? of : number;
     }
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, run->dev.head.grad + from, to - from);
+    zfi_mirror_up(ranks, ranks->dev->head.grad + from, to - from);
 }
 
-zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+/* Work of the lane of values, [ranks][nbytes], of which this rank's part is there once what is collected `by` has run.
+ */
+static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_t *args, unsigned char *all,
+                                uint64_t *out_number) {
+    zfi_engine_t *engine = ranks->engine;
+    zf_status_t st;
+    args->ranks = ranks;
+    args->number = *out_number = ++engine->n_shared;
+    args->flat = zfi_mirrored(ranks, all);
+    zfi_mirror_down(ranks, by, all + zfi_rank(engine) * args->nbytes, args->nbytes);
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
+}
+
+zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number) {
-    zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
-    zf_status_t st;
-    zfi_mirror_down(run, by, zfi_values(run, bucket) + zfi_rank(engine) * nbytes, nbytes);
-    *out_number = args.number;
-    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
-    st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
+    reduce_args_t args = {.purpose = ZF_COLLECTIVE_FOR_VALUES, .bucket = bucket, .step = step, .nbytes = nbytes};
+    return start_values(ranks, by, &args, zfi_values(ranks, bucket), out_number);
 }
 
-zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *of = &run->buckets.all[bucket];
-    reduce_args_t args = {run, bucket, run->clock.t, ++engine->n_shared, 0, zfi_mirrored(run, whole)};
-    zf_status_t st;
-    args.nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype);
-    *out_number = args.number;
-    zfi_mirror_down(run, &engine->to_device, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
-    st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->values, run_fetch, &args, sizeof args);
+zf_status_t zfi_ranks_fetch(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t *out_number) {
+    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
+    reduce_args_t args = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
+                          .bucket = bucket,
+                          .step = ranks->clock->t,
+                          .nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype)};
+    return start_values(ranks, &ranks->engine->to_device, &args, whole, out_number);
 }
 
-void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *of = &run->buckets.all[bucket];
+void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t number) {
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, whole, of->n_elems * zfi_dtype_nbytes(of->value_dtype));
+    zfi_mirror_up(ranks, whole, of->n_elems * zfi_dtype_nbytes(of->value_dtype));
 }
 
-void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t number = run->reduction.value_number[bucket];
+void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
+    zfi_engine_t *engine = ranks->engine;
+    uint64_t number = ranks->reduction->value_number[bucket];
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
-    if (run->reduction.value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
-        zfi_mirror_up(run, zfi_values(run, bucket), zfi_n_ranks(engine) * run->reduction.value_nbytes[bucket]);
-    run->reduction.value_up[bucket] = number;
+    if (ranks->reduction->value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
+        zfi_mirror_up(ranks, zfi_values(ranks, bucket), zfi_n_ranks(engine) * ranks->reduction->value_nbytes[bucket]);
+    ranks->reduction->value_up[bucket] = number;
 }
 
 static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
@@ -520,8 +510,8 @@ static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_
     return st ? st : outcome;
 }
 
-zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
-                                uint64_t nbytes) {
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                             uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = purpose,
                            .bucket = ZF_NO_ID,
                            .step = step,
@@ -532,33 +522,25 @@ zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t pu
     return gather(engine, engine->ranks, &what);
 }
 
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
-    return zfi_ranks_gather_in(engine, 0, purpose, step, all, nbytes);
-}
-
-zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                        uint64_t nbytes) {
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                     uint64_t nbytes) {
     zfi_exchange_t what = {
         .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
     return gather(engine, engine->values, &what);
 }
 
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
-    return zfi_ranks_gather_at_rest_in(engine, 0, purpose, all, nbytes);
-}
-
-zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t n = run->plan.n_counts, most = run->reduction.room_nbytes / sizeof(uint32_t);
-    uint32_t *all = (void *)run->reduction.room;
+zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
+    zfi_engine_t *engine = ranks->engine;
+    uint64_t n = ranks->plan->n_counts, most = ranks->reduction->room_nbytes / sizeof(uint32_t);
+    uint32_t *all = (void *)ranks->reduction->room;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, k; done < n && !st; done += k) {
         k = n - done < most ? n - done : most;
-        memcpy(all + zfi_rank(engine) * k, run->hs.n + done, k * sizeof *all);
-        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+        memcpy(all + zfi_rank(engine) * k, counts + done, k * sizeof *all);
+        st = zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
         for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
-            if (all[i] > run->hs.n[done + i % k])
-                run->hs.n[done + i % k] = all[i];
+            if (all[i] > counts[done + i % k])
+                counts[done + i % k] = all[i];
     }
     return st;
 }

@@ -21,59 +21,56 @@
 
 /* [control] Plans buckets, and what this rank owns: before the plan. Then maps their memory. Nothing on one rank. free
  * is legal after a failure. */
-zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err);
-zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
-/* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned: run->mem.room_nbytes.
+zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err);
+zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err);
+/* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned:
+ * ranks->mem->room_nbytes.
  */
-void zfi_ranks_plan_room(zfi_run_t *run);
-void zfi_ranks_free(zfi_run_t *run);
+void zfi_ranks_plan_room(zfi_ranks_t *ranks);
+void zfi_ranks_free(zfi_ranks_t *ranks);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
  * over ranks; sharded: in this rank's part, with zeros in the rest of the matrices at its edges. `exchanged` reaches
- * run->reduction.number[bucket] then. */
-zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+ * ranks->reduction->number[bucket] then. */
+zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step);
 /* [hook] What the device stream does from now on sees those sums. */
-void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket);
+void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);
 
 /* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
  * the compact gradient of the selected channels, buckets in the order of a forward pass. `exchanged` reaches
- * *out_number, or from run->reduction.selected_number on a number for each bucket, then. await: what the device stream
- * does from now on sees them, of selected channels those of matrices [first, end). */
-zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
-void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number);
-zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step);
-void zfi_ranks_await_selected(zfi_run_t *run, uint32_t first, uint32_t end);
+ * *out_number, or from ranks->reduction->selected_number on a number for each bucket, then. await: what the device
+ * stream does from now on sees them, of selected channels those of matrices [first, end). */
+zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_number);
+void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number);
+zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);
+void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
 
 /* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
  * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
-zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number);
-/* [hook] What the device stream does from now on sees the values that run->reduction.value_number[bucket] stands for.
+/* [hook] What the device stream does from now on sees the values that ranks->reduction->value_number[bucket] stands
+ * for.
  */
-void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket);
+void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket);
 
 /* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is
  * enqueued so far, become those of every rank. `shared` reaches *out_number then. */
-zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number);
+zf_status_t zfi_ranks_fetch(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t *out_number);
 /* [hook] What the device stream is given next finds them. */
-void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number);
+void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t number);
 
-/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
- * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
-
-/* [hook] The same among a process group, by the transport's number of it. */
-zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
-                                uint64_t nbytes);
-
+/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns, of a process group (the transport's
+ * number of it): after what was handed over before. A failure has ended the instance; then the memory may still be
+ * written to where zfi_ranks_holds_memory() says so. */
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                             uint64_t nbytes);
 /* [hook] The same between steps, in the lane of values: gradients of the coming step may be on their way. */
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes);
-zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                        uint64_t nbytes);
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all, uint64_t nbytes);
 
 /* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
  * count its updates, so each matrix's count becomes the largest of any rank. */
-zf_status_t zfi_ranks_join_counts(zfi_run_t *run);
+zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts);
 
 static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
     return engine->comm_ops->holds_memory(engine->comm);

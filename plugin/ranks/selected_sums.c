@@ -8,8 +8,7 @@
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
-/* ---- which elements of a range are selected -----------------------------------------------------------------------
- */
+/* ---- which elements of a range are selected ---------------------------------------------------------------------- */
 
 /* A matrix's selected channels, and what is done with stretches of them. */
 typedef struct walk {
@@ -95,16 +94,16 @@ static void move(uint64_t at, uint64_t n, void *arg) {
 
 /* What a rank owns of the selected channels of a bucket's present parameters is moved, or where there is nothing packed
  * counted. Returns its elements. */
-static uint64_t take_part(const zfi_run_t *run, moving_t *moving, const zfi_bucket_t *bucket, const uint8_t *present,
-                          uint32_t rank) {
+static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket,
+                          const uint8_t *present, uint32_t rank) {
     uint64_t n = 0, first, end;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
         if (!present[param->id] || param->is_sharded)
             continue;
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            zfi_bucket_share(&run->buckets, param, matrix, rank, &first, &end);
+            const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
+            zfi_bucket_share(ranks->buckets, param, matrix, rank, &first, &end);
             moving->from = moving->grad + matrix->grad_base;
             if (matrix->k && first < end)
                 n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, first, end,
@@ -125,40 +124,40 @@ static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
     moving->n = 0;
 }
 
-zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint32_t number, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
-    const uint8_t *present = zfi_row(&run->rows, t)->present;
-    unsigned char *all = zfi_mirrored(run, zfi_arriving(run));
-    moving_t moving = {.grad = zfi_mirrored(run, run->dev.head.grad),
-                       .index = zfi_mirrored(run, run->dev.head.index),
+zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64_t t) {
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    const uint8_t *present = zfi_row(ranks->rows, t)->present;
+    unsigned char *all = zfi_mirrored(ranks, zfi_arriving(ranks));
+    moving_t moving = {.grad = zfi_mirrored(ranks, ranks->dev->head.grad),
+                       .index = zfi_mirrored(ranks, ranks->dev->head.index),
                        .elem = zfi_dtype_nbytes(bucket->dtype),
-                       .moves = (zfi_move_t *)(void *)run->mem.moves.arena.base};
+                       .moves = (zfi_move_t *)(void *)ranks->mem->moves.arena.base};
     zfi_exchange_t sums = {
         .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .stream = engine->ranks_stream};
     uint64_t most = 0;
     zf_status_t st;
     for (uint32_t b = 0; b < number && moving.moves; b++)
-        moving.moves += zfi_memory_n_moves(run, b);
+        moving.moves += zfi_memory_n_moves(ranks, b);
     for (uint32_t r = 0; r < zfi_n_ranks(engine); r++) {
-        uint64_t n = take_part(run, &moving, bucket, present, r);
+        uint64_t n = take_part(ranks, &moving, bucket, present, r);
         most = n > most ? n : most;
     }
     if (!most)
         return ZF_OK;
     sums.nbytes = most * moving.elem;
     moving.packed = all + zfi_rank(engine) * sums.nbytes;
-    (void)take_part(run, &moving, bucket, present, zfi_rank(engine));
-    send(run->engine, &moving, bucket->dtype);
+    (void)take_part(ranks, &moving, bucket, present, zfi_rank(engine));
+    send(ranks->engine, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
         moving.packed = all + r * sums.nbytes;
         if (r != zfi_rank(engine))
-            (void)take_part(run, &moving, bucket, present, r);
+            (void)take_part(ranks, &moving, bucket, present, r);
     }
     if (!st)
-        send(run->engine, &moving, bucket->dtype);
+        send(ranks->engine, &moving, bucket->dtype);
     return st;
 }
 
@@ -174,27 +173,29 @@ static uint64_t index_nbytes(const zfi_plan_t *plan, const zfi_device_state_t *d
 }
 
 /* The host finds the lengths of what travels by the device's list of selected channels. */
-zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err) {
+zf_status_t zfi_selected_sums_map(zfi_ranks_t *ranks, zf_error_t *err) {
     uint64_t n_moves = 0;
     zf_status_t st;
-    if (!zfi_exchanges_on_device(run->engine))
-        return zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad,
-                              selected_nbytes(&run->plan, &run->dev), err);
-    for (uint32_t b = 0; b < run->buckets.n; b++)
-        n_moves += zfi_memory_n_moves(run, b);
-    st = zfi_memory_map_pinned(run, &run->mem.selected_mirror.arena, index_nbytes(&run->plan, &run->dev),
+    if (!zfi_exchanges_on_device(ranks->engine))
+        return zfi_mirror_map(ranks, &ranks->mem->selected_mirror, ranks->dev->head.grad,
+                              selected_nbytes(ranks->plan, ranks->dev), err);
+    for (uint32_t b = 0; b < ranks->buckets->n; b++)
+        n_moves += zfi_memory_n_moves(ranks, b);
+    st = zfi_memory_map_pinned(ranks, &ranks->mem->selected_mirror.arena, index_nbytes(ranks->plan, ranks->dev),
                                "the selected channels", err);
     if (st)
         return st;
-    run->mem.selected_mirror.device = run->dev.head.index;
-    run->mem.selected_mirror.nbytes = index_nbytes(&run->plan, &run->dev);
-    return zfi_memory_map_pinned(run, &run->mem.moves.arena, n_moves * sizeof(zfi_move_t),
+    ranks->mem->selected_mirror.device = ranks->dev->head.index;
+    ranks->mem->selected_mirror.nbytes = index_nbytes(ranks->plan, ranks->dev);
+    return zfi_memory_map_pinned(ranks, &ranks->mem->moves.arena, n_moves * sizeof(zfi_move_t),
                                  "where selected channels travel to", err);
 }
 
-void zfi_selected_sums_down(zfi_run_t *run) {
-    if (zfi_exchanges_on_device(run->engine))
-        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.index, index_nbytes(&run->plan, &run->dev));
+void zfi_selected_sums_down(zfi_ranks_t *ranks) {
+    if (zfi_exchanges_on_device(ranks->engine))
+        zfi_mirror_down(ranks, &ranks->engine->to_device, ranks->dev->head.index,
+                        index_nbytes(ranks->plan, ranks->dev));
     else
-        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, selected_nbytes(&run->plan, &run->dev));
+        zfi_mirror_down(ranks, &ranks->engine->to_device, ranks->dev->head.grad,
+                        selected_nbytes(ranks->plan, ranks->dev));
 }

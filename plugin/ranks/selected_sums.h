@@ -29,12 +29,12 @@ uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *inde
 
 /* [communication thread] A bucket's part of the compact gradient of step t becomes that of all ranks. A failure has
  * ended the instance. */
-zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint32_t bucket, uint64_t t);
+zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t bucket, uint64_t t);
 
 /* [control] Maps what it needs in page-locked memory: mirrors of the compact gradient and of the list behind it; where
  * the device's memory is exchanged, of the list alone, and the table of what the device packs and unpacks. */
-zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_selected_sums_map(zfi_ranks_t *ranks, zf_error_t *err);
 /* [hook] With what is enqueued next on the device stream: what the communication thread reads of them comes down. */
-void zfi_selected_sums_down(zfi_run_t *run);
+void zfi_selected_sums_down(zfi_ranks_t *ranks);
 
 #endif

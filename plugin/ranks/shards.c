@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "instance/device_memory.h"
 #include "instance/memory.h"
-#include "instance/tables.h"
 #include "ranks/mirror.h"
 #include "ranks/ranks.h"
 
@@ -17,31 +16,31 @@ enum { KEPT_ALIGN = 64, FORWARD = -1, BACKWARD = 1 };
 
 /* ---- what is sharded --------------------------------------------------------------------------------------------- */
 
-static int is_resident(const zfi_engine_t *engine, const zfi_param_t *param) {
+static int is_resident(uint32_t resident_bytes, const zfi_param_t *param) {
     return !param->has_state || param->ndim - param->n_batch_axes <= 1 ||
-           param->n_elems * zfi_dtype_nbytes(param->dtype) <= engine->config.resident_bytes;
+           param->n_elems * zfi_dtype_nbytes(param->dtype) <= resident_bytes;
 }
 
-void zfi_shards_mark(const zfi_engine_t *engine, zfi_param_t *params, uint32_t n) {
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n) {
     for (uint32_t i = 0; i < n && zfi_shards_params(engine); i++)
         params[i].is_sharded =
-            params[i].owner == i ? !is_resident(engine, &params[i]) : params[params[i].owner].is_sharded;
+            params[i].owner == i ? !is_resident(resident_bytes, &params[i]) : params[params[i].owner].is_sharded;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* This rank's part of a bucket, as far as its matrices reach. Returns the sharded parameters in it. */
-static uint32_t plan_bucket(zfi_run_t *run, uint32_t number) {
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
-    zfi_shards_t *shards = &run->shards;
+static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    zfi_shards_t *shards = ranks->shards;
     zfi_shard_t *out = &shards->all[number];
     uint64_t first = UINT64_MAX, end = 0, nbytes = bucket->n_elems * zfi_dtype_nbytes(bucket->value_dtype);
     *out = (zfi_shard_t){.buffer = ZF_NO_ID};
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
-        const zfi_matrix_t *matrices = &run->plan.matrices[first_matrix], *last = matrices + n_matrices - 1;
-        uint64_t offset = run->buckets.offset[param->id];
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
+        const zfi_matrix_t *matrices = &ranks->plan->matrices[first_matrix], *last = matrices + n_matrices - 1;
+        uint64_t offset = ranks->buckets->offset[param->id];
         out->n_sharded += param->is_sharded != 0;
         if (!param->is_sharded || !n_matrices)
             continue;
@@ -92,92 +91,92 @@ static void plan_values(zfi_buckets_t *buckets, const zfi_param_t *params) {
     buckets->values_nbytes = at;
 }
 
-zf_status_t zfi_shards_plan(zfi_run_t *run) {
-    zfi_shards_t *shards = &run->shards;
-    if (!zfi_shards_params(run->engine) || run->buckets.n == 0)
+zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
+    zfi_shards_t *shards = ranks->shards;
+    if (!zfi_shards_params(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     shards->active = ZF_NO_ID;
     shards->direction = FORWARD;
-    shards->all = calloc(run->buckets.n, sizeof *shards->all);
-    shards->buffers = calloc(run->buckets.n, sizeof *shards->buffers);
-    shards->is_held = calloc(run->n_params, 1);
-    shards->n_holders = calloc(run->n_params, sizeof *shards->n_holders);
+    shards->all = calloc(ranks->buckets->n, sizeof *shards->all);
+    shards->buffers = calloc(ranks->buckets->n, sizeof *shards->buffers);
+    shards->is_held = calloc(ranks->n_params, 1);
+    shards->n_holders = calloc(ranks->n_params, sizeof *shards->n_holders);
     if (!shards->all || !shards->buffers || !shards->is_held || !shards->n_holders)
         return ZF_ERR_MEMORY;
-    for (uint32_t b = 0; b < run->buckets.n; b++)
-        shards->n_whole += plan_bucket(run, b) != 0;
-    plan_values(&run->buckets, run->params);
+    for (uint32_t b = 0; b < ranks->buckets->n; b++)
+        shards->n_whole += plan_bucket(ranks, b) != 0;
+    plan_values(ranks->buckets, ranks->params);
     return ZF_OK;
 }
 
-static zf_status_t map_buffer(zfi_run_t *run, zfi_fetch_buffer_t *buffer, zf_error_t *err) {
-    uint64_t nbytes = run->shards.buffer_nbytes;
-    zf_status_t st = zfi_mirror_map(run, &buffer->mirror, NULL, nbytes, err);
+static zf_status_t map_buffer(zfi_ranks_t *ranks, zfi_fetch_buffer_t *buffer, zf_error_t *err) {
+    uint64_t nbytes = ranks->shards->buffer_nbytes;
+    zf_status_t st = zfi_mirror_map(ranks, &buffer->mirror, NULL, nbytes, err);
     if (!st)
-        st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of parameters", err);
+        st = zfi_memory_map_more(ranks, &buffer->arena, nbytes, "a bucket of parameters", err);
     if (st)
-        zfi_mirror_free(run->engine, &run->mem, &buffer->mirror);
+        zfi_mirror_free(ranks->engine, ranks->mem, &buffer->mirror);
     else if (buffer->mirror.arena.base)
         buffer->mirror.device = buffer->arena.base;
     return st;
 }
 
 /* So many buffers are mapped, and two in any case; never more than buckets. */
-static zf_status_t need_buffers(zfi_run_t *run, uint32_t n, zf_error_t *err) {
-    zfi_shards_t *shards = &run->shards;
+static zf_status_t need_buffers(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err) {
+    zfi_shards_t *shards = ranks->shards;
     zf_status_t st = ZF_OK;
     n = n > ZFI_LEAST_BUFFERS ? n : ZFI_LEAST_BUFFERS;
     n = n < shards->n_whole ? n : shards->n_whole;
     while (shards->n_buffers < n && !st) {
         zfi_fetch_buffer_t *buffer = &shards->buffers[shards->n_buffers];
         buffer->bucket = ZF_NO_ID;
-        st = map_buffer(run, buffer, err);
+        st = map_buffer(ranks, buffer, err);
         shards->n_buffers += !st;
     }
     return st;
 }
 
-zf_status_t zfi_shards_new(zfi_run_t *run, zf_error_t *err) {
+zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err) {
     zf_status_t st = ZF_OK;
-    if (!run->shards.all)
+    if (!ranks->shards->all)
         return ZF_OK;
-    if (run->shards.nbytes)
-        st = zfi_memory_map_more(run, &run->shards.arena, run->shards.nbytes, "this rank's parts of the parameters",
-                                 err);
-    return st ? st : need_buffers(run, 0, err);
+    if (ranks->shards->nbytes)
+        st = zfi_memory_map_more(ranks, &ranks->shards->arena, ranks->shards->nbytes,
+                                 "this rank's parts of the parameters", err);
+    return st ? st : need_buffers(ranks, 0, err);
 }
 
-void zfi_shards_free(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->shards.n_buffers && !zfi_ranks_holds_memory(run->engine); i++)
-        zfi_mirror_free(run->engine, &run->mem, &run->shards.buffers[i].mirror);
-    free(run->shards.all);
-    free(run->shards.buffers);
-    free(run->shards.is_held);
-    free(run->shards.n_holders);
-    run->shards.all = NULL;
-    run->shards.buffers = NULL;
-    run->shards.is_held = NULL;
-    run->shards.n_holders = NULL;
-    run->shards.n_buffers = run->shards.n_whole = 0;
+void zfi_shards_free(zfi_ranks_t *ranks) {
+    for (uint32_t i = 0; i < ranks->shards->n_buffers && !zfi_ranks_holds_memory(ranks->engine); i++)
+        zfi_mirror_free(ranks->engine, ranks->mem, &ranks->shards->buffers[i].mirror);
+    free(ranks->shards->all);
+    free(ranks->shards->buffers);
+    free(ranks->shards->is_held);
+    free(ranks->shards->n_holders);
+    ranks->shards->all = NULL;
+    ranks->shards->buffers = NULL;
+    ranks->shards->is_held = NULL;
+    ranks->shards->n_holders = NULL;
+    ranks->shards->n_buffers = ranks->shards->n_whole = 0;
 }
 
 /* ---- this rank's parts ------------------------------------------------------------------------------------------- */
 
 /* A kernel for each of this rank's tiles of a parameter, with bits that lie in a bucket from `whole` on, or, where that
  * is NULL, among this rank's parts. */
-static void move_tiles(zfi_run_t *run, const zfi_param_t *param, unsigned char *whole, zfi_kernel_t kernel) {
-    uint32_t number = run->buckets.of_param[param->id];
-    const zfi_shard_t *shard = &run->shards.all[number];
+static void move_tiles(zfi_ranks_t *ranks, const zfi_param_t *param, unsigned char *whole, zfi_kernel_t kernel) {
+    uint32_t number = ranks->buckets->of_param[param->id];
+    const zfi_shard_t *shard = &ranks->shards->all[number];
     size_t elem = zfi_dtype_nbytes(param->dtype);
     for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[m];
+        const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
         for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles; i++) {
-            const zfi_tile_t *tile = &run->plan.tiles[i];
-            uint64_t at = run->buckets.offset[param->id] + matrix->param_offset + tile->matrix_offset;
+            const zfi_tile_t *tile = &ranks->plan->tiles[i];
+            uint64_t at = ranks->buckets->offset[param->id] + matrix->param_offset + tile->matrix_offset;
             zfi_place_args_t args = {
-                .data = run->dev.data, .matrix = m, .first = tile->matrix_offset, .n = tile->n_elems};
-            args.bits = whole ? whole + at * elem : run->shards.arena.base + shard->at + (at - shard->first) * elem;
-            zfi_list_add(&run->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
+                .data = ranks->dev->data, .matrix = m, .first = tile->matrix_offset, .n = tile->n_elems};
+            args.bits = whole ? whole + at * elem : ranks->shards->arena.base + shard->at + (at - shard->first) * elem;
+            zfi_list_add(&ranks->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
         }
     }
 }
@@ -200,53 +199,52 @@ static void show_here(zfi_buckets_t *buckets, zfi_shards_t *shards, zfi_param_t 
     param->col_offset = NULL;
 }
 
-zf_status_t zfi_shards_keep(zfi_run_t *run) {
+zf_status_t zfi_shards_keep(zfi_ranks_t *ranks) {
     zf_status_t st;
-    if (!run->shards.all)
+    if (!ranks->shards->all)
         return ZF_OK;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        if (run->params[i].is_sharded && run->params[i].has_state)
-            move_tiles(run, &run->params[i], NULL, ZFI_KERNEL_READ_PLACE);
-    st = zfi_device_run(run->engine, NULL, 0);
-    for (uint32_t i = 0; i < run->n_params && !st; i++)
-        if (run->params[i].is_sharded && run->params[i].has_state)
-            show_here(&run->buckets, &run->shards, &run->params[i]);
-    if (st)
-        return st;
-    zfi_plan_place(&run->plan, run->params);
-    return zfi_tables_place(run, NULL);
+    for (uint32_t i = 0; i < ranks->n_params; i++)
+        if (ranks->params[i].is_sharded && ranks->params[i].has_state)
+            move_tiles(ranks, &ranks->params[i], NULL, ZFI_KERNEL_READ_PLACE);
+    st = zfi_device_run(ranks->engine, NULL, 0);
+    for (uint32_t i = 0; i < ranks->n_params && !st; i++)
+        if (ranks->params[i].is_sharded && ranks->params[i].has_state)
+            show_here(ranks->buckets, ranks->shards, &ranks->params[i]);
+    if (!st)
+        zfi_plan_place(ranks->plan, ranks->params);
+    return st;
 }
 
-void zfi_shards_take(zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[id];
-    const zfi_shards_t *shards = &run->shards;
+void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id) {
+    const zfi_param_t *param = &ranks->params[id];
+    const zfi_shards_t *shards = ranks->shards;
     if (param->is_sharded)
-        move_tiles(run, param, shards->buffers[shards->all[run->buckets.of_param[id]].buffer].arena.base,
+        move_tiles(ranks, param, shards->buffers[shards->all[ranks->buckets->of_param[id]].buffer].arena.base,
                    ZFI_KERNEL_WRITE_PLACE);
 }
 
 /* ---- whole buckets ----------------------------------------------------------------------------------------------- */
 
 /* A bucket's values are on their way into a buffer, which nobody reads any more. */
-static zf_status_t gather(zfi_run_t *run, uint32_t number, uint32_t to) {
-    zfi_engine_t *engine = run->engine;
-    zfi_shards_t *shards = &run->shards;
+static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number, uint32_t to) {
+    zfi_engine_t *engine = ranks->engine;
+    zfi_shards_t *shards = ranks->shards;
     zfi_fetch_buffer_t *buffer = &shards->buffers[to];
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     if (buffer->bucket != ZF_NO_ID)
         shards->all[buffer->bucket].buffer = ZF_NO_ID;
     buffer->bucket = number;
     buffer->is_awaited = 0;
     buffer->used = ++shards->n_uses;
     shards->all[number].buffer = to;
-    run->reduction.events = zfi_crc32(run->reduction.events, &number, sizeof number);
+    ranks->reduction->events = zfi_crc32(ranks->reduction->events, &number, sizeof number);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, buffer->number, &engine->count.stall_ranks_ns));
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
         if (param->is_sharded)
-            move_tiles(run, param, buffer->arena.base, ZFI_KERNEL_READ_PLACE);
+            move_tiles(ranks, param, buffer->arena.base, ZFI_KERNEL_READ_PLACE);
     }
-    return zfi_ranks_fetch(run, number, buffer->arena.base, &buffer->number);
+    return zfi_ranks_fetch(ranks, number, buffer->arena.base, &buffer->number);
 }
 
 /* The one that nobody holds and that was used longest ago; but the active one, if that is to be spared. */
@@ -272,21 +270,21 @@ static uint32_t find_next(const zfi_buckets_t *buckets, const zfi_shards_t *shar
 }
 
 /* Gathers what is expected next, if there is room. */
-static zf_status_t prefetch(zfi_run_t *run) {
-    const zfi_shards_t *shards = &run->shards;
-    uint32_t from = shards->active == ZF_NO_ID ? run->buckets.n - 1 : shards->active + (uint32_t)shards->direction;
-    uint32_t next = find_next(&run->buckets, &run->shards, from, shards->direction), to = find_free(shards, 1);
+static zf_status_t prefetch(zfi_ranks_t *ranks) {
+    const zfi_shards_t *shards = ranks->shards;
+    uint32_t from = shards->active == ZF_NO_ID ? ranks->buckets->n - 1 : shards->active + (uint32_t)shards->direction;
+    uint32_t next = find_next(ranks->buckets, ranks->shards, from, shards->direction), to = find_free(shards, 1);
     if (next == ZF_NO_ID || to == ZF_NO_ID || shards->all[next].buffer != ZF_NO_ID)
         return ZF_OK;
-    return gather(run, next, to);
+    return gather(ranks, next, to);
 }
 
 /* The bucket is on its way, or here; and it is the one that the host uses now. */
-static zf_status_t activate(zfi_run_t *run, uint32_t number) {
-    zfi_shards_t *shards = &run->shards;
+static zf_status_t activate(zfi_ranks_t *ranks, uint32_t number) {
+    zfi_shards_t *shards = ranks->shards;
     zf_status_t st = ZF_OK;
     if (shards->all[number].buffer == ZF_NO_ID)
-        st = gather(run, number, find_free(shards, 0));
+        st = gather(ranks, number, find_free(shards, 0));
     if (shards->active != ZF_NO_ID && shards->active != number)
         shards->direction = number > shards->active ? BACKWARD : FORWARD;
     shards->active = number;
@@ -313,73 +311,73 @@ static uint32_t bucket_of(const zfi_buckets_t *buckets, const zfi_param_t *param
 
 /* A parameter is held, or not any more; the memory that tied ones share, as long as one of them is. Returns its bucket,
  * if it is sharded. */
-static uint32_t hold(zfi_run_t *run, uint32_t id, int is_held) {
-    zfi_shards_t *shards = &run->shards;
-    uint32_t bucket = bucket_of(&run->buckets, run->params, id);
+static uint32_t hold(zfi_ranks_t *ranks, uint32_t id, int is_held) {
+    zfi_shards_t *shards = ranks->shards;
+    uint32_t bucket = bucket_of(ranks->buckets, ranks->params, id);
     if (bucket == ZF_NO_ID || shards->is_held[id] == is_held)
         return bucket;
     shards->is_held[id] = (uint8_t)is_held;
-    shards->n_holders[run->params[id].owner] += is_held ? 1 : UINT32_MAX;
+    shards->n_holders[ranks->params[id].owner] += is_held ? 1 : UINT32_MAX;
     shards->all[bucket].n_held += is_held ? 1 : UINT32_MAX;
     return bucket;
 }
 
 /* Room for the buckets that are held and those of the list. */
-static zf_status_t make_room(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err) {
-    const zfi_shards_t *shards = &run->shards;
+static zf_status_t make_room(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_t *err) {
+    const zfi_shards_t *shards = ranks->shards;
     uint32_t n_held = ids->n ? 0 : shards->n_whole;
-    for (uint32_t b = 0; b < run->buckets.n && ids->n; b++) {
+    for (uint32_t b = 0; b < ranks->buckets->n && ids->n; b++) {
         uint32_t is_wanted = shards->all[b].n_held != 0;
         for (uint32_t i = 0; i < ids->n && !is_wanted; i++)
-            is_wanted = bucket_of(&run->buckets, run->params, listed(ids, i)) == b;
+            is_wanted = bucket_of(ranks->buckets, ranks->params, listed(ids, i)) == b;
         n_held += is_wanted;
     }
-    return need_buffers(run, n_held, err);
+    return need_buffers(ranks, n_held, err);
 }
 
-zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err) {
-    zfi_engine_t *engine = run->engine;
-    zfi_shards_t *shards = &run->shards;
-    zf_status_t st = shards->all ? make_room(run, ids, err) : ZF_OK;
+zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_t *err) {
+    zfi_engine_t *engine = ranks->engine;
+    zfi_shards_t *shards = ranks->shards;
+    zf_status_t st = shards->all ? make_room(ranks, ids, err) : ZF_OK;
     if (st || !shards->all)
         return st;
-    for (uint32_t i = 0; i < n_listed(ids, run->n_params) && !st; i++) {
-        uint32_t bucket = hold(run, listed(ids, i), 1);
+    for (uint32_t i = 0; i < n_listed(ids, ranks->n_params) && !st; i++) {
+        uint32_t bucket = hold(ranks, listed(ids, i), 1);
         if (bucket != ZF_NO_ID)
-            st = activate(run, bucket);
+            st = activate(ranks, bucket);
     }
     if (!st)
-        st = prefetch(run);
+        st = prefetch(ranks);
     for (uint32_t i = 0; i < shards->n_buffers && !st; i++) {
         zfi_fetch_buffer_t *buffer = &shards->buffers[i];
         if (buffer->bucket == ZF_NO_ID || !shards->all[buffer->bucket].n_held || buffer->is_awaited)
             continue;
-        zfi_ranks_await_fetched(run, buffer->bucket, buffer->arena.base, buffer->number);
+        zfi_ranks_await_fetched(ranks, buffer->bucket, buffer->arena.base, buffer->number);
         buffer->is_awaited = 1;
     }
     zfi_list_mark(&engine->to_device, &shards->newest);
     return st ? st : zfi_send(engine);
 }
 
-zf_status_t zfi_shards_release(zfi_run_t *run, const zfi_ids_t *ids) {
-    for (uint32_t i = 0; i < n_listed(ids, run->n_params) && run->shards.all; i++)
-        (void)hold(run, listed(ids, i), 0);
-    return run->shards.active == ZF_NO_ID || !run->shards.all ? ZF_OK : prefetch(run);
+zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids) {
+    for (uint32_t i = 0; i < n_listed(ids, ranks->n_params) && ranks->shards->all; i++)
+        (void)hold(ranks, listed(ids, i), 0);
+    return ranks->shards->active == ZF_NO_ID || !ranks->shards->all ? ZF_OK : prefetch(ranks);
 }
 
-void *zfi_shards_address(const zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[run->params[id].owner];
+void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id) {
+    const zfi_param_t *param = &ranks->params[ranks->params[id].owner];
     if (!param->is_sharded)
         return param->visible;
-    if (!run->shards.n_holders[param->id])
+    if (!ranks->shards->n_holders[param->id])
         return NULL;
-    return run->shards.buffers[run->shards.all[bucket_of(&run->buckets, run->params, id)].buffer].arena.base +
-           run->buckets.offset[param->id] * zfi_dtype_nbytes(param->dtype);
+    return ranks->shards->buffers[ranks->shards->all[bucket_of(ranks->buckets, ranks->params, id)].buffer].arena.base +
+           ranks->buckets->offset[param->id] * zfi_dtype_nbytes(param->dtype);
 }
 
-uint32_t zfi_shards_held(const zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->n_params && run->shards.all; i++)
-        if (run->shards.is_held[i])
+uint32_t zfi_shards_held(const zfi_ranks_t *ranks) {
+    for (uint32_t i = 0; i < ranks->n_params && ranks->shards->all; i++)
+        if (ranks->shards->is_held[i])
             return i;
     return ZF_NO_ID;
 }
@@ -395,12 +393,12 @@ void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards) {
     shards->direction = FORWARD;
 }
 
-void zfi_shards_begin(zfi_run_t *run) {
+void zfi_shards_begin(zfi_ranks_t *ranks) {
     zf_status_t st;
-    if (!run->shards.all)
+    if (!ranks->shards->all)
         return;
-    zfi_shards_forget(&run->buckets, &run->shards);
-    st = prefetch(run);
+    zfi_shards_forget(ranks->buckets, ranks->shards);
+    st = prefetch(ranks);
     if (st)
-        zfi_list_fail(&run->engine->to_device, st);
+        zfi_list_fail(&ranks->engine->to_device, st);
 }

@@ -28,15 +28,16 @@
 
 #include "instance/run.h"
 
-/* [control] Says which parameters are sharded: before anything else is made of them. */
-void zfi_shards_mark(const zfi_engine_t *engine, zfi_param_t *params, uint32_t n);
+/* [control] Says which parameters are sharded, those of more than resident_bytes: before anything else is made of them.
+ */
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n);
 /* [control] Counts memory, once the plan is made: its own, and that of published values, which residents alone need.
  * new maps it; free is legal after a failure of either. */
-zf_status_t zfi_shards_plan(zfi_run_t *run);
-zf_status_t zfi_shards_new(zfi_run_t *run, zf_error_t *err);
-void zfi_shards_free(zfi_run_t *run);
+zf_status_t zfi_shards_plan(zfi_ranks_t *ranks);
+zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err);
+void zfi_shards_free(zfi_ranks_t *ranks);
 /* [control] This rank's parts of what the parameters show are kept from here on, and shown there. */
-zf_status_t zfi_shards_keep(zfi_run_t *run);
+zf_status_t zfi_shards_keep(zfi_ranks_t *ranks);
 
 /* Parameters, n of them: the first id, and the bytes from one id to the next. n = 0: all. */
 typedef struct zfi_ids {
@@ -44,23 +45,23 @@ typedef struct zfi_ids {
     uint32_t n, step_nbytes;
 } zfi_ids_t;
 
-/* The device stream waits for the values of these parameters. run->shards.newest marks that. What is held already
+/* The device stream waits for the values of these parameters. ranks->shards->newest marks that. What is held already
  * stays. ZF_ERR_MEMORY: one more buffer is needed and not to be had; then nothing is held that was not. */
-zf_status_t zfi_shards_fetch(zfi_run_t *run, const zfi_ids_t *ids, zf_error_t *err);
+zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_t *err);
 /* The host has read them, in the order of the device stream. What is tied to them and held stays. */
-zf_status_t zfi_shards_release(zfi_run_t *run, const zfi_ids_t *ids);
+zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids);
 
 /* A parameter's first element; NULL: it is sharded, and neither it nor what it shares memory with is held. */
-void *zfi_shards_address(const zfi_run_t *run, uint32_t id);
+void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id);
 /* The first parameter that is held, or ZF_NO_ID. */
-uint32_t zfi_shards_held(const zfi_run_t *run);
+uint32_t zfi_shards_held(const zfi_ranks_t *ranks);
 
 /* Visible values are about to be others: what is gathered is void. Nothing is held. */
 void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards);
 /* They are, with what is collected so far: the first bucket of the next forward pass is gathered. */
-void zfi_shards_begin(zfi_run_t *run);
+void zfi_shards_begin(zfi_ranks_t *ranks);
 
 /* [control] This rank's part of a parameter becomes what the host wrote where it is held. */
-void zfi_shards_take(zfi_run_t *run, uint32_t id);
+void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id);
 
 #endif

@@ -19,11 +19,11 @@ typedef struct zfi_value_piece {
     uint64_t first, end, at;
 } zfi_value_piece_t;
 
-typedef void (*zfi_value_piece_fn)(zfi_run_t *run, const zfi_value_piece_t *piece, void *arg);
+typedef void (*zfi_value_piece_fn)(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg);
 
 /* [hook] Calls fn (or not, NULL) for all pieces of the matrices of a bucket whose cohorts are marked
- * (run->reduction.is_published): by rank, and in the order in which they travel. Returns how many elements every rank
- * sends: as many as the one that has most. */
-uint64_t zfi_value_pieces(zfi_run_t *run, uint32_t bucket, zfi_value_piece_fn fn, void *arg);
+ * (ranks->reduction->is_published): by rank, and in the order in which they travel. Returns how many elements every
+ * rank sends: as many as the one that has most. */
+uint64_t zfi_value_pieces(zfi_ranks_t *ranks, uint32_t bucket, zfi_value_piece_fn fn, void *arg);
 
 #endif

@@ -15,7 +15,7 @@
 void zfi_values_note(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t cohort);
 
 /* [hook] What was noted becomes visible on every rank. 1: visible values are written. */
-int zfi_values_share(zfi_run_t *run, uint64_t step);
+int zfi_values_share(zfi_ranks_t *ranks, uint64_t step);
 
 /* [hook] All values that were handed over are visible with what is collected so far: their memory is free then. */
 void zfi_values_free_memory(zfi_engine_t *engine);

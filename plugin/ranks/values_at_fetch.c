@@ -28,11 +28,11 @@ static const zfi_close_t *close_of(const zfi_clock_t *clock, uint32_t cohort) {
     return close;
 }
 
-static void copy_segment(zfi_run_t *run, const zfi_segment_t *segment, copying_t *copying) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_chunk_t *chunk = &run->plan.chunks[segment->chunk];
-    const zfi_close_t *close = close_of(&run->clock, chunk->cohort);
-    uint64_t place = (close->first_job + chunk->place) % run->plan.max_close_chunks;
+static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segment, copying_t *copying) {
+    zfi_engine_t *engine = publishing->engine;
+    const zfi_chunk_t *chunk = &publishing->plan->chunks[segment->chunk];
+    const zfi_close_t *close = close_of(publishing->clock, chunk->cohort);
+    uint64_t place = (close->first_job + chunk->place) % publishing->plan->max_close_chunks;
     uint64_t job = close->first_job + chunk->place + 1;
     size_t elem = zfi_dtype_nbytes(chunk->dtype);
     if (job > copying->job) {
@@ -40,115 +40,119 @@ static void copy_segment(zfi_run_t *run, const zfi_segment_t *segment, copying_t
         copying->job = job;
     }
     zfi_list_copy(&engine->to_up, ZFI_OP_UP, copying->to,
-                  run->hs.published + place * run->plan.publish_piece_nbytes + segment->chunk_offset * elem,
+                  publishing->host->published + place * publishing->plan->publish_piece_nbytes +
+                      segment->chunk_offset * elem,
                   segment->n_elems * elem);
     copying->to += segment->n_elems * elem;
-    run->unfetched.n_left[place]--;
+    publishing->unfetched->n_left[place]--;
     atomic_fetch_add(&engine->count.up_publish_nbytes, segment->n_elems * elem);
 }
 
 /* This rank's tiles of a bucket, which follow each other as its pieces do. */
-static void copy_own(zfi_run_t *run, uint32_t number, copying_t *copying) {
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
+static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *copying) {
+    const zfi_bucket_t *bucket = &publishing->ranks->buckets->all[number];
     for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        const zfi_param_t *param = &publishing->side->params[publishing->ranks->buckets->params[bucket->first + i]];
         for (uint32_t s = param->first_ref; s < param->first_ref + param->n_refs; s++) {
-            const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[s]];
-            if (run->reduction.is_published[run->plan.matrices[segment->matrix].cohort])
-                copy_segment(run, segment, copying);
+            const zfi_segment_t *segment = &publishing->plan->segments[publishing->plan->param_segments[s]];
+            if (publishing->ranks->reduction->is_published[publishing->plan->matrices[segment->matrix].cohort])
+                copy_segment(publishing, segment, copying);
         }
     }
 }
 
 /* Publications that are copied whole, one after the other. */
-static void end_bucket(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t before = run->unfetched.merged;
-    while (run->unfetched.merged < run->clock.next_job &&
-           run->unfetched.n_left[run->unfetched.merged % run->plan.max_close_chunks] == 0)
-        run->unfetched.merged++;
-    if (run->unfetched.merged > before)
-        zfi_list_add(&engine->to_up, zfi_op_signal(&engine->lines.up, run->unfetched.merged));
+static void end_bucket(zfi_publishing_t *publishing) {
+    zfi_engine_t *engine = publishing->engine;
+    uint64_t before = publishing->unfetched->merged;
+    while (publishing->unfetched->merged < publishing->clock->next_job &&
+           publishing->unfetched->n_left[publishing->unfetched->merged % publishing->plan->max_close_chunks] == 0)
+        publishing->unfetched->merged++;
+    if (publishing->unfetched->merged > before)
+        zfi_list_add(&engine->to_up, zfi_op_signal(&engine->lines.up, publishing->unfetched->merged));
 }
 
 /* Where a matrix begins in the part of the rank that has its first element. */
-static void note_begin(zfi_run_t *run, const zfi_value_piece_t *piece, void *arg) {
+static void note_begin(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) {
     (void)arg;
     if (piece->first == 0)
-        run->reduction.value_at[piece->matrix] = piece->at;
+        ranks->reduction->value_at[piece->matrix] = piece->at;
 }
 
-static void send_bucket(zfi_run_t *run, uint32_t number, uint64_t step, copying_t *copying) {
-    zfi_engine_t *engine = run->engine;
-    zfi_reduction_t *reduction = &run->reduction;
-    uint64_t n = zfi_value_pieces(run, number, note_begin, NULL);
+static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t step, copying_t *copying) {
+    zfi_engine_t *engine = publishing->engine;
+    zfi_reduction_t *reduction = publishing->ranks->reduction;
+    uint64_t n = zfi_value_pieces(publishing->ranks, number, note_begin, NULL);
     zf_status_t st;
     reduction->value_number[number] = 0;
-    reduction->value_nbytes[number] = n * zfi_dtype_nbytes(run->buckets.all[number].value_dtype);
+    reduction->value_nbytes[number] = n * zfi_dtype_nbytes(publishing->ranks->buckets->all[number].value_dtype);
     if (!n)
         return;
-    copying->to = zfi_values(run, number) + zfi_rank(engine) * reduction->value_nbytes[number];
-    copy_own(run, number, copying);
-    end_bucket(run);
-    st = zfi_ranks_share(run, &engine->to_up, number, step, reduction->value_nbytes[number],
+    copying->to = zfi_values(publishing->ranks, number) + zfi_rank(engine) * reduction->value_nbytes[number];
+    copy_own(publishing, number, copying);
+    end_bucket(publishing);
+    st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
                          &reduction->value_number[number]);
     if (st)
         zfi_list_fail(&engine->to_device, st);
 }
 
-void zfi_values_send(zfi_run_t *run, uint64_t step) {
-    zfi_engine_t *engine = run->engine;
+void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
+    zfi_engine_t *engine = publishing->engine;
     copying_t copying = {0};
-    if (!run->clock.n_due)
+    if (!publishing->clock->n_due)
         return;
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        run->reduction.is_published[run->clock.due[i].cohort] = 1;
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
+        publishing->ranks->reduction->is_published[publishing->clock->due[i].cohort] = 1;
     zfi_list_add(&engine->to_up, zfi_op_wait(&engine->lines.taken, engine->n_taken, NULL));
-    for (uint32_t b = run->buckets.n; b-- > 0;)
-        send_bucket(run, b, step, &copying);
+    for (uint32_t b = publishing->ranks->buckets->n; b-- > 0;)
+        send_bucket(publishing, b, step, &copying);
 }
 
 /* ---- shown ------------------------------------------------------------------------------------------------------- */
 
 /* The pieces of a matrix, of all ranks. */
-static void show_matrix(zfi_run_t *run, uint32_t number, uint32_t bucket) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint64_t part = run->buckets.all[bucket].part_elems, n = matrix->rows * matrix->cols, end;
-    uint64_t from = run->buckets.offset[matrix->param] + matrix->param_offset;
-    uint64_t at = run->reduction.value_at[number];
+static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
+    uint64_t part = publishing->ranks->buckets->all[bucket].part_elems, n = matrix->rows * matrix->cols, end;
+    uint64_t from = publishing->ranks->buckets->offset[matrix->param] + matrix->param_offset;
+    uint64_t at = publishing->ranks->reduction->value_at[number];
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .keeps_selected = 1};
-    args.turn = close_of(&run->clock, matrix->cohort)->turn;
+    zfi_place_args_t args = {.data = publishing->dev->data, .matrix = number, .keeps_selected = 1};
+    args.turn = close_of(publishing->clock, matrix->cohort)->turn;
     for (uint64_t first = 0; first < n; first = end, at = 0) { /* in every part but the first it comes first */
         uint64_t rank = (from + first) / part, part_end = (rank + 1) * part - from;
         end = part_end < n ? part_end : n;
         args.first = first;
         args.n = end - first;
-        args.bits = zfi_values(run, bucket) + rank * run->reduction.value_nbytes[bucket] + at * elem;
-        zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
+        args.bits = zfi_values(publishing->ranks, bucket) + rank * publishing->ranks->reduction->value_nbytes[bucket] +
+                    at * elem;
+        zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
     }
 }
 
-void zfi_values_show(zfi_run_t *run, uint32_t number) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint32_t bucket = run->buckets.of_param[matrix->param];
-    if (bucket == ZF_NO_ID || !run->reduction.value_number[bucket] || !run->reduction.is_published[matrix->cohort])
+void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
+    zfi_engine_t *engine = publishing->engine;
+    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
+    uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
+    if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
+        !publishing->ranks->reduction->is_published[matrix->cohort])
         return;
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.packed, run->reduction.value_number[bucket],
-                                                 &engine->count.stall_replay_ns));
-    zfi_ranks_await_values(run, bucket);
-    show_matrix(run, number, bucket);
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
+                             &engine->count.stall_replay_ns));
+    zfi_ranks_await_values(publishing->ranks, bucket);
+    show_matrix(publishing, number, bucket);
 }
 
-void zfi_values_end(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    if (!run->clock.n_due)
+void zfi_values_end(zfi_publishing_t *publishing) {
+    zfi_engine_t *engine = publishing->engine;
+    if (!publishing->clock->n_due)
         return;
-    memset(run->reduction.is_published, 0, run->plan.n_cohorts);
-    zfi_values_free_memory(run->engine);
-    if (run->clock.next_job > zfi_timeline_now(&engine->lines.publish_due)) {
-        zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, run->clock.next_job));
-        zfi_timeline_signal(&engine->lines.publish_due, run->clock.next_job);
+    memset(publishing->ranks->reduction->is_published, 0, publishing->plan->n_cohorts);
+    zfi_values_free_memory(publishing->engine);
+    if (publishing->clock->next_job > zfi_timeline_now(&engine->lines.publish_due)) {
+        zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, publishing->clock->next_job));
+        zfi_timeline_signal(&engine->lines.publish_due, publishing->clock->next_job);
     }
 }

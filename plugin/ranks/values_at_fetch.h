@@ -17,14 +17,15 @@
 
 #include "instance/run.h"
 
-/* [hook] The closes of the newest step, run->clock.due, are complete and their replay is enqueued: their values travel.
+/* [hook] The closes of the newest step, publishing->clock->due, are complete and their replay is enqueued: their values
+ * travel.
  */
-void zfi_values_send(zfi_run_t *run, uint64_t step);
+void zfi_values_send(zfi_publishing_t *publishing, uint64_t step);
 
 /* [hook] The values of a matrix in these closes become visible, of every rank. */
-void zfi_values_show(zfi_run_t *run, uint32_t number);
+void zfi_values_show(zfi_publishing_t *publishing, uint32_t number);
 
 /* [hook] Nothing waits to be fetched any more: their memory is free. */
-void zfi_values_end(zfi_run_t *run);
+void zfi_values_end(zfi_publishing_t *publishing);
 
 #endif

@@ -245,7 +245,7 @@ void zfi_lateness_measure(const zfi_replays_t *replays, const zfi_replay_view_t 
     job.slots.pattern = 0;
     job.segment = UINT32_MAX;
     job.n_before = 0;
-    job.knows_before = sampled->n_known[number] > 1 || view->publish_lag == 0;
+    job.knows_before = sampled->n_known[number] > 1 || sampled->lag == 0;
     job.batch.n = job.batch.n_parts = 0;
     window = sampled->window[number];
     for (uint32_t i = 0; find_sample(replays->plan, sampled, number, window, i, &sample); i++)
@@ -296,7 +296,7 @@ static void keep_next(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi_
         round_weights(view, chunk->dtype, target->w + sample.begin, n, rounded);
         if (is_at_once) {
             memcpy(before, now, n * sizeof *before);
-        } else if (view->publish_lag == 1) {
+        } else if (sampled->lag == 1) {
             memcpy(before, sampled->coming + sample.at, n * sizeof *before);
             show_selected(view, chunk, &sample, rounded, &segment, before);
         } else {

@@ -24,7 +24,6 @@ void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
     out->deferral = deferrals[config->deferred];
     out->moments = (zfi_moments_t)config->moments;
     out->predict = zfi_config_predict(config);
-    out->publish_lag = config->publish_lag;
 }
 
 void zfi_replay_view(const zfi_replays_t *replays, zfi_replay_view_t *out) {

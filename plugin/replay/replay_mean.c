@@ -12,8 +12,7 @@ static int is_by_mean(const zfi_replay_view_t *view, const zfi_close_t *close, c
     return !close->is_warm_up && !view->mask[matrix->channel_base + c];
 }
 
-/* ---- stretches ---------------------------------------------------------------------------------------------------
- */
+/* ---- stretches --------------------------------------------------------------------------------------------------- */
 
 static const zfi_scalars_t *mean_scalars(zfi_segment_slots_t *slots, uint32_t n_before) {
     zfi_hyper_t hyper;

@@ -11,7 +11,6 @@ typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
     zfi_moments_t moments;               /* how they are kept */
     uint32_t predict;                    /* steps that what a replay publishes looks ahead; 0 = none */
-    uint32_t publish_lag;
     const zfi_kernels_t *kernels;
     const zfi_param_t *params; /* id, group, rule, grad_dtype */
     const zfi_matrix_t *matrices;

@@ -15,18 +15,18 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
  * of the tile's state. *io_n: as many of the elements from there on as lie together. */
 static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
                       uint64_t *io_n) {
-    const zfi_data_t *head = &state->side->dev->head;
+    const zfi_data_t *head = &state->dev->head;
     zfi_chunk_state_t of = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
     unsigned char *base;
     if (!matrix->is_resident) {
-        uint32_t number = zfi_state_chunk(state->side->plan, at, 0);
-        const zfi_chunk_t *chunk = &state->side->plan->chunks[number];
+        uint32_t number = zfi_state_chunk(state->plan, at, 0);
+        const zfi_chunk_t *chunk = &state->plan->chunks[number];
         of = state->host->chunks[number];
         at -= chunk->state_base;
         *io_n = *io_n < chunk->n_elems - at ? *io_n : chunk->n_elems - at;
     }
     base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
-    return base ? base + at * zfi_dtype_nbytes(dtype_of(state->side->dev, array)) : NULL;
+    return base ? base + at * zfi_dtype_nbytes(dtype_of(state->dev, array)) : NULL;
 }
 
 /* Values as they lie. */
@@ -75,10 +75,10 @@ static zf_status_t put(const zfi_device_side_t *side, zfi_array_t array, int is_
 
 zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           float *out) {
-    const zfi_matrix_t *of = &state->side->plan->matrices[matrix];
+    const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(state->side->plan, of, first + done, n - done, &m);
+        uint64_t at = zfi_state_stretch(state->plan, of, first + done, n - done, &m);
         const void *from = place_of(state, array, of, at, &m);
         st = get(state->side, array, of->is_resident, from, m, out + done);
     }
@@ -87,10 +87,10 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
 
 zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values) {
-    const zfi_matrix_t *of = &state->side->plan->matrices[matrix];
+    const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(state->side->plan, of, first + done, n - done, &m);
+        uint64_t at = zfi_state_stretch(state->plan, of, first + done, n - done, &m);
         void *to = place_of(state, array, of, at, &m);
         st = put(state->side, array, of->is_resident, to, m, values + done);
     }
@@ -98,8 +98,8 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
 }
 
 static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_tile_t *tile) {
-    const zfi_matrix_t *matrix = &state->side->plan->matrices[tile->matrix];
-    size_t elem = zfi_dtype_nbytes(dtype_of(state->side->dev, array));
+    const zfi_matrix_t *matrix = &state->plan->matrices[tile->matrix];
+    size_t elem = zfi_dtype_nbytes(dtype_of(state->dev, array));
     for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
         void *to;
         n = tile->n_elems - done;
@@ -107,14 +107,14 @@ static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_
         if (!to)
             return ZF_OK;
         if (matrix->is_resident)
-            return zfi_device_clear(state->side->engine, to, n * elem); /* all of it */
+            return zfi_device_clear(state->engine, to, n * elem); /* all of it */
         memset(to, 0, n * elem);
     }
     return ZF_OK;
 }
 
 zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t number) {
-    const zfi_plan_t *plan = state->side->plan;
+    const zfi_plan_t *plan = state->plan;
     const zfi_matrix_t *matrix = &plan->matrices[number];
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
@@ -126,14 +126,14 @@ zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t number) {
 }
 
 zf_status_t zfi_state_take_counts(const zfi_state_t *state) {
-    const zfi_plan_t *plan = state->side->plan;
-    const zfi_device_state_t *dev = state->side->dev;
+    const zfi_plan_t *plan = state->plan;
+    const zfi_device_state_t *dev = state->dev;
     uint32_t *counts = (uint32_t *)(void *)dev->exchange, n;
     zf_status_t st = ZF_OK;
     for (uint32_t first = 0; first < plan->n_matrices && plan->n_resident && !st; first += n) {
         uint64_t left = plan->n_matrices - first;
         n = (uint32_t)(left < dev->exchange_elems ? left : dev->exchange_elems);
-        st = zfi_device_read(state->side->engine, counts, dev->head.all_n + first, n * sizeof *counts);
+        st = zfi_device_read(state->engine, counts, dev->head.all_n + first, n * sizeof *counts);
         for (uint32_t i = first; i < first + n && !st; i++)
             for (uint32_t c = 0; c < plan->matrices[i].n_counts && plan->matrices[i].is_resident; c++)
                 state->host->n[plan->matrices[i].count_base + c] = counts[i - first];

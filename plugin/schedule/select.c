@@ -40,7 +40,7 @@ static void update_map(const zfi_host_state_t *hs, zfi_selection_t *sel, const z
 }
 
 void zfi_select_update_maps(const zfi_state_t *state) {
-    const zfi_plan_t *plan = state->side->plan;
+    const zfi_plan_t *plan = state->plan;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         update_map(state->host, state->sel, &plan->matrices[i], state->sel->n_enter[i]);
 }
@@ -48,9 +48,9 @@ void zfi_select_update_maps(const zfi_state_t *state) {
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
 
 static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, float *out) {
-    const zfi_plan_t *plan = state->side->plan;
+    const zfi_plan_t *plan = state->plan;
     const zfi_matrix_t *matrix = &plan->matrices[rect->matrix];
-    zfi_moments_t kind = state->side->dev->head.moments;
+    zfi_moments_t kind = state->dev->head.moments;
     const uint32_t *channels = state->sel->enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
     uint32_t n_moments = state->n_moments, chunk = 0;
@@ -95,7 +95,7 @@ static int take_rect(zfi_enter_walk_t *walk, uint64_t rows, uint64_t cols, uint3
 }
 
 uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
-    const zfi_plan_t *plan = walk->state->side->plan;
+    const zfi_plan_t *plan = walk->state->plan;
     uint32_t fill = 0;
     block->n_rects = 0;
     while (walk->matrix < plan->n_matrices && block->n_rects < ZFI_ENTER_RECTS) {

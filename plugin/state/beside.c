@@ -31,8 +31,7 @@ int zfi_beside_is_file(const char *name) {
     return n_digits >= 5 && strcmp(name + sizeof prefix - 1 + n_digits, ".safetensors") == 0;
 }
 
-/* ---- names and marks ----------------------------------------------------------------------------------------------
- */
+/* ---- names and marks --------------------------------------------------------------------------------------------- */
 
 /* The part of a long name that still leaves room for what comes behind it. */
 static int kept(const char *base) {
@@ -101,8 +100,7 @@ static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
     return ZFI_BESIDE_NONE;
 }
 
-/* ---- making and removing ------------------------------------------------------------------------------------------
- */
+/* ---- making and removing ----------------------------------------------------------------------------------------- */
 
 /* ENOENT: another process's sweep took the directory away before it was marked, or is about to. */
 static int make_one(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
@@ -153,8 +151,7 @@ void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
     unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-/* ---- what killed processes left -----------------------------------------------------------------------------------
- */
+/* ---- what killed processes left ---------------------------------------------------------------------------------- */
 
 /* Whether nothing but a mark that is being written is in it. */
 static int has_no_data(DIR *dir) {

@@ -30,28 +30,27 @@ static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_e
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a matrix of %llu elements", (unsigned long long)n);
 }
 
-/* ---- into another cut ----------------------------------------------------------------------------------------------
- */
+/* ---- into another cut -------------------------------------------------------------------------------------------- */
 
 static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
     return matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
 }
 
 /* Elements [first, end) of the parameter that this rank owns. */
-static zf_status_t carry_elements(zfi_run_t *into, uint32_t number, uint64_t first, uint64_t end,
+static zf_status_t carry_elements(const zfi_state_t *into, uint32_t number, uint64_t first, uint64_t end,
                                   const zfi_carried_t *from) {
-    uint64_t offset = first - into->plan.matrices[number].param_offset, source = first - from->cut->param_offset;
-    zf_status_t st = zfi_state_put(&into->state, ZFI_STATE_W, number, offset, end - first, from->w + source);
+    uint64_t offset = first - into->plan->matrices[number].param_offset, source = first - from->cut->param_offset;
+    zf_status_t st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
     if (!st)
-        st = zfi_state_put(&into->state, ZFI_STATE_M, number, offset, end - first, from->m + source);
+        st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
     if (!st)
-        st = zfi_state_put(&into->state, ZFI_STATE_V, number, offset, end - first, from->v + source);
+        st = zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
     return st;
 }
 
-static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
-    const zfi_matrix_t *to = &into->plan.matrices[number], *cut = from->cut;
-    const zfi_param_t *param = &into->params[to->param];
+static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const zfi_carried_t *from) {
+    const zfi_matrix_t *to = &into->plan->matrices[number], *cut = from->cut;
+    const zfi_param_t *param = &into->side->params[to->param];
     uint64_t first = to->param_offset, end = first + to->rows * to->cols;
     uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, own_first, own_end;
     zf_status_t st = ZF_OK;
@@ -65,7 +64,7 @@ static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carr
         st = carry_elements(into, number, own_first, own_end, from);
     for (uint64_t e = first; e < end; e++) {
         uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
-        uint32_t *at = &into->hs.n[zfi_count_at(to, channel_of(to, e - to->param_offset))];
+        uint32_t *at = &into->host->n[zfi_count_at(to, channel_of(to, e - to->param_offset))];
         if (n > *at)
             *at = n;
     }
@@ -86,18 +85,17 @@ static uint32_t first_matrix_behind(const zfi_matrix_t *matrices, const zfi_para
     return first;
 }
 
-zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err) {
-    const zfi_param_t *to = &into->params[param];
+zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err) {
+    const zfi_param_t *to = &into->side->params[param];
     uint64_t end = from->cut->param_offset + from->cut->rows * from->cut->cols;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = first_matrix_behind(into->plan.matrices, to, from->cut->param_offset);
-         i < to->first_matrix + to->n_matrices && into->plan.matrices[i].param_offset < end && !st; i++)
+    for (uint32_t i = first_matrix_behind(into->plan->matrices, to, from->cut->param_offset);
+         i < to->first_matrix + to->n_matrices && into->plan->matrices[i].param_offset < end && !st; i++)
         st = carry_matrix(into, i, from);
     return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }
 
-/* ---- of a drained run ----------------------------------------------------------------------------------------------
- */
+/* ---- of a drained run -------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
                             uint32_t number, zfi_flushed_t *out, zf_error_t *err) {
@@ -122,8 +120,7 @@ zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, z
                      params[matrix->param].name);
 }
 
-/* ---- of a checkpoint -----------------------------------------------------------------------------------------------
- */
+/* ---- of a checkpoint --------------------------------------------------------------------------------------------- */
 
 enum { CHUNK_ELEMS = 1 << 18 };
 

@@ -19,8 +19,7 @@ static zf_status_t bad(zf_error_t *err, const char *where, const char *what) {
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s: %s; the checkpoint was changed or is damaged", where, what);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_tensor_t *tensor,
                              const char *name, zfi_block_fn fn, void *arg, zf_error_t *err) {
@@ -45,8 +44,7 @@ zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const
     return st;
 }
 
-/* ---- clocks --------------------------------------------------------------------------------------------------------
- */
+/* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_error_t *err) {
     const zfi_config_t *config = &saved->config;
@@ -107,8 +105,7 @@ zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err) {
     return st;
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t keep_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
     (void)err;
@@ -142,8 +139,7 @@ static int is_present(const zfi_saved_t *saved, uint64_t step, uint32_t param) {
     return present[(step - saved->first_step) * saved->n_params + param];
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 /* A matrix's number in the tensor's list, which rises; n_matrices where it is not there. */
 static uint32_t find_part(const zfi_saved_tensor_t *tensor, uint32_t matrix) {
@@ -176,8 +172,7 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         (saved->config.is_interval_auto && has_choice && zfi_interval_measures(matrix)))
         return bad(err, param->param.name, "the sums that close windows are missing, or there without use");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
-        (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->config.publish_lag == 0 ||
-         matrix->is_resident))
+        (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->policy.lag == 0 || matrix->is_resident))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
         if (holds_matrix(zfi_saved_find(param, "slot", s), m) !=
@@ -260,8 +255,7 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
     return strcmp(array->name, "selected") == 0 ? count_selected(check, block, n, err) : ZF_OK;
 }
 
-/* ---- matrices of a tensor ------------------------------------------------------------------------------------------
- */
+/* ---- matrices of a tensor ---------------------------------------------------------------------------------------- */
 
 static uint64_t part_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
                             uint32_t i) {
@@ -386,8 +380,7 @@ zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, co
     return read_part(store, &check, out, err);
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, uint32_t p, zf_error_t *err) {
     zfi_saved_param_t *param = &saved->params[p];

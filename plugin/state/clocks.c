@@ -6,51 +6,51 @@
 #include "schedule/interval.h"
 #include "state/table.h"
 
-/* ---- clocks -------------------------------------------------------------------------------------------------------
- */
+/* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
 #define CLOCK(name, value)                                                                                             \
-    static uint64_t get_##name(const zfi_run_t *run, uint32_t cohort) {                                                \
+    static uint64_t get_##name(const zfi_state_t *state, uint32_t cohort) {                                            \
         (void)cohort;                                                                                                  \
         return value;                                                                                                  \
     }                                                                                                                  \
-    static void put_##name(zfi_run_t *run, uint32_t cohort, uint64_t x) {                                              \
+    static void put_##name(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                    \
         (void)cohort;                                                                                                  \
         value = x;                                                                                                     \
     }
-CLOCK(t, run->clock.t)
-CLOCK(base, run->clock.base)
-CLOCK(steps_before, run->clock.steps_before)
-CLOCK(waiting_choice, run->clock.waiting_choice)
-CLOCK(epoch_end, run->clock.epoch_end)
-CLOCK(window_first, run->clock.window_first[cohort])
-CLOCK(last_choice, run->clock.last_choice[cohort])
+CLOCK(t, state->windows->clock->t)
+CLOCK(base, state->windows->clock->base)
+CLOCK(steps_before, state->windows->clock->steps_before)
+CLOCK(waiting_choice, state->windows->clock->waiting_choice)
+CLOCK(epoch_end, state->windows->clock->epoch_end)
+CLOCK(window_first, state->windows->clock->window_first[cohort])
+CLOCK(last_choice, state->windows->clock->last_choice[cohort])
 #undef CLOCK
 
 /* A load takes them over with the run (state/replace.c). */
 #define STATISTIC(name, value, loaded)                                                                                 \
-    static uint64_t get_##name(const zfi_run_t *run, uint32_t cohort) {                                                \
+    static uint64_t get_##name(const zfi_state_t *state, uint32_t cohort) {                                            \
         (void)cohort;                                                                                                  \
         return value;                                                                                                  \
     }                                                                                                                  \
-    static void put_##name(zfi_run_t *run, uint32_t cohort, uint64_t x) {                                              \
+    static void put_##name(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                    \
         (void)cohort;                                                                                                  \
         loaded = x;                                                                                                    \
     }
-STATISTIC(n_applied, run->engine->totals->n_applied, run->clock.n_applied)
-STATISTIC(n_skipped, run->engine->totals->n_skipped, run->clock.n_skipped)
+STATISTIC(n_applied, state->engine->totals->n_applied, state->windows->clock->n_applied)
+STATISTIC(n_skipped, state->engine->totals->n_skipped, state->windows->clock->n_skipped)
 #undef STATISTIC
 
 /* 0 where the decision belongs to no open window: nobody will ask for it. */
 #define READY(n)                                                                                                       \
-    static uint64_t get_ready_##n(const zfi_run_t *run, uint32_t cohort) {                                             \
-        uint64_t t = run->clock.t + n;                                                                                 \
-        return run->clock.pace.is_auto && zfi_interval_has_record(run->clock.window_first[cohort], t) &&               \
-               run->sel.ready[t % ZFI_READY_DEPTH][cohort];                                                            \
+    static uint64_t get_ready_##n(const zfi_state_t *state, uint32_t cohort) {                                         \
+        uint64_t t = state->windows->clock->t + n;                                                                     \
+        return state->windows->clock->pace.is_auto &&                                                                  \
+               zfi_interval_has_record(state->windows->clock->window_first[cohort], t) &&                              \
+               state->sel->ready[t % ZFI_READY_DEPTH][cohort];                                                         \
     }                                                                                                                  \
-    static void put_ready_##n(zfi_run_t *run, uint32_t cohort, uint64_t x) {                                           \
-        if (run->clock.pace.is_auto)                                                                                   \
-            run->sel.ready[(run->clock.t + n) % ZFI_READY_DEPTH][cohort] = (uint8_t)x;                                 \
+    static void put_ready_##n(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                 \
+        if (state->windows->clock->pace.is_auto)                                                                       \
+            state->sel->ready[(state->windows->clock->t + n) % ZFI_READY_DEPTH][cohort] = (uint8_t)x;                  \
     }
 READY(1)
 READY(2)
@@ -70,8 +70,7 @@ const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
     [ZFI_CLOCK_READY_2] = {"ready_2", 1, get_ready_2, put_ready_2},
 };
 
-/* ---- steps --------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t n_present(const zfi_state_shape_t *shape) { return shape->n_params; }
 
@@ -137,7 +136,7 @@ static uint64_t n_hyper(const zfi_state_shape_t *shape) { return 5u * (uint64_t)
 
 static void get_hyper(const zfi_state_io_t *io, const zfi_step_row_t *row, void *out) {
     double *to = out;
-    for (uint32_t i = 0; i < io->run->n_groups; i++, to += 5) {
+    for (uint32_t i = 0; i < io->state->ranks->n_groups; i++, to += 5) {
         const zfi_hyper_t *h = &row->hyper[i];
         memcpy(to, (double[5]){h->lr, h->beta1, h->beta2, h->eps, h->weight_decay}, 5 * sizeof *to);
     }
@@ -149,7 +148,7 @@ void zfi_state_hyper(const double values[5], zfi_hyper_t *out) {
 
 static void put_hyper(const zfi_state_io_t *io, zfi_step_row_t *row, const void *values) {
     const double *x = values;
-    for (uint32_t i = 0; i < io->run->n_groups; i++, x += 5)
+    for (uint32_t i = 0; i < io->state->ranks->n_groups; i++, x += 5)
         zfi_state_hyper(x, &row->hyper[i]);
 }
 

@@ -39,8 +39,7 @@ static zf_status_t no_memory(zf_error_t *err) {
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a path or a list of files");
 }
 
-/* ---- paths --------------------------------------------------------------------------------------------------------
- */
+/* ---- paths ------------------------------------------------------------------------------------------------------- */
 
 /* A copy of path without slashes at its end; where it is a symbolic link that leads somewhere, where that is. NULL
  * without memory. */
@@ -91,8 +90,7 @@ static void directory_close(zfi_store_t *store) {
     store->path = NULL;
 }
 
-/* ---- the former checkpoint ----------------------------------------------------------------------------------------
- */
+/* ---- the former checkpoint --------------------------------------------------------------------------------------- */
 
 /* What is at the path: its descriptor and its entries, opened before anything is replaced. */
 typedef struct former {
@@ -151,8 +149,7 @@ static void close_former(former_t *former) {
     former->dir = NULL;
 }
 
-/* ---- save ---------------------------------------------------------------------------------------------------------
- */
+/* ---- save -------------------------------------------------------------------------------------------------------- */
 
 static void directory_cancel(zfi_store_t *store) {
     DIR *dir = store->dir_fd >= 0 ? fdopendir(store->dir_fd) : NULL;
@@ -306,8 +303,7 @@ static zf_status_t directory_end(zfi_store_t *store, zf_error_t *err) {
     return code ? fail_at(err, "cannot sync", store->path, store->blob, 0, store->blob_nbytes, code) : ZF_OK;
 }
 
-/* ---- into its place -----------------------------------------------------------------------------------------------
- */
+/* ---- into its place ---------------------------------------------------------------------------------------------- */
 
 /* Whether two names can be exchanged at all: the call is unknown, forbidden by a filter, or the file system lacks it.
  */
@@ -416,8 +412,7 @@ static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
     return st;
 }
 
-/* ---- load ---------------------------------------------------------------------------------------------------------
- */
+/* ---- load -------------------------------------------------------------------------------------------------------- */
 
 int zfi_directory_was_replaced(const zfi_store_t *store) {
     struct stat mine, there;

@@ -15,8 +15,7 @@ static zf_status_t bad(zf_error_t *err, const char *file, const char *what) {
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s: %s; the checkpoint was changed or is damaged", file, what);
 }
 
-/* ---- what a header must say ---------------------------------------------------------------------------------------
- */
+/* ---- what a header must say -------------------------------------------------------------------------------------- */
 
 static zfi_state_dtype_t dtype_of(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t i) {
     return param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
@@ -125,8 +124,7 @@ zf_status_t zfi_header_read(zfi_store_t *store, const zfi_saved_t *saved, uint32
     return st;
 }
 
-/* ---- no gap, no overlap -------------------------------------------------------------------------------------------
- */
+/* ---- no gap, no overlap ------------------------------------------------------------------------------------------ */
 
 typedef struct extent {
     uint32_t file;

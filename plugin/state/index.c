@@ -59,8 +59,7 @@ const zfi_saved_tensor_t *zfi_saved_find(const zfi_saved_param_t *param, const c
     return NULL;
 }
 
-/* ---- two of them --------------------------------------------------------------------------------------------------
- */
+/* ---- two of them ------------------------------------------------------------------------------------------------- */
 
 static int tensors_differ(const zfi_saved_tensor_t *a, const zfi_saved_tensor_t *b) {
     return a->array != b->array || a->step != b->step || a->file != b->file || a->crc != b->crc ||
@@ -111,18 +110,18 @@ zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again
                      "again");
 }
 
-/* ---- of an instance -----------------------------------------------------------------------------------------------
- */
+/* ---- of an instance ---------------------------------------------------------------------------------------------- */
 
 static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
                      uint32_t matrix, uint64_t step) {
-    return array->length(shape, &io->run->plan.matrices[matrix]) > 0 && (!array->has || array->has(io, matrix, step));
+    return array->length(shape, &io->state->plan->matrices[matrix]) > 0 &&
+           (!array->has || array->has(io, matrix, step));
 }
 
 /* Adds the tensor of one array where any of the parameter's matrices has it. */
 static int add_tensor(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_param_t *out, uint32_t id,
                       const zfi_state_array_t *array, uint64_t step) {
-    const zfi_param_t *param = &io->run->params[id];
+    const zfi_param_t *param = &io->state->side->params[id];
     zfi_saved_tensor_t *tensor;
     uint32_t *matrices, n = 0;
     void *grown;
@@ -145,7 +144,7 @@ static int add_tensor(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_pa
 }
 
 static int add_param(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_param_t *out, uint32_t id) {
-    const zfi_param_t *param = &io->run->params[id];
+    const zfi_param_t *param = &io->state->side->params[id];
     uint64_t end = saved->first_step + saved->n_steps;
     out->param = *param;
     out->param.visible = NULL;
@@ -154,7 +153,7 @@ static int add_param(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_par
     out->matrices = malloc(param->n_matrices * sizeof *out->matrices);
     if (!out->matrices)
         return -1;
-    memcpy(out->matrices, &io->run->plan.matrices[param->first_matrix], param->n_matrices * sizeof *out->matrices);
+    memcpy(out->matrices, &io->state->plan->matrices[param->first_matrix], param->n_matrices * sizeof *out->matrices);
     for (uint32_t a = 0; a < zfi_n_state_arrays; a++) {
         const zfi_state_array_t *array = &zfi_state_arrays[a];
         if (saved->is_compact && !(array->flags & ZFI_ARRAY_COMPACT))
@@ -171,14 +170,14 @@ static int add_param(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_par
     return 0;
 }
 
-static int copy_clocks(const zfi_run_t *run, zfi_saved_t *out) {
+static int copy_clocks(const zfi_state_t *state, zfi_saved_t *out) {
     for (int i = 0; i < ZFI_N_CLOCKS; i++) {
         uint32_t n = zfi_state_clocks[i].is_per_cohort ? out->n_cohorts : 1;
         out->clocks[i] = calloc(n, sizeof *out->clocks[i]);
         if (!out->clocks[i])
             return -1;
         for (uint32_t c = 0; c < n; c++)
-            out->clocks[i][c] = zfi_state_clocks[i].get(run, c);
+            out->clocks[i][c] = zfi_state_clocks[i].get(state, c);
     }
     return 0;
 }
@@ -207,19 +206,21 @@ static int copy_rules(const zfi_rules_t *rules, uint32_t n, zfi_saved_t *out) {
 
 zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char *note, zfi_saved_t *out,
                          zf_error_t *err) {
-    zfi_state_io_t io = {.run = from->run, .differs = from->differs, .ids = from->ids, .n_ids = from->n_ids};
-    const zfi_run_t *run = io.run;
+    zfi_state_io_t io = {.state = from->state, .differs = from->differs, .ids = from->ids, .n_ids = from->n_ids};
+    const zfi_state_t *state = io.state;
     const uint32_t *ids = io.ids, n_ids = io.n_ids;
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
-                         .shape = {run->dev.head.counts_per_channel, run->n_groups, n_ids},
-                         .config = run->engine->config,
-                         .n_cohorts = run->plan.n_cohorts,
+                         .shape = {state->dev->head.counts_per_channel, state->ranks->n_groups, n_ids},
+                         .config = state->engine->config,
+                         .policy = state->engine->policy,
+                         .n_cohorts = state->plan->n_cohorts,
                          .n_params = n_ids};
-    find_steps(&run->clock, out);
+    find_steps(state->windows->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
-    is_bad = !out->note || !out->params || copy_clocks(run, out) || copy_rules(&run->engine->rules, run->n_groups, out);
+    is_bad = !out->note || !out->params || copy_clocks(state, out) ||
+             copy_rules(&state->engine->rules, state->ranks->n_groups, out);
     out->note_nbytes = out->note ? (uint32_t)strlen(out->note) : 0;
     for (uint32_t i = 0; i < n_ids && !is_bad; i++)
         is_bad = add_param(&io, out, &out->params[i], ids[i]);
@@ -232,8 +233,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the index of %u parameters", n_ids);
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------------------
- */
+/* ---- as text ----------------------------------------------------------------------------------------------------- */
 
 static json_t *integer(uint64_t x) { return json_integer((json_int_t)x); }
 

@@ -57,6 +57,7 @@ typedef struct zfi_saved {
     uint32_t n_rules;
     zfi_state_shape_t shape;
     zfi_config_t config;
+    zfi_policy_t policy;
     uint32_t n_cohorts;
     uint64_t *clocks[ZFI_N_CLOCKS]; /* [1] or [n_cohorts] */
     uint64_t first_step, n_steps;
@@ -72,7 +73,7 @@ typedef struct zfi_saved {
     zfi_part_t part;
 } zfi_saved_t;
 
-/* [control] What the instance of io->run would save of io->ids, without places and checksums; the note is checked
+/* [control] What the instance of io->state would save of io->ids, without places and checksums; the note is checked
  * before. */
 zf_status_t zfi_saved_of(const zfi_state_io_t *io, int is_compact, const char *note, zfi_saved_t *out, zf_error_t *err);
 void zfi_saved_free(zfi_saved_t *saved);

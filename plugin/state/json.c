@@ -16,8 +16,7 @@ void zfi_json_set(zfi_json_t *json, json_t *object, const char *name, json_t *va
         json->is_bad = 1;
 }
 
-/* ---- what a save writes --------------------------------------------------------------------------------------------
- */
+/* ---- what a save writes ------------------------------------------------------------------------------------------ */
 
 /* Read forward, without memory. Each function below takes what its name says, and returns 0 where something else is. */
 typedef struct cursor {
@@ -132,8 +131,7 @@ char *zfi_json_print(const zfi_json_t *json, const json_t *value) {
     return NULL;
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------------------------
- */
+/* ---- parsing ----------------------------------------------------------------------------------------------------- */
 
 static json_t *refuse(zf_status_t why, const char *what, size_t at, zf_status_t *out_why,
                       char problem[ZFI_JSON_PROBLEM]) {

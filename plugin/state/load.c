@@ -17,8 +17,7 @@
 #include "schedule/window.h"
 #include "state/loader.h"
 
-/* ---- which parameters ----------------------------------------------------------------------------------------------
- */
+/* ---- which parameters -------------------------------------------------------------------------------------------- */
 
 typedef struct named {
     const char *name;
@@ -86,8 +85,7 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
     return st;
 }
 
-/* ---- exact or not --------------------------------------------------------------------------------------------------
- */
+/* ---- exact or not ------------------------------------------------------------------------------------------------ */
 
 static int config_differs(zfi_loader_t *loader) {
     char saved[256], here[256];
@@ -156,8 +154,7 @@ static int fits_exactly(zfi_loader_t *loader) {
     return 0;
 }
 
-/* ---- as a compact one ----------------------------------------------------------------------------------------------
- */
+/* ---- as a compact one -------------------------------------------------------------------------------------------- */
 
 static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
@@ -169,7 +166,7 @@ static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t
                                    into->params[loader->ids[p]].rule, &flushed, err);
             if (st)
                 break;
-            st = zfi_carry(into, loader->ids[p],
+            st = zfi_carry(&into->state, loader->ids[p],
                            &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n}, err);
             zfi_flushed_free(&flushed);
         }
@@ -187,7 +184,7 @@ static int is_saved(const zfi_loader_t *loader, uint32_t id) {
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
 static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a chunk's copies");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
@@ -197,7 +194,8 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
         st = zfi_run_flushed(&run->plan, run->params, rehearsal, i, &flushed, err);
         if (st)
             break;
-        st = zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
+        st = zfi_carry(&into->state, matrix->param,
+                       &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
         zfi_flushed_free(&flushed);
     }
     zfi_rehearsal_free(rehearsal);
@@ -215,7 +213,9 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
     int has_begun;
-    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine) ? zfi_ranks_join_counts(loader->run) : 0;
+    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
+                         ? zfi_ranks_join_counts(&loader->run->ranks, loader->run->hs.n)
+                         : 0;
     if (!st)
         st = zfi_loader_begin(loader, &replacement, err);
     has_begun = !st;
@@ -239,8 +239,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     return zfi_replace_commit(&replacement, err);
 }
 
-/* ---- all -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* Moments of one rule mean nothing to another. */
 static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {

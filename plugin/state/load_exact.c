@@ -102,10 +102,10 @@ static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
 
 static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
     const zfi_saved_t *saved = &loader->saved;
-    zfi_state_io_t io = {.run = into, .ids = loader->ids, .n_ids = saved->n_params};
+    zfi_state_io_t io = {.state = &into->state, .ids = loader->ids, .n_ids = saved->n_params};
     for (int i = 0; i < ZFI_N_CLOCKS; i++)
         for (uint32_t c = 0; c < (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1); c++)
-            zfi_state_clocks[i].put(into, c, saved->clocks[i][c]);
+            zfi_state_clocks[i].put(&into->state, c, saved->clocks[i][c]);
     for (uint64_t s = 0; s < saved->n_steps; s++) {
         zfi_step_row_t *row = zfi_row(&into->rows, saved->first_step + s);
         memset(row->present, 0, into->n_params);
@@ -167,8 +167,8 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
     zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
     for (args->at = 0; args->at < tensor->n_matrices && !st; args->at++) {
         const zfi_matrix_t *matrix = &args->param->matrices[tensor->matrices[args->at]];
-        zfi_spread_share(args->io->run, tensor->array, args->id, &saved->shape, matrix, loader->together->rank, &first,
-                         &end);
+        zfi_spread_share(args->io->state->ranks, tensor->array, args->id, &saved->shape, matrix, loader->together->rank,
+                         &first, &end);
         st = read_share(loader, args, from, first, end, block, &crc, err);
         from += tensor->array->length(&saved->shape, matrix) * elem;
     }
@@ -178,9 +178,9 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
 }
 
 /* What was read is what was saved: joined, the checksums of the ranges are the index's. */
-static zf_status_t check_shares(zfi_loader_t *loader, const zfi_run_t *run, const uint32_t *crcs, zf_error_t *err) {
+static zf_status_t check_shares(zfi_loader_t *loader, const zfi_ranks_t *ranks, const uint32_t *crcs, zf_error_t *err) {
     zfi_saved_t *saved = &loader->saved;
-    zf_status_t st = zfi_spread_join(run, loader->ids, loader->together, saved, err);
+    zf_status_t st = zfi_spread_join(ranks, loader->ids, loader->together, saved, err);
     for (uint32_t p = 0; p < saved->n_params && !st; p++)
         for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
             if (saved->params[p].tensors[i].crc != *crcs++)
@@ -215,8 +215,10 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
 }
 
 static zf_status_t put_all(zfi_loader_t *loader, zfi_replacement_t *replacement, zf_error_t *err) {
-    zfi_state_io_t io = {
-        .run = replacement->into, .overlay = replacement->overlay, .ids = loader->ids, .n_ids = loader->saved.n_params};
+    zfi_state_io_t io = {.state = &replacement->into->state,
+                         .overlay = replacement->overlay,
+                         .ids = loader->ids,
+                         .n_ids = loader->saved.n_params};
     zf_status_t st = ZF_OK;
     put_clocks(replacement->into, loader);
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++)
@@ -250,7 +252,7 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
         st = put_all(loader, &replacement, err);
     st = zfi_together_meet(loader->together, st, err);
     if (!st && zfi_is_sharded(loader->run->engine))
-        st = check_shares(loader, replacement.into, crcs, err);
+        st = check_shares(loader, &replacement.into->ranks, crcs, err);
     free(crcs);
     if (!st)
         return zfi_replace_commit(&replacement, err);

@@ -20,7 +20,9 @@
 #include "step/guard.h"
 #include "step/updater.h"
 
-zf_status_t zfi_run_read_masters(zfi_run_t *run) { return zfi_exchange_read_masters(run, 0, run->plan.n_matrices, 0); }
+zf_status_t zfi_run_read_masters(zfi_run_t *run) {
+    return zfi_exchange_read_masters(&run->state, 0, run->plan.n_matrices, 0);
+}
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
 static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
@@ -63,33 +65,39 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     return zfi_plan_build(config, run->params, run->n_params, &run->plan, err);
 }
 
+/* What is sharded has moved, so the tables follow. */
+static zf_status_t keep_shards(zfi_run_t *run) {
+    zf_status_t st = run->shards.all ? zfi_shards_keep(&run->ranks) : ZF_OK;
+    return st || !run->shards.all ? st : zfi_tables_place(&run->side, NULL);
+}
+
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_plan(run, err);
+    zf_status_t st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
         st = plan(run, err);
     if (!st)
         st = zfi_memory_bind(run, err);
-    if (!st && zfi_shards_plan(run))
+    if (!st && zfi_shards_plan(&run->ranks))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the shards of %u parameters", run->n_params);
     if (!st)
-        st = zfi_ranks_new(run, err);
+        st = zfi_ranks_new(&run->ranks, err);
     if (!st)
-        st = zfi_shards_new(run, err);
+        st = zfi_shards_new(&run->ranks, err);
     if (!st &&
         !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run->engine, run->n_groups, run->plan.n_cohorts)))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     zfi_step_bind(run);
     if (!st)
         zfi_window_start(&run->windows);
-    if (!st && (st = zfi_tables_upload(run)))
+    if (!st && (st = zfi_tables_upload(&run->side)))
         zfi_error(err, st, origin, "the device did not take its tables");
     if (!st && reads_visible && (st = zfi_run_read_masters(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && reads_visible)
         st = check_masters(run, origin, err);
-    if (!st && (st = zfi_shards_keep(run)))
+    if (!st && (st = keep_shards(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
-    if (!st && (st = zfi_guard_start(run)))
+    if (!st && (st = zfi_guard_start(&run->side)))
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && (st = zfi_early_new(&run->replays, &run->early)))
         zfi_error(err, st, origin, "no memory for early replays");
@@ -126,8 +134,8 @@ void zfi_run_free(zfi_run_t *run) {
     zfi_workers_stop(run->workers);
     zfi_early_free(run->early);
     zfi_memory_free(run);
-    zfi_ranks_free(run);
-    zfi_shards_free(run);
+    zfi_ranks_free(&run->ranks);
+    zfi_shards_free(&run->ranks);
     zfi_plan_free(&run->plan);
     zfi_params_free(run->params, run->n_params);
     free(run);

@@ -28,8 +28,7 @@ zf_status_t zfi_read_no_memory(const zfi_reader_t *reader) {
     return zfi_error(reader->err, ZF_ERR_MEMORY, "state", "no memory for the index of a checkpoint");
 }
 
-/* ---- members -------------------------------------------------------------------------------------------------------
- */
+/* ---- members ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_read_to_number(const zfi_reader_t *reader, const json_t *value, const char *where, uint64_t max,
                                uint64_t *out) {
@@ -57,8 +56,7 @@ zf_status_t zfi_read_text(const zfi_reader_t *reader, const json_t *from, const 
     return ZF_OK;
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_file(const zfi_reader_t *reader, const json_t *from, zfi_saved_file_t *out) {
     const char *name;
@@ -113,8 +111,7 @@ zf_status_t zfi_read_place(const zfi_reader_t *reader, const json_t *from, const
     return st;
 }
 
-/* ---- clocks, steps, configuration ----------------------------------------------------------------------------------
- */
+/* ---- clocks, steps, configuration -------------------------------------------------------------------------------- */
 
 static zf_status_t read_clocks(const zfi_reader_t *reader, const json_t *root) {
     const json_t *from = json_object_get(root, "clocks");
@@ -200,6 +197,7 @@ static zf_status_t read_config(const zfi_reader_t *reader, const json_t *root) {
         st = zfi_error(reader->err, ZF_ERR_CHECKPOINT, "state",
                        "%s: its configuration is not one of this version's: %.300s", ZF_STATE_INDEX, problem.message);
     zfi_config_settle(&reader->out->config, 0); /* it was when it was saved; a written one need not be */
+    reader->out->policy = zfi_config_policy(&reader->out->config);
     for (size_t k = 0; k < i; k++)
         free(overrides[k]);
     free(overrides);
@@ -303,8 +301,7 @@ static zf_status_t read_all(const zfi_reader_t *reader, const json_t *root) {
     return st ? st : read_steps(reader, root);
 }
 
-/* ---- the text ------------------------------------------------------------------------------------------------------
- */
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 static const char *check_prefix(const zfi_reader_t *reader, const char *all, uint64_t nbytes, zf_status_t *st) {
     unsigned version = 0, crc = 0;

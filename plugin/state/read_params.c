@@ -10,7 +10,7 @@
 
 enum { HOME_FLAGS = 12 }; /* flags of ABI 0.1; the cut says what they did */
 
-/* ---- tensors ----- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_matrix_numbers(const zfi_reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
                                        zfi_saved_tensor_t *out) {
@@ -59,8 +59,7 @@ static zf_status_t read_tensor(const zfi_reader_t *reader, const char *key, cons
     return st ? st : zfi_read_place(reader, from, param->param.name, zfi_saved_tensor_nbytes(saved, param, out), out);
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------
- */
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_dtype(const zfi_reader_t *reader, const json_t *from, const char *name, zfi_dtype_t *out) {
     const char *value;
@@ -106,14 +105,13 @@ static zf_status_t read_matrix(const zfi_reader_t *reader, const json_t *from, c
         if (zfi_read_to_number(reader, json_array_get(from, i), "matrices", max, &x[i]))
             return ZF_ERR_CHECKPOINT;
     }
-    *out =
-        (zfi_matrix_t){.param_offset = x[0],
-                       .rows = x[1],
-                       .cols = x[2],
-                       .is_resident = x[3] == reader->out->n_cohorts || zfi_config_defers_nothing(&reader->out->config),
-                       .cohort = x[3] == reader->out->n_cohorts ? 0 : (uint32_t)x[3],
-                       .k = (uint32_t)x[4],
-                       .channels_are_rows = param->channels_are_rows};
+    *out = (zfi_matrix_t){.param_offset = x[0],
+                          .rows = x[1],
+                          .cols = x[2],
+                          .is_resident = x[3] == reader->out->n_cohorts || reader->out->policy.is_whole,
+                          .cohort = x[3] == reader->out->n_cohorts ? 0 : (uint32_t)x[3],
+                          .k = (uint32_t)x[4],
+                          .channels_are_rows = param->channels_are_rows};
     if (x[0] != at || !x[1] || !x[2] || x[1] > (param->n_elems - at) / x[2])
         return zfi_read_bad(reader, param->name, "its matrices do not follow one another");
     out->n_channels = (uint32_t)(param->channels_are_rows ? x[1] : x[2]);

@@ -16,27 +16,28 @@ typedef struct rehearsed_chunk {
 } rehearsed_chunk_t;
 
 struct zfi_rehearsal {
-    zfi_run_t *run;
+    const zfi_state_t *state;
     zfi_replay_view_t view;
     uint64_t max_elems;
     rehearsed_chunk_t *chunks; /* [n_cohorts] */
     float *scratch;            /* of the largest chunk: what mean mode needs */
 };
 
-void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n) {
-    const zfi_plan_t *plan = &run->plan;
-    const zfi_param_t *param = &run->params[plan->matrices[matrix].param];
+void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first,
+                          uint64_t n) {
+    const zfi_plan_t *plan = side->plan;
+    const zfi_param_t *param = &side->params[plan->matrices[matrix].param];
     uint32_t ref = param->first_ref, left = param->n_refs;
     while (left) { /* a parameter's segments rise with its matrices, of which it may have many */
         uint32_t half = left / 2, at = plan->segments[plan->param_segments[ref + half]].matrix < matrix;
         ref = at ? ref + half + 1 : ref;
         left = at ? left - half - 1 : half;
     }
-    *walk = (zfi_piece_walk_t){run, matrix, ref, param->first_ref + param->n_refs, first, first + n};
+    *walk = (zfi_piece_walk_t){plan, matrix, ref, param->first_ref + param->n_refs, first, first + n};
 }
 
 int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
-    const zfi_plan_t *plan = &walk->run->plan;
+    const zfi_plan_t *plan = walk->plan;
     while (walk->ref < walk->end_ref) {
         const zfi_segment_t *segment = &plan->segments[plan->param_segments[walk->ref++]];
         uint64_t from = segment->matrix_offset, to = from + segment->n_elems;
@@ -56,27 +57,28 @@ int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
 void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
     if (!rehearsal)
         return;
-    for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->run->plan.n_cohorts; c++)
+    for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->state->plan->n_cohorts; c++)
         free(rehearsal->chunks[c].values);
     free(rehearsal->chunks);
     free(rehearsal->scratch);
     free(rehearsal);
 }
 
-zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
+zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t *replays) {
+    const zfi_plan_t *plan = state->plan;
     zfi_rehearsal_t *out = calloc(1, sizeof *out);
     int has_all;
     if (!out)
         return NULL;
-    out->run = run;
-    zfi_replay_view(&run->replays, &out->view);
-    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        if (run->plan.chunks[i].n_elems > out->max_elems)
-            out->max_elems = run->plan.chunks[i].n_elems;
-    out->chunks = calloc(run->plan.n_cohorts, sizeof *out->chunks);
+    out->state = state;
+    zfi_replay_view(replays, &out->view);
+    for (uint32_t i = 0; i < plan->n_chunks; i++)
+        if (plan->chunks[i].n_elems > out->max_elems)
+            out->max_elems = plan->chunks[i].n_elems;
+    out->chunks = calloc(plan->n_cohorts, sizeof *out->chunks);
     out->scratch = malloc((2 * out->max_elems + zfi_replay_scratch(&out->view, out->max_elems)) * sizeof(float));
     has_all = out->chunks && out->scratch;
-    for (uint32_t c = 0; has_all && c < run->plan.n_cohorts; c++) {
+    for (uint32_t c = 0; has_all && c < plan->n_cohorts; c++) {
         out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
         has_all = out->chunks[c].values != NULL;
     }
@@ -87,41 +89,35 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
 }
 
 zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t *err) {
-    return zfi_poisoned(rehearsal->run->engine, err);
+    return zfi_poisoned(rehearsal->state->engine, err);
 }
 
-zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
-                               uint32_t number, const zfi_replay_target_t *copies) {
-    zfi_moments_t kind = run->dev.head.moments;
-    uint64_t n = run->plan.chunks[number].n_elems;
-    const zfi_chunk_state_t *state = &run->hs.chunks[number];
-    zfi_replay_target_t target = *copies;
-    zfi_replayed_t replayed;
-    memcpy(target.w, state->w, n * sizeof(float));
-    if (target.m)
-        memcpy(target.m, state->m, n * zfi_moments_nbytes(kind));
-    if (target.v)
-        memcpy(target.v, state->v, n * zfi_moments_nbytes(kind));
-    return zfi_replay_chunk(view, window, number, &target, &replayed);
-}
-
+/* The cohort's copy becomes a chunk's w, m, v, replayed as if its open window closed. */
 static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_t number) {
-    zfi_run_t *run = rehearsal->run;
+    const zfi_state_t *state = rehearsal->state;
+    const zfi_chunk_state_t *from = &state->host->chunks[number];
     rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
-    uint64_t max = rehearsal->max_elems;
+    uint64_t max = rehearsal->max_elems, n = state->plan->chunks[number].n_elems;
+    size_t moment = zfi_moments_nbytes(state->dev->head.moments);
     zfi_replay_target_t target = {.w = chunk->values,
-                                  .m = run->hs.chunks[number].m ? chunk->values + max : NULL,
-                                  .v = run->hs.chunks[number].v ? chunk->values + 2 * max : NULL,
+                                  .m = from->m ? chunk->values + max : NULL,
+                                  .v = from->v ? chunk->values + 2 * max : NULL,
                                   .scratch = rehearsal->scratch};
+    zfi_replayed_t replayed;
     zfi_close_t window;
     fenv_t callers;
     zf_status_t st;
     if (chunk->is_valid && chunk->number == number)
         return ZF_OK;
-    zfi_window_open(&run->clock, cohort, &window);
+    memcpy(target.w, from->w, n * sizeof(float));
+    if (target.m)
+        memcpy(target.m, from->m, n * moment);
+    if (target.v)
+        memcpy(target.v, from->v, n * moment);
+    zfi_window_open(state->windows->clock, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
-    st = zfi_rehearse_chunk(run, &rehearsal->view, &window, number, &target);
+    st = zfi_replay_chunk(&rehearsal->view, &window, number, &target, &replayed);
     fesetenv(&callers);
     chunk->is_valid = !st;
     chunk->number = number;
@@ -130,24 +126,24 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
 
 static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_array_t what,
                        const zfi_piece_place_t *place, float *out) {
-    const zfi_run_t *run = rehearsal->run;
+    const zfi_state_t *state = rehearsal->state;
     const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
     if (what == ZFI_STATE_W)
         memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
     else
-        zfi_moments_get(run->dev.head.moments,
-                        (what == ZFI_STATE_M ? run->hs.chunks->m : run->hs.chunks->v) ? values : NULL,
+        zfi_moments_get(state->dev->head.moments,
+                        (what == ZFI_STATE_M ? state->host->chunks->m : state->host->chunks->v) ? values : NULL,
                         place->chunk_offset, place->n, out + place->at);
 }
 
 zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out) {
-    uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
+    uint32_t cohort = rehearsal->state->plan->matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    if (rehearsal->run->plan.matrices[matrix].is_resident) /* no window has a part of it */
-        return zfi_state_get(&rehearsal->run->state, what, matrix, first, n, out);
-    zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
+    if (rehearsal->state->plan->matrices[matrix].is_resident) /* no window has a part of it */
+        return zfi_state_get(rehearsal->state, what, matrix, first, n, out);
+    zfi_piece_walk_start(&walk, rehearsal->state->side, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
         zf_status_t st = rehearse(rehearsal, cohort, place.chunk);
         if (st)
@@ -158,10 +154,10 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
 }
 
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {
-    const zfi_run_t *run = rehearsal->run;
+    const zfi_state_t *state = rehearsal->state;
     zfi_close_t window;
-    if (run->plan.matrices[matrix].is_resident)
-        return run->hs.n[zfi_count_at(&run->plan.matrices[matrix], channel)];
-    zfi_window_open(&run->clock, run->plan.matrices[matrix].cohort, &window);
+    if (state->plan->matrices[matrix].is_resident)
+        return state->host->n[zfi_count_at(&state->plan->matrices[matrix], channel)];
+    zfi_window_open(state->windows->clock, state->plan->matrices[matrix].cohort, &window);
     return zfi_replay_count_of(&rehearsal->view, &window, matrix, channel);
 }

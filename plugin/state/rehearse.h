@@ -10,12 +10,8 @@
 
 typedef struct zfi_rehearsal zfi_rehearsal_t;
 
-/* [control] A chunk's w, m, v into copies (w, m, v, scratch of the target), replayed as if its open window closed. */
-zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window, uint32_t chunk,
-                               const zfi_replay_target_t *copies);
-
 /* [control] NULL without memory. The values stay true as long as the run rests. */
-zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run);
+zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t *replays);
 void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
 
 /* [control] Elements [first, first + n) of a matrix. ZF_ERR_NONFINITE where a weight would end as Inf or NaN. The
@@ -29,11 +25,10 @@ zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t 
 /* [control] Update count of a matrix's channel after its open window. */
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
 
-/* ---- a matrix's places in chunks ----------------------------------------------------------------------------------
- */
+/* ---- a matrix's places in chunks --------------------------------------------------------------------------------- */
 
 typedef struct zfi_piece_walk {
-    const zfi_run_t *run;
+    const zfi_plan_t *plan;
     uint32_t matrix, ref, end_ref;
     uint64_t first, end;
 } zfi_piece_walk_t;
@@ -46,7 +41,8 @@ typedef struct zfi_piece_place {
 } zfi_piece_place_t;
 
 /* Elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
-void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n);
+void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first,
+                          uint64_t n);
 int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out);
 
 #endif

@@ -26,28 +26,27 @@
 #include "step/program.h"
 #include "step/publish.h"
 
-/* ---- begin, cancel -------------------------------------------------------------------------------------------------
- */
+/* ---- begin, cancel ----------------------------------------------------------------------------------------------- */
 
-static zfi_param_t *copy_params(const zfi_run_t *run) {
-    zfi_param_t *out = calloc(run->n_params, sizeof *out);
+static zfi_param_t *copy_params(const zfi_param_t *params, uint32_t n) {
+    zfi_param_t *out = calloc(n, sizeof *out);
     if (!out)
         return NULL;
-    for (uint32_t i = 0; i < run->n_params; i++) {
-        out[i] = run->params[i];
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = params[i];
         out[i].first_matrix = out[i].n_matrices = out[i].first_ref = out[i].n_refs = 0;
         out[i].col_offset = NULL;
     }
-    for (uint32_t i = 0; i < run->n_params; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         size_t nbytes = out[i].cols * sizeof *out[i].col_offset;
-        if (!run->params[i].col_offset)
+        if (!params[i].col_offset)
             continue;
         out[i].col_offset = malloc(nbytes);
         if (!out[i].col_offset) {
-            zfi_params_free(out, run->n_params);
+            zfi_params_free(out, n);
             return NULL;
         }
-        memcpy(out[i].col_offset, run->params[i].col_offset, nbytes);
+        memcpy(out[i].col_offset, params[i].col_offset, nbytes);
     }
     return out;
 }
@@ -108,7 +107,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
     *out = (zfi_replacement_t){.slot = slot, .run = run};
     if (!params) {
         n_params = run->n_params;
-        params = copy_params(run);
+        params = copy_params(run->params, run->n_params);
     }
     if (!params)
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
@@ -133,7 +132,7 @@ static void begin_again(zfi_run_t *run) {
     run->clock.t = run->clock.steps_before = run->clock.waiting_choice = run->clock.epoch_end = 0;
     run->clock.n_due = 0;
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
-    zfi_publish_keep_all(run);
+    zfi_publish_keep_all(&run->publishing);
     run->clock.n_applied = run->clock.n_skipped = 0;
     zfi_window_start(&run->windows);
     zfi_run_read_masters(run);
@@ -148,16 +147,13 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
     free_scratch(replacement);
 }
 
-/* ---- commit --------------------------------------------------------------------------------------------------------
- */
+/* ---- commit ------------------------------------------------------------------------------------------------------ */
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
-static zf_status_t pass_due(zfi_run_t *run) {
-    zfi_publish_drop(run, 0, run->plan.n_matrices);
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_publish_now(run, &run->clock.due[i]);
-    run->clock.n_due = 0;
-    return zfi_send(run->engine);
+static zf_status_t pass_due(zfi_publishing_t *publishing) {
+    zfi_publish_drop(publishing, 0, publishing->plan->n_matrices);
+    zfi_publish_due(publishing);
+    return zfi_send(publishing->engine);
 }
 
 static void nothing(void *args) { (void)args; }
@@ -167,7 +163,7 @@ static void nothing(void *args) { (void)args; }
 static zf_status_t leave(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
-    zf_status_t st = pass_due(run);
+    zf_status_t st = pass_due(&run->publishing);
     if (!st)
         st = zfi_serial_call(engine->control, nothing, NULL, 0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
@@ -216,59 +212,60 @@ static void set_clocks(zfi_run_t *run) {
     memset(run->dev.overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
     zfi_lateness_start(&run->replays, run->n_params, run->n_groups);
-    zfi_memory_report(run);
+    zfi_memory_report(run->engine, &run->mem);
 }
 
-static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
-    zfi_state_io_t io = {.run = run};
+static zf_status_t catch_up_step(const zfi_state_t *state, uint64_t t, void *grad) {
+    zfi_state_io_t io = {.state = state};
     const zfi_state_array_t *slot = zfi_state_array_find("slot", 4);
-    zf_status_t st = zfi_exchange_put_step(run, t);
-    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+    zf_status_t st = zfi_exchange_put_step(state, t);
+    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &state->plan->matrices[i];
         if (!slot->has(&io, i, t))
             continue;
-        if (zfi_is_sharded(run->engine))
-            memset(grad, 0, matrix->rows * matrix->cols * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype));
+        if (zfi_is_sharded(state->engine))
+            memset(grad, 0,
+                   matrix->rows * matrix->cols * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype));
         slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
-        st = zfi_exchange_catch_up(run, t, i, grad);
+        st = zfi_exchange_catch_up(state, t, i, grad);
     }
     return st;
 }
 
 /* The device's copies run ahead once more over the open slots, from the host's state. */
-static zf_status_t fill_device(zfi_run_t *run, void *grad) {
-    uint64_t first = run->clock.t + 1;
-    zf_status_t st = zfi_tables_place(run, NULL); /* k may have been loaded */
+static zf_status_t fill_device(const zfi_state_t *state, void *grad) {
+    uint64_t first = state->windows->clock->t + 1;
+    zf_status_t st = zfi_tables_place(state->side, NULL); /* k may have been loaded */
     if (!st)
-        st = zfi_exchange_put_maps(run);
+        st = zfi_exchange_put_maps(state);
     if (!st)
-        st = zfi_exchange_reload_selected(run, 0, run->plan.n_matrices);
-    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
-        st = zfi_exchange_put_visible(run, i, NULL);
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        if (run->clock.window_first[c] < first)
-            first = run->clock.window_first[c];
-    for (; first <= run->clock.t && !st; first++)
-        if (zfi_row(&run->rows, first)->scalars.applied)
-            st = catch_up_step(run, first, grad);
+        st = zfi_exchange_reload_selected(state, 0, state->plan->n_matrices);
+    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++)
+        st = zfi_exchange_put_visible(state, i, NULL);
+    for (uint32_t c = 0; c < state->plan->n_cohorts; c++)
+        if (state->windows->clock->window_first[c] < first)
+            first = state->windows->clock->window_first[c];
+    for (; first <= state->windows->clock->t && !st; first++)
+        if (zfi_row(state->windows->rows, first)->scalars.applied)
+            st = catch_up_step(state, first, grad);
     return st;
 }
 
-static zf_status_t stage_due(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_publish_upload(run, &run->clock.due[i]);
-    return zfi_send(run->engine);
+static zf_status_t stage_due(zfi_publishing_t *publishing) {
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
+        zfi_publish_upload(publishing, &publishing->clock->due[i]);
+    return zfi_send(publishing->engine);
 }
 
 /* Where each rank has written what it owns: everything is shown by all. */
-static zf_status_t share_visible(zfi_run_t *run) {
+static zf_status_t share_visible(zfi_ranks_t *ranks) {
     zf_status_t st;
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_values_note(run->engine, &run->reduction, c);
-    if (!zfi_values_share(run, 0))
+    for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
+        zfi_values_note(ranks->engine, ranks->reduction, c);
+    if (!zfi_values_share(ranks, 0))
         return ZF_OK;
-    st = zfi_send(run->engine);
-    return st ? st : zfi_device_run(run->engine, NULL, 0);
+    st = zfi_send(ranks->engine);
+    return st ? st : zfi_device_run(ranks->engine, NULL, 0);
 }
 
 /* The new run goes on from where its clocks are. */
@@ -277,17 +274,17 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     zf_status_t st;
     run->clock.has_loaded = 1;
     set_clocks(run);
-    st = fill_device(run, replacement->grad);
+    st = fill_device(&run->state, replacement->grad);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
-            st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+            st = zfi_exchange_put_visible(&run->state, i, replacement->overlay[i]);
     zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
-        st = share_visible(run);
+        st = share_visible(&run->ranks);
     if (!st)
-        st = zfi_guard_start(run);
+        st = zfi_guard_start(&run->side);
     if (!st)
-        st = stage_due(run);
+        st = stage_due(&run->publishing);
     if (!st)
         zfi_window_prepare(&run->windows);
     return st;

@@ -41,8 +41,7 @@ static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor
     return zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
 }
 
-/* ---- layout --------------------------------------------------------------------------------------------------------
- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t param_nbytes(const zfi_saved_param_t *param) {
     uint64_t n = 0;
@@ -170,8 +169,7 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
     return out;
 }
 
-/* ---- data ----------------------------------------------------------------------------------------------------------
- */
+/* ---- data -------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a tensor: behind those that this rank has written of it, or, with several ranks, `at` bytes into it. */
 static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, uint64_t at, const void *block,
@@ -195,20 +193,21 @@ static zf_status_t refuse_value(const writer_t *writer, const zfi_saved_param_t 
 /* What this rank writes of a matrix, whose values begin `at` bytes into the tensor. */
 static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t matrix,
                                 uint64_t at_nbytes, zf_error_t *err) {
-    zfi_run_t *run = writer->io.run;
+    const zfi_state_t *state = writer->io.state;
     const zfi_state_array_t *array = tensor->array;
     zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &param->param);
-    uint32_t number = run->params[param->param.id].first_matrix + matrix;
+    uint32_t number = state->side->params[param->param.id].first_matrix + matrix;
     uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype), first, end;
-    int is_applied = (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(&run->rows, tensor->step)->scalars.applied;
+    int is_applied =
+        (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, tensor->step)->scalars.applied;
     zf_status_t st = ZF_OK;
-    zfi_spread_share(run, array, param->param.id, &writer->saved.shape, &param->matrices[matrix],
+    zfi_spread_share(state->ranks, array, param->param.id, &writer->saved.shape, &param->matrices[matrix],
                      writer->together->rank, &first, &end);
     for (; first < end && !st; first += block) {
         uint64_t count = end - first < block ? end - first : block, at;
         array->get(&writer->io, number, tensor->step, first, count, writer->block);
         if (writer->io.status == ZF_ERR_POISONED)
-            return zfi_poisoned(run->engine, err);
+            return zfi_poisoned(state->engine, err);
         if (writer->io.status)
             return zfi_error(err, writer->io.status, "state",
                              "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
@@ -228,7 +227,7 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
     void *values = malloc(nbytes + 1);
     zf_status_t st = values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a step's values");
     for (uint64_t s = 0; s < saved->n_steps && is_first(writer) && !st; s++) {
-        zfi_state_steps[i].get(&writer->io, zfi_row(&writer->io.run->rows, saved->first_step + s), values);
+        zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.state->windows->rows, saved->first_step + s), values);
         st = put_block(writer, tensor, s * nbytes, values, nbytes, err);
     }
     free(values);
@@ -339,7 +338,7 @@ static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_
 
 /* The first rank finishes when all have synced what they wrote; the others know that it did before they return. */
 static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
-    zf_status_t st = zfi_spread_join(writer->io.run, writer->io.ids, writer->together, &writer->saved, err);
+    zf_status_t st = zfi_spread_join(writer->io.state->ranks, writer->io.ids, writer->together, &writer->saved, err);
     zfi_state_report(&writer->saved, writer->store, report);
     if (!st && is_first(writer))
         st = finish(writer, report, err);
@@ -369,18 +368,18 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
             ids[n++] = i;
     writer.block = malloc(ZFI_STATE_BLOCK);
     if (args->is_compact)
-        writer.io.rehearsal = zfi_rehearsal_new(run);
+        writer.io.rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     if (!ids || !writer.block || (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(run)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(&run->ranks)))
         zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");
     if (!st && !args->is_compact && args->together->n_ranks > 1)
-        st = zfi_spread_find_visible(run, args->together, &differs, err);
-    writer.io =
-        (zfi_state_io_t){.run = run, .rehearsal = writer.io.rehearsal, .differs = differs, .ids = ids, .n_ids = n};
+        st = zfi_spread_find_visible(&run->state, args->together, &differs, err);
+    writer.io = (zfi_state_io_t){
+        .state = &run->state, .rehearsal = writer.io.rehearsal, .differs = differs, .ids = ids, .n_ids = n};
     if (!st)
         st = write_all(&writer, args->is_compact, args->note, report, err);
     zfi_saved_free(&writer.saved);

@@ -16,16 +16,17 @@
 #include "state/together.h"
 
 /* [control] Values [*out_first, *out_end) of a matrix of a parameter that are a rank's share of an array. */
-void zfi_spread_share(const zfi_run_t *run, const zfi_state_array_t *array, uint32_t id, const zfi_state_shape_t *shape,
-                      const zfi_matrix_t *matrix, uint32_t rank, uint64_t *out_first, uint64_t *out_end);
+void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, uint32_t id,
+                      const zfi_state_shape_t *shape, const zfi_matrix_t *matrix, uint32_t rank, uint64_t *out_first,
+                      uint64_t *out_end);
 
 /* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors; ids: the
  * parameters of the run, in the checkpoint's order. Collective, after a meeting. */
-zf_status_t zfi_spread_join(const zfi_run_t *run, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
+zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err);
 
 /* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with
  * zfi_together_drop. Collective, with a meeting. */
-zf_status_t zfi_spread_find_visible(zfi_run_t *run, zfi_together_t *together, uint8_t **out, zf_error_t *err);
+zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out, zf_error_t *err);
 
 #endif

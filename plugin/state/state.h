@@ -79,8 +79,7 @@ zf_status_t zfi_state_check_part(const zfi_saved_t *saved, const zfi_together_t 
 zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zfi_together_t *together,
                                 zf_state_report_t *report, zf_error_t *err);
 
-/* ---- state/replace.c ----------------------------------------------------------------------------------------------
- */
+/* ---- state/replace.c --------------------------------------------------------------------------------------------- */
 
 /* A second run, filled while the first stays as it is; or the run itself, where nothing is lost by that. */
 typedef struct zfi_replacement {
@@ -106,8 +105,7 @@ void zfi_replace_cancel(zfi_replacement_t *replacement);
  * Only a dead thread can make it fail, and that ends the instance. */
 zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);
 
-/* ---- state/carry.c ------------------------------------------------------------------------------------------------
- */
+/* ---- state/carry.c ----------------------------------------------------------------------------------------------- */
 
 /* [control] Elements [first, first + n) of a parameter, row-major, and the update count of each channel of the matrix
  * that they are of, into another cut. Where a matrix or channel gets several counts, the largest stays. */
@@ -116,7 +114,7 @@ typedef struct zfi_carried {
     const float *w, *m, *v;  /* [rows x cols] */
     const uint32_t *n;       /* [n_channels] */
 } zfi_carried_t;
-zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
+zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
 
 /* [control] A matrix of a checkpoint as FLUSH would leave it (rule: the instance's, or NULL where there is
  * none); arrays are malloc'd, to be freed by zfi_carried_free. */

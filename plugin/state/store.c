@@ -13,8 +13,7 @@ int zfi_store_is_name(const char *name) {
     return n > 0 && n < ZFI_BLOB_NAME && name[n] == '\0' && name[0] != '.';
 }
 
-/* ---- the host's ---------------------------------------------------------------------------------------------------
- */
+/* ---- the host's -------------------------------------------------------------------------------------------------- */
 
 static zf_status_t host_error(const char *what, const char *blob, int32_t rc, uint64_t offset, uint64_t nbytes,
                               zf_error_t *err) {
@@ -70,8 +69,7 @@ static const zfi_store_ops_t host_ops = {.begin = host_begin,
                                          .read = host_read,
                                          .close = host_nothing};
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
     const zf_state_store_t *host = &out->host;
@@ -113,8 +111,7 @@ zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, z
     return open_any(args, 0, out, err);
 }
 
-/* ---- saving and loading -------------------------------------------------------------------------------------------
- */
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
 zf_status_t zfi_store_begin(zfi_store_t *store, const char *name, uint64_t nbytes, zf_error_t *err) {
     if (!zfi_store_is_name(name))

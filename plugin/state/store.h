@@ -53,8 +53,7 @@ void zfi_store_close(zfi_store_t *store);
 /* A plain file name of a checkpoint: [A-Za-z0-9_-][A-Za-z0-9._-]*, shorter than ZFI_BLOB_NAME. */
 int zfi_store_is_name(const char *name);
 
-/* ---- for the two kinds --------------------------------------------------------------------------------------------
- */
+/* ---- for the two kinds ------------------------------------------------------------------------------------------- */
 
 typedef struct zfi_store_ops {
     int reads_back; /* size and read may be called before commit */

@@ -11,8 +11,7 @@
 #include "schedule/window.h"
 #include "step/exchange.h"
 
-/* ---- data types ---------------------------------------------------------------------------------------------------
- */
+/* ---- data types -------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -35,8 +34,7 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
     return of_kernel(array->dtype_kind == ZFI_DTYPE_VISIBLE ? param->dtype : param->grad_dtype);
 }
 
-/* ---- values that no training leaves -------------------------------------------------------------------------------
- */
+/* ---- values that no training leaves ------------------------------------------------------------------------------ */
 
 static uint64_t bad_f32(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
     const float *x = values;
@@ -101,8 +99,7 @@ static uint64_t bad_visible(const void *values, uint64_t n, zfi_state_dtype_t dt
     return n;
 }
 
-/* ---- w, m, v, n ---------------------------------------------------------------------------------------------------
- */
+/* ---- w, m, v, n -------------------------------------------------------------------------------------------------- */
 
 static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -111,7 +108,7 @@ static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *
 
 static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, uint64_t first, uint64_t n, void *out) {
     if (!io->status && !io->rehearsal)
-        io->status = zfi_state_get(&io->run->state, array, number, first, n, out);
+        io->status = zfi_state_get(io->state, array, number, first, n, out);
     else if (!io->status)
         io->status = zfi_rehearsal_read(io->rehearsal, array, number, first, n, out);
 }
@@ -126,7 +123,7 @@ static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, ui
                            const void *values) {                                                                       \
         (void)step;                                                                                                    \
         if (!io->status)                                                                                               \
-            io->status = zfi_state_put(&io->run->state, array, number, first, n, values);                              \
+            io->status = zfi_state_put(io->state, array, number, first, n, values);                                    \
     }
 ARRAY(w, ZFI_STATE_W)
 ARRAY(m, ZFI_STATE_M)
@@ -139,20 +136,19 @@ static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 
 static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     uint32_t *to = out;
-    const uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
+    const uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
         to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
 }
 
 static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
-    uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
+    uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
     (void)step;
     memcpy(live + first, x, n * sizeof *live);
 }
 
-/* ---- selection ----------------------------------------------------------------------------------------------------
- */
+/* ---- selection --------------------------------------------------------------------------------------------------- */
 
 static uint64_t per_channel(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -166,20 +162,22 @@ static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t
 
 static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->clock, io->run->clock.t + 1);
+    return io->state->plan->matrices[number].k > 0 &&
+           !zfi_is_warm_up(io->state->windows->clock, io->state->windows->clock->t + 1);
 }
 
 static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    const zfi_run_t *run = io->run;
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    const zfi_state_t *state = io->state;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     uint8_t *to = out;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
-        to[i] = run->sel.mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
-    if (!run->clock.waiting_choice || !zfi_row(&io->run->rows, run->clock.waiting_choice)->chooses[matrix->cohort])
+        to[i] = state->sel->mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
+    if (!state->windows->clock->waiting_choice ||
+        !zfi_row(io->state->windows->rows, state->windows->clock->waiting_choice)->chooses[matrix->cohort])
         return;
-    for (uint32_t e = 0; e < run->sel.n_enter[number]; e++) {
-        uint32_t channel = run->sel.enter_channel[matrix->index_base + e];
+    for (uint32_t e = 0; e < state->sel->n_enter[number]; e++) {
+        uint32_t channel = state->sel->enter_channel[matrix->index_base + e];
         if (channel >= first && channel < first + n)
             to[channel - first] = ZFI_CHANNEL_ENTERING;
     }
@@ -204,30 +202,29 @@ static void list_selected(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t
 
 static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                          const void *values) {
-    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
-    uint8_t *mask = io->run->sel.mask + matrix->channel_base;
+    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
+    uint8_t *mask = io->state->sel->mask + matrix->channel_base;
     (void)step;
     memcpy(mask + first, values, n);
     if (first + n < matrix->n_channels)
         return; /* the lists are made when the mask is whole */
-    list_selected(&io->run->plan, &io->run->sel, number, mask);
+    list_selected(io->state->plan, io->state->sel, number, mask);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
 }
 
 static void get_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     (void)step;
-    memcpy(out, io->run->sel.importance + io->run->plan.matrices[number].sum_base + first, n * sizeof(double));
+    memcpy(out, io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, n * sizeof(double));
 }
 
 static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                            const void *values) {
     (void)step;
-    memcpy(io->run->sel.importance + io->run->plan.matrices[number].sum_base + first, values, n * sizeof(double));
+    memcpy(io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, values, n * sizeof(double));
 }
 
-/* ---- automatic interval: what deferred and selected channels have gathered ------------------------------------------
- */
+/* ---- automatic interval: what deferred and selected channels have gathered --------------------------------------- */
 
 static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
     (void)shape;
@@ -235,78 +232,76 @@ static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 }
 
 static int has_interval(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return io->run->clock.pace.is_auto && has_selected(io, number, step);
+    return io->state->windows->clock->pace.is_auto && has_selected(io, number, step);
 }
 
 static void get_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    const double sums[2] = {io->run->sel.deferred[number], io->run->sel.selected[number]};
+    const double sums[2] = {io->state->sel->deferred[number], io->state->sel->selected[number]};
     (void)step;
     memcpy(out, sums + first, n * sizeof *sums);
 }
 
 static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                          const void *values) {
-    double sums[2] = {io->run->sel.deferred[number], io->run->sel.selected[number]};
+    double sums[2] = {io->state->sel->deferred[number], io->state->sel->selected[number]};
     (void)step;
     memcpy(sums + first, values, n * sizeof *sums);
-    io->run->sel.deferred[number] = sums[0];
-    io->run->sel.selected[number] = sums[1];
+    io->state->sel->deferred[number] = sums[0];
+    io->state->sel->selected[number] = sums[1];
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------
- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return zfi_window_has_slot(&io->run->windows, number, step);
+    return zfi_window_has_slot(io->state->windows, number, step);
 }
 
 static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    zfi_run_t *run = io->run;
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    const zfi_state_t *state = io->state;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    zfi_piece_walk_start(&walk, run, number, first, n);
+    zfi_piece_walk_start(&walk, state->side, number, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
-        const unsigned char *slot = zfi_window_slot_of(&run->windows, place.chunk, step);
+        const unsigned char *slot = zfi_window_slot_of(state->windows, place.chunk, step);
         memcpy((unsigned char *)out + place.at * elem, slot + place.chunk_offset * elem, place.n * elem);
     }
 }
 
 static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                      const void *values) {
-    zfi_run_t *run = io->run;
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    const zfi_state_t *state = io->state;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    zfi_piece_walk_start(&walk, run, number, first, n);
+    zfi_piece_walk_start(&walk, state->side, number, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
-        unsigned char *slot = zfi_window_slot_of(&run->windows, place.chunk, step);
+        unsigned char *slot = zfi_window_slot_of(state->windows, place.chunk, step);
         memcpy(slot + place.chunk_offset * elem, (const unsigned char *)values + place.at * elem, place.n * elem);
     }
 }
 
-/* ---- what the model reads -----------------------------------------------------------------------------------------
- */
+/* ---- what the model reads ---------------------------------------------------------------------------------------- */
 
 static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
     int is_equal;
     if (io->differs)
         return io->differs[number];
-    return zfi_exchange_shows_state(io->run, number, &is_equal) || !is_equal;
+    return zfi_exchange_shows_state(io->state, number, &is_equal) || !is_equal;
 }
 
 static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     (void)step;
-    (void)zfi_exchange_get_visible(io->run, number, first, n, out);
+    (void)zfi_exchange_get_visible(io->state, number, first, n, out);
 }
 
 static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
-    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
-    size_t elem = zfi_dtype_nbytes(io->run->params[matrix->param].dtype);
+    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
+    size_t elem = zfi_dtype_nbytes(io->state->side->params[matrix->param].dtype);
     (void)step;
     memcpy(io->overlay[number] + first * elem, values, n * elem);
 }
@@ -322,39 +317,39 @@ static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *cloc
 
 static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return due_of(&io->run->plan, &io->run->clock, number) != NULL;
+    return due_of(io->state->plan, io->state->windows->clock, number) != NULL;
 }
 
-static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
-    uint64_t p = close->first_job + run->plan.chunks[chunk].place;
-    return run->hs.published + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes;
+static unsigned char *staged_chunk(const zfi_state_t *state, const zfi_close_t *close, uint32_t chunk) {
+    uint64_t p = close->first_job + state->plan->chunks[chunk].place;
+    return state->host->published + p % state->plan->max_close_chunks * state->plan->publish_piece_nbytes;
 }
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
-    size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
+    const zfi_state_t *state = io->state;
+    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
+    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
     (void)step;
-    zfi_piece_walk_start(&walk, run, number, first, n);
+    zfi_piece_walk_start(&walk, state->side, number, first, n);
     while (close && zfi_piece_walk_next(&walk, &place))
         memcpy((unsigned char *)out + place.at * elem,
-               staged_chunk(run, close, place.chunk) + place.chunk_offset * elem, place.n * elem);
+               staged_chunk(state, close, place.chunk) + place.chunk_offset * elem, place.n * elem);
 }
 
 /* The closes themselves are made anew by the load (state/load.c) before their values come. */
 static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
-    zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
-    size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
+    const zfi_state_t *state = io->state;
+    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
+    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
     (void)step;
-    zfi_piece_walk_start(&walk, run, number, first, n);
+    zfi_piece_walk_start(&walk, state->side, number, first, n);
     while (close && zfi_piece_walk_next(&walk, &place))
-        memcpy(staged_chunk(run, close, place.chunk) + place.chunk_offset * elem,
+        memcpy(staged_chunk(state, close, place.chunk) + place.chunk_offset * elem,
                (const unsigned char *)values + place.at * elem, place.n * elem);
 }
 

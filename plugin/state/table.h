@@ -27,7 +27,7 @@ size_t zfi_state_dtype_nbytes(zfi_state_dtype_t dtype);
 
 /* What a row's functions work on. */
 typedef struct zfi_state_io {
-    zfi_run_t *run;
+    const zfi_state_t *state;
     zfi_rehearsal_t *rehearsal; /* compact save: w, m, v, n as FLUSH would leave them; else NULL */
     unsigned char **overlay;    /* load: [n_matrices] visible values that do not follow from the state, or NULL */
     const uint8_t *differs;     /* save, several ranks: [n_matrices] what is visible is not the state everywhere */
@@ -69,8 +69,8 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
 typedef struct zfi_state_clock {
     const char *name;
     int is_per_cohort;
-    uint64_t (*get)(const zfi_run_t *run, uint32_t cohort);
-    void (*put)(zfi_run_t *run, uint32_t cohort, uint64_t value);
+    uint64_t (*get)(const zfi_state_t *state, uint32_t cohort);
+    void (*put)(const zfi_state_t *state, uint32_t cohort, uint64_t value);
 } zfi_state_clock_t;
 
 enum {

@@ -46,8 +46,8 @@ static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st,
         memcpy(own->message, why->message, sizeof own->message - 1);
     }
     together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest_in(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE,
-                                                   together->all, sizeof *own);
+    together->broken = zfi_ranks_gather_at_rest(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE,
+                                                together->all, sizeof *own);
 }
 
 void zfi_together_tick(void *arg) {
@@ -96,6 +96,6 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
 zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
     together->round_ns = zfi_now_ns();
     together->broken =
-        zfi_ranks_gather_at_rest_in(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+        zfi_ranks_gather_at_rest(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
     return together->broken ? say_broken(together, err) : ZF_OK;
 }

@@ -16,10 +16,10 @@ typedef struct part {
     uint32_t first_segment, end_segment;
 } part_t;
 
-static void close_window(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_publish_upload(run, close);
+static void close_window(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    zfi_publish_upload(publishing, close);
     if (close->n_chunks)
-        zfi_unfetched_keep(run, close);
+        zfi_unfetched_keep(publishing, close);
 }
 
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
@@ -32,22 +32,23 @@ static uint32_t n_common(const zfi_chunk_t *chunk, const part_t *part) {
 }
 
 /* Counts a part as merged. Returns the publication below which all are, if that has risen, else 0. */
-static uint64_t count_down(zfi_run_t *run, const part_t *part) {
-    const zfi_plan_t *plan = &run->plan;
-    uint64_t before = run->unfetched.merged;
-    uint32_t *n_left = run->unfetched.n_left;
+static uint64_t count_down(zfi_publishing_t *publishing, const part_t *part) {
+    const zfi_plan_t *plan = publishing->plan;
+    uint64_t before = publishing->unfetched->merged;
+    uint32_t *n_left = publishing->unfetched->n_left;
     for (uint32_t i = part->at; i < part->at + part->n; i++)
         n_left[(part->close->first_job + i) % plan->max_close_chunks] -=
             n_common(&plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)], part);
-    while (run->unfetched.merged < run->clock.next_job && n_left[run->unfetched.merged % plan->max_close_chunks] == 0)
-        run->unfetched.merged++;
-    return run->unfetched.merged > before ? run->unfetched.merged : 0;
+    while (publishing->unfetched->merged < publishing->clock->next_job &&
+           n_left[publishing->unfetched->merged % plan->max_close_chunks] == 0)
+        publishing->unfetched->merged++;
+    return publishing->unfetched->merged > before ? publishing->unfetched->merged : 0;
 }
 
 /* What merges a part is collected: counts it, and tells the up stream. */
-static void end_part(zfi_run_t *run, const part_t *part) {
-    zfi_engine_t *engine = run->engine;
-    uint64_t merged = count_down(run, part);
+static void end_part(zfi_publishing_t *publishing, const part_t *part) {
+    zfi_engine_t *engine = publishing->engine;
+    uint64_t merged = count_down(publishing, part);
     if (!merged)
         return;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, merged));
@@ -56,13 +57,13 @@ static void end_part(zfi_run_t *run, const part_t *part) {
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-static zfi_merge_args_t merge_args(const zfi_run_t *run, const part_t *part) {
-    return (zfi_merge_args_t){.data = run->dev.data,
-                              .staged = run->dev.ring,
-                              .place_nbytes = run->plan.publish_piece_nbytes,
+static zfi_merge_args_t merge_args(const zfi_publishing_t *publishing, const part_t *part) {
+    return (zfi_merge_args_t){.data = publishing->dev->data,
+                              .staged = publishing->dev->ring,
+                              .place_nbytes = publishing->plan->publish_piece_nbytes,
                               .first_number = part->close->first_job + part->at,
-                              .n_places = run->plan.ring_chunks,
-                              .first = run->plan.cohorts[part->close->cohort].first_chunk + part->at,
+                              .n_places = publishing->plan->ring_chunks,
+                              .first = publishing->plan->cohorts[part->close->cohort].first_chunk + part->at,
                               .n = part->n,
                               .turn = part->close->turn,
                               .first_segment = part->first_segment,
@@ -70,40 +71,40 @@ static zfi_merge_args_t merge_args(const zfi_run_t *run, const part_t *part) {
 }
 
 /* From the ring, where the bucket that ends with publication `end` - 1 is or will be without another merge. */
-static void merge_from_ring(zfi_run_t *run, const part_t *part, uint64_t end) {
-    zfi_engine_t *engine = run->engine;
-    zfi_merge_args_t args = merge_args(run, part);
+static void merge_from_ring(zfi_publishing_t *publishing, const part_t *part, uint64_t end) {
+    zfi_engine_t *engine = publishing->engine;
+    zfi_merge_args_t args = merge_args(publishing, part);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
-    end_part(run, part);
+    end_part(publishing, part);
 }
 
 /* Out of order: chunk by chunk from the host's memory. It stays there until the ring has had it. */
-static void merge_from_host(zfi_run_t *run, const part_t *part) {
-    zfi_engine_t *engine = run->engine;
+static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
+    zfi_engine_t *engine = publishing->engine;
     zfi_list_t *list = &engine->to_device;
-    const zfi_plan_t *plan = &run->plan;
+    const zfi_plan_t *plan = publishing->plan;
     for (uint32_t i = part->at; i < part->at + part->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)];
         uint64_t p = part->close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         uint64_t job = part->close->first_job + i + 1;
         part_t one = {part->close, i, 1, part->first_segment, part->end_segment};
-        zfi_merge_args_t args = merge_args(run, &one);
-        args.staged = run->dev.scratch;
+        zfi_merge_args_t args = merge_args(publishing, &one);
+        args.staged = publishing->dev->scratch;
         args.n_places = 1;
         args.place_nbytes = 0;
         zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
-        zfi_list_copy(list, ZFI_OP_UP, run->dev.scratch,
-                      run->hs.published + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
+        zfi_list_copy(list, ZFI_OP_UP, publishing->dev->scratch,
+                      publishing->host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
         atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
-        end_part(run, &one);
+        end_part(publishing, &one);
     }
 }
 
 /* Chunks [at, at + n) of a close, bucket by bucket as they travel. */
-static void merge_part(zfi_run_t *run, const part_t *part) {
-    uint32_t bucket = run->plan.bucket_chunks, end = part->at + part->n;
+static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
+    uint32_t bucket = publishing->plan->bucket_chunks, end = part->at + part->n;
     for (uint32_t at = part->at, next; at < end; at = next) {
         uint32_t bucket_end = (at / bucket + 1) * bucket;
         uint64_t published;
@@ -111,10 +112,10 @@ static void merge_part(zfi_run_t *run, const part_t *part) {
         next = bucket_end < end ? bucket_end : end;
         published = part->close->first_job + bucket_end;
         part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
-        if (published <= run->unfetched.merged + run->plan.ring_chunks)
-            merge_from_ring(run, &one, published);
+        if (published <= publishing->unfetched->merged + publishing->plan->ring_chunks)
+            merge_from_ring(publishing, &one, published);
         else
-            merge_from_host(run, &one);
+            merge_from_host(publishing, &one);
     }
 }
 
@@ -136,8 +137,8 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
 }
 
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
-static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    const zfi_plan_t *plan = &run->plan;
+static part_t part_of(const zfi_publishing_t *publishing, const zfi_close_t *close, uint32_t first, uint32_t end) {
+    const zfi_plan_t *plan = publishing->plan;
     part_t part = {.close = close,
                    .first_segment = zfi_first_segment(plan->segments, plan->n_segments, first),
                    .end_segment = zfi_first_segment(plan->segments, plan->n_segments, end)};
@@ -148,42 +149,42 @@ static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t f
     return part;
 }
 
-static void show(zfi_run_t *run, uint32_t first, uint32_t end) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++) {
-        part_t part = part_of(run, &run->clock.due[i], first, end);
-        merge_part(run, &part);
+static void show(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++) {
+        part_t part = part_of(publishing, &publishing->clock->due[i], first, end);
+        merge_part(publishing, &part);
     }
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-static void end(zfi_run_t *run, uint64_t t) { (void)run, (void)t; }
+static void end(zfi_publishing_t *publishing, uint64_t t) { (void)publishing, (void)t; }
 
-static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
-    return zfi_unfetched_show(run, first, end, 0, show);
+static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    return zfi_unfetched_show(publishing, first, end, 0, show);
 }
 
-static zf_status_t rest(zfi_run_t *run) {
-    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, 1, show);
-    run->clock.n_due = 0;
+static zf_status_t rest(zfi_publishing_t *publishing) {
+    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->plan->n_matrices, 1, show);
+    publishing->clock->n_due = 0;
     return st;
 }
 
-static void drop_matrix(zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++) {
-        part_t part = part_of(run, &run->clock.due[i], number, number + 1);
-        end_part(run, &part);
+static void drop_matrix(zfi_publishing_t *publishing, uint32_t number) {
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++) {
+        part_t part = part_of(publishing, &publishing->clock->due[i], number, number + 1);
+        end_part(publishing, &part);
     }
-    run->unfetched.is_done[number] = 1;
+    publishing->unfetched->is_done[number] = 1;
 }
 
-static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
-    if (!run->clock.n_due)
+static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    if (!publishing->clock->n_due)
         return ZF_OK;
     for (uint32_t i = first; i < end; i++)
-        if (!run->unfetched.is_done[i])
-            drop_matrix(run, i);
-    return zfi_send(run->engine);
+        if (!publishing->unfetched->is_done[i])
+            drop_matrix(publishing, i);
+    return zfi_send(publishing->engine);
 }
 
 const zfi_publisher_t zfi_publisher_at_fetch = {close_window, end, fetch, rest, drop};

@@ -3,30 +3,30 @@
 #include "step/publish.h"
 #include "step/publisher.h"
 
-static void close_now(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_publish_upload(run, close);
-    zfi_publish_now(run, close);
+static void close_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    zfi_publish_upload(publishing, close);
+    zfi_publish_now(publishing, close);
 }
 
-static void close_later(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_publish_upload(run, close);
-    run->clock.due[run->clock.n_due++] = *close;
+static void close_later(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    zfi_publish_upload(publishing, close);
+    publishing->clock->due[publishing->clock->n_due++] = *close;
 }
 
 /* ---- nothing waits to be fetched --------------------------------------------------------------------------------- */
 
-static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
-    (void)run, (void)first, (void)end;
+static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    (void)publishing, (void)first, (void)end;
     return ZF_OK;
 }
 
-static zf_status_t rest(zfi_run_t *run) {
-    (void)run;
+static zf_status_t rest(zfi_publishing_t *publishing) {
+    (void)publishing;
     return ZF_OK;
 }
 
-static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
-    (void)run, (void)first, (void)end;
+static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    (void)publishing, (void)first, (void)end;
     return ZF_OK;
 }
 

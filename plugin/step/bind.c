@@ -3,11 +3,17 @@
 #include "step/publisher.h"
 #include "step/updater.h"
 
+static const zfi_updater_t *const updaters[] = {&zfi_updater_windows, &zfi_updater_whole}; /* [is_whole] */
+
+/* [published][is_sharded] */
+static const zfi_publisher_t *const publishers[][2] = {
+    [ZFI_PUBLISHED_AT_STEP] = {&zfi_publisher_at_step, &zfi_publisher_at_step},
+    [ZFI_PUBLISHED_NEXT_STEP] = {&zfi_publisher_next_step, &zfi_publisher_next_step},
+    [ZFI_PUBLISHED_AT_FETCH] = {&zfi_publisher_at_fetch, &zfi_publisher_gathered},
+};
+
 void zfi_step_bind(zfi_run_t *run) {
-    const zfi_config_t *config = &run->engine->config;
-    run->updater = zfi_config_defers_nothing(config) ? &zfi_updater_whole : &zfi_updater_windows;
-    if (zfi_config_publishes_at_fetch(config))
-        run->publisher = zfi_is_sharded(run->engine) ? &zfi_publisher_gathered : &zfi_publisher_at_fetch;
-    else
-        run->publisher = config->publish_lag ? &zfi_publisher_next_step : &zfi_publisher_at_step;
+    const zfi_policy_t *policy = &run->engine->policy;
+    run->updater = updaters[policy->is_whole];
+    run->publisher = publishers[policy->published][zfi_is_sharded(run->engine)];
 }

@@ -28,24 +28,24 @@ static void copy_up(zfi_engine_t *engine, void *to, const void *from, uint64_t n
 }
 
 /* Of every matrix, the first n_enter of an array that is indexed by position. */
-static void copy_entering(zfi_run_t *run, uint32_t *to, const uint32_t *from) {
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        uint64_t base = run->plan.matrices[i].index_base;
-        if (run->sel.n_enter[i])
-            copy_up(run->engine, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
+static void copy_entering(const zfi_state_t *state, uint32_t *to, const uint32_t *from) {
+    for (uint32_t i = 0; i < state->plan->n_matrices; i++) {
+        uint64_t base = state->plan->matrices[i].index_base;
+        if (state->sel->n_enter[i])
+            copy_up(state->engine, to + base, from + base, state->sel->n_enter[i] * sizeof *from);
     }
 }
 
-static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
-    zfi_engine_t *engine = run->engine;
-    const zfi_selection_t *sel = &run->sel;
+static zf_status_t send_lists(const zfi_state_t *state, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = state->engine;
+    const zfi_selection_t *sel = state->sel;
     uint64_t t = row->t;
-    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(&run->dev), sel->last_choice != 0,
+    zfi_enter_maps_args_t args = {state->dev->data, zfi_device_entering(state->dev), sel->last_choice != 0,
                                   row->choice_turn};
     zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
-    copy_up(run->engine, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
-    copy_entering(run, run->dev.enter_position, sel->enter_pos);
-    copy_entering(run, run->dev.enter_channel, sel->enter_channel);
+    copy_up(state->engine, state->dev->enter_n, sel->n_enter, state->plan->n_matrices * sizeof *sel->n_enter);
+    copy_entering(state, state->dev->enter_position, sel->enter_pos);
+    copy_entering(state, state->dev->enter_channel, sel->enter_channel);
     zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args));
     zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.maps, t));
     return zfi_list_send(&engine->to_enter);
@@ -54,16 +54,16 @@ static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
 /* The staged block, of so many elements, goes up and is taken. */
-static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, uint32_t n_elems) {
-    zfi_engine_t *engine = run->engine;
-    uint32_t n_arrays = zfi_enter_arrays(run->n_moments);
-    zfi_enter_block_t *to =
-        (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
-    zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(&run->dev), to, n_arrays};
-    copy_up(run->engine, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
-    copy_up(run->engine, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
+static zf_status_t send_block(const zfi_state_t *state, const zfi_enter_block_t *block, uint32_t n_elems) {
+    zfi_engine_t *engine = state->engine;
+    uint32_t n_arrays = zfi_enter_arrays(state->n_moments);
+    zfi_enter_block_t *to = (void *)(state->dev->enter_blocks +
+                                     state->sel->enter_block % ZFI_ENTER_BLOCKS * state->dev->enter_block_nbytes);
+    zfi_enter_state_args_t args = {state->dev->data, zfi_device_entering(state->dev), to, n_arrays};
+    copy_up(state->engine, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
+    copy_up(state->engine, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
     zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args));
-    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block));
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.enter_done, ++state->sel->enter_block));
     return zfi_list_send(&engine->to_enter);
 }
 
@@ -88,41 +88,41 @@ static zf_status_t await_block(zfi_engine_t *engine, const zfi_selection_t *sel,
 
 /* As many blocks as there is room for: they become those of all ranks, each of which has the elements that it owns.
  * *out_n: how many; fewer than there is room for where that was all. */
-static zf_status_t send_joined(zfi_run_t *run, zfi_enter_walk_t *walk, uint64_t t, uint32_t *out_n) {
+static zf_status_t send_joined(const zfi_state_t *state, zfi_enter_walk_t *walk, uint64_t t, uint32_t *out_n) {
     uint32_t n = 0, n_elems[ZFI_MOST_BLOCKS];
     zf_status_t st;
-    while (n < run->reduction.n_blocks &&
-           (n_elems[n] = zfi_enter_walk_fill(walk, zfi_entering_block(&run->reduction, n))) != 0)
+    while (n < state->ranks->reduction->n_blocks &&
+           (n_elems[n] = zfi_enter_walk_fill(walk, zfi_entering_block(state->ranks->reduction, n))) != 0)
         n++;
     *out_n = n;
-    st = n ? zfi_entering_join(run, n, t) : ZF_OK;
+    st = n ? zfi_entering_join(state->ranks, n, t) : ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_enter_block_t *block;
-        st = await_block(run->engine, &run->sel, run->dev.enter_block_nbytes, &block);
+        st = await_block(state->engine, state->sel, state->dev->enter_block_nbytes, &block);
         if (st)
             return st;
-        memcpy(block, zfi_entering_block(&run->reduction, i), run->dev.enter_block_nbytes);
-        drop_absent(&run->plan, block);
-        st = send_block(run, block, n_elems[i]);
+        memcpy(block, zfi_entering_block(state->ranks->reduction, i), state->dev->enter_block_nbytes);
+        drop_absent(state->plan, block);
+        st = send_block(state, block, n_elems[i]);
     }
     return st;
 }
 
-static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
-    zfi_enter_walk_t walk = {.state = &run->state};
+static zf_status_t send_blocks(const zfi_state_t *state, uint64_t t) {
+    zfi_enter_walk_t walk = {.state = state};
     zfi_enter_block_t *block;
-    uint32_t n_elems = 1, n = run->reduction.n_blocks;
+    uint32_t n_elems = 1, n = state->ranks->reduction->n_blocks;
     zf_status_t st = ZF_OK;
-    if (zfi_is_sharded(run->engine)) {
-        while (n == run->reduction.n_blocks && !st)
-            st = send_joined(run, &walk, t, &n);
+    if (zfi_is_sharded(state->engine)) {
+        while (n == state->ranks->reduction->n_blocks && !st)
+            st = send_joined(state, &walk, t, &n);
         return st;
     }
     while (n_elems && !st) {
-        st = await_block(run->engine, &run->sel, run->dev.enter_block_nbytes, &block);
+        st = await_block(state->engine, state->sel, state->dev->enter_block_nbytes, &block);
         n_elems = st ? 0 : zfi_enter_walk_fill(&walk, block);
         if (n_elems)
-            st = send_block(run, block, n_elems);
+            st = send_block(state, block, n_elems);
     }
     return st;
 }
@@ -148,34 +148,34 @@ static uint64_t move_counts(const zfi_plan_t *plan, zfi_selection_t *sel, uint64
 }
 
 /* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
-static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
-    uint64_t most = run->reduction.room_nbytes / sizeof(uint32_t),
-             total = move_counts(&run->plan, &run->sel, 0, 0, NULL, 0);
-    uint32_t *all = (void *)run->reduction.room, rank = zfi_rank(run->engine);
+static zf_status_t join_counts(const zfi_state_t *state, uint64_t t) {
+    uint64_t most = state->ranks->reduction->room_nbytes / sizeof(uint32_t),
+             total = move_counts(state->plan, state->sel, 0, 0, NULL, 0);
+    uint32_t *all = (void *)state->ranks->reduction->room, rank = zfi_rank(state->engine);
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, n; done < total && !st; done += n) {
         zfi_exchange_t what = {
             .purpose = ZF_COLLECTIVE_FOR_ENTERING, .bucket = ZF_NO_ID, .step = t, .lane = ZFI_LANE_ENTERING};
         n = total - done < most ? total - done : most;
-        (void)move_counts(&run->plan, &run->sel, done, n, all + rank * n, 0);
+        (void)move_counts(state->plan, state->sel, done, n, all + rank * n, 0);
         what.recv = all;
         what.nbytes = n * sizeof *all;
-        st = zfi_collective(run->engine, &what);
+        st = zfi_collective(state->engine, &what);
         if (!st)
-            (void)move_counts(&run->plan, &run->sel, done, n, all, zfi_n_ranks(run->engine));
+            (void)move_counts(state->plan, state->sel, done, n, all, zfi_n_ranks(state->engine));
     }
     return st;
 }
 
 /* Mean mode: the update counts of what enters; then all of the choice is on the device. */
-static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(&run->dev)};
-    if (run->sel.enter_n) {
-        zf_status_t st = zfi_is_sharded(engine) ? join_counts(run, t) : ZF_OK;
+static zf_status_t send_end(const zfi_state_t *state, uint64_t t) {
+    zfi_engine_t *engine = state->engine;
+    zfi_enter_maps_args_t args = {.data = state->dev->data, .entering = zfi_device_entering(state->dev)};
+    if (state->sel->enter_n) {
+        zf_status_t st = zfi_is_sharded(engine) ? join_counts(state, t) : ZF_OK;
         if (st)
             return st;
-        copy_entering(run, run->dev.enter_count, run->sel.enter_n);
+        copy_entering(state, state->dev->enter_count, state->sel->enter_n);
         zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args));
     }
     zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.entered, t));
@@ -184,75 +184,75 @@ static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
-    zfi_engine_t *engine = run->engine;
+static zf_status_t run_choice(const zfi_state_t *state, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = state->engine;
     uint64_t began;
     zf_status_t st =
-        run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
+        state->sel->last_choice ? zfi_wait(engine, &engine->lines.shown, state->sel->last_choice + 1, NULL) : ZF_OK;
     if (st)
         return st;
-    memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
-    st = zfi_importance_join(run, row);
+    memset(state->sel->n_enter, 0, state->plan->n_matrices * sizeof *state->sel->n_enter);
+    st = zfi_importance_join(state->ranks, row);
     if (st)
         return st;
     began = zfi_trace_begin(engine->trace);
-    zfi_choose(&run->plan, &run->clock.pace, &run->sel, row, &engine->count);
+    zfi_choose(state->plan, &state->windows->clock->pace, state->sel, row, &engine->count);
     zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
-    st = send_lists(run, row);
+    st = send_lists(state, row);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, row->end_job, NULL);
     if (st)
         return st;
     began = zfi_trace_begin(engine->trace);
-    zfi_select_update_maps(&run->state);
-    st = send_blocks(run, row->t);
+    zfi_select_update_maps(state);
+    st = send_blocks(state, row->t);
     if (!st)
-        st = send_end(run, row->t);
+        st = send_end(state, row->t);
     zfi_trace_end(engine->trace, began, "enter", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     if (st)
         return st;
-    run->sel.last_choice = row->t;
+    state->sel->last_choice = row->t;
     zfi_timeline_signal(&engine->lines.host_sel, row->t);
     return ZF_OK;
 }
 
 typedef struct control_args {
-    zfi_run_t *run;
+    const zfi_state_t *state;
     uint64_t t;
 } control_args_t;
 
 /* Part of the record of a step, once it is here. */
-static zf_status_t take_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
-    uint64_t number = zfi_first_record_part(&run->plan, row->t) + part;
-    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.recorded, number + 1, NULL);
-    return st ? st : zfi_importance_join_record(run, row, part);
+static zf_status_t take_record(const zfi_state_t *state, const zfi_step_row_t *row, uint32_t part) {
+    uint64_t number = zfi_first_record_part(state->plan, row->t) + part;
+    zf_status_t st = zfi_wait(state->engine, &state->engine->lines.recorded, number + 1, NULL);
+    return st ? st : zfi_importance_join_record(state->ranks, row, part);
 }
 
 /* The record of a step is counted, part by part as it arrives. An automatic interval has taken it before. */
-static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
-    zfi_timelines_t *lines = &run->engine->lines;
-    uint64_t number = zfi_first_record_part(&run->plan, row->t);
-    for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
-        zf_status_t st = run->clock.pace.is_auto ? ZF_OK : take_record(run, row, part);
+static zf_status_t add_record(const zfi_state_t *state, const zfi_step_row_t *row) {
+    zfi_timelines_t *lines = &state->engine->lines;
+    uint64_t number = zfi_first_record_part(state->plan, row->t);
+    for (uint32_t part = 0; part < state->plan->n_record_parts; part++, number++) {
+        zf_status_t st = state->windows->clock->pace.is_auto ? ZF_OK : take_record(state, row, part);
         if (st)
             return st;
-        zfi_select_add_record(&run->plan, &run->sel, row, part);
+        zfi_select_add_record(state->plan, state->sel, row, part);
         zfi_timeline_signal(&lines->counted, number + 1);
     }
     return ZF_OK;
 }
 
 /* An automatic interval: its records are of one part, or of none. */
-static zf_status_t decide_windows(zfi_run_t *run, const zfi_step_row_t *row) {
-    zfi_engine_t *engine = run->engine;
-    zf_status_t st = run->plan.n_record_parts ? take_record(run, row, 0) : ZF_OK;
-    if (!st && !zfi_is_warm_up(&run->clock, row->t)) {
-        zfi_interval_take(&run->plan, &run->sel, row);
-        st = zfi_importance_join_ready(run, row->t);
+static zf_status_t decide_windows(const zfi_state_t *state, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = state->engine;
+    zf_status_t st = state->plan->n_record_parts ? take_record(state, row, 0) : ZF_OK;
+    if (!st && !zfi_is_warm_up(state->windows->clock, row->t)) {
+        zfi_interval_take(state->plan, state->sel, row);
+        st = zfi_importance_join_ready(state->ranks, row->t);
     }
     if (st)
         return st;
-    zfi_interval_conclude(&run->clock, &run->plan, &run->sel, row);
+    zfi_interval_conclude(state->windows->clock, state->plan, state->sel, row);
     zfi_timeline_signal(&engine->lines.decided, row->t + 2);
     return ZF_OK;
 }
@@ -260,25 +260,25 @@ static zf_status_t decide_windows(zfi_run_t *run, const zfi_step_row_t *row) {
 /* The first choice counts its own step's record, later ones those up to the step before (SCHEDULE.md, step 9). */
 static void run_step(void *raw) {
     const control_args_t *args = raw;
-    zfi_run_t *run = args->run;
-    zfi_engine_t *engine = run->engine;
-    const zfi_step_row_t *row = zfi_row(&run->rows, args->t);
-    int record_first = args->t == run->clock.pace.warm_up;
+    const zfi_state_t *state = args->state;
+    zfi_engine_t *engine = state->engine;
+    const zfi_step_row_t *row = zfi_row(state->windows->rows, args->t);
+    int record_first = args->t == state->windows->clock->pace.warm_up;
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
-    if (run->clock.pace.is_auto && decide_windows(run, row))
+    if (state->windows->clock->pace.is_auto && decide_windows(state, row))
         return;
-    if (record_first && add_record(run, row))
+    if (record_first && add_record(state, row))
         return;
-    if (row->has_choice && run_choice(run, row))
+    if (row->has_choice && run_choice(state, row))
         return;
-    if (!record_first && add_record(run, row))
+    if (!record_first && add_record(state, row))
         return;
     zfi_timeline_signal(&engine->lines.control, args->t);
 }
 
-zf_status_t zfi_control_start(zfi_run_t *run, uint64_t t) {
-    control_args_t args = {run, t};
-    return zfi_serial_start(run->engine->control, run_step, &args, sizeof args);
+zf_status_t zfi_control_start(const zfi_state_t *state, uint64_t t) {
+    control_args_t args = {state, t};
+    return zfi_serial_start(state->engine->control, run_step, &args, sizeof args);
 }

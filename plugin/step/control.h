@@ -6,6 +6,6 @@
 #include "instance/run.h"
 
 /* [hook] Hands the control work of step t over; signals control. */
-zf_status_t zfi_control_start(zfi_run_t *run, uint64_t t);
+zf_status_t zfi_control_start(const zfi_state_t *state, uint64_t t);
 
 #endif

@@ -15,38 +15,40 @@
 
 static uint64_t n_elems_of(const zfi_matrix_t *matrix) { return matrix->rows * matrix->cols; }
 
-zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, void *out) {
-    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
-    zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
+zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
+    zfi_place_args_t args = {
+        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+    zfi_range_t range = {out, state->dev->scratch, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return zfi_device_run(run->engine, ops, 2);
+    return zfi_device_run(state->engine, ops, 2);
 }
 
-static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, const void *bits) {
-    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
-    zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
+static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
+                                 const void *bits) {
+    zfi_place_args_t args = {
+        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+    zfi_range_t range = {state->dev->scratch, bits, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    return zfi_device_run(run->engine, ops, 2);
+    return zfi_device_run(state->engine, ops, 2);
 }
 
-/* ---- masters ------------------------------------------------------------------------------------------------------
- */
+/* ---- masters ----------------------------------------------------------------------------------------------------- */
 
 /* Elements [first, first + n) of a matrix, all in one tile. */
 typedef struct part {
-    zfi_run_t *run;
+    const zfi_state_t *state;
     uint32_t number;
     uint64_t first, n;
 } part_t;
 
 static zf_status_t take_all(const part_t *part) {
-    void *bits = part->run->dev.exchange;
-    float *w = part->run->dev.exchange + part->run->dev.exchange_elems;
-    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, bits);
+    void *bits = part->state->dev->exchange;
+    float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
+    zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
     if (st)
         return st;
-    part->run->engine->kernels->widen(w, bits, part->run->plan.matrices[part->number].place.dtype, part->n);
-    return zfi_state_put(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, w);
+    part->state->engine->kernels->widen(w, bits, part->state->plan->matrices[part->number].place.dtype, part->n);
+    return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
 /* What is there, what the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four. */
@@ -56,17 +58,17 @@ typedef struct compared {
 } compared_t;
 
 static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
-    const unsigned char *shown = part->run->dev.matrices[part->number].shown;
-    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, to->visible);
+    const unsigned char *shown = part->state->dev->matrices[part->number].shown;
+    zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, to->visible);
     if (!st)
-        st = zfi_device_read(part->run->engine, to->shown, shown + part->first * elem, part->n * elem);
-    return st ? st : zfi_state_get(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
+        st = zfi_device_read(part->state->engine, to->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
 static zf_status_t take_edits(const part_t *part, const compared_t *by) {
-    const zfi_kernels_t *kernels = part->run->engine->kernels;
-    zfi_dtype_t dtype = part->run->plan.matrices[part->number].place.dtype;
+    const zfi_kernels_t *kernels = part->state->engine->kernels;
+    zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
     zf_status_t st = read_part(part, elem, by);
     if (st)
@@ -80,13 +82,13 @@ static zf_status_t take_edits(const part_t *part, const compared_t *by) {
         else
             memcpy(visible, due, elem);
     }
-    st = zfi_state_put(&part->run->state, ZFI_STATE_W, part->number, part->first, part->n, by->w);
-    return st ? st : write_visible(part->run, part->number, part->first, part->n, by->visible);
+    st = zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, by->w);
+    return st ? st : write_visible(part->state, part->number, part->first, part->n, by->visible);
 }
 
 static zf_status_t take_edits_of_all(const part_t *all) {
-    uint64_t most = all->run->dev.exchange_elems / 2;
-    float *from = all->run->dev.exchange;
+    uint64_t most = all->state->dev->exchange_elems / 2;
+    float *from = all->state->dev->exchange;
     compared_t by = {.visible = (unsigned char *)from,
                      .shown = (unsigned char *)(from + most),
                      .due = (unsigned char *)(from + 2 * most),
@@ -101,13 +103,13 @@ static zf_status_t take_edits_of_all(const part_t *all) {
     return st;
 }
 
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end, int by_element) {
+zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = first; i < end && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        const zfi_matrix_t *matrix = &state->plan->matrices[i];
         for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++) {
-            const zfi_tile_t *tile = &run->plan.tiles[k];
-            part_t part = {run, tile->matrix, tile->matrix_offset, tile->n_elems};
+            const zfi_tile_t *tile = &state->plan->tiles[k];
+            part_t part = {state, tile->matrix, tile->matrix_offset, tile->n_elems};
             st = by_element ? take_edits_of_all(&part) : take_all(&part);
         }
     }
@@ -135,15 +137,16 @@ static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *m
 }
 
 /* Masters of elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
-static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, float *values) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    const uint32_t *index = run->sel.index + matrix->index_base;
+static zf_status_t get_selected_w(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
+                                  float *values) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
-    float *compact = run->dev.exchange + run->dev.exchange_elems;
+    float *compact = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st;
-    if (!has_selection(&run->sel, matrix))
+    if (!has_selection(state->sel, matrix))
         return ZF_OK;
-    st = zfi_device_read(run->engine, compact, compact_array(&run->dev, matrix, 0),
+    st = zfi_device_read(state->engine, compact, compact_array(state->dev, matrix, 0),
                          matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
@@ -171,128 +174,128 @@ static void walk_compact(zfi_gathering_t *gathering, uint32_t rank) {
     const compact_t *compact = gathering->arg;
     const zfi_matrix_t *matrix = compact->matrix;
     uint64_t first, end;
-    zfi_bucket_share(&gathering->run->buckets, &gathering->run->params[matrix->param], matrix, rank, &first, &end);
-    (void)zfi_selected_stretches(matrix, gathering->run->sel.index + matrix->index_base, first, end, pass_compact,
+    zfi_bucket_share(gathering->ranks->buckets, &gathering->ranks->params[matrix->param], matrix, rank, &first, &end);
+    (void)zfi_selected_stretches(matrix, gathering->ranks->sel->index + matrix->index_base, first, end, pass_compact,
                                  gathering->arg);
 }
 
 /* It becomes that of all ranks. */
-static zf_status_t join_compact(zfi_run_t *run, const zfi_matrix_t *matrix, void *bytes, size_t elem) {
+static zf_status_t join_compact(const zfi_state_t *state, const zfi_matrix_t *matrix, void *bytes, size_t elem) {
     compact_t compact = {.matrix = matrix, .bytes = bytes, .elem = elem};
-    zfi_gathering_t gathering = {.run = run, .walk = walk_compact, .arg = &compact};
+    zfi_gathering_t gathering = {.ranks = state->ranks, .walk = walk_compact, .arg = &compact};
     compact.gathering = &gathering;
-    return zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+    return zfi_is_sharded(state->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
 }
 
 /* The device's copies of one array := the selected elements of values. Where each rank has its own elements only: of
  * those of all. */
-static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int array, const float *values) {
-    const uint32_t *index = run->sel.index + matrix->index_base;
+static zf_status_t put_array(const zfi_state_t *state, const zfi_matrix_t *matrix, int array, const float *values) {
+    const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
-    float *compact = run->dev.exchange + run->dev.exchange_elems;
+    float *compact = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    st = join_compact(run, matrix, compact, sizeof *compact);
+    st = join_compact(state, matrix, compact, sizeof *compact);
     return st || matrix->is_absent
                ? st
-               : zfi_device_write(run->engine, compact_array(&run->dev, matrix, array), compact, nbytes);
+               : zfi_device_write(state->engine, compact_array(state->dev, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns. */
-static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number, float *values) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+static zf_status_t get_owned(const zfi_state_t *state, zfi_array_t array, uint32_t number, float *values) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &run->plan.tiles[i];
-        st =
-            zfi_state_get(&run->state, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
+        const zfi_tile_t *tile = &state->plan->tiles[i];
+        st = zfi_state_get(state, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
     }
     return st;
 }
 
 /* ---- compact state from the host's ------------------------------------------------------------------------------- */
 
-static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
+static zf_status_t reload_counts(const zfi_state_t *state, uint32_t number) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    uint32_t *counts = (uint32_t *)(void *)state->dev->exchange;
     if (matrix->is_resident) {
         *counts = 0; /* where channels counted apart, their largest */
         for (uint32_t c = 0; c < matrix->n_counts; c++)
-            if (run->hs.n[matrix->count_base + c] > *counts)
-                *counts = run->hs.n[matrix->count_base + c];
-        return zfi_device_write(run->engine, run->dev.head.all_n + number, counts, sizeof *counts);
+            if (state->host->n[matrix->count_base + c] > *counts)
+                *counts = state->host->n[matrix->count_base + c];
+        return zfi_device_write(state->engine, state->dev->head.all_n + number, counts, sizeof *counts);
     }
-    if (!run->dev.head.counts_per_channel)
-        return zfi_device_write(run->engine, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
-    if (!has_selection(&run->sel, matrix))
+    if (!state->dev->head.counts_per_channel)
+        return zfi_device_write(state->engine, state->dev->head.n + number, &state->host->n[matrix->count_base],
+                                sizeof *counts);
+    if (!has_selection(state->sel, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
-        counts[pos] = run->hs.n[zfi_count_at(matrix, run->sel.index[matrix->index_base + pos])];
-    return zfi_device_write(run->engine, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
+        counts[pos] = state->host->n[zfi_count_at(matrix, state->sel->index[matrix->index_base + pos])];
+    return zfi_device_write(state->engine, state->dev->head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
-static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zf_status_t st = reload_counts(run, number);
-    if (st || !has_selection(&run->sel, matrix))
+static zf_status_t reload_matrix(const zfi_state_t *state, uint32_t number) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    zf_status_t st = reload_counts(state, number);
+    if (st || !has_selection(state->sel, matrix))
         return st;
-    for (uint32_t array = 0; array < zfi_enter_arrays(run->n_moments) && !st; array++) {
-        st = get_owned(run, (zfi_array_t)array, number, run->dev.exchange);
+    for (uint32_t array = 0; array < zfi_enter_arrays(state->n_moments) && !st; array++) {
+        st = get_owned(state, (zfi_array_t)array, number, state->dev->exchange);
         if (!st)
-            st = put_array(run, matrix, (int)array, run->dev.exchange);
+            st = put_array(state, matrix, (int)array, state->dev->exchange);
     }
-    atomic_fetch_add(&run->engine->count.up_enter_nbytes,
-                     matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(run->n_moments) * sizeof(float));
+    atomic_fetch_add(&state->engine->count.up_enter_nbytes,
+                     matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(state->n_moments) * sizeof(float));
     return st;
 }
 
-zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end) {
+zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = first; i < end && !st; i++)
-        st = reload_matrix(run, i);
+        st = reload_matrix(state, i);
     return st;
 }
 
 /* ---- what the state says ----------------------------------------------------------------------------------------- */
 
 /* round(w) of a tile into the second half of the exchange buffer. */
-static zf_status_t expect(zfi_run_t *run, const zfi_tile_t *tile, void *bits) {
-    float *w = run->dev.exchange;
-    zf_status_t st = zfi_state_get(&run->state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+static zf_status_t expect(const zfi_state_t *state, const zfi_tile_t *tile, void *bits) {
+    float *w = state->dev->exchange;
+    zf_status_t st = zfi_state_get(state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        st = get_selected_w(run, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+        st = get_selected_w(state, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        run->engine->kernels->narrow(bits, run->plan.matrices[tile->matrix].place.dtype, w, tile->n_elems);
+        state->engine->kernels->narrow(bits, state->plan->matrices[tile->matrix].place.dtype, w, tile->n_elems);
     return st;
 }
 
-zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t number, const void *bits) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    void *expected = run->dev.exchange + run->dev.exchange_elems;
+zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number, const void *bits) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    void *expected = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &run->plan.tiles[i];
+        const zfi_tile_t *tile = &state->plan->tiles[i];
         uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
-        st = bits ? ZF_OK : expect(run, tile, expected);
+        st = bits ? ZF_OK : expect(state, tile, expected);
         if (!st)
-            st = write_visible(run, number, tile->matrix_offset, tile->n_elems,
+            st = write_visible(state, number, tile->matrix_offset, tile->n_elems,
                                bits ? (const unsigned char *)bits + at : expected);
     }
     return st;
 }
 
-zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_is_equal) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    void *need = run->dev.exchange + run->dev.exchange_elems, *have = run->dev.exchange;
+zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t number, int *out_is_equal) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    void *need = state->dev->exchange + state->dev->exchange_elems, *have = state->dev->exchange;
     int is_equal = 1;
     zf_status_t st = ZF_OK;
     for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && is_equal; i++) {
-        const zfi_tile_t *tile = &run->plan.tiles[i];
-        st = expect(run, tile, need);
+        const zfi_tile_t *tile = &state->plan->tiles[i];
+        st = expect(state, tile, need);
         if (!st)
-            st = zfi_exchange_get_visible(run, number, tile->matrix_offset, tile->n_elems, have);
+            st = zfi_exchange_get_visible(state, number, tile->matrix_offset, tile->n_elems, have);
         is_equal = !st && memcmp(need, have, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
     }
     *out_is_equal = is_equal;
@@ -301,60 +304,63 @@ zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_i
 
 /* ---- a load's last part ------------------------------------------------------------------------------------------ */
 
-zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
-    const zfi_plan_t *plan = &run->plan;
-    const zfi_selection_t *sel = &run->sel;
-    zf_status_t st = zfi_device_write(run->engine, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
+zf_status_t zfi_exchange_put_maps(const zfi_state_t *state) {
+    const zfi_plan_t *plan = state->plan;
+    const zfi_selection_t *sel = state->sel;
+    zf_status_t st =
+        zfi_device_write(state->engine, state->dev->head.index, sel->index, plan->n_index * sizeof *sel->index);
     for (int turn = 0; turn < 2 && !st; turn++)
-        st = zfi_device_write(run->engine, run->dev.head.masks[turn], sel->mask, sel->n_masked);
+        st = zfi_device_write(state->engine, state->dev->head.masks[turn], sel->mask, sel->n_masked);
     if (!st)
-        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
-                              plan->n_matrices * sizeof *run->clock.skip_publish_below);
+        st = zfi_device_write(state->engine, zfi_device_table(state->dev->head.merge_from),
+                              state->windows->clock->skip_publish_below,
+                              plan->n_matrices * sizeof *state->windows->clock->skip_publish_below);
     if (!st)
-        st = zfi_device_write(run->engine, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
+        st =
+            zfi_device_write(state->engine, state->dev->enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
     if (!st)
-        st = zfi_device_write(run->engine, run->dev.enter_position, sel->enter_pos,
+        st = zfi_device_write(state->engine, state->dev->enter_position, sel->enter_pos,
                               plan->n_index * sizeof *sel->enter_pos);
     return st ? st
-              : zfi_device_write(run->engine, run->dev.enter_channel, sel->enter_channel,
+              : zfi_device_write(state->engine, state->dev->enter_channel, sel->enter_channel,
                                  plan->n_index * sizeof *sel->enter_channel);
 }
 
-zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
-    zfi_scalars_input(run, t);
-    return zfi_device_write(run->engine, zfi_device_scalars(&run->dev, t), &zfi_row(&run->rows, t)->scalars,
-                            sizeof(zfi_step_scalars_t));
+zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t) {
+    zfi_scalars_input(state->side, zfi_row(state->windows->rows, t));
+    return zfi_device_write(state->engine, zfi_device_scalars(state->dev, t),
+                            &zfi_row(state->windows->rows, t)->scalars, sizeof(zfi_step_scalars_t));
 }
 
 /* The selected elements of a gradient become those of all ranks, each of which has its own. */
-static zf_status_t join_gradient(zfi_run_t *run, const zfi_matrix_t *matrix, unsigned char *grad) {
-    const uint32_t *index = run->sel.index + matrix->index_base;
+static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *matrix, unsigned char *grad) {
+    const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
-    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
-    unsigned char *compact = (unsigned char *)(run->dev.exchange + run->dev.exchange_elems);
+    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
+    unsigned char *compact = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
     zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
-    st = join_compact(run, matrix, compact, elem);
+    st = join_compact(state, matrix, compact, elem);
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);
     return st;
 }
 
-zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, void *grad) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zfi_gather_args_t args = {run->dev.data, number, run->dev.scratch};
-    zfi_range_t range = {run->dev.scratch, grad,
-                         n_elems_of(matrix) * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype)};
+zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t number, void *grad) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    zfi_gather_args_t args = {state->dev->data, number, state->dev->scratch};
+    zfi_range_t range = {state->dev->scratch, grad,
+                         n_elems_of(matrix) * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
     zf_status_t st =
-        zfi_is_sharded(run->engine) && has_selection(&run->sel, matrix) ? join_gradient(run, matrix, grad) : ZF_OK;
+        zfi_is_sharded(state->engine) && has_selection(state->sel, matrix) ? join_gradient(state, matrix, grad) : ZF_OK;
     if (!st)
-        st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
+        st = zfi_enqueue(state->engine, state->engine->stream, ops, 2);
     if (st)
         return st;
-    zfi_selected_run_ahead(run, t, number, number + 1);
-    return zfi_device_run(run->engine, NULL, 0);
+    zfi_selected_run_ahead(state->side, t, zfi_is_warm_up(state->windows->clock, t), number, number + 1);
+    return zfi_device_run(state->engine, NULL, 0);
 }

@@ -12,21 +12,21 @@
 
 /* Masters of matrices [first, end) := their visible values. by_element, where a second copy is kept and no window open:
  * of elements that differ from it; the others show round(w). */
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end, int by_element);
+zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element);
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
-zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end);
+zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 
 /* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */
-zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n, void *out);
-zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t matrix, const void *bits);
+zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t matrix, uint64_t first, uint64_t n, void *out);
+zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t matrix, const void *bits);
 /* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
-zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t matrix, int *out_is_equal);
+zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t matrix, int *out_is_equal);
 
 /* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
-zf_status_t zfi_exchange_put_maps(zfi_run_t *run);
+zf_status_t zfi_exchange_put_maps(const zfi_state_t *state);
 /* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient, of
  * which each rank has what it owns, and zeros elsewhere. */
-zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t);
-zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t matrix, void *grad);
+zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t);
+zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t matrix, void *grad);
 
 #endif

@@ -6,31 +6,31 @@
 #include "step/publisher.h"
 #include "step/unfetched.h"
 
-static void show(zfi_run_t *run, uint32_t first, uint32_t end) {
+static void show(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
-        zfi_values_show(run, i);
+        zfi_values_show(publishing, i);
 }
 
-static void end(zfi_run_t *run, uint64_t t) {
-    zfi_publish_share(run, t); /* of warm-up */
-    zfi_values_send(run, t);
+static void end(zfi_publishing_t *publishing, uint64_t t) {
+    zfi_publish_share(publishing, t); /* of warm-up */
+    zfi_values_send(publishing, t);
 }
 
-static zf_status_t fetch(zfi_run_t *run, uint32_t first, uint32_t end) {
-    return zfi_unfetched_show(run, first, end, 0, show);
+static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    return zfi_unfetched_show(publishing, first, end, 0, show);
 }
 
-static zf_status_t rest(zfi_run_t *run) {
-    zf_status_t st = zfi_unfetched_show(run, 0, run->plan.n_matrices, 1, show);
-    zfi_values_end(run);
-    run->clock.n_due = 0;
+static zf_status_t rest(zfi_publishing_t *publishing) {
+    zf_status_t st = zfi_unfetched_show(publishing, 0, publishing->plan->n_matrices, 1, show);
+    zfi_values_end(publishing);
+    publishing->clock->n_due = 0;
     return st;
 }
 
 /* They travel all the same: other ranks issue the same exchanges. */
-static zf_status_t drop(zfi_run_t *run, uint32_t first, uint32_t end) {
-    for (uint32_t i = first; i < end && run->clock.n_due; i++)
-        run->unfetched.is_done[i] = 1;
+static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end && publishing->clock->n_due; i++)
+        publishing->unfetched->is_done[i] = 1;
     return ZF_OK;
 }
 

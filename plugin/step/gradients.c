@@ -29,10 +29,9 @@ static int needs_collecting(const zfi_batch_t *batch) {
     return 0;
 }
 
-static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
-    zfi_engine_t *engine = run->engine;
-    zfi_gradients_args_t args = {run->dev.data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
-                                 !zfi_is_warm_up(&run->clock, batch->step)};
+static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *batch, uint64_t number, int is_warm_up) {
+    zfi_engine_t *engine = side->engine;
+    zfi_gradients_args_t args = {side->dev->data, batch->gradients, batch->n, (uint32_t)(batch->step & 1), !is_warm_up};
     zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
@@ -53,22 +52,24 @@ static void *slot_of(const zfi_plan_t *plan, const zfi_slots_t *slots, const zfi
 }
 
 /* What this rank keeps of it. Returns the bytes. */
-static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const zfi_gradient_t *gradient) {
-    const zfi_param_t *param = &run->params[gradient->param];
+static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *slots, const zfi_step_row_t *row,
+                              const zfi_gradient_t *gradient) {
+    const zfi_param_t *param = &side->params[gradient->param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < param->n_refs; i++) {
-        const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
-        uint64_t from = run->plan.matrices[segment->matrix].param_offset + segment->matrix_offset;
-        zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(&run->plan, &run->slots, row, segment, elem),
+        const zfi_segment_t *segment = &side->plan->segments[side->plan->param_segments[param->first_ref + i]];
+        uint64_t from = side->plan->matrices[segment->matrix].param_offset + segment->matrix_offset;
+        zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, slot_of(side->plan, slots, row, segment, elem),
                       (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
         nbytes += segment->n_elems * elem;
     }
     return nbytes;
 }
 
-static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
-    zfi_engine_t *engine = run->engine;
+static void copy_down(const zfi_device_side_t *side, const zfi_windows_t *windows, const zfi_batch_t *batch,
+                      uint64_t number) {
+    zfi_engine_t *engine = side->engine;
     zfi_list_t *down = &engine->to_down;
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
@@ -78,14 +79,14 @@ static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number)
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
             zfi_list_end_copy(down);
         if (gradient->flags & ZFI_GRADIENT_SHIP)
-            nbytes += copy_gradient(run, zfi_row(&run->rows, batch->step), gradient);
+            nbytes += copy_gradient(side, windows->slots, zfi_row(windows->rows, batch->step), gradient);
     }
     zfi_list_add(down, zfi_op_signal(&engine->lines.batches, number + 1));
     atomic_fetch_add(&engine->count.down_grad_nbytes, nbytes);
 }
 
-void zfi_gradients_ship(zfi_run_t *run, uint64_t number) {
-    const zfi_batch_t *batch = &run->incoming.batch_ring[number % ZFI_N_BATCHES];
-    take_statistics(run, batch, number);
-    copy_down(run, batch, number);
+void zfi_gradients_ship(const zfi_device_side_t *side, const zfi_windows_t *windows, const zfi_batch_t *batch,
+                        uint64_t number) {
+    take_statistics(side, batch, number, zfi_is_warm_up(windows->clock, batch->step));
+    copy_down(side, windows, batch, number);
 }

@@ -30,20 +30,20 @@ static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t ma
 }
 
 /* Matrices [first, end), those of one cohort. */
-static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
-    const zfi_plan_t *plan = &run->plan;
+static void check_cohort(const zfi_device_side_t *side, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
+    const zfi_plan_t *plan = side->plan;
     uint32_t from = lower_bound(plan, cohort, first), to = lower_bound(plan, cohort, end);
-    add_check(run->engine, &run->dev, from, to - from, seals);
+    add_check(side->engine, side->dev, from, to - from, seals);
 }
 
-void zfi_guard_check(zfi_run_t *run) {
-    if (zfi_guard_checks(&run->dev))
-        add_check(run->engine, &run->dev, 0, run->plan.n_matrices, 0);
+void zfi_guard_check(const zfi_device_side_t *side) {
+    if (zfi_guard_checks(side->dev))
+        add_check(side->engine, side->dev, 0, side->plan->n_matrices, 0);
 }
 
-void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    if (zfi_guard_checks(&run->dev))
-        check_cohort(run, close->cohort, first, end, 0);
+void zfi_guard_check_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end) {
+    if (zfi_guard_checks(side->dev))
+        check_cohort(side, close->cohort, first, end, 0);
 }
 
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine) {
@@ -58,53 +58,53 @@ uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, u
 
 /* ---- accepted ---------------------------------------------------------------------------------------------------- */
 
-static void check_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
-    if (first == 0 && end == run->plan.n_matrices) {
-        add_check(run->engine, &run->dev, 0, run->plan.n_matrices, seals);
+static void check_matrices(const zfi_device_side_t *side, uint32_t first, uint32_t end, int seals) {
+    if (first == 0 && end == side->plan->n_matrices) {
+        add_check(side->engine, side->dev, 0, side->plan->n_matrices, seals);
         return;
     }
-    for (uint32_t c = 0; c <= run->plan.n_cohorts && first < end; c++)
-        check_cohort(run, c, first, end, seals);
+    for (uint32_t c = 0; c <= side->plan->n_cohorts && first < end; c++)
+        check_cohort(side, c, first, end, seals);
 }
 
-/* The first matrix of a parameter, or of one that follows; param = run->n_params: behind all. */
-static uint32_t first_matrix(const zfi_run_t *run, uint32_t param) {
-    return param < run->n_params ? run->params[param].first_matrix : run->plan.n_matrices;
+/* The first matrix of a parameter, or of one that follows; param = side->n_params: behind all. */
+static uint32_t first_matrix(const zfi_device_side_t *side, uint32_t param) {
+    return param < side->n_params ? side->params[param].first_matrix : side->plan->n_matrices;
 }
 
-void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
+void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
-        if (__atomic_exchange_n(&run->dev.overwritten[i], 0, __ATOMIC_RELAXED))
-            __atomic_fetch_sub(&run->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
-    zfi_list_end_copy(&run->engine->to_device);
-    zfi_list_add(&run->engine->to_device, zfi_op_fill(run->dev.head.is_foreign + first, end - first));
+        if (__atomic_exchange_n(&side->dev->overwritten[i], 0, __ATOMIC_RELAXED))
+            __atomic_fetch_sub(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
+    zfi_list_end_copy(&side->engine->to_device);
+    zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));
 }
 
-void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end) {
-    zfi_guard_forget(run, first, end); /* what is known to be foreign would not be read */
-    check_matrices(run, first_matrix(run, first), first_matrix(run, end), 0);
+void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
+    zfi_guard_forget(side, first, end); /* what is known to be foreign would not be read */
+    check_matrices(side, first_matrix(side, first), first_matrix(side, end), 0);
 }
 
-void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
-    zfi_guard_forget(run, first, end);
-    check_matrices(run, first_matrix(run, first), first_matrix(run, end), 1);
+void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
+    zfi_guard_forget(side, first, end);
+    check_matrices(side, first_matrix(side, first), first_matrix(side, end), 1);
 }
 
-void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end) {
-    int looks = zfi_guard_checks(&run->dev) || run->dev.overwritten[param];
-    zfi_guard_forget(run, param, param + 1);
-    check_matrices(run, first, end, 1);
+void zfi_guard_accept_matrices(const zfi_device_side_t *side, uint32_t param, uint32_t first, uint32_t end) {
+    int looks = zfi_guard_checks(side->dev) || side->dev->overwritten[param];
+    zfi_guard_forget(side, param, param + 1);
+    check_matrices(side, first, end, 1);
     if (!looks)
         return;
-    check_matrices(run, first_matrix(run, param), first, 0);
-    check_matrices(run, end, first_matrix(run, param + 1), 0);
+    check_matrices(side, first_matrix(side, param), first, 0);
+    check_matrices(side, end, first_matrix(side, param + 1), 0);
 }
 
-zf_status_t zfi_guard_start(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    if (run->dev.head.found)
+zf_status_t zfi_guard_start(const zfi_device_side_t *side) {
+    zfi_engine_t *engine = side->engine;
+    if (side->dev->head.found)
         zfi_list_add(&engine->to_device,
-                     zfi_op_fill(run->dev.head.found, run->plan.n_matrices * sizeof *run->dev.head.found));
-    zfi_guard_accept(run, 0, run->n_params);
+                     zfi_op_fill(side->dev->head.found, side->plan->n_matrices * sizeof *side->dev->head.found));
+    zfi_guard_accept(side, 0, side->n_params);
     return zfi_synchronise(engine, 0);
 }

@@ -9,7 +9,7 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
- * Which elements those are, only a second copy tells (zfi_memory_keeps_shown): with ask, where the device's memory is
+ * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask, where the device's memory is
  * the host's, every kernel writes it too.
  *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
@@ -25,25 +25,25 @@ int zfi_guard_checks(const zfi_device_state_t *dev);
 
 /* [hook] The device stream, where the run checks by itself: all visible values; or those of matrices [first, end)
  * that a close is about to write. */
-void zfi_guard_check(zfi_run_t *run);
-void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end);
+void zfi_guard_check(const zfi_device_side_t *side);
+void zfi_guard_check_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end);
 
-/* [hook] Parameters known to be foreign; the first of id >= `from`, run->n_params where there is none. */
+/* [hook] Parameters known to be foreign; the first of id >= `from`, side->n_params where there is none. */
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine);
 uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, uint32_t from);
 
 /* [control] The device stream: whether parameters [first, end) show what the plugin wrote, whatever was found before;
  * and none of them is foreign, until the next check. The device is idle. */
-void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end);
-void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end);
+void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end);
+void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 
 /* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
  * host writes none of it before the stream has come here: whoever calls this waits for the stream. */
-void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end);
+void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 /* [control] The same of matrices [first, end) of one parameter. Its other matrices are looked at, where the run checks
  * by itself or the parameter was foreign. */
-void zfi_guard_accept_matrices(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t end);
+void zfi_guard_accept_matrices(const zfi_device_side_t *side, uint32_t param, uint32_t first, uint32_t end);
 /* [control] A run that begins, or was filled: the same of all, and done when it returns. */
-zf_status_t zfi_guard_start(zfi_run_t *run);
+zf_status_t zfi_guard_start(const zfi_device_side_t *side);
 
 #endif

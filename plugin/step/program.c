@@ -34,7 +34,7 @@ static void begin(zfi_run_t *run) {
 
 zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number) {
     begin(run);
-    zfi_gradients_ship(run, number);
+    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[number % ZFI_N_BATCHES], number);
     return zfi_send(run->engine);
 }
 
@@ -88,7 +88,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
         if (i)
             (void)zfi_send(run->engine);
         if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
-            zfi_ranks_await_selected(run, first, run->plan.launch_ends[i]);
+            zfi_ranks_await_selected(&run->ranks, first, run->plan.launch_ends[i]);
         run->updater->update(run, t, first, run->plan.launch_ends[i]);
         zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
@@ -98,23 +98,24 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
     zf_status_t st;
     begin(run);
-    zfi_scalars_make(run, t);
-    zfi_scalars_down(run, t);
+    zfi_scalars_make(&run->side, &run->ranks, row);
+    zfi_scalars_down(&run->side, &run->sel, row);
     if (!is_checked)
-        zfi_guard_check(run);
-    (void)run->publisher->rest(run); /* a failure stays with the lists */
+        zfi_guard_check(&run->side);
+    (void)run->publisher->rest(&run->publishing); /* a failure stays with the lists */
     show_entered(run);
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     run->updater->end(run, t);
-    zfi_shards_begin(run);
-    zfi_scalars_report(run, t);
+    zfi_shards_begin(&run->ranks);
+    zfi_scalars_report(&run->side, row);
     st = zfi_send(run->engine);
     if (!st)
-        st = zfi_control_start(run, t);
-    zfi_scalars_record(run, t);
+        st = zfi_control_start(&run->state, t);
+    zfi_scalars_record(&run->side, &run->sel, t);
     return st ? st : zfi_send(run->engine);
 }
 
@@ -122,8 +123,8 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
 
 zf_status_t zfi_program_close_all(zfi_run_t *run) {
     run->updater->flush(run);
-    zfi_publish_share(run, run->clock.t);
-    zfi_shards_begin(run);
+    zfi_publish_share(&run->publishing, run->clock.t);
+    zfi_shards_begin(&run->ranks);
     zfi_window_restart(&run->windows);
     zfi_interval_restart(&run->plan, &run->sel);
     return zfi_send(run->engine);
@@ -132,8 +133,8 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 zf_status_t zfi_program_rest(zfi_run_t *run) {
     zf_status_t st;
     if (run->clock.n_due) /* a parameter that the host wrote shows nothing new, whichever of its matrices were due */
-        zfi_guard_check(run);
-    st = run->publisher->rest(run);
+        zfi_guard_check(&run->side);
+    st = run->publisher->rest(&run->publishing);
     return st ? st : zfi_program_rest_but_unfetched(run);
 }
 
@@ -154,7 +155,7 @@ static end_t end_at(const zfi_run_t *run, uint32_t i) {
         /* what was chosen last has entered, though it is shown with the next step only */
         {&engine->lines.entered, run->clock.waiting_choice},
         /* what is due later stops where the device's ring is full */
-        {&engine->lines.up, zfi_publish_at_rest(run)},
+        {&engine->lines.up, zfi_publish_at_rest(&run->publishing)},
         /* values of several ranks, also those that nobody has asked for yet */
         {&engine->lines.shared, engine->n_shared},
     };

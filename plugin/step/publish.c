@@ -20,10 +20,10 @@ static bucket_t bucket_at(const zfi_plan_t *plan, const zfi_close_t *close, uint
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
-static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
-    zfi_engine_t *engine = run->engine;
+static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
+    zfi_engine_t *engine = publishing->engine;
     zfi_list_t *up = &engine->to_up;
-    const zfi_plan_t *plan = &run->plan;
+    const zfi_plan_t *plan = publishing->plan;
     uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
     uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->max_close_chunks;
     zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
@@ -34,7 +34,7 @@ static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket
     for (uint32_t i = 0; i < bucket->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + to * piece, run->hs.published + from * piece, n);
+        zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece, publishing->host->published + from * piece, n);
         to = to + 1 < plan->ring_chunks ? to + 1 : 0;
         from = from + 1 < plan->max_close_chunks ? from + 1 : 0;
         nbytes += n;
@@ -43,97 +43,98 @@ static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket
     atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
 }
 
-void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close) {
+void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(&run->plan, close, at);
-        upload_bucket(run, close, &bucket);
+        bucket_t bucket = bucket_at(publishing->plan, close, at);
+        upload_bucket(publishing, close, &bucket);
         at += bucket.n;
     }
 }
 
-uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
-    uint64_t room = zfi_timeline_now(&run->engine->lines.publish_due) + run->plan.ring_chunks;
-    for (uint32_t i = 0; i < run->clock.n_due; i++) {
-        const zfi_close_t *close = &run->clock.due[i];
+uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing) {
+    uint64_t room = zfi_timeline_now(&publishing->engine->lines.publish_due) + publishing->plan->ring_chunks;
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++) {
+        const zfi_close_t *close = &publishing->clock->due[i];
         for (uint32_t at = 0; at < close->n_chunks;) {
-            bucket_t bucket = bucket_at(&run->plan, close, at);
+            bucket_t bucket = bucket_at(publishing->plan, close, at);
             if (bucket.end > room)
                 return bucket.first;
             at += bucket.n;
         }
     }
-    return run->clock.next_job;
+    return publishing->clock->next_job;
 }
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-static void merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
-    zfi_engine_t *engine = run->engine;
-    zfi_merge_args_t args = {.data = run->dev.data,
-                             .staged = run->dev.ring,
-                             .place_nbytes = run->plan.publish_piece_nbytes,
+static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
+    zfi_engine_t *engine = publishing->engine;
+    zfi_merge_args_t args = {.data = publishing->dev->data,
+                             .staged = publishing->dev->ring,
+                             .place_nbytes = publishing->plan->publish_piece_nbytes,
                              .first_number = bucket->first,
-                             .n_places = run->plan.ring_chunks,
-                             .first = run->plan.cohorts[close->cohort].first_chunk + bucket->at,
+                             .n_places = publishing->plan->ring_chunks,
+                             .first = publishing->plan->cohorts[close->cohort].first_chunk + bucket->at,
                              .n = bucket->n,
                              .takes_all = close->publishes_all,
                              .all_open = close->is_warm_up,
-                             .turn = run->clock.n_choices & 1,
-                             .end_segment = run->plan.n_segments};
+                             .turn = publishing->clock->n_choices & 1,
+                             .end_segment = publishing->plan->n_segments};
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
 }
 
-void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
+void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(&run->plan, close, at);
-        merge_bucket(run, close, &bucket);
+        bucket_t bucket = bucket_at(publishing->plan, close, at);
+        merge_bucket(publishing, close, &bucket);
         at += bucket.n;
     }
 }
 
-/* ---- visible -------------------------------------------------------------------------------------------------------
- */
+/* ---- visible ----------------------------------------------------------------------------------------------------- */
 
 void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark) {
     zfi_list_mark(&engine->to_device, out_mark);
     zfi_list_mark(&engine->to_device, &writes->any);
 }
 
-void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close) {
-    zfi_values_note(run->engine, &run->reduction, close->cohort);
-    zfi_publish_merge(run, close);
-    zfi_publish_note(run->engine, &run->writes, &run->writes.publish[close->cohort]);
-    zfi_timeline_signal(&run->engine->lines.publish_due, close->first_job + close->n_chunks);
+void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    zfi_values_note(publishing->engine, publishing->ranks->reduction, close->cohort);
+    zfi_publish_merge(publishing, close);
+    zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[close->cohort]);
+    zfi_timeline_signal(&publishing->engine->lines.publish_due, close->first_job + close->n_chunks);
 }
 
-void zfi_publish_due(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_publish_now(run, &run->clock.due[i]);
-    run->clock.n_due = 0;
+void zfi_publish_due(zfi_publishing_t *publishing) {
+    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
+        zfi_publish_now(publishing, &publishing->clock->due[i]);
+    publishing->clock->n_due = 0;
 }
 
-void zfi_publish_share(zfi_run_t *run, uint64_t step) {
-    if (!zfi_values_share(run, step))
+void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
+    if (!zfi_values_share(publishing->ranks, step))
         return;
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_publish_note(run->engine, &run->writes, &run->writes.publish[c]);
+    for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
+        zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[c]);
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */
 
 /* What is published of matrices [first, first + n) counts from publication `from` on. */
-static void set_first(zfi_run_t *run, uint32_t first, uint32_t n, uint64_t from) {
-    uint64_t *host = run->clock.skip_publish_below + first;
+static void set_first(zfi_publishing_t *publishing, uint32_t first, uint32_t n, uint64_t from) {
+    uint64_t *host = publishing->clock->skip_publish_below + first;
     for (uint32_t i = 0; i < n; i++)
         host[i] = from;
-    zfi_list_end_copy(&run->engine->to_device); /* the one before may be of the same matrices */
+    zfi_list_end_copy(&publishing->engine->to_device); /* the one before may be of the same matrices */
     if (n)
-        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_table(run->dev.head.merge_from + first), host,
-                      n * sizeof *host);
+        zfi_list_copy(&publishing->engine->to_device, ZFI_OP_UP,
+                      zfi_device_table(publishing->dev->head.merge_from + first), host, n * sizeof *host);
 }
 
-void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) { set_first(run, first, n, run->clock.next_job); }
+void zfi_publish_drop(zfi_publishing_t *publishing, uint32_t first, uint32_t n) {
+    set_first(publishing, first, n, publishing->clock->next_job);
+}
 
-void zfi_publish_keep_all(zfi_run_t *run) { set_first(run, 0, run->plan.n_matrices, 0); }
+void zfi_publish_keep_all(zfi_publishing_t *publishing) { set_first(publishing, 0, publishing->plan->n_matrices, 0); }

@@ -7,23 +7,23 @@
 #include "instance/run.h"
 
 /* [hook] Up: the values of a close, as its chunks are replayed; signals up. */
-void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close);
+void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close);
 /* [hook] The device stream: they become visible; signals merged. */
-void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close);
+void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close);
 /* [hook] What was collected last writes visible values: its mark. */
 void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark);
 /* [hook] A close, or all that are due, become visible once the lists are sent: tells the up stream, which may be
  * waiting for room, as well. */
-void zfi_publish_now(zfi_run_t *run, const zfi_close_t *close);
-void zfi_publish_due(zfi_run_t *run);
+void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close);
+void zfi_publish_due(zfi_publishing_t *publishing);
 /* [hook] What was published anywhere is shown on this rank. Which cohorts that were is forgotten: a fetch waits for
  * all. */
-void zfi_publish_share(zfi_run_t *run, uint64_t step);
+void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step);
 /* [control] What `up` reaches while nothing more is merged than what is due now. */
-uint64_t zfi_publish_at_rest(const zfi_run_t *run);
+uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing);
 /* [control] Publications that are due of matrices [first, first + n) are dropped. */
-void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n);
+void zfi_publish_drop(zfi_publishing_t *publishing, uint32_t first, uint32_t n);
 /* [control] No publication is dropped. */
-void zfi_publish_keep_all(zfi_run_t *run);
+void zfi_publish_keep_all(zfi_publishing_t *publishing);
 
 #endif

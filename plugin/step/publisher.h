@@ -15,16 +15,16 @@
 /* All of it is [hook], and none may be NULL. */
 typedef struct zfi_publisher {
     /* A window has closed in this step, and its replay is enqueued. */
-    void (*close)(zfi_run_t *run, const zfi_close_t *close);
+    void (*close)(zfi_publishing_t *publishing, const zfi_close_t *close);
     /* All windows of step t that close have closed. */
-    void (*end)(zfi_run_t *run, uint64_t t);
+    void (*end)(zfi_publishing_t *publishing, uint64_t t);
     /* Values of matrices [first, end) that wait become visible; the others stay. */
-    zf_status_t (*fetch)(zfi_run_t *run, uint32_t first, uint32_t end);
+    zf_status_t (*fetch)(zfi_publishing_t *publishing, uint32_t first, uint32_t end);
     /* All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.
      * All visible values were checked before (guard.h). */
-    zf_status_t (*rest)(zfi_run_t *run);
+    zf_status_t (*rest)(zfi_publishing_t *publishing);
     /* The values of matrices [first, end) that wait are dropped: the host has written others. */
-    zf_status_t (*drop)(zfi_run_t *run, uint32_t first, uint32_t end);
+    zf_status_t (*drop)(zfi_publishing_t *publishing, uint32_t first, uint32_t end);
 } zfi_publisher_t;
 
 extern const zfi_publisher_t zfi_publisher_at_step, zfi_publisher_next_step, zfi_publisher_at_fetch,

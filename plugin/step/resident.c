@@ -12,57 +12,61 @@
 #include "step/publish.h"
 #include "step/updater.h"
 
-void zfi_resident_update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
-    const zfi_plan_t *plan = &run->plan;
+void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t first, uint32_t end) {
+    const zfi_plan_t *plan = side->plan;
     uint32_t n = plan->n_resident_segments, from = zfi_first_segment(plan->resident_segments, n, first);
     uint32_t to = zfi_first_segment(plan->resident_segments, n, end);
-    zfi_update_all_args_t args = {.data = run->dev.data,
-                                  .step = zfi_device_input(&run->dev, t),
-                                  .scalars = zfi_device_scalars(&run->dev, t),
+    zfi_update_all_args_t args = {.data = side->dev->data,
+                                  .step = zfi_device_input(side->dev, t),
+                                  .scalars = zfi_device_scalars(side->dev, t),
                                   .first = first,
                                   .end = end,
                                   .first_segment = plan->n_segments + from,
                                   .end_segment = plan->n_segments + to,
                                   .key = zfi_rounding_key(t)};
     if (plan->n_resident) /* counts move with every rank's, whoever has the elements */
-        zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+        zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 
 /* New values of everything, on every rank. */
-static void share_all(zfi_run_t *run, uint64_t step) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        zfi_values_note(run->engine, &run->reduction, c);
-    zfi_publish_share(run, step);
+static void share_all(zfi_publishing_t *publishing, uint64_t step) {
+    for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
+        zfi_values_note(publishing->engine, publishing->ranks->reduction, c);
+    zfi_publish_share(publishing, step);
 }
 
-void zfi_resident_show(zfi_run_t *run) {
-    zfi_update_all_args_t args = {.data = run->dev.data,
-                                  .end = run->plan.n_matrices,
-                                  .first_segment = run->plan.n_segments,
-                                  .end_segment = run->plan.n_segments + run->plan.n_resident_segments,
+void zfi_resident_show(const zfi_device_side_t *side, zfi_writes_t *writes) {
+    zfi_update_all_args_t args = {.data = side->dev->data,
+                                  .end = side->plan->n_matrices,
+                                  .first_segment = side->plan->n_segments,
+                                  .end_segment = side->plan->n_segments + side->plan->n_resident_segments,
                                   .only_shows = 1};
-    if (!run->plan.n_resident)
+    if (!side->plan->n_resident)
         return;
-    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
-    zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[run->plan.n_launches - 1]);
+    zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+    zfi_publish_note(side->engine, writes, &writes->run_ahead[side->plan->n_launches - 1]);
 }
 
 void zfi_resident_end(zfi_engine_t *engine, uint64_t t) {
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.used, t));
 }
 
+static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+    zfi_resident_update(&run->side, t, first, end);
+}
+
 static void flush(zfi_run_t *run) {
-    zfi_resident_show(run);
-    share_all(run, run->clock.t);
+    zfi_resident_show(&run->side, &run->writes);
+    share_all(&run->publishing, run->clock.t);
 }
 
 static void end(zfi_run_t *run, uint64_t t) {
     zfi_resident_end(run->engine, t);
-    share_all(run, t);
+    share_all(&run->publishing, t);
     zfi_window_pass(&run->plan, &run->clock, t);
 }
 
-const zfi_updater_t zfi_updater_whole = {zfi_resident_update, end, flush};
+const zfi_updater_t zfi_updater_whole = {update, end, flush};
 
 zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params) {
     zf_error_t error = {.struct_size = sizeof error};

@@ -8,11 +8,11 @@
 #include "instance/run.h"
 
 /* [hook] One launch of the update of matrices [first, end) at step t. */
-void zfi_resident_update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
+void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t first, uint32_t end);
 /* [hook] After the last launch of step t: the gradients, which stayed where they were delivered, have been read. */
 void zfi_resident_end(zfi_engine_t *engine, uint64_t t);
 /* [hook] Visible = round(w). */
-void zfi_resident_show(zfi_run_t *run);
+void zfi_resident_show(const zfi_device_side_t *side, zfi_writes_t *writes);
 /* [hook] ZF_ERR_POISONED, and the instance ends, where an update left a weight Inf or NaN. */
 zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params);
 

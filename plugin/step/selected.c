@@ -2,14 +2,14 @@
 /* plugin/step/selected.c - selected channels on the device stream (contract in selected.h). */
 #include "step/selected.h"
 
-void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
-    zfi_run_ahead_args_t args = {.data = run->dev.data,
-                                 .step = zfi_device_input(&run->dev, t),
-                                 .scalars = zfi_device_scalars(&run->dev, t),
+void zfi_selected_run_ahead(const zfi_device_side_t *side, uint64_t t, int counts_only, uint32_t first, uint32_t end) {
+    zfi_run_ahead_args_t args = {.data = side->dev->data,
+                                 .step = zfi_device_input(side->dev, t),
+                                 .scalars = zfi_device_scalars(side->dev, t),
                                  .first = first,
                                  .end = end,
-                                 .counts_only = zfi_is_warm_up(&run->clock, t)};
-    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_RUN_AHEAD, &args, sizeof args));
+                                 .counts_only = counts_only};
+    zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_RUN_AHEAD, &args, sizeof args));
 }
 
 void zfi_selected_show_entered(zfi_engine_t *engine, zfi_device_state_t *dev, uint64_t choice_step) {
@@ -20,10 +20,10 @@ void zfi_selected_show_entered(zfi_engine_t *engine, zfi_device_state_t *dev, ui
     zfi_list_add(device, zfi_op_signal(&engine->lines.shown, choice_step + 1));
 }
 
-void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close) {
-    const zfi_cohort_plan_t *cohort = &run->plan.cohorts[close->cohort];
-    zfi_round_moments_args_t args = {run->dev.data, cohort->first_matrix, cohort->n_matrices,
+void zfi_selected_round_moments(const zfi_device_side_t *side, const zfi_close_t *close) {
+    const zfi_cohort_plan_t *cohort = &side->plan->cohorts[close->cohort];
+    zfi_round_moments_args_t args = {side->dev->data, cohort->first_matrix, cohort->n_matrices,
                                      zfi_rounding_key(close->step)};
-    if (run->dev.head.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
-        zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_ROUND_MOMENTS, &args, sizeof args));
+    if (side->dev->head.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
+        zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_ROUND_MOMENTS, &args, sizeof args));
 }

@@ -15,7 +15,7 @@
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     zfi_workers_push(run->workers, close);
     if (close->n_chunks || zfi_is_sharded(run->engine))
-        zfi_selected_round_moments(run, close);
+        zfi_selected_round_moments(&run->side, close);
 }
 
 /* A window closes, and is replayed. */
@@ -31,7 +31,7 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_clock_t *clock = &run->clock;
     zfi_close_t close = begin_close(run, cohort, t, 0);
-    (close.is_warm_up ? &zfi_publisher_at_step : run->publisher)->close(run, &close);
+    (close.is_warm_up ? &zfi_publisher_at_step : run->publisher)->close(&run->publishing, &close);
     if (zfi_window_chooses(clock, cohort, t)) {
         row->chooses[cohort] = 1;
         row->has_choice = 1;
@@ -41,30 +41,30 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
 }
 
 static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
-    zfi_selected_run_ahead(run, t, first, end);
-    zfi_resident_update(run, t, first, end);
+    zfi_selected_run_ahead(&run->side, t, zfi_is_warm_up(&run->clock, t), first, end);
+    zfi_resident_update(&run->side, t, first, end);
 }
 
 /* Windows, publications and choices. */
 static void end(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_resident_end(run->engine, t);
-    zfi_publish_due(run);
+    zfi_publish_due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])
             close_window(run, c, t);
-    run->publisher->end(run, t);
+    run->publisher->end(&run->publishing, t);
     row->end_job = run->clock.next_job;
     if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
         row->choice_turn = ++run->clock.n_choices & 1;
 }
 
 static void flush(zfi_run_t *run) {
-    zfi_resident_show(run);
-    zfi_publish_due(run);
+    zfi_resident_show(&run->side, &run->writes);
+    zfi_publish_due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         zfi_close_t close = begin_close(run, c, run->clock.t, 1);
-        zfi_publisher_at_step.close(run, &close);
+        zfi_publisher_at_step.close(&run->publishing, &close);
     }
 }
 

@@ -31,6 +31,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     zfi_engine_init(engine);
     st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
     zfi_config_settle(&engine->config, 0);
+    engine->policy = zfi_config_policy(&engine->config);
     engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(engine, &err);
@@ -47,7 +48,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     ck_assert_msg(st == ZF_OK, "%s", err.message);
     zfi_window_start(&run->windows);
     zfi_step_bind(run);
-    ck_assert_int_eq(zfi_tables_upload(run), ZF_OK);
+    ck_assert_int_eq(zfi_tables_upload(&run->side), ZF_OK);
     return run;
 }
 

@@ -277,7 +277,7 @@ static void check_moves(const zfi_run_t *run) {
             n += 1 + (matrix->is_choosable ? matrix->k : 0);
             most = matrix->is_choosable && matrix->k > most ? matrix->k : most;
         }
-        ck_assert_uint_eq(zfi_memory_n_moves(run, b), n + most + 1); /* one rank */
+        ck_assert_uint_eq(zfi_memory_n_moves(&run->ranks, b), n + most + 1); /* one rank */
     }
     ck_assert_uint_eq(n_matrices, run->plan.n_matrices);
 }

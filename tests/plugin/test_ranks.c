@@ -114,7 +114,7 @@ static void *run_job(void *raw) {
         if (job->leaves_before == t)
             return NULL;
         if (job->drifts_to && t == STEPS)
-            job->rig.inst->engine.config.update_interval = job->drifts_to;
+            job->rig.inst->engine.policy.interval = job->drifts_to;
         job->st = zt_rig_try_step(&job->rig);
     }
     if (job->st >= 0 && job->is_edited)

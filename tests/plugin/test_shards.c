@@ -280,7 +280,7 @@ static void hold_tied(job_t *job) {
     bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, rig->params[TIED].name);
     release(job, TIED);
     bad(job, place(job, TIED, &found), ZF_ERR_STATE, "not fetched");
-    if (zfi_shards_held(((const zf_instance_t *)rig->inst)->run) != ZF_NO_ID)
+    if (zfi_shards_held(&((const zf_instance_t *)rig->inst)->run->ranks) != ZF_NO_ID)
         WRONG(job, "something is held");
 }
 

@@ -159,6 +159,13 @@ static void end_copies(void) {
     zfi_timeline_free(&gate);
 }
 
+/* The row of step t, begun. */
+static zfi_step_row_t *begin_row(uint64_t t) {
+    zfi_step_row_t *row = zfi_row(&run->rows, t);
+    row->t = t;
+    return row;
+}
+
 /* After a while, the timeline is still there. */
 static void stays_at(const zfi_timeline_t *timeline, uint64_t value) {
     usleep(A_WHILE_US);
@@ -181,7 +188,7 @@ START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     batch->gradients[0] =
         (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP, .source = rig.params[0].grad, .grad = rig.params[0].grad};
     zt_bare_hold(run, run->engine->stream, &gate);
-    zfi_gradients_ship(run, 0);
+    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[0 % ZFI_N_BATCHES], 0);
     send();
     zfi_timeline_signal(&run->engine->lines.jobs, 4);
     stays_at(&run->engine->lines.batches, 0); /* not shipped */
@@ -241,7 +248,7 @@ START_TEST(gradients_lie_one_behind_the_other) { /* in the slots of their chunks
         batch->gradients[i] = (zfi_gradient_t){
             .param = i, .flags = ZFI_GRADIENT_SHIP, .source = rig.params[i].grad, .grad = rig.params[i].grad};
     }
-    zfi_gradients_ship(run, 0);
+    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[0 % ZFI_N_BATCHES], 0);
     send();
     reaches(&run->engine->lines.batches, 1);
     ck_assert_uint_eq(n_misplaced(&n_first), 0);
@@ -262,7 +269,7 @@ START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before
     *batch = (zfi_batch_t){.n = 1, .step = 1, .staging_batch = 1};
     batch->gradients[0] =
         (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP | ZFI_GRADIENT_KEEP, .source = rig.params[0].grad, .grad = staging};
-    zfi_gradients_ship(run, 1);
+    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[1 % ZFI_N_BATCHES], 1);
     send();
     stays_at(&run->engine->lines.shipped, 0);
     ck_assert(staging[0] == 0.0f && staging[48 * 40 - 1] == 0.0f);
@@ -290,7 +297,7 @@ static void publication_waits_for(int missing) {
     for (int i = 0; i < 3; i++)
         if (i != missing)
             zfi_timeline_signal(inputs[i], end);
-    zfi_publish_upload(run, &close);
+    zfi_publish_upload(&run->publishing, &close);
     send();
     stays_at(&run->engine->lines.up, 0);
     ck_assert_uint_eq(run->dev.ring[0], 0);
@@ -316,7 +323,7 @@ START_TEST(an_older_chunk_waits_for_the_host) { /* who may take all the time it 
     end = room + close.n_chunks;
     zfi_timeline_signal(&run->engine->lines.jobs, end);
     zfi_timeline_signal(&run->engine->lines.merged, end);
-    zfi_publish_upload(run, &close);
+    zfi_publish_upload(&run->publishing, &close);
     send();
     usleep(500000);
     ck_assert_int_eq(zfi_is_poisoned(run->engine), 0);
@@ -333,7 +340,7 @@ START_TEST(values_wait_until_they_are_up) { /* and become visible then */
     zfi_window_close(&run->windows, 0, 1, 0, &close);
     memset(run->dev.ring, 0, (size_t)run->plan.ring_chunks * run->plan.publish_piece_nbytes);
     close.publishes_all = 1;
-    zfi_publish_merge(run, &close);
+    zfi_publish_merge(&run->publishing, &close);
     send();
     stays_at(&run->engine->lines.merged, 0);
     ck_assert_int_eq(memcmp(rig.params[0].visible, rig.params[0].serial.w, sizeof before), 0);
@@ -385,7 +392,7 @@ START_TEST(a_record_is_not_written_before_it_is_counted) { /* by the control thr
     uint64_t t = ZFI_RECORD_DEPTH + 2;
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.finished, t);
-    zfi_scalars_down(run, t);
+    zfi_scalars_down(&run->side, &run->sel, begin_row(t));
     send();
     zfi_timeline_signal(&run->engine->lines.control, 1);
     stays_at(&run->engine->lines.down, 0);
@@ -408,15 +415,14 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
     for (uint64_t i = 0; i < n_sums; i++)
         run->dev.head.sums[1][i] = (double)i;
     zfi_timeline_signal(&run->engine->lines.finished, 1);
-    zfi_scalars_down(run, 1);
+    zfi_scalars_down(&run->side, &run->sel, begin_row(1));
     send();
     reaches(&run->engine->lines.down, 1);
     ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.recorded), 0);
-    zfi_scalars_record(run, 1);
+    zfi_scalars_record(&run->side, &run->sel, 1);
     send();
     reaches(&run->engine->lines.recorded, 4);
     stays_at(&run->engine->lines.recorded, 4);
-    zfi_row(&run->rows, 1)->t = 1;
     zfi_row(&run->rows, 1)->present[0] = 1;
     zfi_row(&run->rows, 1)->scalars.applied = 1;
     zfi_row(&run->rows, 1)->scalars.s_exact = 2.0;
@@ -432,9 +438,11 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
 END_TEST
 
 START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
+    zfi_step_row_t *row;
     start_copies("");
-    zfi_row(&run->rows, 2)->waits_for_down = 1;
-    zfi_scalars_report(run, 2);
+    row = begin_row(2);
+    row->waits_for_down = 1;
+    zfi_scalars_report(&run->side, row);
     device_waits_for(&run->engine->lines.down, 2);
     ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.stepped), 2);
     end_copies();

@@ -26,8 +26,7 @@ static void run_launch(void *raw) {
     args->queue->has_host_mode = 1;
 }
 
-/* ---- the host's queues: a handle is looked for here before it is read ----------------------------------------------
- */
+/* ---- the host's queues: a handle is looked for here before it is read -------------------------------------------- */
 
 static struct {
     zfi_fork_lock_t lock; /* guards the rest */

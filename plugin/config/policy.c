@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/config/policy.c - what a configuration stands for once the host and its ranks are known (contract in
+ * config.h). */
+#include "base/error.h"
+#include "config/config.h"
+#include "zf/ext/draft/shards.h"
+
+void zfi_config_settle(zfi_config_t *config, int can_fetch) {
+    config->can_fetch = can_fetch;
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
+        config->publish_lag = 0;
+        config->waits_unasked = !can_fetch;
+    }
+}
+
+uint32_t zfi_config_predict(const zfi_config_t *config) {
+    uint32_t late = config->update_interval - 1 + config->publish_lag;
+    if (zfi_config_defers_nothing(config) || config->predict == ZFI_PREDICT_OFF)
+        return 0;
+    return late < ZFI_PREDICT_MOST ? late : ZFI_PREDICT_MOST;
+}
+
+zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
+    zfi_policy_t out = {zfi_config_defers_nothing(config), ZFI_PUBLISHED_AT_STEP, config->update_interval,
+                        config->publish_lag};
+    if (zfi_config_publishes_at_fetch(config))
+        out.published = ZFI_PUBLISHED_AT_FETCH;
+    else if (config->publish_lag)
+        out.published = ZFI_PUBLISHED_NEXT_STEP;
+    return out;
+}
+
+zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *setting, zf_error_t *err) {
+    int is_whole = zfi_config_defers_nothing(config);
+    config->has_homes = !setting->has_peers;
+    if (setting->has_peers && config->state_mib && !is_whole)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[device] state_mib: several ranks train this model, for which this version has 0 and all; "
+                         "set one of these");
+    if (!setting->is_sharded || config->stage <= 2)
+        return ZF_OK;
+    if (config->mode == ZFI_MODE_MEAN || is_whole)
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib = 0 "
+            "in this version; stages 1 and 2 have all of them",
+            setting->n_ranks);
+    if (~setting->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[shard] stage = 3 on %u ranks: this host reads parameters in its own memory, where no rank has "
+            "all of them then; use stage = 2, or a host that fetches and releases by %s "
+            "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
+            setting->n_ranks, ZF_EXT_SHARDS);
+    config->can_fetch = 0; /* values are published in the step, then gathered */
+    return ZF_OK;
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/layout.c - what lies in the two arenas of a run (contract in layout.h). */
+#include "instance/layout.h"
+
+static uint64_t max_channels(const zfi_plan_t *plan) {
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].n_channels > most)
+            most = plan->matrices[i].n_channels;
+    return most;
+}
+
+/* At least the two elements that reading edits by parts needs. */
+static uint64_t largest_matrix(const zfi_plan_t *plan) {
+    uint64_t most = 2;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].rows * plan->matrices[i].cols > most)
+            most = plan->matrices[i].rows * plan->matrices[i].cols;
+    return most;
+}
+
+/* Counts of entering channels, where each selected one is counted by itself. */
+static uint32_t *take_entering_counts(const zfi_data_t *head, const zfi_plan_t *plan, zfi_arena_t *arena) {
+    return head->counts_per_channel ? zfi_arena_take(arena, plan->n_index, sizeof(uint32_t)) : NULL;
+}
+
+/* Counts of updates on the device. */
+static uint64_t n_counts(const zfi_data_t *head, const zfi_plan_t *plan) {
+    return head->counts_per_channel ? plan->n_index : plan->n_matrices;
+}
+
+/* Of arrays that only resident matrices need. */
+static uint64_t n_of_resident(const zfi_plan_t *plan, uint64_t n) { return plan->n_resident ? n : 0; }
+
+/* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
+static void *take_moment(uint32_t n_moments, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
+    return which <= n_moments ? zfi_arena_take(arena, n, nbytes) : NULL;
+}
+
+static size_t moment_nbytes(const zfi_engine_t *engine) {
+    return zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
+}
+
+/* n masters, and moments of nbytes each: in the host's memory, or in the device's. */
+static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_arena_t *arena, float **out_w,
+                          unsigned char **out_m, unsigned char **out_v) {
+    *out_w = zfi_arena_take(arena, n, sizeof(float));
+    *out_m = take_moment(n_moments, arena, 1, n, nbytes);
+    *out_v = take_moment(n_moments, arena, 2, n, nbytes);
+}
+
+/* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it. Where
+ * published values lag, replays have a whole step without. */
+uint32_t zfi_layout_most_spares(const zfi_engine_t *engine, const zfi_plan_t *plan) {
+    const zfi_config_t *config = &engine->config;
+    uint64_t of = 3 * (uint64_t)config->update_interval;
+    if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
+        config->publish_lag != 0)
+        return 0;
+    of = (2 * (uint64_t)plan->n_chunks + of - 1) / of;
+    return (uint32_t)(of < config->most_spares ? of : config->most_spares);
+}
+
+/* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
+static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
+                           zfi_arena_t *arena) {
+    hs->spares = zfi_arena_take(arena, hs->n_spares, sizeof *hs->spares);
+    for (uint32_t i = 0; i < hs->n_spares; i++) {
+        uint32_t n = plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares].n_elems;
+        zfi_chunk_state_t spare = {.n_room = n};
+        lay_out_state(n_moments, moment_nbytes(engine), n, arena, &spare.w, &spare.m, &spare.v);
+        if (hs->spares)
+            hs->spares[i] = spare;
+    }
+}
+
+/* The state of chunks in their order. */
+static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
+                           zfi_arena_t *arena) {
+    zfi_moments_t kind = (zfi_moments_t)engine->config.moments;
+    zfi_chunk_state_t all = {0};
+    lay_out_state(n_moments, moment_nbytes(engine), plan->n_state_elems, arena, &all.w, &all.m, &all.v);
+    hs->chunks = zfi_arena_take(arena, plan->n_chunks, sizeof *hs->chunks);
+    for (uint32_t i = 0; i < plan->n_chunks && hs->chunks; i++) {
+        uint64_t base = plan->chunks[i].state_base;
+        hs->chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(kind, all.m, base),
+                                            zfi_moment_at(kind, all.v, base), plan->chunks[i].n_elems};
+    }
+}
+
+static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
+    uint32_t n_cohorts = run->plan.n_cohorts;
+    run->dev.n_rows = (uint32_t)run->slots.interval + ZFI_MAX_STEPS_AHEAD + 16;
+    run->dev.n_groups = run->n_groups;
+    run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
+    run->rows.n = run->dev.n_rows;
+    run->rows.n_params = run->n_params;
+    run->rows.all = zfi_arena_take(arena, run->rows.n, sizeof *run->rows.all);
+    for (uint32_t i = 0; i < run->rows.n; i++) {
+        zfi_step_row_t scratch, *row = run->rows.all ? &run->rows.all[i] : &scratch;
+        row->input = zfi_arena_take(arena, run->dev.input_nbytes, 1);
+        row->hyper = (void *)row->input;
+        row->present = row->input ? (uint8_t *)(row->hyper + run->n_groups) : NULL;
+        row->cohort_slot = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_slot);
+        row->cohort_table = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_table);
+        row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
+        row->chooses = zfi_arena_take(arena, n_cohorts, 1);
+        row->closes = zfi_arena_take(arena, n_cohorts, 1);
+    }
+}
+
+/* A choice ranks channels in the memory for exchanges at rest, when no choice is made: a matrix has as many elements as
+ * channels at least, and an element has 8 bytes there, a channel needs 5. */
+static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_selection_t *sel = &run->sel;
+    sel->records = zfi_arena_take(arena, ZFI_RECORD_DEPTH * plan->record_sums, sizeof(double));
+    sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
+    sel->n_masked = run->plan.n_channels;
+    sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
+    sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
+    sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
+    sel->enter_n = take_entering_counts(&run->dev.head, &run->plan, arena);
+    sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
+    sel->order = run->dev.exchange ? (uint32_t *)(void *)run->dev.exchange : NULL;
+    sel->moves = sel->order ? (uint8_t *)(sel->order + max_channels(plan)) : NULL;
+    if (run->engine->config.is_interval_auto) {
+        sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
+        sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
+        sel->choice_step = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->choice_step);
+        sel->n_ready = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->n_ready);
+        for (int i = 0; i < ZFI_READY_DEPTH; i++)
+            sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
+    }
+    run->dev.enter_block_nbytes =
+        sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
+    sel->staging =
+        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, run->dev.enter_block_nbytes);
+}
+
+static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
+    uint32_t n_cohorts = run->plan.n_cohorts;
+    int at_fetch = run->engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
+    run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
+    run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
+    run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
+    run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
+    run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
+    run->unfetched.n_left =
+        zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
+    run->unfetched.is_done = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
+    run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
+    run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
+    run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);
+    run->incoming.is_expected = zfi_arena_take(arena, run->n_params, 1);
+    run->writes.run_ahead = zfi_arena_take(arena, run->plan.n_launches, sizeof *run->writes.run_ahead);
+    run->writes.publish = zfi_arena_take(arena, n_cohorts, sizeof *run->writes.publish);
+    run->writes.fetched = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->writes.fetched) : NULL;
+    run->dev.overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->dev.overwritten);
+    run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
+    run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
+    run->dev.exchange_elems = largest_matrix(&run->plan);
+    run->dev.scratch_nbytes = run->dev.exchange_elems * sizeof(float);
+    if (run->dev.scratch_nbytes < run->plan.publish_piece_nbytes)
+        run->dev.scratch_nbytes = run->plan.publish_piece_nbytes;
+    run->dev.exchange = zfi_arena_take(arena, 2 * run->dev.exchange_elems, sizeof(float));
+    run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
+}
+
+enum { MOST_SPARSE = 2048 };
+
+/* One element of how many the meter of lateness measures; 0: none. */
+static uint32_t sample_every(const zfi_engine_t *engine, const zfi_plan_t *plan, int has_callback) {
+    const zfi_config_t *config = &engine->config;
+    uint64_t every = plan->n_elems / ZFI_ENOUGH_SAMPLES;
+    if (!zfi_counts_lateness(engine, has_callback) || (config->update_interval == 1 && config->publish_lag == 0))
+        return 0; /* nothing is late */
+    if (config->lateness != ZFI_LATENESS_AUTO)
+        return config->lateness;
+    return every > MOST_SPARSE ? MOST_SPARSE : every ? (uint32_t)every : 1;
+}
+
+static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_sampled_t *sampled = &run->sampled;
+    uint64_t n = 0, stride;
+    sampled->every = sample_every(run->engine, &run->plan, zfi_params_have_callback(run->params, run->n_params));
+    sampled->lag = run->engine->policy.lag;
+    if (!sampled->every)
+        return;
+    stride = (uint64_t)sampled->every * ZFI_SAMPLED_BLOCK;
+    sampled->base = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->base);
+    for (uint32_t i = 0; i < plan->n_chunks; i++) {
+        if (sampled->base)
+            sampled->base[i] = n;
+        n += (plan->chunks[i].n_elems + stride - 1) / stride * ZFI_SAMPLED_BLOCK;
+    }
+    sampled->now = zfi_arena_take(arena, n, sizeof *sampled->now);
+    sampled->before = zfi_arena_take(arena, n, sizeof *sampled->before);
+    sampled->coming = zfi_arena_take(arena, n, sizeof *sampled->coming);
+    sampled->window = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->window);
+    sampled->n_known = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->n_known);
+}
+
+/* The whole host side; returns bytes of its three large parts through *out. */
+static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t before = arena->used_nbytes;
+    lay_out_chunks(run->engine, plan, run->n_moments, &run->hs, arena);
+    run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
+    out->host_state_nbytes = arena->used_nbytes - before;
+    before = arena->used_nbytes;
+    run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
+    run->slots.n_layers = plan->n_layers;
+    run->slots.layers = plan->layers;
+    run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
+    run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
+    run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
+    run->slots.n_given = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_given);
+    run->slots.tables = zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->slots.interval * plan->n_layers,
+                                       run->slots.n_tables * sizeof *run->slots.tables);
+    out->host_slots_nbytes = arena->used_nbytes - before;
+    before = arena->used_nbytes;
+    run->hs.published = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
+    out->host_publish_nbytes = arena->used_nbytes - before;
+    lay_out_clocks(run, arena);
+    lay_out_rows(run, arena);
+    lay_out_selection(run, arena);
+    lay_out_samples(run, arena);
+    lay_out_spares(run->engine, plan, run->n_moments, &run->hs, arena);
+}
+
+static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_data_t *head = &run->dev.head;
+    run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
+    head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
+    head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
+    head->segments =
+        zfi_arena_take(arena, (uint64_t)plan->n_segments + plan->n_resident_segments, sizeof *head->segments);
+    head->pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->pieces);
+    head->listed_pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->listed_pieces);
+    head->listed_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->listed_matrices);
+    head->merge_from = zfi_arena_take(arena, plan->n_matrices, sizeof *head->merge_from);
+    head->totals = run->engine->totals;
+    head->overwritten = run->dev.overwritten;
+    head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
+    run->dev.checks_itself = run->engine->config.on_overwrite == ZFI_OVERWRITE_ERROR;
+    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
+                        ? NULL
+                        : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
+}
+
+/* The state of resident matrices. */
+static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
+    zfi_data_t *head = &run->dev.head;
+    unsigned char *m, *v;
+    lay_out_state(run->n_moments, moment_nbytes(run->engine), run->plan.n_resident_elems, arena, &head->all_w, &m, &v);
+    head->all_m = m;
+    head->all_v = v;
+    head->all_n = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->all_n);
+    head->held = NULL;
+    if (run->plan.n_resident)
+        head->held = zfi_arena_take(arena, run->n_params, sizeof *head->held);
+}
+
+/* What kernels keep of the selected channels, and of the sums that decide. */
+static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_data_t *head = &run->dev.head;
+    head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
+    head->m = take_moment(run->n_moments, arena, 1, plan->n_sel_elems, sizeof(float));
+    head->v = take_moment(run->n_moments, arena, 2, plan->n_sel_elems, sizeof(float));
+    head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
+    head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
+    head->masks[0] = zfi_arena_take(arena, run->plan.n_channels, 1);
+    head->masks[1] = zfi_arena_take(arena, run->plan.n_channels, 1);
+    head->n = zfi_arena_take(arena, n_counts(&run->dev.head, &run->plan), sizeof *head->n);
+    head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
+    head->has_nonfinite = zfi_arena_take(arena, run->n_params, 1);
+}
+
+/* Scratch of backends whose kernels work on many matrices at once. */
+static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
+    zfi_data_t *head = &run->dev.head;
+    uint64_t n_blocks = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        n_blocks += zfi_sum_blocks(&run->params[i]);
+    if (!run->engine->ops->is_parallel)
+        return;
+    head->block_squares = zfi_arena_take(arena, n_blocks, sizeof(double));
+    head->found = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->found);
+    head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
+}
+
+static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
+        if (out)
+            out[i].shown = shown;
+    }
+}
+
+/* What steps leave behind, what travels, scratch. */
+static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_device_state_t *dev = &run->dev;
+    uint64_t n_scalars = 1;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].k > n_scalars)
+            n_scalars = plan->matrices[i].k;
+    if (run->engine->ops->is_parallel && n_scalars < n_counts(&run->dev.head, &run->plan))
+        n_scalars = n_counts(&run->dev.head, &run->plan);
+    if (n_scalars < n_of_resident(&run->plan, plan->n_matrices))
+        n_scalars = plan->n_matrices;
+    dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
+    lay_out_scratch(run, arena);
+    dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
+    dev->inputs = zfi_arena_take(arena, run->rows.n, dev->input_nbytes);
+    dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
+    dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
+    dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
+    dev->enter_blocks =
+        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
+    dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
+    dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
+    dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
+    dev->enter_count = take_entering_counts(&run->dev.head, &run->plan, arena);
+    dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
+    if (zfi_keeps_shown(run->engine))
+        lay_out_shown(plan, arena, dev->matrices);
+}
+
+static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
+    lay_out_tables(run, arena);
+    lay_out_kept(run, arena);
+    lay_out_resident(run, arena);
+    lay_out_passing(run, arena);
+}
+
+static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi_arena_t *host,
+                        const zfi_arena_t *device) {
+    zfi_layout_t *layout = &mem->layout;
+    layout->host_nbytes = zfi_arena_mapped_nbytes(host);
+    layout->device_nbytes = zfi_arena_mapped_nbytes(device);
+    layout->n_elems = plan->n_elems;
+    layout->n_matrices = plan->n_matrices;
+    layout->n_channels = plan->n_channels;
+    layout->n_pieces = plan->n_pieces;
+    layout->n_selected_elems = plan->n_sel_elems;
+    layout->n_resident_elems = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].is_resident)
+            layout->n_resident_elems += plan->matrices[i].rows * plan->matrices[i].cols;
+    layout->slots_peak_milli = (uint64_t)(plan->slots_peak * 1000 + 0.5);
+    layout->slots_mean_milli = (uint64_t)(plan->slots_mean * 1000 + 0.5);
+}
+
+void zfi_layout_count(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device) {
+    lay_out_host(run, host, &run->mem.layout);
+    lay_out_device(run, device);
+    fill_layout(&run->plan, &run->mem, host, device);
+}
+
+void zfi_layout_place(zfi_run_t *run) {
+    lay_out_host(run, &run->mem.host_arena, &run->mem.layout);
+    lay_out_device(run, &run->mem.device_arena);
+}
