@@ -47,4 +47,7 @@ endif()
 if(ZF_SANITIZE)
     add_compile_options(-O1 -g -fno-omit-frame-pointer ${zf_sanitizers} -fno-sanitize-recover=all)
     add_link_options(${zf_sanitizers})
+    if(ZF_SANITIZE STREQUAL "address" AND CMAKE_C_COMPILER_ID MATCHES "Clang") # gcc defines it
+        add_compile_definitions(__SANITIZE_ADDRESS__=1)
+    endif()
 endif()

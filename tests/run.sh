@@ -4,11 +4,13 @@
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests
 #   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only: tests not labelled
-#                   "slow" or "nosan", then each fuzzer for 10 s (tests/fuzz.sh; a minute each by hand). Without clang and its
-#                   libFuzzer: gcc and no fuzzers
+#                   "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh; a minute each by hand).
+#                   Without clang and its libFuzzer: gcc and no fuzzers
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
 #                   CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
+#
+# What 2. to 4. build, and 4. itself, is made at the lowest priority while the tests of 1. run: some of those wait for deadlines.
 #
 #   --quick         only 1.
 #   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
@@ -52,6 +54,7 @@ say() { printf '== %s\n' "$*"; }
 
 # build NAME CMAKE-ARGUMENT...
 # Configures and builds build/NAME, quietly unless it fails.
+priority=
 build() {
     name=$1
     shift
@@ -59,8 +62,9 @@ build() {
     started=$(date +%s)
     say "$name: building"
     mkdir -p "build/$name"
-    if cmake -S . -B "build/$name" -G Ninja "$@" >"$log" 2>&1 &&
-        cmake --build "build/$name" --parallel "$jobs" -- -k 0 >>"$log" 2>&1; then
+    # shellcheck disable=SC2086 # a list of words
+    if $priority cmake -S . -B "build/$name" -G Ninja "$@" >"$log" 2>&1 &&
+        $priority cmake --build "build/$name" --parallel "$jobs" -- -k 0 >>"$log" 2>&1; then
         warnings=$(grep -c 'warning:' "$log")
         say "$name: built in $(($(date +%s) - started)) s, $warnings warnings"
         [ "$warnings" -eq 0 ] || grep 'warning:' "$log" | head -n 20
@@ -68,22 +72,19 @@ build() {
     fi
     grep -v -e '^\[[0-9]*/[0-9]*\] ' -e '^-- ' "$log" | head -n 80 # without the steps that went well
     say "$name: the build failed; all of it is in $log"
-    failed=$((failed + 1))
     return 1
 }
 
 # run_tests NAME CTEST-ARGUMENT...
-# Runs the tests of build/NAME and adds to the counters. In the plain build one more runs at a time than there are
-# processors, since some wait for deadlines. ctest prints one line per test as it ends, and the output of
+# Runs the tests of build/NAME and adds to the counters. One more runs at a time than there are processors, since some wait
+# for deadlines. ctest prints one line per test as it ends, and the output of
 # each that failed; the reasons of skipped ones are taken from its log.
 run_tests() {
     name=$1
     shift
     out=build/$name/ctest.out
-    at_once=$jobs
-    [ "$name" != test ] || at_once=$((jobs + 1))
     say "$name: testing"
-    { ctest --test-dir "build/$name" -j "$at_once" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
+    { ctest --test-dir "build/$name" -j "$((jobs + 1))" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
         tee "$out" | grep -v '^status '
     status=$(sed -n 's/^status //p' "$out" | tail -n 1)
     # "  3/10 Test  #7: name ...........   Passed    0.01 sec", or ***Skipped, ***Failed, ***Timeout, ***Exception: ...
@@ -123,13 +124,31 @@ print_skip_reasons() {
     ' "build/$1/ctest.out" "build/$1/Testing/Temporary/LastTest.log"
 }
 
-# build_and_test NAME CTEST-ARGUMENTS CMAKE-ARGUMENT...
-build_and_test() {
-    name=$1
-    ctest_args=$2
-    shift 2
-    # shellcheck disable=SC2086 # a list of words
-    build "$name" "$@" && run_tests "$name" $ctest_args
+# later NAME COMMAND...: in the background, one after the other; what it prints and its status are for outcome().
+later() {
+    what=$1
+    shift
+    mkdir -p build/later
+    "$@" >"build/later/$what.out" 2>&1
+    echo $? >"build/later/$what.status"
+}
+
+# outcome NAME: waits for it, prints what it printed and returns its status.
+outcome() {
+    while [ ! -s "build/later/$1.status" ] && kill -0 "$later_pid" 2>/dev/null; do
+        sleep 0.5
+    done
+    cat "build/later/$1.out"
+    return "$(cat "build/later/$1.status" 2>/dev/null || echo 1)"
+}
+
+# test_later NAME CTEST-ARGUMENT...: the tests of what was built later
+test_later() {
+    if outcome "$1"; then
+        run_tests "$@"
+    else
+        failed=$((failed + 1))
+    fi
 }
 
 finish() {
@@ -163,36 +182,6 @@ finish_python() {
     fi
 }
 
-# Python keeps what it has compiled, here, whatever this machine's settings say: importing torch and transformers takes half as long.
-unset PYTHONDONTWRITEBYTECODE
-PYTHONPYCACHEPREFIX=$root/build/pycache
-export PYTHONPYCACHEPREFIX
-
-start_python
-is_built=0
-build test -DZF_WERROR="$werror" && is_built=1
-finish_python
-[ "$is_built" -eq 0 ] || run_tests test
-[ "$quick" -eq 0 ] || finish
-
-# Sanitizers: stop at the first report, with a status that no test uses by itself.
-ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
-UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
-TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
-export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
-o1="-g -O1" # compiles as fast as -O0, and what is built runs faster
-if clang=$(sh tests/fuzz.sh --can); then
-    can_fuzz=1
-    set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES=
-else
-    can_fuzz=0
-    say "$clang" # says what is missing
-    set -- -DZF_SANITIZE=address -DZF_WERROR="$werror" -DZF_CUDA=OFF
-fi
-build_and_test asan "-LE ^(slow|nosan)$" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$o1" "$@"
-build_and_test tsan "-LE ^(slow|nosan|serial)$" -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
-    -DCMAKE_C_FLAGS_DEBUG="$o1" -DZF_CUDA=OFF
-
 # count STATUS: of a script that is one test
 count() {
     case $1 in
@@ -202,11 +191,66 @@ count() {
     esac
 }
 
-sh tests/tidy.sh
+# Sanitizers: stop at the first report, with a status that no test uses by itself.
+sanitizers() {
+    ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+    UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
+    TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+    export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
+}
+
+# The other builds and clang-tidy. -O1 compiles as fast as -O0, and what is built runs faster.
+build_later() {
+    sanitizers
+    priority="nice -n 19"
+    if clang=$(sh tests/fuzz.sh --can); then
+        later fuzz true
+        set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES=
+    else
+        later fuzz sh -c "echo '$clang'; exit 77" # says what is missing
+        set -- -DZF_SANITIZE=address -DZF_WERROR="$werror" -DZF_CUDA=OFF
+    fi
+    set -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-g -O1" "$@"
+    later asan build asan "$@"
+    later tsan build tsan -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-g -O1" \
+        -DZF_CUDA=OFF
+    later tidy nice -n 19 sh tests/tidy.sh
+}
+
+# Python keeps what it has compiled, here, whatever this machine's settings say: importing torch and transformers takes half as long.
+unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=$root/build/pycache
+export PYTHONPYCACHEPREFIX
+
+start_python
+is_built=0
+build test -DZF_WERROR="$werror" && is_built=1
+if [ "$quick" -eq 0 ]; then
+    rm -rf build/later
+    build_later &
+    later_pid=$!
+fi
+finish_python
+if [ "$is_built" -eq 1 ]; then
+    run_tests test
+else
+    failed=$((failed + 1))
+fi
+[ "$quick" -eq 0 ] || finish
+
+sanitizers
+test_later asan -LE '^(slow|nosan)$'
+test_later tsan -LE '^(slow|nosan|serial)$'
+outcome tidy
 count $?
-if [ "$can_fuzz" -eq 1 ]; then
-    sh tests/fuzz.sh --build build/asan --seconds 10
-    count $?
+if outcome fuzz; then
+    sh tests/fuzz.sh --build build/asan --seconds 10 config hooks >build/asan/fuzz.out 2>&1 &
+    other=$!
+    status=0
+    sh tests/fuzz.sh --build build/asan --seconds 10 checkpoint tsv safetensors || status=$?
+    wait "$other" || status=$?
+    cat build/asan/fuzz.out
+    count "$status"
 else
     count 77
 fi

@@ -63,7 +63,7 @@ START_TEST(gather_compact) {
     const int n_tables = available_tables(tables);
     static geometry_t g;
 
-    for (int repeat = 0; repeat < 300; repeat++) {
+    for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         const zfi_dtype_t dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES);
         array_t matrix, want;
 
@@ -89,7 +89,7 @@ START_TEST(scatter_places) {
     const int n_tables = available_tables(tables);
     static geometry_t g;
 
-    for (int repeat = 0; repeat < 300; repeat++) {
+    for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         array_t w, start, want;
         zfi_place_t place;
 
@@ -211,7 +211,7 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
 START_TEST(run_ahead) {
     static geometry_t g;
 
-    for (int repeat = 0; repeat < 1200; repeat++) {
+    for (int repeat = 0; repeat < ZT_FEWER(1200); repeat++) {
         geometry_random(&g, repeat % 20 ? 70 : MAX_COLS);
         compare_run_ahead(&g, (zfi_rule_t)(repeat % ZFI_N_RULES), (zfi_dtype_t)random_below(ZFI_N_DTYPES),
                           (zfi_dtype_t)random_below(ZFI_N_DTYPES), repeat % 3, repeat % 7 ? ORDINARY : SPECIAL);
@@ -256,7 +256,7 @@ static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels
 START_TEST(publish_masked) {
     static geometry_t g;
 
-    for (int repeat = 0; repeat < 600; repeat++) {
+    for (int repeat = 0; repeat < ZT_FEWER(600); repeat++) {
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
         compare_publish(&g, (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1, repeat % 5 != 0);
     }
@@ -269,7 +269,7 @@ START_TEST(digest) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     const int n_tables = available_tables(tables);
 
-    for (uint64_t repeat = 0; repeat < 300; repeat++) {
+    for (uint64_t repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         const zfi_dtype_t dtype = (zfi_dtype_t)random_below(ZFI_N_DTYPES);
         const size_t nbytes = zfi_dtype_nbytes(dtype);
         const uint64_t n = 1 + random_below(3000), index = random_below(1u << 31), at = random_below(n);
@@ -307,7 +307,7 @@ static uint32_t divided(uint32_t x, uint32_t odd) {
 
 /* Factors of all indices differ, and what is mixed of all bits: both can be undone. */
 START_TEST(digest_is_a_permutation) {
-    for (int repeat = 0; repeat < 10000; repeat++) {
+    for (int repeat = 0; repeat < ZT_FEWER(10000); repeat++) {
         const uint32_t x = (uint32_t)random_below(1ull << 32);
         uint32_t h = zfi_digest_spread(x), m = zfi_digest_mix(x);
 
@@ -393,7 +393,7 @@ START_TEST(random_edits_are_found) {
         bits[i] = (uint32_t)random_below(1ull << 32);
         whole += zfi_digest_element(bits[i], i);
     }
-    for (int edit = 0; edit < EDITS; edit++) {
+    for (int edit = 0; edit < ZT_FEWER(EDITS); edit++) {
         const uint64_t n = 1 + random_below(64), first = random_below(N), stride = 2 * random_below(N / 2) + 1;
         const uint32_t flip = edit % 3 ? 1u << random_below(32) : 0;
 

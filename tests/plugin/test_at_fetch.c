@@ -53,6 +53,25 @@ static void finish_step(void) {
     }
 }
 
+/* What was not fetched comes with the next step, before its own close. */
+START_TEST(unfetched_comes_with_the_next_step) {
+    enum { ONE = 5 };
+    static float before[MOST_ELEMS];
+    start();
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
+                ZF_CREATE_CAP_FETCH);
+    zt_rig_step(&rig); /* in warm-up the step itself shows its values */
+    for (int t = 1; t < 6; t++) {
+        memcpy(before, rig.params[ONE].serial.w, zt_nbytes(&rig.params[ONE]));
+        zt_rig_step(&rig);
+        finish_step();
+        ck_assert(zt_shows(&rig.params[ONE], before));
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* The parameters keep what they show, or what the host wrote there since (a checkpoint loaded at the end of a run). */
 START_TEST(destroy_brings_nothing) {
     start();
@@ -172,4 +191,5 @@ START_TEST(waits_are_said) {
 }
 END_TEST
 
-ZT_MAIN("at_fetch", waits_are_said, destroy_brings_nothing, only_what_is_late_waits)
+ZT_MAIN("at_fetch", waits_are_said, unfetched_comes_with_the_next_step, destroy_brings_nothing,
+        only_what_is_late_waits)

@@ -15,7 +15,7 @@ typedef struct block {
     unsigned char *registers;
     uint8_t *state;
     uint32_t *order;
-    uint32_t n, n_ended;
+    uint32_t n, n_ended, n_in_warps; /* threads that wait for lanes of their warp */
 } block_t;
 
 /* ---- modules and findings ------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ static uint32_t draw(emu_launch_t *l, uint32_t below) {
     l->random ^= l->random << 13;
     l->random ^= l->random >> 7;
     l->random ^= l->random << 17;
-    return (uint32_t)((l->random >> 20) % below);
+    return (uint32_t)((l->random >> 32) * below >> 32);
 }
 
 static void shuffle(emu_launch_t *l, uint32_t *order, uint32_t n) {
@@ -197,6 +197,7 @@ static int meet_in_warp(block_t *b, uint32_t warp) {
         for (uint32_t j = 0; j < EMU_WARP_SIZE; j++)
             if (mask >> j & 1)
                 b->state[start + j] = READY;
+        b->n_in_warps -= (uint32_t)__builtin_popcount(mask);
         if (mask == all)
             emu_races_warp(b->launch, warp);
         return 1;
@@ -258,7 +259,7 @@ static void start_block(block_t *b, uint32_t number) {
     emu_launch_t *l = b->launch;
     const uint32_t *grid = l->config->grid, *size = l->config->block;
     size_t each = l->kernel->registers_nbytes;
-    b->n_ended = 0;
+    b->n_ended = b->n_in_warps = 0;
     memset(l->shared, (int)draw(l, 255) + 1, l->shared_nbytes);
     emu_races_new_block(l);
     memset(b->registers, (int)draw(l, 255) + 1, b->n * each);
@@ -293,6 +294,7 @@ static int run_ready(block_t *b) {
         int outcome = b->launch->kernel->run(b->registers + t * b->launch->kernel->registers_nbytes, &b->threads[t]);
         b->state[t] = outcome == EMU_ENDS ? ENDED : WAITING;
         b->n_ended += outcome == EMU_ENDS;
+        b->n_in_warps += outcome != EMU_ENDS && b->threads[t].meet.kind >= EMU_WARP;
     }
     return moved;
 }
@@ -311,7 +313,7 @@ static void run_block(block_t *b, uint32_t number) {
     start_block(b, number);
     while (b->n_ended < b->n && !b->launch->has_failed) {
         int moved = run_ready(b);
-        for (uint32_t w = 0; w * EMU_WARP_SIZE < b->n; w++)
+        for (uint32_t w = 0; w * EMU_WARP_SIZE < b->n && b->n_in_warps; w++)
             while (meet_in_warp(b, w))
                 moved = 1;
         moved |= meet_in_block(b);
