@@ -5,7 +5,6 @@
 #   --data DIR   official GLUE files (DIR/SST-2/train.tsv ... and vocab.txt); without: a generated corpus, said so
 #   --full       more seeds and longer runs (about an hour on two cores)
 #   --seeds N    seeds of each optimizer
-#   --report FILE.html   one page of all areas with plots: abi, exact, glue and perf (zf-conform --report)
 #   --build-only stop after 2.
 #   others       are passed on to zf-conform glue (zf-conform glue --help), but for --plugin and --out
 #
@@ -27,7 +26,6 @@ absolute() {
 }
 
 is_build_only=0
-report=
 n=$#
 while [ "$n" -gt 0 ]; do
     arg=$1
@@ -43,13 +41,12 @@ while [ "$n" -gt 0 ]; do
         sed -n '2,/^set -u/s/^# \{0,1\}//p' "$root/conformance/run.sh"
         exit 0
         ;;
-    --data | --model | --config | --report)
+    --data | --model | --config)
         [ "$n" -gt 0 ] || break
         value=$(absolute "$1")
         shift
         n=$((n - 1))
         set -- "$@" "$value"
-        [ "$arg" != --report ] || report=$value
         ;;
     --plugin | --out)
         echo "run.sh: $arg is set by this script (build/release and build/glue); zf-conform glue takes another one" >&2
@@ -96,25 +93,6 @@ preface() {
         status=1
     fi
 }
-
-if [ -n "$report" ]; then
-    # The page's own options come out of those that are passed on to glue.
-    n=$#
-    while [ "$n" -gt 0 ]; do
-        arg=$1
-        shift
-        n=$((n - 1))
-        if [ "$arg" = --report ]; then
-            shift
-            n=$((n - 1))
-        else
-            set -- "$@" "$arg"
-        fi
-    done
-    mkdir -p build/glue
-    exec "$conform" --report "$report" --plugin "$plugin" --results build/glue \
-        abi exact --cases 200 perf glue "$@"
-fi
 
 preface abi "$conform" abi --plugin "$plugin"
 preface exact "$conform" exact --plugin "$plugin" --cases 200

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m zfplugin.accuracy glue|ablation|--report [options]. Exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive."""
+"""python3 -m zfplugin.accuracy glue|ablation [options]. Exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import traceback
 
 from .runs import CannotRun, PluginFailed
 
-COMMANDS = {"glue": ".glue", "ablation": ".ablation.command", "--report": ".report"}
+COMMANDS = {"glue": ".glue", "ablation": ".ablation.command"}
 
 
 def need_scipy() -> None:
@@ -25,11 +25,11 @@ def need_scipy() -> None:
 def main(argv=None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] not in COMMANDS:
-        print("accuracy: glue, ablation or --report is needed first; each has --help", file=sys.stderr)
+        print("accuracy: glue or ablation is needed first; each has --help", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that runs under way are ended, too
     try:
-        if "--help" not in argv and argv[0] != "--report":
+        if "--help" not in argv:
             need_scipy()
         command = importlib.import_module(COMMANDS[argv[0]], __package__)
         return command.main(argv[1:])

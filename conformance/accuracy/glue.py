@@ -11,7 +11,7 @@ import time
 
 from zfplugin.library import SONAME, find
 
-from .options import Option, count, help_text, override, parse, positive, real, refuse_others
+from .options import Option, count, override, parse, positive, real, refuse_others
 from .runs import CannotRun
 from .tasks import Task, find_task
 
@@ -90,10 +90,7 @@ def settle(args, task: Task) -> argparse.Namespace:
 
 
 def main(argv) -> int:
-    args = parse(TABLE, argv)
-    if args.help:
-        print(help_text(HEAD, TABLE, END))
-        return 0
+    args = parse(HEAD, TABLE, END, argv)
     check(args)
     from .campaign import run_task  # it needs scipy, which the help does not
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command line of "--name value" pairs from a table with one row per option, as every area of zf-conform has it (option_table.h).
+"""The command line of an area from a table with one row per option, by argparse.
 
-An option that the table lacks, a value that is missing or out of range, and an option given twice are refused with one line that names
-the option, what was found and what is needed.
+An option that the table lacks, a value that is missing or out of range, and an option given twice are refused with one line
+(CannotRun).
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import textwrap
 
 from .runs import CannotRun
 
-WIDTH, COLUMN = 140, 28
 
-
-class Unfit(ValueError):
-    """A value that is not taken: what is needed instead."""
+def unfit(text: str, needed: str):
+    return argparse.ArgumentTypeError(f'found "{text[:60]}"; {needed} is needed')
 
 
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1 or len(text) > 9:
-        raise Unfit("a whole number from 1")
+        raise unfit(text, "a whole number from 1")
     return int(text)
 
 
@@ -33,7 +30,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < 1e6:
-        raise Unfit("a number above 0, below 10^6")
+        raise unfit(text, "a number above 0, below 10^6")
     return value
 
 
@@ -46,7 +43,7 @@ def real(text: str) -> str:
 def override(text: str) -> str:
     name, _, value = text.partition("=")
     if "." not in name or not value:
-        raise Unfit("section.key=value")
+        raise unfit(text, "section.key=value")
     return text
 
 
@@ -61,58 +58,39 @@ class Option:
     repeats: bool = False  # a list of all values
     of: str = ""  # the trainer that knows it; "": every one
 
-    @property
-    def member(self) -> str:
-        return self.name.replace("-", "_")
 
-    def value(self, text: str):
-        if self.choices and text not in self.choices:
-            raise CannotRun(f'--{self.name}: found "{text[:60]}"; {" or ".join(self.choices)} is needed')
-        try:
-            return self.parse(text)
-        except Unfit as needed:
-            raise CannotRun(f'--{self.name}: found "{text[:60]}"; {needed} is needed') from None
+class Once(argparse.Action):
+    """Takes an option's value once; namespace.given: the options that were there."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if self.dest in namespace.given:
+            parser.error(f"{option_string}: given twice; once is needed")
+        namespace.given.add(self.dest)
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
-HELP = Option("help", None, "this text")
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise CannotRun(message)
 
 
-def parse(table, argv) -> argparse.Namespace:
-    """The values by their members' names, and "given": the options that were there."""
-    known = {"--" + option.name: option for option in (*table, HELP)}
-    out = argparse.Namespace(given=set(), **{o.member: [] if o.repeats else o.default if o.argument else False for o in known.values()})
-    words = list(argv)
-    while words:
-        word = words.pop(0)
-        option = known.get(word)
-        if option is None:
-            raise CannotRun(f'found "{word[:60]}"; an option is needed, --help lists them')
-        if option.name in out.given and not option.repeats:
-            raise CannotRun(f"{word}: given twice; once is needed")
-        out.given.add(option.name)
-        if option.argument is None:
-            setattr(out, option.member, True)
-            continue
-        if not words:
-            raise CannotRun(f"{word}: nothing follows; {option.argument} is needed")
-        value = option.value(words.pop(0))
-        setattr(out, option.member, [*getattr(out, option.member), value] if option.repeats else value)
-    return out
+def parse(head: str, table, end: str, argv) -> argparse.Namespace:
+    """The values by their options' names, and "given". --help prints the table and ends the program."""
+    parser = Parser(prog=head.partition(" - ")[0], description=head, epilog=end, allow_abbrev=False, usage=argparse.SUPPRESS)
+    for o in table:
+        what = (o.what + (f" (--trainer {o.of} only)" if o.of else "")).replace("%", "%%")
+        if o.argument is None:
+            parser.add_argument("--" + o.name, action=Once, nargs=0, default=False, help=what)
+        elif o.repeats:
+            parser.add_argument("--" + o.name, action="append", default=[], metavar=o.argument, type=o.parse, help=what)
+        else:
+            parser.add_argument("--" + o.name, action=Once, default=o.default, metavar=o.argument, type=o.parse, choices=o.choices or None,
+                                help=what)
+    return parser.parse_args(argv, argparse.Namespace(given=set()))
 
 
 def refuse_others(table, args, trainer: str) -> None:
     """Refuses an option that another trainer knows and this one does not."""
     for option in table:
-        if option.name in args.given and option.of not in ("", trainer):
+        if option.name.replace("-", "_") in args.given and option.of not in ("", trainer):
             raise CannotRun(f"--{option.name} is for --trainer {option.of}; found --trainer {trainer}")
-
-
-def help_text(head: str, table, end: str) -> str:
-    lines = [head]
-    for option in (*table, HELP):
-        name = f"  --{option.name} {option.argument or ''}".rstrip()
-        what = option.what + (f" (--trainer {option.of} only)" if option.of else "")
-        first, *more = textwrap.wrap(what, WIDTH - COLUMN)
-        lines.append(f"{name:<{COLUMN - 1}} {first}")
-        lines += [" " * COLUMN + line for line in more]
-    return "\n".join([*lines, end])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON file of one campaign, which zfplugin.report draws (report/shapes.py says what it reads of it)."""
+"""The JSON file of one campaign, which zfplugin.report draws."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
  * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--config TEXT]
- *                       [--only early|grads|guard|plan|replay|stall|step|trace]
+ *                       [--only early|grads|plan|replay|step]
  *
- * --config is the INI text of grads, replay, stall and step (HOOKS_CONFIG else), so that two builds whose defaults
+ * --config is the INI text of grads, replay and step (HOOKS_CONFIG else), so that two builds whose defaults
  * differ can be made to do the same work (compare.py). One table per section (hooks.h); plan only if named.
  * Limits of the machine are measured in the same run, in turn with what they limit. Every figure is the median over all
  * repetitions, with quartiles beside it; the share of a CPU that others took says how far to trust it. The exit status
@@ -22,9 +22,11 @@ typedef struct section {
     int is_apart; /* long, or for plan.py: only where it is named */
 } section_t;
 
-static const section_t sections[] = {{"early", hooks_early, 0}, {"grads", hooks_grads, 0},   {"guard", hooks_guard, 0},
-                                     {"plan", hooks_plan, 1},   {"replay", hooks_replay, 0}, {"step", hooks_step, 0},
-                                     {"stall", hooks_stall, 0}, {"trace", hooks_trace, 0}};
+static const section_t sections[] = {{"early", hooks_early, 0},
+                                     {"grads", hooks_grads, 0},
+                                     {"plan", hooks_plan, 1},
+                                     {"replay", hooks_replay, 0},
+                                     {"step", hooks_step, 0}};
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
@@ -40,7 +42,7 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 static void usage(void) {
     fprintf(stderr,
             "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] [--config TEXT] "
-            "[--only early|grads|guard|plan|replay|stall|step|trace]\n",
+            "[--only early|grads|plan|replay|step]\n",
             SAMPLES_MAX);
     exit(2);
 }

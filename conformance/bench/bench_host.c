@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_host.c - zf-bench-host: the host's replay against the limits of the machine, measured in the same run.
  *
- * usage: zf-bench-host [--json FILE] [--isa NAME] [--repeat N] [--elems MILLIONS] [--rule NAME] [--moments NAME]
+ * usage: zf-bench-host [--isa NAME] [--repeat N] [--elems MILLIONS] [--rule NAME] [--moments NAME]
  *        [--best]
  *
  * One row per instruction set, threads, gradient dtype and S (slots). Layout as in the engine: w, m, v are long arrays,
@@ -54,7 +54,6 @@ typedef struct bench {
 } bench_t;
 
 typedef struct options {
-    const char *json_path;
     int only_isa; /* -1: all */
     zfi_rule_t rule;
     zfi_moments_t moments;
@@ -301,23 +300,10 @@ static void print_row(const row_t *row) {
     fflush(stdout);
 }
 
-static void write_row(FILE *json, const row_t *row, int is_first) {
-    if (!json)
-        return;
-    fprintf(json,
-            "%s\n  {\"isa\": \"%s\", \"threads\": %d, \"grad_dtype\": \"%s\", \"slots\": %u, \"bytes_per_param\": %g, "
-            "\"params_per_s\": %.6g, \"rmw_params_per_s\": %.6g, \"cached_params_per_s\": %.6g, \"ratio\": %.4f, "
-            "\"bar\": %.2f}",
-            is_first ? "" : ",", row->isa, row->n_threads, row->dtype == ZFI_BF16 ? "bf16" : "fp32", row->n_slots,
-            row->nbytes_per_elem, row->elems_per_s, row->rmw_elems_per_s, row->cached_elems_per_s,
-            row->elems_per_s / limit_of(row), bar_of(row));
-}
-
 static void usage(void) {
-    fprintf(stderr,
-            "usage: zf-bench-host [--json FILE] [--isa generic|neon|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
-            "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
-            "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
+    fprintf(stderr, "usage: zf-bench-host [--isa generic|neon|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
+                    "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
+                    "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
     exit(2);
 }
 
@@ -332,9 +318,7 @@ static options_t parse(int argc, char **argv) {
         }
         if (i + 1 >= argc)
             usage();
-        if (strcmp(argv[i], "--json") == 0)
-            options.json_path = argv[i + 1];
-        else if (strcmp(argv[i], "--isa") == 0 && zfi_isa_parse(argv[i + 1]) >= 0)
+        if (strcmp(argv[i], "--isa") == 0 && zfi_isa_parse(argv[i + 1]) >= 0)
             options.only_isa = zfi_isa_parse(argv[i + 1]);
         else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= MAX_REPEATS)
             options.n_repeats = atoi(argv[i + 1]);
@@ -351,7 +335,7 @@ static options_t parse(int argc, char **argv) {
 }
 
 /* All rows of one instruction set on one team. */
-static void measure_isa(bench_t *bench, team_t *team, const options_t *options, FILE *json, int *n_rows) {
+static void measure_isa(bench_t *bench, team_t *team, const options_t *options) {
     static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
     const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
 
@@ -365,21 +349,14 @@ static void measure_isa(bench_t *bench, team_t *team, const options_t *options, 
             bench->n_elems = (bench->n_elems / CHUNK_ELEMS + 1) * CHUNK_ELEMS;
             row = measure(bench, team, options);
             print_row(&row);
-            write_row(json, &row, (*n_rows)++ == 0);
         }
 }
 
 int main(int argc, char **argv) {
     const options_t options = parse(argc, argv);
     static bench_t bench;
-    FILE *json = options.json_path ? fopen(options.json_path, "w") : NULL;
     const int max_threads = team_max_threads() < MAX_THREADS ? team_max_threads() : MAX_THREADS;
-    int n_rows = 0;
 
-    if (options.json_path && !json) {
-        fprintf(stderr, "zf-bench-host: cannot write %s\n", options.json_path);
-        return 2;
-    }
     set_scalars(&bench);
     bench.rule = options.rule;
     bench.moments = options.moments;
@@ -387,12 +364,6 @@ int main(int argc, char **argv) {
            rule_names[options.rule], moments_names[options.moments], (unsigned long long)(options.n_elems >> 20),
            options.is_best ? "best" : "medians", options.n_repeats);
     print_header();
-    if (json)
-        fprintf(json,
-                "{\"bench\": \"replay\", \"rule\": \"%s\", \"moments\": \"%s\", \"params\": %llu, \"repeats\": %d, "
-                "\"rows\": [",
-                rule_names[options.rule], moments_names[options.moments], (unsigned long long)options.n_elems,
-                options.n_repeats);
     for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
         team_t *team = team_new(n_threads);
 
@@ -402,14 +373,10 @@ int main(int argc, char **argv) {
         for (int isa = ZFI_N_ISAS - 1; isa >= 0; isa--) {
             bench.kernels = zfi_kernels_of((zfi_isa_t)isa);
             if (bench.kernels && (options.only_isa < 0 || options.only_isa == isa))
-                measure_isa(&bench, team, &options, json, &n_rows);
+                measure_isa(&bench, team, &options);
         }
         free_shares(&bench, n_threads);
         team_free(team);
-    }
-    if (json) {
-        fprintf(json, "\n]}\n");
-        fclose(json);
     }
     return 0;
 }

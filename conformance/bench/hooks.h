@@ -17,7 +17,7 @@ enum {
 
 typedef struct hooks {
     const zf_loader_t *loader;
-    const char *config; /* INI text of grads, replay, stall and step */
+    const char *config; /* INI text of grads, replay and step */
     int n_repeats;
     FILE *json;        /* NULL: none. Sections write "name": {...} */
     int n_bars_failed; /* rows above their bar, over all sections */
@@ -35,17 +35,8 @@ void hooks_grads(hooks_t *hooks);
 /* Worker time per element: 10,000 small tensors against one of as many elements. */
 void hooks_replay(hooks_t *hooks);
 
-/* CPU time of a step with the check of what is overwritten against without. */
-void hooks_guard(hooks_t *hooks);
-
-/* CPU time of a step with a trace of every step against without. */
-void hooks_trace(hooks_t *hooks);
-
 /* The step hook on the calling thread against the number of tensors. */
 void hooks_step(hooks_t *hooks);
-
-/* What a host that computes for a fixed time per step waits, by its own clock and as the plugin counts it. */
-void hooks_stall(hooks_t *hooks);
 
 /* Steps of a host whose times are known, for `zf plan` to be put beside. */
 void hooks_plan(hooks_t *hooks);

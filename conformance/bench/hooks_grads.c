@@ -3,8 +3,7 @@
  *
  * A repetition visits every row once, so that a busy moment of the machine meets all of them: the host writes its
  * gradients (they are in its caches, as after a backward pass), hands over BURST tensors, steps and waits until the
- * instance is idle. Only the handing over is timed. BURST is less than the plugin takes without making the host wait;
- * what a host pays that never lets the plugin rest is hooks_stall.c's matter.
+ * instance is idle. Only the handing over is timed. BURST is less than the plugin takes without making the host wait.
  *
  * Measured beside it, in the same repetition: copying the same bytes tensor by tensor into memory that no other thread
  * touches, and the smallest possible hook (poll). Their sum is the limit: a hook that keeps the gradients costs at

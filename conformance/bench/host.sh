@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # host.sh - builds (if needed) and runs the benchmarks of the host's side: kernels, and what hooks cost.
 #
-# usage: conformance/bench/host.sh [--json FILE] [--repeat N] [--isa NAME] [--full]
+# usage: conformance/bench/host.sh [--repeat N] [--isa NAME] [--full]
 #
-#   --json FILE   everything that was measured, with the machine and the command, as one JSON object
 #   --repeat N    repetitions per figure (default 5 for kernels, 15 for hooks); figures are medians over all of them
 #   --isa NAME    kernels of one instruction set: generic, neon, avx2, avx512 (default: the best of this machine)
 #   --full        kernels of every instruction set, and the pass over the gradient
@@ -19,10 +18,9 @@ root=$(cd "$bench/../.." && pwd)
 build=${BUILD:-$root/build-bench}
 command="conformance/bench/host.sh $*"
 
-json= repeat= isa= full=
+repeat= isa= full=
 while [ $# -gt 0 ]; do
     case $1 in
-    --json) json=${2:?--json needs a file} && shift 2 ;;
     --repeat) repeat=${2:?--repeat needs a number} && shift 2 ;;
     --isa) isa=${2:?--isa needs a name} && shift 2 ;;
     --full) full=1 && shift ;;
@@ -47,30 +45,14 @@ machine() {
 cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DZF_BENCH=ON >/dev/null
 cmake --build "$build" --target zf-bench-host zf-bench-stats zf-bench-hooks zfplugin >/dev/null
 programs=$build/conformance/bench
-parts=$(mktemp -d)
-trap 'rm -rf "$parts"' EXIT
 
-date=$(date +%Y-%m-%d)
-at_start=$(machine)
-printf '%s\n%s\n%s\n\n== kernels ==\n' "$date" "$at_start" "$command"
+printf '%s\n%s\n%s\n\n== kernels ==\n' "$(date +%Y-%m-%d)" "$(machine)" "$command"
 elems=16
 [ -n "$full" ] || { isa=${isa:-$(best_isa)} elems=8; }
-"$programs/zf-bench-host" --repeat "${repeat:-5}" --elems "$elems" ${isa:+--isa "$isa"} --json "$parts/kernels"
+"$programs/zf-bench-host" --repeat "${repeat:-5}" --elems "$elems" ${isa:+--isa "$isa"}
 printf '\n== hooks ==\n'
-"$programs/zf-bench-hooks" --plugin "$build/plugin/libzfplugin.so" --repeat "${repeat:-15}" --json "$parts/hooks"
-at_end=$(machine)
-printf 'at the end: %s\n' "$at_end"
-
-if [ -n "$json" ]; then
-    {
-        printf '{"date": "%s", "machine": "%s", "at_end": "%s", "command": "%s",\n"kernels": ' "$date" "$at_start" \
-            "$at_end" "$command"
-        cat "$parts/kernels"
-        printf ',\n"hooks": '
-        cat "$parts/hooks"
-        printf '}\n'
-    } >"$json"
-fi
+"$programs/zf-bench-hooks" --plugin "$build/plugin/libzfplugin.so" --repeat "${repeat:-15}"
+printf 'at the end: %s\n' "$(machine)"
 
 [ -n "$full" ] || exit 0
 echo

@@ -20,7 +20,7 @@
 #endif
 
 typedef struct options {
-    const char *plugin, *headers, *mocks, *only, *json, *count_to;
+    const char *plugin, *headers, *mocks, *only, *count_to;
     int is_tap, is_print_layout, is_layout, is_headers, is_help;
 } options_t;
 
@@ -41,7 +41,6 @@ static const zc_option_t table[] = {
         "manners, layers"),
     ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "TAP version 13 in place of the table"),
     ZC_OPTION("count-allocations-to", ZC_TEXT, AT(count_to), "N", NULL), /* a counting child (abi_training.c) */
-    ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the findings as JSON too, for zf-conform --report"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
 
@@ -95,10 +94,7 @@ static int check_plugin(abi_report_t *report, const abi_env_t *env, const char *
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
 static int report_and_return(const abi_report_t *report, const options_t *o) {
-    glue_error_t err;
     abi_report_print(report, stdout, o->is_tap);
-    if (o->json && abi_report_write_json(report, o->json, &err) != 0)
-        return fprintf(stderr, "zf-conform abi: %s\n", err.text), 2;
     return abi_report_exit_status(report);
 }
 

@@ -2,9 +2,6 @@
 /* abi_report.c - collecting and printing findings (abi_report.h). */
 #include "abi_report.h"
 
-#include "harness/checks.h"
-#include "harness/json_file.h"
-
 #include <string.h>
 
 static const struct {
@@ -79,39 +76,6 @@ void abi_report_print(const abi_report_t *report, FILE *out, int is_tap) {
     else
         print_table(report, out);
     fflush(out);
-}
-
-static void add_rule(json_t *document, const abi_report_t *report, int i) {
-    static const char *const words[] = {"PASS", "FAIL", "skipped"};
-    const abi_finding_t *f = &report->rules[i];
-    const char *details[ABI_MAX_DETAILS];
-    char group[16];
-    snprintf(group, sizeof group, "proof %d", rules[i].proof);
-    for (unsigned k = 0; k < f->n_details; k++)
-        details[k] = f->details[k];
-    zc_checks_add(document, &(zc_check_t){.group = group,
-                                          .name = rules[i].name,
-                                          .verdict = words[abi_report_verdict(report, (abi_rule_t)i)],
-                                          .text = rules[i].text,
-                                          .count = (double)(f->n_pass + f->n_fail + f->n_skip),
-                                          .details = details,
-                                          .n_details = f->n_details});
-}
-
-int abi_report_write_json(const abi_report_t *report, const char *path, glue_error_t *err) {
-    unsigned n[3] = {0, 0, 0}, n_checks = 0;
-    char summary[160];
-    json_t *document;
-    for (int i = 0; i < ABI_N_RULES; i++) {
-        n[abi_report_verdict(report, (abi_rule_t)i)]++;
-        n_checks += report->rules[i].n_pass + report->rules[i].n_fail;
-    }
-    snprintf(summary, sizeof summary, "%u rules hold, %u broken, %u skipped; %u checks", n[ABI_PASS], n[ABI_FAIL],
-             n[ABI_SKIP], n_checks);
-    document = zc_checks_new("abi", abi_report_exit_status(report), summary, "checks");
-    for (int i = 0; i < ABI_N_RULES; i++)
-        add_rule(document, report, i);
-    return zj_write(document, path, err);
 }
 
 int abi_report_exit_status(const abi_report_t *report) {

@@ -108,9 +108,6 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule);
 /* A table for people, or TAP version 13, one line per rule. */
 void abi_report_print(const abi_report_t *report, FILE *out, int is_tap);
 
-/* The same as JSON (checks.h). */
-int abi_report_write_json(const abi_report_t *report, const char *path, glue_error_t *err);
-
 /* 0 every rule holds that could be tried, 1 one is broken. */
 int abi_report_exit_status(const abi_report_t *report);
 

@@ -3,8 +3,6 @@
 #include "exact.h"
 
 #include "exact_device.h"
-#include "harness/checks.h"
-#include "harness/json_file.h"
 #include "harness/option_table.h"
 
 #include <inttypes.h>
@@ -82,7 +80,6 @@ static const zc_option_t table[] = {
     ZC_OPTION("max-failures", ZC_U32, AT(max_failures), "N", "stop after so many, default 3", .least = 1,
               .most = 99999999),
     ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "output for machines (TAP 13)"),
-    ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the table as JSON too, for zf-conform --report"),
     ZC_OPTION("quiet", ZC_SWITCH, AT(is_quiet), NULL, "no table, no progress: differences only"),
     ZC_OPTION("resume", ZC_U32, AT(resume), "N", NULL, .least = 1, .most = 1000),
     ZC_OPTION("state", ZC_TEXT, AT(state), "DIR", NULL),
@@ -161,46 +158,6 @@ static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t second
     printf("; %lld s: %s\n", (long long)seconds, t->n_failures ? "DOES NOT CONFORM" : "conforms");
 }
 
-static const char *verdict_of(const zx_totals_t *t, int law) {
-    if (t->n_mismatches[law] == 0 && is_without_state(t, law))
-        return "skipped";
-    if (t->n_mismatches[law] > 0)
-        return "FAIL";
-    return t->n_values[law] > 0 ? "PASS" : "not asked for";
-}
-
-static void add_law(json_t *document, const zx_totals_t *t, int law) {
-    char group[16], name[64], detail[64];
-    const char *details[] = {detail};
-
-    snprintf(group, sizeof group, "law %d", law);
-    snprintf(name, sizeof name, "%" PRIu64 " cases", t->n_cases[law]);
-    snprintf(detail, sizeof detail, "%" PRIu64 " cases with a mismatch", t->n_mismatches[law]);
-    zc_checks_add(document, &(zc_check_t){.group = group,
-                                          .name = name,
-                                          .verdict = verdict_of(t, law),
-                                          .text = laws[law],
-                                          .count = (double)t->n_values[law],
-                                          .details = details,
-                                          .n_details = t->n_mismatches[law] > 0});
-}
-
-static int write_json(const zx_options_t *o, const zx_totals_t *t, int exit_status, glue_error_t *err) {
-    uint64_t n_values = 0;
-    char summary[200];
-    json_t *document;
-
-    for (int i = 1; i <= ZX_N_LAWS; i++)
-        n_values += t->n_values[i];
-    snprintf(summary, sizeof summary,
-             "%" PRIu64 " random cases, %" PRIu64 " values compared bit for bit, %" PRIu64 " cases with a mismatch",
-             t->n_done, n_values, t->n_failures);
-    document = zc_checks_new("exact", exit_status, summary, "values compared");
-    for (int i = 1; i <= ZX_N_LAWS; i++)
-        add_law(document, t, i);
-    return zj_write(document, o->json, err);
-}
-
 int zx_exact_main(int argc, char **argv) {
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     zx_options_t o = {.seed = 1,
@@ -237,7 +194,5 @@ int zx_exact_main(int argc, char **argv) {
     status = totals.n_failures ? 1 : (totals.n_done ? 0 : 2);
     if (status == 0 && o.law && is_without_state(&totals, (int)o.law))
         status = 77;
-    if (o.json && write_json(&o, &totals, status, &err) != 0)
-        return fprintf(stderr, "zf-conform exact: %s\n", err.text), 2;
     return status;
 }

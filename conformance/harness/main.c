@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness/main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options,
- * its output and its files (cases/<area>_*.c; glue, ablation and the page of --report are Python, accuracy/), and
- * returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
+ * its output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/), and returns the exit status:
+ * 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +27,7 @@ static const area_t areas[] = {
 };
 
 static void print_usage(FILE *out) {
-    fprintf(out,
-            "zf-conform AREA [options]; zf-conform AREA --help\n"
-            "zf-conform --report FILE.html [options] AREA...: areas run, one page of all results; --report --help\n");
+    fprintf(out, "zf-conform AREA [options]; zf-conform AREA --help\n");
     for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
         fprintf(out, "  %-8s %s\n", areas[i].name, areas[i].what);
     fprintf(out, "exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped\n");
@@ -40,8 +38,6 @@ int main(int argc, char **argv) {
         print_usage(stdout);
         return 0;
     }
-    if (argc > 1 && strcmp(argv[1], "--report") == 0)
-        return zc_accuracy_main(argc - 1, argv + 1);
     for (size_t i = 0; argc > 1 && i < sizeof areas / sizeof *areas; i++)
         if (strcmp(argv[1], areas[i].name) == 0)
             return areas[i].main(argc - 1, argv + 1);

@@ -36,8 +36,8 @@ lists() {
 }
 
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
-lists abi --plugin --headers --mocks --layout --headers-only --print-layout --only --tap --json
-lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --json --quiet
+lists abi --plugin --headers --mocks --layout --headers-only --print-layout --only --tap
+lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --quiet
 lists perf --plugin --config --set --millions --out
 
 for area in abi exact perf; do
@@ -49,7 +49,7 @@ for area in abi exact perf; do
     refused '--plugin: nothing follows; FILE is needed' $area --plugin
     refused '--plugin: given twice; once is needed' $area --plugin a.so --plugin b.so
 done
-refused '--json: nothing follows; FILE is needed' abi --tap --json
+refused '--only: nothing follows; NAME is needed' abi --tap --only
 refused '--cases: found "0"; a whole number from 1 to 99999999 is needed' exact --cases 0
 refused '--law: found "7"; a whole number from 1 to 6 is needed' exact --law 7
 refused '--isa: found "sse"; all or generic or avx2 or avx512 or plugin is needed' exact --isa sse

@@ -27,7 +27,7 @@ needs_scipy() {
     exit 77
 }
 
-# readable FILE-OR-FOLDER... - zfplugin.report takes the JSON that an area left, and has a section for it; no matplotlib needed
+# readable FILE-OR-FOLDER... - zfplugin.report takes the JSON that an area left, and has pictures of it; no matplotlib needed
 readable() {
     command -v "${ZF_PYTHON:-python3}" >/dev/null 2>&1 || {
         echo "no python3: not tried whether zfplugin.report reads $*"
@@ -35,9 +35,9 @@ readable() {
     }
     PYTHONPATH=$(dirname "$0")/../../bindings/python "${ZF_PYTHON:-python3}" - "$@" <<'END' || fail "zfplugin.report refuses $*"
 import sys
-from zfplugin.report.__main__ import SECTIONS
+from zfplugin.report.figures import figures_of
 from zfplugin.report.results import read
 for result in read(sys.argv[1:]):
-    print(f"{result.area}: {SECTIONS[result.area](result.data).summary}")
+    assert figures_of(result.area, result.data), result.area
 END
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/checks.h"
 #include "harness/json_file.h"
 #include "suite.h"
 
@@ -68,21 +67,4 @@ START_TEST(json_is_written_whatever_it_holds) {
 }
 END_TEST
 
-START_TEST(checks_have_one_form) {
-    static const char *const details[] = {"one", "\xfe"};
-    json_t *document = zc_checks_new("abi", 1, "1 broken", "checks"), *item;
-
-    zc_checks_add(document, &(zc_check_t){"proof 5", "null", "PASS", "refused", 86, NULL, 0});
-    zc_checks_add(document, &(zc_check_t){"proof 5", "x", "FAIL", "y", -1, details, 2});
-    item = json_array_get(json_object_get(document, "checks"), 1);
-    ck_assert_uint_eq(json_array_size(json_object_get(document, "checks")), 2);
-    ck_assert(zj_number(document, "exit_status", 0.0) == 1.0);
-    ck_assert(zj_number(json_array_get(json_object_get(document, "checks"), 0), "count", 0.0) == 86.0);
-    ck_assert_ptr_null(json_object_get(item, "count"));
-    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(item, "details"), 1)), "?");
-    json_decref(document);
-}
-END_TEST
-
-ZT_MAIN_WITH("json_file", parse, release, json_finds_members_by_path, json_is_written_whatever_it_holds,
-             checks_have_one_form)
+ZT_MAIN_WITH("json_file", parse, release, json_finds_members_by_path, json_is_written_whatever_it_holds)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of test_torch_fsdp.py does: torchrun ... fsdp_worker.py CASE [CASE ...]. FSDP2's fully_shard has cut the
+"""What each rank of test_torch_fsdp.py does: FSDP2's fully_shard has cut the
 parameters, and each process trains its part."""
 import copy
-import os
 
 import ranks_worker
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, HYPER, backward, raises
+from ranks_worker import DEFERRED, HYPER, advance, backward, raises, train
 from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -41,8 +40,7 @@ def as_adamw():
         others = [(model, torch.optim.AdamW(model.parameters(), **HYPER)) for model in (theirs, alone)]
         for step in range(6):
             backward(ours, step, n_parts)
-            opt.step()
-            opt.zero_grad()
+            advance(opt)
             for model, reference in others:
                 if model is alone:
                     loss_of(model, step).backward()
@@ -52,8 +50,7 @@ def as_adamw():
                     norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
                     norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
                     assert abs(norm - opt.grad_norm) < 1e-5 * norm, (norm, opt.grad_norm)
-                reference.step()
-                reference.zero_grad()
+                advance(reference)
         found = whole_of(ours)
         for expected in (whole_of(theirs), dict(alone.named_parameters())):
             for name, values in found.items():
@@ -71,8 +68,7 @@ def shipped_in_backward():
             backward(model, step)
             if model is ours and step:
                 assert any(grad is not None for grad in opt._binding.feed.held), "nothing was shipped"
-            optimizer.step()
-            optimizer.zero_grad()
+            advance(optimizer)
     expected = whole_of(theirs)
     assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(ours).items())
     assert opt.stats()["lost_overlap_nbytes"] == 0
@@ -104,10 +100,7 @@ def resumes():
         model = cut_model(width=8 * dist.get_world_size())
         runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
     (model, opt), (other, other_opt) = runs
-    for step in range(8):
-        backward(model, step)
-        opt.step()
-        opt.zero_grad()
+    train(model, opt, range(8))
     saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
     finals, lagging = opt.export(), 0
     for name, p in model.named_parameters():
@@ -121,10 +114,8 @@ def resumes():
     other.load_state_dict(saved["model"])
     other_opt.load_state_dict(saved["opt"])
     for step in range(8, 14):
-        for one, optimizer in runs:
-            backward(one, step)
-            optimizer.step()
-            optimizer.zero_grad()
+        for run in runs:
+            train(*run, [step])
         assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
     with torch.no_grad():  # written by the trainer: followed, by each process in its own part
         for one, _ in runs:
@@ -160,9 +151,3 @@ def refused():
 
 def hugging_face():
     ranks_worker.hugging_face([("fsdp", {}, 1), ("fsdp", {}, 2)])
-
-
-if __name__ == "__main__":
-    ranks_worker.main(globals())
-    dist.barrier()
-    os._exit(0)  # a process that has used fully_shard over gloo may abort in its end (torch 2.13), also without this package

@@ -51,6 +51,36 @@ def make(settings, group=None, n_hidden=2, **kwargs):
     return ours, zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(settings), group=group, **kwargs)
 
 
+def advance(opt):
+    opt.step()
+    opt.zero_grad()
+
+
+def train(model, opt, steps):
+    """On this rank's share of the batches."""
+    for step in steps:
+        backward(model, step)
+        advance(opt)
+
+
+def make_both(settings, **kwargs):
+    """Ours, and AdamW's model and optimizer, for the whole batch."""
+    theirs = mlp()
+    return *make(settings, **kwargs), theirs, torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+
+def train_both(ours, opt, theirs, reference, step, n_parts=1):
+    backward(ours, step, n_parts)
+    advance(opt)
+    loss_of(theirs, step).backward()
+    advance(reference)
+
+
+def assert_close(ours, theirs, *about):
+    difference, name = worst(ours, theirs)
+    assert difference < 2e-5, (*about, difference, name)
+
+
 def assert_same_on_all_ranks(model):
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     gathered = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
@@ -64,18 +94,11 @@ def as_adamw():
         for stage in STAGES[:2]:
             for n_parts, kwargs in ((1, {}), (2, {}), (1, {"final_gradients": True}),
                                     (2, {"final_gradients": True, "accumulation_steps": 2})):
-                (ours, opt), theirs = make({**mode, **stage}, **kwargs), mlp()
-                reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+                both = ours, opt, theirs, _ = make_both({**mode, **stage}, **kwargs)
+                opt.register_step_pre_hook(lambda *_: dist.all_reduce(torch.ones(1)))
                 for step in range(8):
-                    backward(ours, step, n_parts)
-                    dist.all_reduce(torch.ones(1))
-                    opt.step()
-                    opt.zero_grad()
-                    loss_of(theirs, step).backward()
-                    reference.step()
-                    reference.zero_grad()
-                difference, name = worst(ours, theirs)
-                assert difference < 2e-5, (mode, stage, n_parts, kwargs, difference, name)
+                    train_both(*both, step, n_parts)
+                assert_close(ours, theirs, mode, stage, n_parts, kwargs)
                 assert_same_on_all_ranks(ours)
                 opt.close()
 
@@ -86,9 +109,7 @@ def stages_agree():
     runs = [make({**DEFERRED, **stage}, final_gradients=is_final) for stage in STAGES for is_final in (False, True)]
     for step in range(20):
         for model, opt in runs:
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+            train(model, opt, [step])
         assert_same_on_all_ranks(runs[0][0])
         for model, _ in runs[1:]:
             assert worst(model, runs[0][0])[0] == 0, f"step {step}"
@@ -102,8 +123,7 @@ def with_holes():
     """A parameter without a gradient on one rank counts as zero there; a rank without any takes part all the same."""
     rank, n_ranks = dist.get_rank(), dist.get_world_size()
     for stage in STAGES[:2]:
-        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, opt, theirs, reference = make_both({**SYNCHRONOUS, **stage})
         for step in range(6):
             for p, q in zip(ours.parameters(), theirs.parameters()):
                 generator = torch.Generator().manual_seed(step)
@@ -113,8 +133,7 @@ def with_holes():
                 q.grad = sum(g for g, is_there in zip(grads, has) if is_there) / n_ranks
             opt.step()
             reference.step()
-        difference, name = worst(ours, theirs)
-        assert difference < 2e-5, (stage, difference, name)
+        assert_close(ours, theirs, stage)
         opt.close()
 
 
@@ -132,40 +151,29 @@ def summed():
 
 def clipped():
     """clip_norm is of the joint norm."""
-    (ours, opt), theirs = make(SYNCHRONOUS, clip_norm=0.1), mlp()
-    reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+    ours, opt, theirs, reference = make_both(SYNCHRONOUS, clip_norm=0.1)
     for step in range(6):
-        backward(ours, step)
-        opt.step()
-        opt.zero_grad()
+        train(ours, opt, [step])
         loss_of(theirs, step).backward()
         norm = nn.utils.clip_grad_norm_(theirs.parameters(), 0.1)
         assert abs(norm - opt.grad_norm) < 1e-5 * norm
-        reference.step()
-        reference.zero_grad()
-    assert worst(ours, theirs)[0] < 2e-5
+        advance(reference)
+    assert_close(ours, theirs)
     opt.close()
 
 
 def edited():
     """Weights written through .data on every rank, an element and a whole tensor: the masters follow, at every stage."""
     for stage in STAGES:
-        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        both = ours, opt, theirs, _ = make_both({**SYNCHRONOUS, **stage})
         for step in range(10):
-            backward(ours, step)
-            opt.step()
-            opt.zero_grad()
-            loss_of(theirs, step).backward()
-            reference.step()
-            reference.zero_grad()
+            train_both(*both, step)
             for model in (ours, theirs):
                 if step == 4:
                     model[0].weight.data[1, 1] = 0.5
                 if step == 6:
                     model[0].bias.data.mul_(0.25)
-        difference, name = worst(ours, theirs)
-        assert difference < 2e-5, (stage, difference, name)
+        assert_close(ours, theirs, stage)
         assert_same_on_all_ranks(ours)
         opt.close()
 
@@ -173,20 +181,13 @@ def edited():
 def taken_out():
     """Its moments are gone when it is put back: refused by name, on every rank. Frozen instead it is AdamW's."""
     for stage in STAGES:
-        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        both = ours, opt, theirs, _ = make_both({**SYNCHRONOUS, **stage})
         for step in range(9):
             for model in (ours, theirs):
                 model[2].weight.requires_grad_(not 3 <= step < 6)
                 model[2].weight.grad = None
-            backward(ours, step)
-            opt.step()
-            opt.zero_grad()
-            loss_of(theirs, step).backward()
-            reference.step()
-            reference.zero_grad()
-        difference, name = worst(ours, theirs)
-        assert difference < 2e-5, (stage, difference, name)
+            train_both(*both, step)
+        assert_close(ours, theirs, stage)
         taken = opt.param_groups[0]["params"].pop(2)
         backward(ours, 9)
         opt.step()
@@ -203,10 +204,7 @@ def dropped():
     """Nobody brings what is on its way to the weights: it is said, also where the model's state_dict() had it."""
     for gives_final in (False, True):
         model, opt = make({**DEFERRED, **STAGES[1]})
-        for step in range(9):
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+        train(model, opt, range(9))
         if gives_final:
             opt.export()
         with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
@@ -306,9 +304,7 @@ def saved_together():
             for _, opt in runs[1:]:
                 opt.load(path)
         for model, opt in runs[:1 if step < 8 else None]:
-            backward(model, step)
-            opt.step()
-            opt.zero_grad()
+            train(model, opt, [step])
         for model, _ in runs[1:]:
             assert step < 8 or worst(runs[0][0], model)[0] == 0, step
     for _, opt in runs:
@@ -326,10 +322,7 @@ def subgroup():
     model = mlp()
     inside = {"group": group} if rank in members else {}
     opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), **inside)
-    for step in range(4):
-        backward(model, step)
-        opt.step()
-        opt.zero_grad()
+    train(model, opt, range(4))
     opt.flush()
     opt.close()
     if rank not in members:

@@ -18,7 +18,9 @@ if not os.environ.get("ZF_TEST_INSTALLED"):  # else the package that pip install
 
 SYNCHRONOUS = {"zenflow.update_interval": 1, "zenflow.publish_lag": 0}
 ALL_SELECTED = {"zenflow.topk_ratio": 1}
+FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # channels selected: windows are open soon, and much waits in them
 QUIET = {"log.level": "warn"}
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 BOUND = 2e-5  # of |plugin - torch|, absolute, for weights of about 1 after 1000 steps at lr 1e-3
 
 
@@ -35,6 +37,8 @@ def config(*parts):
         out.update(part)
     return out
 
+
+BOTH = (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3}))  # exact modes
 
 try:
     import torch
@@ -102,13 +106,32 @@ class TorchTest(unittest.TestCase):
         self.made.append(zenflow(trained, **kwargs))
         return self.made[-1]
 
+    def pair(self, make=None, with_model=False, **kwargs):
+        """Two models of the same weights, and their optimizers: ours, and AdamW."""
+        ours, theirs = twins(make or mlp)
+        opt = self.zenflow(ours, **{**HYPER, **({"model": ours} if with_model else {}), **kwargs})
+        return ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+    def beside_adamw(self, one_step, n_steps=40, make=None, bound=BOUND, **kwargs):
+        """one_step(model, optimizer, step) with ours and with AdamW, in both exact modes. The last optimizer."""
+        for mode in BOTH:
+            ours, theirs, opt, reference = self.pair(make, **{"config": mode, **kwargs})
+            self.train_both(ours, theirs, opt, reference, n_steps, one_step)
+            self.assert_same(ours, theirs, bound)
+        return opt
+
+    def assert_equal(self, ours, theirs):
+        """To the bit."""
+        for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
+            self.assertTrue(torch.equal(p, q), name)
+
     def assert_same(self, ours, theirs, bound=BOUND):
         difference, name = worst(ours, theirs)
         self.assertLessEqual(difference, bound, f"worst in {name}")
 
-    def train_both(self, ours, theirs, opt, reference, n_steps, one_step):
-        """one_step(model, optimizer, step) on both; compares at the end."""
-        for step in range(n_steps):
+    def train_both(self, ours, theirs, opt, reference, steps, one_step):
+        """one_step(model, optimizer, step) on both; steps: how many, or which."""
+        for step in range(steps) if isinstance(steps, int) else steps:
             one_step(theirs, reference, step)
             one_step(ours, opt, step)
 
@@ -120,6 +143,11 @@ def unwatched(opt):
     """The optimizer, which sees no reads that come before a module's forward."""
     opt._fetcher._begin_watch = lambda: False
     return opt
+
+
+def train(model, opt, steps, one_step=None):
+    for step in steps:
+        (one_step or plain_step)(model, opt, step)
 
 
 def plain_step(model, opt, step):

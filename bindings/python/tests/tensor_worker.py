@@ -8,7 +8,7 @@ import copy
 
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, raises
+from ranks_worker import DEFERRED, advance, raises
 from support import SYNCHRONOUS, config
 from torch import nn
 from torch.distributed import checkpoint as dcp
@@ -108,8 +108,7 @@ def train_whole():
         loss = loss_of(model, step)
         loss.backward()
         seen.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()))
-        optimizer.step()
-        optimizer.zero_grad()
+        advance(optimizer)
     return seen, whole_of(model)
 
 
@@ -121,8 +120,7 @@ def train_cut(expected, mesh, mode, is_sharded, is_whole_batch=False, **kwargs):
     for step, (loss_there, norm_there) in enumerate(seen):
         loss = loss_of(model, step, None if is_whole_batch else mesh)
         loss.backward()
-        opt.step()
-        opt.zero_grad()
+        advance(opt)
         loss = mean_over(mesh["dp"].get_group(), loss)
         assert abs(loss - loss_there) < BOUND, f"{mode} {kwargs}: step {step}: loss {loss}, one process has {loss_there}"
         norm = opt.grad_norm
@@ -158,8 +156,7 @@ def hybrid():
     for step, (_, norm_there) in enumerate(expected[0]):
         x, wanted = (values.chunk(4)[dist.get_rank()] for values in tokens(step))
         nn.functional.cross_entropy(model(x).flatten(0, 1), wanted.flatten()).backward()
-        opt.step()
-        opt.zero_grad()
+        advance(opt)
         assert abs(opt.grad_norm - norm_there) < BOUND * norm_there, (step, opt.grad_norm, norm_there)
     assert all((values - expected[1][name]).abs().max() < 1e-3 * HYPER["lr"] * STEPS for name, values in whole_of(model).items())
     opt.close()
@@ -176,8 +173,7 @@ def copies_agree():
         lagging = 0
         for step in range(12):
             loss_of(model, step, mesh, n_words).backward()
-            opt.step()
-            opt.zero_grad()
+            advance(opt)
             finals = opt.export()
             for name, p in model.named_parameters():
                 mine = p.to_local()
@@ -198,10 +194,7 @@ def resumes():
         model = cut(mesh, is_sharded=True)
         runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
     (model, opt), (other, other_opt) = runs
-    for step in range(8):
-        loss_of(model, step, mesh).backward()
-        opt.step()
-        opt.zero_grad()
+    _train(model, opt, range(8), mesh)
     saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
     everyones = [None] * 4
     dist.all_gather_object(everyones, saved["opt"])
@@ -215,9 +208,7 @@ def resumes():
     other_opt.load_state_dict(saved["opt"])
     for step in range(8, 14):
         for one, optimizer in runs:
-            loss_of(one, step, mesh).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            _train(one, optimizer, [step], mesh)
         assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
     opt.close()
     other_opt.close()
@@ -245,11 +236,10 @@ def assert_equal(found, expected, name=""):
         assert torch.equal(found, expected) if isinstance(found, torch.Tensor) else found == expected, name
 
 
-def _train(model, opt, steps, mesh):
+def _train(model, opt, steps, mesh=None):
     for step in steps:
         loss_of(model, step, mesh).backward()
-        opt.step()
-        opt.zero_grad()
+        advance(opt)
 
 
 RUNS = {"synchronous": (SYNCHRONOUS, torch.float32), "deferred": (DEFERRED, torch.float32), "deferred16": (DEFERRED, torch.bfloat16)}
@@ -331,10 +321,7 @@ def loads():
         if name == "synchronous":
             alone = Model()
             reference = torch.optim.AdamW(alone.parameters(), **HYPER)
-            for step in range(14):
-                loss_of(alone, step).backward()
-                reference.step()
-                reference.zero_grad()
+            _train(alone, reference, range(14))
             weights = whole_of(alone)
             assert all((values - weights[key]).abs().max() < 2e-5 for key, values in whole_of(model).items())
         opt.close()

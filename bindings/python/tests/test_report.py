@@ -1,25 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m zfplugin.report without a picture: what is read and refused, how numbers and text are written."""
+"""python -m zfplugin.report: what is read and refused, and every picture."""
 import copy
 import json
 import math
 import os
+import subprocess
+import sys
+import tempfile
 import unittest
 import xml.dom.minidom
+from pathlib import Path
 
 import support
-from report_samples import HOSTILE, SAMPLES, Folder, places, put, section
 
-from zfplugin.report import accuracy, blocks, shapes
-from zfplugin.report.__main__ import SECTIONS
-from zfplugin.report.page import escape
-from zfplugin.report.results import ResultError, read
+from zfplugin.report import draw, figures, results
+
+HOSTILE = '</td><script>alert(1)</script>&"<$x$\x01\x7f'
+LINK = {"down": 100e4, "publish": 20e4, "enter": 3e4, "down_formula": 100e4, "publish_formula": 25e4}
+LOSSES = [0.7 - 0.01 * i for i in range(40)]
+
+
+def ablation(name, bar, mean):
+    return {"name": name, "bar": bar, "mean": mean, "cells": [{"mean": mean}]}
+
+
+def tuned(interval, lag, verdict, step_s, stall_share, lateness):
+    return {"update_interval": interval, "publish_lag": lag, "has_run": True, "verdict": verdict, "step_s": step_s,
+            "stall_share": stall_share, "lateness": lateness}
+
+
+SAMPLES = {
+    "glue": {"area": "glue", "task": "sst2", "metric": "accuracy", "is_synthetic": True, "parameters": 853442, "batch": 32, "lr": 1e-3,
+             "margin": 1, "arms": [
+                 {"name": "adamw", "title": "AdamW", "metric": [80, 81], "mean_losses": LOSSES},
+                 {"name": "zenflow", "title": HOSTILE, "metric": [80.5, 81], "mean_difference": 0.25, "lower": -1.2, "upper": None,
+                  "link_bytes_per_step": LINK, "stall_us_per_step": 12, "mean_losses": [x + 0.01 for x in LOSSES]}]},
+    "defaults": {"area": "defaults", "bars": {"fetches": {"worst": 0.02}, "does not fetch": {"worst": 0.04}},
+                 "settings": [ablation("s4-lag0-auto", "fetches", 0.001), ablation("s8-lag1-0", "does not fetch", None),
+                              ablation("adamw-x2", "", 0.3)]},
+    "perf": {"area": "perf", "rows": [
+        {"gradient": "bf16", "interval": 4, "down_formula": 2, "up_formula": 0.5, "host_formula": 19.5,
+         "measured": {"down": 2, "up": 0.5, "records": 0.01, "enter": 0.02, "state": 12, "slots": 7, "publish": 0.5, "mapped": 19.7,
+                      "stall_us": 100}}]},
+    "tune": {"area": "tune", "max_stall": 0.03, "settings": [
+        tuned(1, 0, "stalls too long", 0.022263, 0.049, 0), tuned(2, 1, "chosen", 0.016068, 0.006, 0.00057),
+        tuned(1, 1, "later, or slower", 0.017029, 0.012, 0.000991),
+        {"update_interval": 8, "publish_lag": 0, "has_run": False, "verdict": HOSTILE}]},
+}
+
+
+def places(value, path=()):
+    """The path of every value in a document, the document's own members first."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def at(data, path):
+    for key in path:
+        data = data[key]
+    return data
+
+
+def put(data, path, value):
+    at(data, path[:-1])[path[-1]] = value
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def keep(self, area, data=None, name=None):
+        path = self.folder / f"{name or area}.json"
+        path.write_text(json.dumps(data or SAMPLES[area]))
+        return path
+
+    def start(self, *arguments, **environment):
+        return subprocess.run([sys.executable, "-m", "zfplugin.report", *map(str, arguments)], capture_output=True, text=True, check=False,
+                              cwd=self.folder, env={**os.environ, "PYTHONPATH": str(support.HERE.parent), **environment})
 
 
 class Refused(Folder):
     def refused(self, text, *places_):
-        with self.assertRaises(ResultError) as caught:
-            read([str(p) for p in places_ or (self.folder,)])
+        with self.assertRaises(results.ResultError) as caught:
+            results.read([str(p) for p in places_ or (self.folder,)])
         self.assertEqual(str(caught.exception).count("\n"), 0)
         self.assertIn(text, str(caught.exception))
 
@@ -28,114 +95,151 @@ class Refused(Folder):
             whole = json.dumps(sample, indent=1)
             for n in range(1, len(whole) - 1, 7):
                 (self.folder / f"{area}.json").write_text(whole[:n])
-                line = whole[:n].count("\n") + 1
-                with self.assertRaisesRegex(ResultError, rf"{area}\.json:[0-9]+:[0-9]+: .*; the file is damaged or cut") as caught:
-                    read([str(self.folder)])
-                self.assertLessEqual(int(str(caught.exception).split(":")[1]), line)
+                with self.assertRaisesRegex(results.ResultError, rf"{area}\.json:[0-9]+:[0-9]+: .*; the file is damaged or cut"):
+                    results.read([str(self.folder)])
             (self.folder / f"{area}.json").unlink()
 
     def test_any_value_in_any_place(self):
-        """Either it fits, and a section is made, or the place is named. Nothing else escapes."""
+        """Either it is drawn, or the file is named. Nothing else escapes."""
         n_refused = 0
         for area, sample in SAMPLES.items():
             for path in places(sample):
-                for value in (None, -1, 1e300, HOSTILE, [], {"x": []}, True):
+                for value in (None, HOSTILE, [], {"x": []}):
                     data = copy.deepcopy(sample)
                     put(data, path, value)
                     try:
-                        section(area, data)
-                    except shapes.Unfit as error:
+                        figures.figures_of(area, data)
+                    except figures.UNFIT:
                         n_refused += 1
-                        self.assertRegex(str(error), r"^.+: found .+; .+ is needed$")
-                        names = [str(key) for key in path if isinstance(key, str)]
-                        self.assertTrue(any(name in str(error) for name in names) or value in ({"x": []}, []), (path, str(error)))
-        self.assertGreater(n_refused, 500)
-
-    def test_numbers_and_lists_that_cannot_be_drawn(self):
-        for area, path, value, said in (
-                ("glue", ("margin",), True, "margin: found True; a number below 10^15, or null is needed"),
-                ("glue", ("margin",), 1e300, "margin: found 1e+300; a number"),
-                ("glue", ("margin",), math.inf, "margin: found inf; a number"),
-                ("glue", ("arms",), [], "arms: found a list of 0; AdamW's arm")):
-            data = copy.deepcopy(SAMPLES[area])
-            put(data, path, value)
-            with self.assertRaises(shapes.Unfit) as caught:
-                section(area, data)
-            self.assertTrue(str(caught.exception).startswith(said), str(caught.exception))
-
-    def test_files_of_one_area_in_the_place_of_another(self):
-        for area in SAMPLES:
-            for other in SAMPLES:
-                data = {**SAMPLES[other], "area": area}
-                if area != other:
-                    with self.assertRaises(shapes.Unfit):
-                        section(area, data)
+        self.assertGreater(n_refused, 100)
 
     def test_what_is_wrong_is_said_with_file_and_place(self):
-        self.keep("glue", {**SAMPLES["glue"], "margin": "one"})
-        self.refused("glue.json: margin: found 'one'; a number below 10^15, or null is needed")
-        self.keep("glue", {**SAMPLES["glue"], "arms": [{"name": "adamw", "mean_losses": []}]})
-        self.refused('glue.json: arms[0]: found an object of 2; the member "metric" is needed')
-        (self.folder / "glue.json").write_text('{"area": "glue",\n "lr": NaN}')
-        self.refused("glue.json: found NaN; a JSON number is needed; the file is damaged")
-        (self.folder / "glue.json").write_text('{"area": "glue", "lr": 1e999}')
-        self.refused("glue.json: ")
-        (self.folder / "glue.json").write_bytes(b'{"area": "\xff"}')
-        self.refused("glue.json: byte 10: found 0xff; UTF-8 is needed")
-        (self.folder / "glue.json").write_text("[" * 100000)
-        self.refused("glue.json: ")
-        (self.folder / "glue.json").write_text("[1]")
-        self.refused("glue.json: the document: found a list of 1; an object is needed")
+        for text, said in ((b'{"area": "glue",\n "lr": NaN}', "found NaN; a JSON number is needed; the file is damaged"),
+                           (b'{"area": "\xff"}', "byte 10: found 0xff; UTF-8 is needed"),
+                           (b"[" * 100000, "")):
+            (self.folder / "glue.json").write_bytes(text)
+            self.refused("glue.json: " + said)
         (self.folder / "glue.json").unlink()
         self.refused("no results of an area (AREA.json) in ")
         self.refused("no such file or folder", self.folder / "nowhere")
-        self.refused('no "area" that the report knows', self.keep("x", {"area": "x"}))
+        self.refused('no "area" that has pictures', self.keep("x", {"area": "x"}))
+
+    def test_the_command_ends_with_status_2_and_one_line(self):
+        self.keep("glue")
+        self.keep("perf", {**SAMPLES["perf"], "rows": 3}, "perf-3")
+        for arguments in (["perf-3.json", "--plots", "out"], ["nowhere", "--plots", "x"], ["glue.json", "--plots", "glue.json/x"], ["glue.json", "--plots", "out", "--only", "nonsense"]):
+            done = self.start(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertRegex(done.stderr, r"^zfplugin\.report: [^\n]+\n$")
+        self.assertIn("no plot nonsense", done.stderr)
+        self.assertEqual(self.start(".").returncode, 2)
 
     def test_a_missing_matplotlib_is_named_with_what_installs_it(self):
         (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")
-        self.keep("abi")
-        path = os.pathsep.join((str(self.folder), str(support.HERE.parent)))
-        done = self.start(".", "--page", "x.html", PYTHONPATH=path)
+        done = self.start(".", "--plots", "x", PYTHONPATH=os.pathsep.join((str(self.folder), str(support.HERE.parent))))
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(done.stderr, "zfplugin.report: matplotlib is missing (hidden by the test); apt-get install python3-matplotlib, or: "
                                       "python3 -m pip install matplotlib\n")
 
 
-class Kept(unittest.TestCase):
-    def test_the_results_of_this_repository_can_be_read(self):
-        folder = support.ROOT / "conformance" / "results"
-        results = read([str(folder)])
-        self.assertEqual({r.area for r in results}, {"glue", "defaults", "perf"})
-        for result in results:
-            self.assertTrue(SECTIONS[result.area](result.data).summary)
-
-
-class Written(unittest.TestCase):
-    def test_text_is_escaped_as_xml_needs_it(self):
-        odd = "".join(map(chr, [*range(0x20), 0x7f, 0x85, 0xd800, 0xfffe, 0x20ac, 0x1f600])) + "<&\">'"
-        back = xml.dom.minidom.parseString(f'<a b="{escape(odd)}">{escape(odd)}</a>'.encode()).documentElement.firstChild.data
-        self.assertEqual(back, "?" * 9 + "\t\n" + "?" * 25 + "€😀<&\">'")
-
-    def test_numbers_are_for_readers(self):
-        for given, text in ((0.27112345, "0.2711"), (12.345, "12.35"), (1.23e-7, "1.23e-07"), (None, "-"), (math.nan, "-"), (4, "4"),
-                            (4346275.0, "4\u202f346\u202f275")):
-            self.assertEqual(blocks.number(given), text)
-        self.assertEqual([blocks.fixed(x, 1) for x in (-12345.55, 1234.0, None)], ["-12\u202f345.5", "1234.0", "-"])
-        self.assertEqual([blocks.percent(x) for x in (1.023, 0.9, None)], ["+2.3 %", "-10.0 %", "-"])
-
+class Numbers(unittest.TestCase):
     def test_intervals_are_student_s(self):
-        for n, quantile in ((1, 12.7062), (15, 2.1314), (30, 2.0423), (31, 2.0395), (60, 2.0003), (120, 1.9799)):
-            self.assertAlmostEqual(accuracy.student(n), quantile, delta=1e-4)
-        mean, low, high = accuracy.interval([1.0, 2.0, 3.0])
+        mean, low, high = figures.interval([1.0, 2.0, 3.0])
         self.assertAlmostEqual(mean, 2.0)
         self.assertAlmostEqual(high - mean, 4.3027 / math.sqrt(3), places=4)
         self.assertAlmostEqual(mean - low, high - mean)
-        self.assertTrue(math.isnan(accuracy.interval([1.0])[1]) and math.isnan(accuracy.interval([])[0]))
+        self.assertTrue(math.isnan(figures.interval([1.0])[1]) and math.isnan(figures.interval([])[0]))
 
     def test_curves_are_smoothed_once(self):
-        self.assertEqual(accuracy.smooth([1, 2, 6, 4, 5], 1), [1.5, 3, 4, 5, 4.5])
-        x, y = accuracy.losses({"mean_losses": [float(i) for i in range(2000)]})
+        self.assertEqual(figures.smooth([1, 2, 6, 4, 5], 1), [1.5, 3, 4, 5, 4.5])
+        x, y = figures.losses({"mean_losses": [float(i) for i in range(2000)]})
         self.assertEqual((x[:2], x[-1], len(x), y[100]), ([5, 10], 2000, 400, 504.0))
+
+
+def text_boxes(make):
+    """[(text, its place)] of all text of a figure: titles, labels, ticks, legends."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    with matplotlib.rc_context(draw.STYLE):
+        drawn = make()
+        canvas = FigureCanvasAgg(drawn)
+        canvas.draw()
+        hidden = set()
+        for axis in [axis for axes in drawn.axes for axis in (axes.xaxis, axes.yaxis)]:
+            low, high = sorted(axis.get_view_interval())
+            for tick in axis.get_major_ticks():
+                hidden |= {id(tick.label2)} if low <= tick.get_loc() <= high else {id(tick.label1), id(tick.label2)}
+        found = [t for t in drawn.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
+        return [(t.get_text(), t.get_window_extent(canvas.get_renderer())) for t in found]
+
+
+class Pictures(Folder):
+    def test_every_picture_is_labelled_and_the_same_each_time(self):
+        names = []
+        for area, sample in SAMPLES.items():
+            for figure in figures.figures_of(area, sample):
+                names.append(f"{area} {figure.name}".strip())
+                svg = draw.rendered(figure.draw)
+                self.assertEqual(svg, draw.rendered(figure.draw), names[-1])
+                xml.dom.minidom.parseString(svg)
+                axes = [axes for axes in figure.draw().axes if axes.axison][-1]
+                self.assertTrue(axes.get_xlabel(), names[-1])
+                self.assertTrue(axes.get_ylabel() or any(t.get_text() for t in axes.get_yticklabels()), names[-1])
+        self.assertEqual(names, ["glue", "glue relative", "glue scores", "glue differences", "glue link", "glue stall", "defaults fetching",
+                                 "defaults not-fetching", "defaults other", "perf link", "perf memory", "perf stall", "tune"])
+
+    def test_the_choice_of_tune_is_marked(self):
+        """Three runs of four settings: hollow where it stalls too long, a ring around the one that was chosen."""
+        axes = figures.figures_of("tune", SAMPLES["tune"])[0].draw().axes[0]
+        at_ = [tuple(round(float(x), 6) for x in c.get_offsets()[0]) for c in axes.collections]
+        self.assertEqual(at_, [(22.263, 0.0), (16.068, 0.00057), (16.068, 0.00057), (17.029, 0.000991)])
+        self.assertEqual([len(c.get_facecolor()) for c in axes.collections], [0, 1, 0, 1])
+        self.assertEqual([t.get_text() for t in axes.get_legend().get_texts()],
+                         ["S = 1, lag 0: stalls too long", "S = 2, lag 1: chosen", "S = 1, lag 1: later, or slower"])
+        self.assertIn("loss", axes.get_ylabel())
+        unmeasured = copy.deepcopy(SAMPLES["tune"])
+        unmeasured["settings"][1]["lateness"] = None
+        axes = figures.figures_of("tune", unmeasured)[0].draw().axes[0]
+        self.assertIn("age", axes.get_ylabel())
+        self.assertEqual([float(c.get_offsets()[0][1]) for c in axes.collections], [0, 2, 2, 1])
+
+    def test_no_text_lies_over_another(self):
+        data = copy.deepcopy(SAMPLES)
+        data["glue"]["arms"][1]["title"] = "a very long name of an arm that somebody chose"
+        data["defaults"]["settings"][0]["name"] = "a very long name of a setting"
+        for area, sample in data.items():
+            for figure in figures.figures_of(area, sample):
+                boxes = text_boxes(figure.draw)
+                self.assertGreater(len(boxes), 2)
+                for i, (text, box) in enumerate(boxes):
+                    for other, other_box in boxes[:i]:
+                        self.assertFalse(box.overlaps(other_box), f"{area} {figure.name}: {text!r} over {other!r}")
+
+    def test_files_are_named_after_their_results(self):
+        self.keep("glue", name="fine-tune-cola")
+        self.keep("defaults")
+        done = self.start(".", "--plots", "out", "--only", "loss,fetching")
+        self.assertEqual((done.returncode, done.stdout), (0, "out/defaults-fetching.svg\nout/fine-tune-cola.svg\n"), done.stderr)
+        done = self.start("fine-tune-cola.json", "--plots", "png", "--only", "scores", "--format", "png")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.folder / "png" / "fine-tune-cola-scores.png").read_bytes()[:4], b"\x89PNG")
+
+    def test_numbers_that_are_not_there_are_left_out(self):
+        for area, sample in SAMPLES.items():
+            data = copy.deepcopy(sample)
+            for path in list(places(data)):
+                if isinstance(at(data, path), (int, float)) and not isinstance(at(data, path), bool):
+                    put(data, path, None)
+            for figure in figures.figures_of(area, data):
+                self.assertIn(b"</svg>", draw.rendered(figure.draw), f"{area} {figure.name}")
+
+    def test_the_results_of_this_repository_can_be_read(self):
+        kept = results.read([str(support.ROOT / "conformance" / "results")])
+        self.assertEqual({r.area for r in kept}, {"glue", "defaults", "perf"})
+        for result in kept:
+            self.assertTrue(figures.figures_of(result.area, result.data), result.path)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import unittest
 import weakref
 from unittest import mock
 
-from support import TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
-from test_torch_gradients import BOTH, EARLY, HYPER
+from support import BOTH, HYPER, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from test_torch_gradients import EARLY
 import zfplugin
 
 
@@ -129,9 +129,9 @@ class Released(TorchTest):
             opt.step()
             opt.zero_grad()
 
-        for extra in BOTH:
-            self.check(one_step, {**extra, "accumulation_steps": 2})
-            self.check(lambda model, opt, i: (plain_step(model, opt, i), opt.zero_grad()), extra)
+        for mode in BOTH:
+            self.check(one_step, {"config": mode, "accumulation_steps": 2})
+            self.check(lambda model, opt, i: (plain_step(model, opt, i), opt.zero_grad()), {"config": mode})
         opt = self.check(one_step, {"accumulation_steps": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
                                                                                "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
         self.assertEqual(opt.stats()["early_lost"], 0)

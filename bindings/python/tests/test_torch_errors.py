@@ -2,7 +2,7 @@
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import unittest
 
-from support import ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from support import TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
 
 
@@ -11,9 +11,7 @@ class Misuse(TorchTest):
         """Trains, spoils, expects the error twice, repairs with after(), and ends where undisturbed training ends."""
         ours, theirs = twins()
         opt, reference = self.zenflow(ours, lr=1e-3), self.zenflow(theirs, lr=1e-3)
-        for i in range(3):
-            plain_step(ours, opt, i)
-            plain_step(theirs, reference, i)
+        self.train_both(ours, theirs, opt, reference, range(3), plain_step)
         before = [p.detach().clone() for p in ours.parameters()]
         for _ in range(2):
             with self.assertRaises(error) as caught:
@@ -25,11 +23,8 @@ class Misuse(TorchTest):
         self.assertEqual(opt.stats()["steps"], 3)
         if after:
             after(ours, opt)
-        for i in range(3, 6):
-            plain_step(ours, opt, i)
-            plain_step(theirs, reference, i)
-        for p, q in zip(ours.parameters(), theirs.parameters()):
-            self.assertTrue(torch.equal(p, q))
+        self.train_both(ours, theirs, opt, reference, range(3, 6), plain_step)
+        self.assert_equal(ours, theirs)
 
     def test_first_step_without_backward(self):
         with self.messages() as caught:
@@ -103,9 +98,7 @@ class WrongParameters(TorchTest):
         for name, values in frozen.items():
             model.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
         opt, reference = self.zenflow(model, model=model), self.zenflow(alone)
-        for i in range(3):
-            plain_step(model, opt, i)
-            plain_step(alone, reference, i)
+        self.train_both(model, alone, opt, reference, range(3), plain_step)
         for name, p in alone.named_parameters():
             self.assertTrue(torch.equal(p, model.get_parameter(name)), name)
         opt.load_state_dict(opt.state_dict())

@@ -3,10 +3,8 @@
 import contextlib
 import unittest
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
 import zfplugin
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
 
 def in_groups(model, n=3):
@@ -25,14 +23,10 @@ class EditedByHand(TorchTest):
             self.made.append(opt)
             groups = [{**g, "params": [p for _, p in g["params"]]} for g in in_groups(theirs, n_groups)]
             reference = torch.optim.AdamW(groups, **HYPER)
-            for i in range(5):
-                plain_step(ours, opt, i)
-                plain_step(theirs, reference, i)
+            self.train_both(ours, theirs, opt, reference, range(5), plain_step)
             for model, optimizer in ((ours, opt), (theirs, reference)):
                 edit(model, optimizer)
-            for i in range(5, 12):
-                plain_step(ours, opt, i)
-                plain_step(theirs, reference, i)
+            self.train_both(ours, theirs, opt, reference, range(5, 12), plain_step)
             opt.flush()
             self.assert_same(ours, theirs)
         return opt
@@ -187,8 +181,7 @@ class AutogradsGuard(TorchTest):
         model = mlp()
         opt = self.zenflow(model, **HYPER, config=config({}))
         with self.assertNoLogs("zfplugin", "DEBUG"):
-            for i in range(8):
-                plain_step(model, opt, i)
+            train(model, opt, range(8))
         self.assertEqual(opt._binding.n_flushed_steps, 0)
 
 

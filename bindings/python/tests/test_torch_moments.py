@@ -5,26 +5,24 @@ import copy
 import io
 import unittest
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, twins
-from test_torch_edits import HYPER, WINDOWS, drawn_step
+from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, twins
+from test_torch_edits import drawn_step
 import zfplugin
 
 
 class IntoAdamW(TorchTest):
-    def train_ours(self, mode=WINDOWS, n_steps=23, make=mlp, **kwargs):
+    def train_ours(self, mode=FEW, n_steps=23, make=mlp, **kwargs):
         ours, theirs = twins(make)
         opt = self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs})
         make_theirs = torch.optim.Adam if kwargs.get("rule") == "adam" else torch.optim.AdamW
         reference = make_theirs(theirs.parameters(), **HYPER)
-        for i in range(n_steps):
-            drawn_step(theirs, reference, i)
-            drawn_step(ours, opt, i)
+        self.train_both(ours, theirs, opt, reference, range(n_steps), drawn_step)
         return ours, theirs, opt, reference
 
     def test_goes_on_with_our_moments(self):
         """In mid-window: the exported moments are those after flush(), so with flushed weights AdamW goes on exactly."""
         for rule in ("adamw", "adam"):
-            for mode in (WINDOWS, SYNCHRONOUS, ALL_SELECTED):
+            for mode in (FEW, SYNCHRONOUS, ALL_SELECTED):
                 with self.subTest(rule=rule, mode=mode):
                     ours, theirs, opt, reference = self.train_ours(mode, rule=rule)
                     file = io.BytesIO()
@@ -38,21 +36,8 @@ class IntoAdamW(TorchTest):
                     for p, q in zip(ours.parameters(), theirs.parameters()):
                         self.assertEqual(follower.state[p]["step"], reference.state[q]["step"])
                     opt.close()
-                    for i in range(23, 60):
-                        drawn_step(theirs, reference, i)
-                        drawn_step(ours, follower, i)
+                    self.train_both(ours, theirs, follower, reference, range(23, 60), drawn_step)
                     self.assert_same(ours, theirs)
-
-    def test_the_export_changes_nothing(self):
-        first, second = mlp(), mlp()
-        opts = [self.zenflow(model, **HYPER, config=config(WINDOWS)) for model in (first, second)]
-        for i in range(30):
-            plain_step(first, opts[0], i)
-            plain_step(second, opts[1], i)
-            opts[1].adamw_state_dict()
-            self.assertTrue(opts[1].state[second[2].weight]["exp_avg"].any())
-        for p, q in zip(first.parameters(), second.parameters()):
-            self.assertTrue(torch.equal(p, q))
 
     def test_groups_holes_frozen_and_tied(self):
         """The numbers in the state are torch's: positions in the groups. What never had a gradient has no state."""
@@ -69,10 +54,9 @@ class IntoAdamW(TorchTest):
 
         model = Odd()
         groups = [{"params": [(n, p) for n, p in model.named_parameters() if p.ndim == k], "lr": 1e-3 * k} for k in (2, 1)]
-        opt = zfplugin.torch.ZenFlow(groups, config=config(WINDOWS))
+        opt = zfplugin.torch.ZenFlow(groups, config=config(FEW))
         self.made.append(opt)
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         saved = opt.adamw_state_dict()
         order = [p for group in opt.param_groups for p in group["params"]]
         for number, p in enumerate(order):
@@ -105,9 +89,7 @@ class State(TorchTest):
     """opt.state, read from the plugin when it is asked for."""
 
     def test_is_torchs(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair()
         self.assertFalse(opt.state)
         for i in range(7):
             plain_step(theirs, reference, i)

@@ -8,31 +8,17 @@ import tempfile
 import time
 import unittest
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
+from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, worst
 import zfplugin
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
 
 
 class AgainstAdamW(TorchTest):
-    def run_pair(self, n_steps, one_step=plain_step, config_=None, groups=None, make=mlp, bound=2e-5,
-                 **kwargs):
-        ours, theirs = twins(make)
-        split = groups or (lambda model: list(model.named_parameters()))
-        opt = self.zenflow(ours, **HYPER, config=config_ or config(), **kwargs) if groups is None else None
-        if opt is None:
-            opt = zfplugin.torch.ZenFlow(split(ours), **HYPER, config=config_ or config(), **kwargs)
-            self.made.append(opt)
-        plain = split(theirs)
-        if plain and isinstance(plain[0], tuple):
-            plain = [p for _, p in plain]
-        else:
-            plain = [{**g, "params": [p for _, p in g["params"]]} for g in plain]
-        reference = torch.optim.AdamW(plain, **HYPER)
+    def run_pair(self, n_steps, one_step=plain_step, config_=None):
+        ours, theirs, opt, reference = self.pair(config=config_ or config())
         self.train_both(ours, theirs, opt, reference, n_steps, one_step)
-        self.assert_same(ours, theirs, bound)
-        return ours, theirs, opt
+        self.assert_same(ours, theirs)
 
     def test_1000_steps_synchronous(self):
         self.run_pair(1000, config_=config(SYNCHRONOUS))
@@ -45,25 +31,6 @@ class AgainstAdamW(TorchTest):
         opt = self.zenflow(ours, **{**HYPER, "lr": 1.001e-3})
         self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), 200, plain_step)
         self.assertGreater(worst(ours, theirs)[0], 2e-5)
-
-    def test_decay_groups_and_an_empty_one(self):
-        def groups(model):
-            named = list(model.named_parameters())
-            return [{"params": [(n, p) for n, p in named if p.dim() > 1], "weight_decay": 0.1},
-                    {"params": [], "lr": 5.0},
-                    {"params": [(n, p) for n, p in named if p.dim() <= 1], "weight_decay": 0.0, "lr": 3e-3,
-                     "betas": (0.8, 0.95), "eps": 1e-6}]
-
-        _, _, opt = self.run_pair(200, groups=groups)
-        self.assertEqual(len(opt.param_groups), 3)
-
-    def test_param_groups_written_by_hand(self):
-        def step(model, opt, i):
-            opt.param_groups[0]["lr"] = 1e-3 / (1 + i)
-            opt.param_groups[0]["weight_decay"] = 0.01 * (i % 3)
-            plain_step(model, opt, i)
-
-        self.run_pair(50, step)
 
     def test_learning_rate_as_a_tensor(self):
         def step(model, opt, i):
@@ -98,9 +65,7 @@ class AgainstAdamW(TorchTest):
 
     def test_deferred_channels_arrive_after_flush(self):
         """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair(config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
         torch.manual_seed(3)
         for _ in range(60):
             for p, q in zip(ours.parameters(), theirs.parameters()):
@@ -272,8 +237,7 @@ class AsAnOptimizer(TorchTest):
         """What the user wrote counts, not what was on its way: as with a host whose values are all in place."""
         ours, theirs = twins()
         opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
-        for i in range(24):
-            plain_step(ours, opt, i)
+        train(ours, opt, range(24))
         with torch.no_grad():
             for p in ours.parameters():
                 p.data.fill_(0.25)
@@ -286,47 +250,9 @@ class AsAnOptimizer(TorchTest):
         for master in opt.export().values():
             self.assertTrue(torch.equal(master, torch.full_like(master, 0.25)))
 
-    def test_fetch_waits_in_forward(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, model=ours, fetch=True,
-                           config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 2}))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        self.train_both(ours, theirs, opt, reference, 200, plain_step)
-        opt.synchronize()
-        self.assert_same(ours, theirs)
+    def test_fetch_needs_a_model(self):
         with self.assertRaises(zfplugin.ArgumentError):
             self.zenflow(mlp(), fetch=True)
-
-    def test_a_model_with_fetch_is_copied_and_saved(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER, model=model, fetch=True)
-        for i in range(3):
-            plain_step(model, opt, i)
-        file = io.BytesIO()
-        torch.save(model, file)
-        file.seek(0)
-        for other in (torch.load(file, weights_only=False), copy.deepcopy(model)):
-            opt.synchronize()
-            for p, q in zip(other.parameters(), model.parameters()):
-                self.assertTrue(torch.equal(p, q))
-            loss_of(other, 0).backward()
-            plain_step(other, torch.optim.AdamW(other.parameters()), 0)
-        plain_step(model, opt, 3)
-
-    def test_two_optimizers_in_one_process(self):
-        ours, theirs = twins()
-        half = len(list(ours.parameters())) // 2
-        mine = [zfplugin.torch.ZenFlow(list(ours.named_parameters())[part], **HYPER, config=config())
-                for part in (slice(half), slice(half, None))]
-        self.made += mine
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(50):
-            plain_step(theirs, reference, i)
-            ours.zero_grad()
-            loss_of(ours, i).backward()
-            for opt in mine:
-                opt.step()
-        self.assert_same(ours, theirs)
 
 
 if __name__ == "__main__":

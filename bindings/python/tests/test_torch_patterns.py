@@ -8,14 +8,12 @@ import logging
 import tempfile
 import unittest
 
-from support import SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
 import zfplugin
 from test_torch_edits import drawn, drawn_step
 from torch import nn
 from usage_weights import Early
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
 BOUND = 1e-6
 
 
@@ -24,8 +22,7 @@ class Watched(TorchTest):
         """And only what is late is named: not the layers that the model reads in their own forward."""
         model, opt = self.trained(0, Early)
         with self.messages() as caught:
-            for i in range(6):
-                plain_step(model, opt, i)
+            train(model, opt, range(6))
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"last.weight" (first by matmul)', caught.output[0])
         self.assertNotIn("middle", caught.output[0])
@@ -36,8 +33,7 @@ class Watched(TorchTest):
         self.assertEqual(opt._fetcher.early, set())
         reads = iter([i in (5, 10, 16) for i in range(5, 17)])  # there is a look after the eighth step and after the sixteenth
         model[0].register_forward_hook(lambda *_: (None, next(reads) and model[2].weight.sum())[0])
-        for i in range(5, 16):
-            plain_step(model, opt, i)
+        train(model, opt, range(5, 16))
         self.assertEqual(opt._fetcher.early, set())
         plain_step(model, opt, 16)
         self.assertEqual(opt._fetcher.early, {"2.weight"})
@@ -103,8 +99,7 @@ class Watched(TorchTest):
     def trained(self, n_steps, make=mlp):
         model = make()
         opt = self.zenflow(model, **HYPER, model=model, config=config(SYNCHRONOUS, FEW))
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         return model, opt
 
 
@@ -171,25 +166,6 @@ class Reading(TorchTest):
                     model.state_dict()
                     its.state_dict()
                     model[2].weight.data[3] = 0.25
-        opt.flush()
-        self.assert_same(ours, theirs, BOUND)
-
-    def test_swapped_out_and_back_after_a_reading(self):
-        ours, theirs = twins()
-        opt = unwatched(self.zenflow(ours, **HYPER, model=ours, config=config(SYNCHRONOUS, FEW)))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(12):
-            plain_step(theirs, reference, i)
-            plain_step(ours, opt, i)
-            ours.state_dict()
-            kept = [p.detach().clone() for p in ours.parameters()]
-            with torch.no_grad():
-                for p, average in zip(ours.parameters(), mlp(seed=i).parameters()):
-                    p.copy_(average)
-                self.assertEqual(loss_of(ours, i), loss_of(mlp(seed=i), i))
-                opt.state_dict()
-                for p, values in zip(ours.parameters(), kept):
-                    p.copy_(values)
         opt.flush()
         self.assert_same(ours, theirs, BOUND)
 
@@ -305,8 +281,7 @@ class Left(TorchTest):
                 with self.subTest(mode=mode, is_asked=is_asked):
                     model = mlp()
                     opt = unwatched(zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
-                    for i in range(9):
-                        plain_step(model, opt, i)
+                    train(model, opt, range(9))
                     final = {name: value.clone() for name, value in model.state_dict().items()} if is_asked else opt.export()
                     self.assertTrue(any(not torch.equal(p, final[name]) for name, p in model.named_parameters()))
                     del opt
@@ -316,8 +291,7 @@ class Left(TorchTest):
     def test_what_somebody_wrote_stays(self):
         model = mlp()
         opt = zenflow(model, **HYPER, model=model, config=config(WINDOWS, FEW))
-        for i in range(9):
-            plain_step(model, opt, i)
+        train(model, opt, range(9))
         final = opt.export()
         model[2].weight.data.fill_(0.5)
         opt.close()
@@ -328,8 +302,7 @@ class Left(TorchTest):
         for mode in self.MODES:
             model = mlp()
             opt = unwatched(self.zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
-            for i in range(9):
-                plain_step(model, opt, i)
+            train(model, opt, range(9))
             for copied in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
                 with self.messages() as caught:
                     copied()

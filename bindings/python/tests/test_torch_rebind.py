@@ -6,14 +6,11 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
 import zfplugin
 
 if torch is not None:
     import zfplugin.torch
-
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
-WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 
 
 class RebindTest(TorchTest):
@@ -69,19 +66,6 @@ class Added(RebindTest):
         opt.add_param_group(self.rest(ours, **options))
         reference.add_param_group({**self.rest(theirs, **options), "params": [p for _, p in self.rest(theirs)["params"]]})
 
-    def test_a_group_after_some_steps(self):
-        for extra in (config(), config(ALL_SELECTED)):
-            ours, theirs, opt, reference = self.pair(config=extra)
-            self.train_both(ours, theirs, opt, reference, 15, plain_step)
-            self.add(ours, theirs, opt, reference, lr=1e-2, weight_decay=0.0)
-            for i in range(15, 50):
-                plain_step(ours, opt, i)
-                plain_step(theirs, reference, i)
-                self.assert_same(ours, theirs)
-            self.assertEqual(opt.stats()["steps"], 50)
-            self.assertEqual(len(opt.param_groups), 2)
-            self.assertEqual(set(opt.export()), {n for n, _ in ours.named_parameters()})
-
     def test_between_backward_and_step(self):
         ours, theirs, opt, reference = self.pair()
         self.train_both(ours, theirs, opt, reference, 15, plain_step)
@@ -96,7 +80,7 @@ class Added(RebindTest):
             self.assert_same(ours, theirs)
 
     def test_in_mid_window(self):
-        ours, theirs, opt, reference = self.pair(config=config(WINDOWS))
+        ours, theirs, opt, reference = self.pair(config=config(FEW))
         self.train_with_noise(ours[0], theirs[0], opt, reference, range(30))
         with self.messages(logging.INFO) as caught:
             self.add(ours, theirs, opt, reference)
@@ -164,16 +148,13 @@ class Added(RebindTest):
         self.assert_same(ours, theirs)
 
     def test_state_dict_and_resume(self):
-        for mode in ({}, {"config": config(WINDOWS)}):
+        for mode in ({}, {"config": config(FEW)}):
             ours, theirs, opt, reference = self.pair(**mode)
-            for i in range(10):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(10))
             opt.add_param_group(self.rest(ours, lr=1e-2))
-            for i in range(10, 17):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(10, 17))
             saved, weights = copy.deepcopy(opt.state_dict()), copy.deepcopy(ours.state_dict())
-            for i in range(17, 30):
-                plain_step(ours, opt, i)
+            train(ours, opt, range(17, 30))
             for is_bound in (False, True):
                 again = mlp(seed=4)
                 again.load_state_dict(weights)
@@ -184,42 +165,8 @@ class Added(RebindTest):
                     plain_step(again, resumed, 99)
                 resumed.add_param_group(self.rest(again, lr=1e-2))
                 resumed.load_state_dict(saved)
-                for i in range(17, 30):
-                    plain_step(again, resumed, i)
-                for (name, p), q in zip(ours.named_parameters(), again.parameters()):
-                    self.assertTrue(torch.equal(p, q), name)
-
-    def test_a_scheduler_goes_on(self):
-        ours, theirs, opt, reference = self.pair()
-        schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda i: 1 / (1 + i)) for o in (opt, reference)]
-        for i in range(30):
-            if i == 12:
-                self.add(ours, theirs, opt, reference, lr=5e-3)
-            plain_step(ours, opt, i)
-            plain_step(theirs, reference, i)
-            for schedule in schedules[:0 if i >= 12 else 2]:
-                schedule.step()
-        self.assert_same(ours, theirs)
-
-    def test_with_fetch(self):
-        ours, theirs = twins()
-        opt = zfplugin.torch.ZenFlow([("0.weight", ours[0].weight)], **HYPER, model=ours, fetch=True,
-                                     config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 2}))
-        self.made.append(opt)
-        reference = torch.optim.AdamW([theirs[0].weight], **HYPER)
-        self.train_both(ours, theirs, opt, reference, 15, plain_step)
-        opt.synchronize()
-        opt.add_param_group({"params": [p for n, p in ours.named_parameters() if n != "0.weight"]})
-        reference.add_param_group({"params": [p for n, p in theirs.named_parameters() if n != "0.weight"]})
-        for i in range(15, 40):
-            plain_step(ours, opt, i)
-            plain_step(theirs, reference, i)
-            if i == 25:
-                opt.synchronize()
-                for p in ours.parameters():
-                    p.data = p.data.clone()
-        opt.synchronize()
-        self.assert_same(ours, theirs)
+                train(again, resumed, range(17, 30))
+                self.assert_equal(ours, again)
 
 
 class Removed(RebindTest):
@@ -227,7 +174,7 @@ class Removed(RebindTest):
 
     def pair(self, **kwargs):
         ours, theirs = twins(width=200)
-        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
+        opt = self.zenflow(ours, **HYPER, config=config(FEW, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
                            **({"model": ours} if kwargs.get("fetch") else {}))
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         self.train_with_noise(ours, theirs, opt, reference, range(15))
@@ -283,20 +230,6 @@ class Unfrozen(RebindTest):
         opt = self.check(edit, frozen=(0, 2, 5))
         self.assertEqual(opt.layout["n_elems"], sum(p.numel() for p in opt.param_groups[0]["params"]))
 
-    def test_frozen_again_and_back(self):
-        """Its state is kept meanwhile, as torch keeps it, over another unfreezing too."""
-        def edit(model, opt, i):
-            if i == 8:
-                model[2].requires_grad_(True)
-            elif i in (16, 22):
-                model[2].requires_grad_(i == 22)
-                model[2].zero_grad()
-            elif i == 19:
-                model[0].requires_grad_(True)
-
-        opt = self.check(edit, at=(8, 16, 19, 22), frozen=(0, 2))
-        self.assertTrue(all(p._post_accumulate_grad_hooks for p in opt.param_groups[0]["params"]))
-
     def test_in_mid_accumulation(self):
         for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
             for kwargs in ({}, {"accumulation_steps": 3}):
@@ -315,26 +248,6 @@ class Unfrozen(RebindTest):
                         o.step()
                     self.assert_same(ours, theirs)
 
-    def test_in_mid_window(self):
-        ours, theirs = twins()
-        for model in (ours, theirs):
-            model[2].requires_grad_(False)
-        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        self.train_with_noise(ours, theirs, opt, reference, range(30))
-        for model in (ours, theirs):
-            model[2].requires_grad_(True)
-        self.train_with_noise(ours, theirs, opt, reference, range(30, 60))
-        opt.flush()
-        self.assert_same(ours, theirs)
-
-    def test_with_a_load_in_the_same_step(self):
-        def edit(model, opt, i):
-            model[2].requires_grad_(True)
-            model.load_state_dict(mlp(seed=i).state_dict())
-
-        self.check(edit, frozen=(2,))
-
     def test_said_with_the_names(self):
         model = mlp()
         model[2].requires_grad_(False)
@@ -342,8 +255,7 @@ class Unfrozen(RebindTest):
         plain_step(model, opt, 0)
         model[2].weight.requires_grad_(True)
         with self.messages(logging.INFO) as caught:
-            for i in range(1, 4):
-                plain_step(model, opt, i)
+            train(model, opt, range(1, 4))
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"2.weight"', caught.output[0])
         self.assertNotIn('"2.bias"', caught.output[0])
@@ -369,48 +281,23 @@ class Unfrozen(RebindTest):
         self.train_both(ours, theirs, opt, reference, 10, step)
         self.assert_same(ours, theirs)
 
-    def test_state_dict_and_resume(self):
-        def make():
-            model = mlp()
-            model[2].requires_grad_(False)
-            return model
-
-        ours = make()
-        opt = self.zenflow(ours, config=config(WINDOWS))
-        for i in range(20):
-            if i == 8:
-                ours[2].requires_grad_(True)
-            if i == 15:
-                saved, weights = copy.deepcopy(opt.state_dict()), copy.deepcopy(ours.state_dict())
-            plain_step(ours, opt, i)
-        again = make()
-        again.load_state_dict(weights)
-        again[2].requires_grad_(True)
-        resumed = self.zenflow(again, config=config(WINDOWS))
-        resumed.load_state_dict(saved)
-        for i in range(15, 20):
-            plain_step(again, resumed, i)
-        for (name, p), q in zip(ours.named_parameters(), again.parameters()):
-            self.assertTrue(torch.equal(p, q), name)
-
 
 class Moved(RebindTest):
     def test_windows_go_on_to_the_bit(self):
         """Nothing but the address changes: open windows stay open."""
         left, right = mlp(), mlp()
-        opts = [self.zenflow(model, lr=1e-2, config=config(WINDOWS)) for model in (left, right)]
+        opts = [self.zenflow(model, lr=1e-2, config=config(FEW)) for model in (left, right)]
         for i in range(40):
             for model, opt in zip((left, right), opts):
                 plain_step(model, opt, i)
             if i % 5 == 3:
                 for p in right.parameters():
                     p.data = p.data.clone()
-            for (name, p), q in zip(left.named_parameters(), right.named_parameters()):
-                self.assertTrue(torch.equal(p, q[1]), name)
+            self.assert_equal(left, right)
 
     def test_while_values_wait_to_be_fetched(self):
         """They come to the new memory, whether the old one is alive or not; large ones, whose memory is given back at once."""
-        at_fetch = config(WINDOWS, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
+        at_fetch = config(FEW, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
 
         def clone(model):
             for p in model.parameters():
@@ -428,8 +315,7 @@ class Moved(RebindTest):
                         look(opts[1])
                 for opt in opts:
                     opt.flush()
-                for (name, p), q in zip(left.named_parameters(), right.parameters()):
-                    self.assertTrue(torch.equal(p, q), name)
+                self.assert_equal(left, right)
 
     def test_the_old_memory_is_not_written_any_more(self):
         model = mlp()
@@ -438,42 +324,19 @@ class Moved(RebindTest):
         old = model[2].weight.data
         kept = old.clone()
         model[2].weight.data = old.clone()
-        for i in range(1, 5):
-            plain_step(model, opt, i)
+        train(model, opt, range(1, 5))
         self.assertTrue(torch.equal(old, kept))
         self.assertFalse(torch.equal(model[2].weight, kept))
-
-    def test_written_in_place_and_moved(self):
-        def edit(model, opt, i):
-            with torch.no_grad():
-                model[2].weight.mul_(0.5)
-            model[2].weight.data = model[2].weight.data.clone()
-
-        self.check(edit)
-
-    def test_other_strides(self):
-        def edit(model, opt, i):
-            model[2].weight.data = model[2].weight.data.t().contiguous().t()
-
-        self.check(edit)
 
     def test_shared_memory(self):
         """The storage stays, its memory is exchanged and given back."""
         self.check(lambda model, opt, i: model.share_memory())
 
-    def test_shared_memory_and_unfrozen_at_once(self):
-        def edit(model, opt, i):
-            model.share_memory()
-            model[2].requires_grad_(True)
-
-        self.check(edit, frozen=(2,))
-
     def test_moved_then_flushed_saved_or_told(self):
         for name in ("flush", "state_dict", "params_changed"):
             model = mlp()
-            opt = self.zenflow(model, config=config(WINDOWS))
-            for i in range(10):
-                plain_step(model, opt, i)
+            opt = self.zenflow(model, config=config(FEW))
+            train(model, opt, range(10))
             old = [p.data for p in model.parameters()]
             kept = [data.clone() for data in old]
             for p in model.parameters():
@@ -519,9 +382,7 @@ class Moved(RebindTest):
 
     def test_one_layer_in_other_memory_between_backwards(self):
         """Gradients that were shipped before are the step's all the same."""
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair()
         for i in range(20):
             for model, o in ((theirs, reference), (ours, opt)):
                 o.zero_grad()
@@ -545,16 +406,8 @@ class Replaced(RebindTest):
             params[:] = [new if p is old else p for p in params]
             opt.state[new] = opt.state.pop(old)
 
-    def test_with_the_same_values(self):
-        self.check(lambda model, opt, i: self.replace(model, opt, 2, model[2].weight.detach().clone()), late=(False,), model=True)
-
-    def test_with_other_values(self):
-        self.check(lambda model, opt, i: self.replace(model, opt, 2, mlp(seed=i)[2].weight.detach().clone()), late=(False,), model=True)
-
     def test_load_state_dict_assign(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, model=ours)
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        ours, theirs, opt, reference = self.pair(with_model=True)
         for i in range(40):
             if i in (10, 25):
                 ours.load_state_dict(mlp(seed=i).state_dict(), assign=True)
@@ -581,13 +434,11 @@ class Replaced(RebindTest):
     def test_saved_after_it(self):
         model = mlp()
         opt = self.zenflow(model, model=model)
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         model.load_state_dict(mlp(seed=9).state_dict(), assign=True)
         other = mlp(seed=3)
         self.zenflow(other).load_state_dict(opt.state_dict())
-        for (name, p), q in zip(model.named_parameters(), other.parameters()):
-            self.assertTrue(torch.equal(p, q), name)
+        self.assert_equal(model, other)
 
 
 if __name__ == "__main__":

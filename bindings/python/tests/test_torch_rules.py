@@ -8,11 +8,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, ROOT, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, HYPER, ROOT, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
 import zfplugin
 import zfplugin.torch
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 MODES = ({}, ALL_SELECTED)
 
 # AdamW as a caller would write it, and SGD without any state.
@@ -228,8 +227,7 @@ class Callback(RulesTest):
         model = mlp()
         opt = self.zenflow(model, rule_callback=zfplugin.RuleCallback(self.library.adamw, 2))
         gc.collect()
-        for i in range(5):
-            plain_step(model, opt, i)
+        train(model, opt, range(5))
         self.assertEqual(opt.stats()["steps"], 5)
 
     def test_refused(self):

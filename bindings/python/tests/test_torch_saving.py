@@ -13,17 +13,16 @@ import textwrap
 import unittest
 import weakref
 
-from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, unwatched
-from test_torch_edits import HYPER, WINDOWS
+from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, unwatched
+from test_torch_edits import drawn_step
 import zfplugin
 
 
 class StateOfTheModel(TorchTest):
-    def trained(self, n_steps=11, make=mlp, mode=WINDOWS, **kwargs):
+    def trained(self, n_steps=11, make=mlp, mode=FEW, **kwargs):
         model = make()
         opt = self.zenflow(model, **{**HYPER, "config": config(mode), "model": model, **kwargs})
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         return model, opt
 
     def assert_final(self, saved, opt, prefix=""):
@@ -34,7 +33,7 @@ class StateOfTheModel(TorchTest):
         for dtype in (torch.float32, torch.bfloat16):
             for kwargs in ({}, {"fetch": True}):
                 model = mlp(dtype=dtype)
-                opt = self.zenflow(model, **HYPER, config=config(WINDOWS), model=model, **kwargs)
+                opt = self.zenflow(model, **HYPER, config=config(FEW), model=model, **kwargs)
                 for i in range(11):
                     opt.zero_grad()
                     loss_of(model, i, dtype).backward()
@@ -59,8 +58,7 @@ class StateOfTheModel(TorchTest):
                 copy.deepcopy(ours[2].state_dict())
                 for o in (opt, undisturbed):
                     o.synchronize()
-                for p, q in zip(ours.parameters(), other.parameters()):
-                    self.assertTrue(torch.equal(p, q))
+                self.assert_equal(ours, other)
 
     def test_of_a_part_and_within_another_module(self):
         model, opt = self.trained()
@@ -82,7 +80,7 @@ class StateOfTheModel(TorchTest):
             def forward(self, x):
                 return self.c(self.b(torch.tanh(self.a(x))))
 
-        model, opt = self.trained(make=Tied, mode={**WINDOWS, "zenflow.topk_ratio": 0})
+        model, opt = self.trained(make=Tied, mode={**FEW, "zenflow.topk_ratio": 0})
         saved = model.state_dict()
         for name in ("weight", "bias"):
             self.assertEqual(saved[f"a.{name}"].data_ptr(), saved[f"b.{name}"].data_ptr())
@@ -130,7 +128,6 @@ class StateOfTheModel(TorchTest):
 
     def test_swapped_through_it_nothing_is_lost(self):
         """kept = state_dict(); load an average; evaluate; load kept: as a flush."""
-        from test_torch_edits import drawn_step
         ours, opt = self.trained(0)
         unwatched(opt)
         theirs = copy.deepcopy(ours)
@@ -153,7 +150,7 @@ class StateOfTheModel(TorchTest):
                 whole, opt = self.trained(11, **kwargs)
                 saved = copy.deepcopy({"model": whole.state_dict(), "opt": opt.state_dict()})
                 other = mlp(seed=5)
-                resumed = self.zenflow(other, lr=0.5, config=config(WINDOWS), model=other, **kwargs)
+                resumed = self.zenflow(other, lr=0.5, config=config(FEW), model=other, **kwargs)
                 for name in order:
                     (other if name == "model" else resumed).load_state_dict(saved[name])
                 self.assert_final(other.state_dict(), opt)
@@ -169,8 +166,7 @@ class StateOfTheModel(TorchTest):
         whole, opt = self.trained(11)
         opt.load_state_dict(copy.deepcopy(opt.state_dict()))
         whole.load_state_dict(mlp(seed=9).state_dict())
-        for p, q in zip(whole.parameters(), mlp(seed=9).parameters()):
-            self.assertTrue(torch.equal(p, q))
+        self.assert_equal(whole, mlp(seed=9))
         with self.messages(logging.INFO):
             plain_step(whole, opt, 11)
 
@@ -191,9 +187,8 @@ class StateOfTheModel(TorchTest):
 
     def test_attached_later_and_taken_off(self):
         model = mlp()
-        opt = self.zenflow(model, **HYPER, config=config(WINDOWS))
-        for i in range(11):
-            plain_step(model, opt, i)
+        opt = self.zenflow(model, **HYPER, config=config(FEW))
+        train(model, opt, range(11))
         self.assertEqual(model.state_dict()["2.weight"].data_ptr(), model[2].weight.data_ptr())
         opt.attach(model)
         opt.attach(model)
@@ -207,12 +202,11 @@ class StateOfTheModel(TorchTest):
 class ForgottenFlush(TorchTest):
     SAYS = "flush()"
 
-    def left(self, forget, mode=WINDOWS, n_steps=11, with_model=False):
+    def left(self, forget, mode=FEW, n_steps=11, with_model=False):
         """Messages of a run that ends."""
         model = mlp()
         opt = zfplugin.torch.ZenFlow(model.named_parameters(), config=config(mode), model=model if with_model else None)
-        for i in range(n_steps):
-            plain_step(model, opt, i)
+        train(model, opt, range(n_steps))
         with self.assertLogs("zfplugin", logging.WARNING) as caught:
             logging.getLogger("zfplugin").warning("so that there is one")
             forget(model, opt)
@@ -243,20 +237,18 @@ class ForgottenFlush(TorchTest):
             from support import *
             model = mlp()
             opt = zenflow(model, config=config({mode!r}))
-            for i in range(9):
-                plain_step(model, opt, i)
+            train(model, opt, range(9))
             {end}
         """)
-        for end, is_said in (("", True), ("opt.flush()", False), ("raise SystemExit(0)", True)):
-            done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=WINDOWS, end=end)], text=True,
+        for end, is_said in (("raise SystemExit(0)", True), ("opt.flush()", False)):
+            done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=FEW, end=end)], text=True,
                                   capture_output=True, check=True)
             self.assertEqual("flush()" in done.stderr, is_said, done.stderr)
 
     def test_a_forked_child_says_nothing(self):
         model = mlp()
-        opt = self.zenflow(model, config=config(WINDOWS))
-        for i in range(9):
-            plain_step(model, opt, i)
+        opt = self.zenflow(model, config=config(FEW))
+        train(model, opt, range(9))
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -276,7 +268,7 @@ class ForgottenFlush(TorchTest):
         config_ = transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2)
         torch.manual_seed(0)
         model = transformers.GPT2LMHeadModel(config_)
-        opt = self.zenflow(model, lr=1e-2, model=model, config=config(WINDOWS))
+        opt = self.zenflow(model, lr=1e-2, model=model, config=config(FEW))
         for i in range(9):
             opt.zero_grad()
             tokens = torch.randint(0, 16, (4, 8))
@@ -288,8 +280,7 @@ class ForgottenFlush(TorchTest):
         visible = copy.deepcopy(dict(model.named_parameters()))
         opt.flush()
         self.assertTrue(any(not torch.equal(visible[name], p) for name, p in model.named_parameters()))
-        for (name, p), q in zip(model.named_parameters(), read.parameters()):
-            self.assertTrue(torch.equal(p, q), name)
+        self.assert_equal(model, read)
 
     def test_flush_before_the_first_step_does_nothing(self):
         model = mlp()

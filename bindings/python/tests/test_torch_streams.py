@@ -123,59 +123,55 @@ class Training(StreamTest):
             self.zenflow(support.mlp()).bind()  # on the CPU there is nothing to give back
         self.assertEqual(self.place.n_given_back, 2)
 
-    def run_beside_the_threads(self, n_steps, settings, act=lambda model, opt, number: None, **options):
-        """The same bits as on the calling thread."""
-        ours, theirs = support.twins()
+    def run_beside_the_threads(self, n_steps, settings, act=None, backward=None, **options):
+        """The same bits as on the calling thread. act(model, number): after each step; backward(model, number): in place of one backward."""
+        ours, theirs = support.twins(n_hidden=20)  # enough to be shipped during backward
         opt, plain = self.streamed(ours, config=config(settings), **options), self.zenflow(theirs, config=config(settings))
+        backward = backward or (lambda model, number: support.loss_of(model, number).backward())
         for number in range(n_steps):
             for model, its in ((ours, opt), (theirs, plain)):
-                self.step(model, its, number)
-                act(model, its, number)
+                its.zero_grad()
+                backward(model, number)
+                its.step()
+                self.place.finish()
+                if act:
+                    act(model, number)
             self.assert_same(ours, theirs, 0)
         opt.flush()
         plain.flush()
         self.assert_same(ours, theirs, 0)
-        return ours, opt
 
     def test_windows(self):
         for options in ({}, {"final_gradients": True}):
             self.run_beside_the_threads(14, WINDOWS, **options)
 
     def test_weights_written_by_hand_are_followed(self):
-        def act(model, _opt, number):
+        def act(model, number):
             if number == 6:
                 with torch.no_grad():
                     model[0].weight.data.mul_(0.5)  # moves no version counter
         self.run_beside_the_threads(14, WINDOWS, act)
 
     def test_gradients_changed_after_backward(self):
-        ours, theirs = support.twins()
-        opt = self.streamed(ours, config=config(WINDOWS))
-        plain = self.zenflow(theirs, config=config(WINDOWS))
-        for number in range(9):
-            for model, its in ((ours, opt), (theirs, plain)):
-                its.zero_grad()
-                support.loss_of(model, number).backward()
-                model[0].weight.grad.data.mul_(0.25)
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-                its.step()
-                self.place.finish()
-            self.assert_same(ours, theirs, 0)
+        def backward(model, number):
+            support.loss_of(model, number).backward()
+            model[0].weight.grad.data.mul_(0.25)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        self.run_beside_the_threads(9, WINDOWS, backward=backward)
 
     def test_a_promise_does_not_hide_operations_in_place(self):
-        ours, theirs = support.twins(n_hidden=20)  # enough to be shipped during backward
-        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True)
-        plain = self.zenflow(theirs, config=config(WINDOWS))
-        for number in range(9):
-            for model, its in ((ours, opt), (theirs, plain)):
-                its.zero_grad()
-                support.loss_of(model, number).backward()
-                for layer in (0, -1):
-                    for _ in range(1 + number % 2):
-                        model[layer].weight.grad.mul_(0.5)
-                its.step()
-                self.place.finish()
-            self.assert_same(ours, theirs, 0)
+        def backward(model, number):
+            support.loss_of(model, number).backward()
+            for layer in (0, -1):
+                for _ in range(1 + number % 2):
+                    model[layer].weight.grad.mul_(0.5)
+        self.run_beside_the_threads(9, WINDOWS, backward=backward, final_gradients=True)
+
+    def test_accumulated(self):
+        def backward(model, number):
+            for part in range(2):
+                support.loss_of(model, 10 * number + part).backward()
+        self.run_beside_the_threads(9, WINDOWS, backward=backward, final_gradients=True, accumulation_steps=2)
 
     def test_a_norm_of_this_thread_is_refused(self):
         model, _ = support.twins()
@@ -201,19 +197,6 @@ class Training(StreamTest):
             self.place.use = 0
             opt.step()
             self.place.finish()
-            self.assert_same(ours, theirs, 0)
-
-    def test_accumulated(self):
-        ours, theirs = support.twins()
-        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True, accumulation_steps=2)
-        plain = self.zenflow(theirs, config=config(WINDOWS))
-        for number in range(9):
-            for model, its in ((ours, opt), (theirs, plain)):
-                its.zero_grad()
-                for part in range(2):
-                    support.loss_of(model, 10 * number + part).backward()
-                its.step()
-                self.place.finish()
             self.assert_same(ours, theirs, 0)
 
 

@@ -7,19 +7,19 @@ with torch's AdamW; what it keeps (losses, averages, saved weights) is compared 
 writes the table, with the largest difference. With exact=True the weights themselves are compared after every step, too. The second
 setting is model= alone with update_interval = 1, where parameters come when their module's forward begins or when somebody reads them:
 there the comparison is not to be the one that reads them, so the weights are compared after the last step. The third is the second with
-overlap=True, where updates begin during backward.
+overlap=True, where every gradient travels when its hook fires and updates begin during backward.
 """
 import logging
 import re
 import sys
+from unittest import mock
 
-from support import HERE, SYNCHRONOUS, TorchTest, config, torch
+from support import FEW, HERE, SYNCHRONOUS, TorchTest, config, torch
 
 if torch is not None:
     from usage import N_STEPS, USES, Run
     import usage_weights  # noqa: F401: adds its own
 
-FEW = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}  # else nothing is deferred at first
 SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
             "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
 BOUND = 1e-6
@@ -31,6 +31,7 @@ def apart(mine, torchs):
     return max((0.0 if torch.equal(a, b) else ((a - b).abs() / b.abs().clamp(min=1)).max().item() for a, b in pairs), default=0.0)
 
 
+@mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)
 def side_by_side(program, make, options, is_exact):
     """The largest difference of what a program keeps after any step, and of the weights: is_exact: after any step, too."""
     ours, theirs = Run(make, options), Run(make, None)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of test_torch_usage.py's table: what trainers do with gradients, groups and schedules. usage_weights.py has the rest."""
-from support import batch, loss_of, mlp, torch
+from support import HYPER, batch, loss_of, mlp, torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 N_STEPS = 14
 USES = []  # (name, program, function that makes the model)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands zf, zf-conform and zf-host of an installed package: the programs inside it, with the library that Python opens.
 
-zf-conform --report has this Python draw its page. ZFPLUGIN_PATH and ZF_PYTHON in the environment come first, as ever.
+zf-conform has this Python train and draw. ZFPLUGIN_PATH and ZF_PYTHON in the environment come first, as ever.
 """
 import os
 import sys

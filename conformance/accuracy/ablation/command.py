@@ -12,7 +12,7 @@ from zfplugin import progress
 from zfplugin.library import find
 
 from .. import probe, runs
-from ..options import Option, count, help_text, parse
+from ..options import Option, count, parse
 from ..runs import CannotRun, Run, digest, key_of
 from ..trainers import find_host, machine
 from . import data, judge, plan
@@ -118,10 +118,7 @@ def report(result: dict, folder: str) -> None:
 
 
 def main(argv) -> int:
-    args = parse(TABLE, argv)
-    if args.help:
-        print(help_text(HEAD, TABLE, END))
-        return 0
+    args = parse(HEAD, TABLE, END, argv)
     if args.data is None:
         raise CannotRun("--data DIR is needed: the official GLUE files")
     cells = plan.cells(args.tasks)

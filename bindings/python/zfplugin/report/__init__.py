@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures and one HTML page from the JSON files that the areas of zf-conform leave.
+"""Pictures from the JSON files that zf-conform and zf tune leave.
 
-``python -m zfplugin.report RESULTS --page FILE.html --plots DIR`` reads what abi, exact, shard, glue, ablation
-(defaults.json) and perf wrote, and nothing else: a page can be made again later, on another machine, from results that were kept.
-It needs matplotlib. Modules: results (find, read and check the files), shapes (what the file of each area must hold),
-draw (figures, by kind of plot), blocks (what a section is made of), one module per kind of area (checks, accuracy,
-defaults, perf, tune), page (HTML), __main__ (the command).
+``python -m zfplugin.report RESULTS --plots DIR`` reads what glue, ablation (defaults.json), perf and zf tune wrote, and nothing else:
+pictures can be made again later, on another machine. It needs matplotlib. Modules: results (find and read the files), draw
+(the kinds of plots), figures (which plots a result has), __main__ (the command).
 """

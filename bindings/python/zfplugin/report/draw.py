@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of plots: lines against the step, points of two figures, dots per seed with their interval, stacked bars against a formula, a timeline.
+"""The kinds of plots: lines against the step, points of two figures, dots per seed with their interval, stacked bars against a formula.
 
 Every function returns a matplotlib Figure with labelled axes and units. Colours are Okabe and Ito's, which are told apart with
 colour blindness. The same input gives the same bytes (no date, fixed ids).
 """
 from __future__ import annotations
 
+import importlib
 import io
 import math
 import re
@@ -17,19 +18,19 @@ STYLE = {"svg.hashsalt": "zfplugin", "font.size": 10, "axes.spines.top": False, 
          "legend.frameon": False, "legend.fontsize": 9, "path.simplify": True, "mathtext.default": "regular", "text.usetex": False}
 
 
-class MatplotlibMissing(Exception):
+class PackageMissing(Exception):
     """Names what to install."""
 
-    def __init__(self, error):
-        super().__init__(f"matplotlib is missing ({error}); apt-get install python3-matplotlib, or: python3 -m pip install matplotlib")
+    def __init__(self, package, error):
+        super().__init__(f"{package} is missing ({error}); apt-get install python3-{package}, or: python3 -m pip install {package}")
 
 
-def need_matplotlib():
+def need(name):
+    """The module of this name; raises PackageMissing."""
     try:
-        import matplotlib.figure
+        return importlib.import_module(name)
     except ImportError as error:
-        raise MatplotlibMissing(error) from None
-    return matplotlib
+        raise PackageMissing(name.split(".", maxsplit=1)[0], error) from None
 
 
 def plain(text):
@@ -38,7 +39,7 @@ def plain(text):
 
 
 def new(width, height, **kwargs):
-    figure = need_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
+    figure = need("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(**kwargs)
 
 
@@ -191,9 +192,8 @@ def compact(svg):
 
 def rendered(draw, kind="svg"):
     """The bytes of a figure as a file: "svg" or "png"."""
-    matplotlib = need_matplotlib()
     out = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    with need("matplotlib").rc_context(STYLE):
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         draw().savefig(out, format=kind, bbox_inches="tight", dpi=150, metadata=metadata)
     return compact(out.getvalue()) if kind == "svg" else out.getvalue()
