@@ -126,6 +126,7 @@ static void adopt(zx_run_t *run) {
         return;
     if (run->is_dry ? !run->host.is_on_gpu : zx_host_adopt(&run->host, params, n)) { /* a GPU's keeps no element */
         zo_adopt(run->oracle, params, n);
+        run->host.is_quiet = 1;
         zx_count_drawn(run->result, ZX_ADOPTED, n);
         return;
     }

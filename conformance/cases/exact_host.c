@@ -403,7 +403,6 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
     st = digest->adopt(h->instance, ids, n, &err);
     if (h->is_on_gpu && st == ZF_ERR_STATE)
         return 0;
-    h->is_quiet = 1;
     zx_is_call_bad(h, "adopt", st, &err);
     return 1;
 }

@@ -258,6 +258,8 @@ const char *zfi_key_nearest(const char *section, const char *name) {
     size_t least = SIZE_MAX;
     for (int i = 0; i < ZFI_N_KEYS; i++) {
         size_t distance = strcmp(keys[i].section, section) == 0 ? edit_distance(name, keys[i].name) : SIZE_MAX;
+        if (distance < SIZE_MAX && *name && strncmp(keys[i].name, name, strlen(name)) == 0)
+            distance = 0; /* it begins so */
         if (distance < least)
             least = distance, nearest = keys[i].name;
     }

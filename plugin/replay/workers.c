@@ -138,6 +138,17 @@ static void poison_nonfinite(const zfi_replays_t *of, const zfi_close_t *close, 
     zfi_poison(of->engine, &error);
 }
 
+/* A chunk's state, and the place of publication p. */
+static zfi_replay_target_t target_of(const zfi_replays_t *of, uint32_t number, uint64_t p, float *scratch) {
+    const zfi_chunk_state_t *state = &of->host->chunks[number];
+    uint64_t place = p % of->plan->max_close_chunks;
+    return (zfi_replay_target_t){.w = state->w,
+                                 .m = state->m,
+                                 .v = state->v,
+                                 .visible = of->host->published + place * of->plan->publish_piece_nbytes,
+                                 .scratch = scratch};
+}
+
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     const zfi_replays_t *of = workers->of;
     const zfi_plan_t *plan = of->plan;
@@ -145,23 +156,17 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     const zfi_close_t *close = &job->close->close;
     uint64_t p = close->first_job + job->chunk, start, began;
     uint32_t number = zfi_cohort_chunk(plan, close->cohort, job->chunk);
-    const zfi_chunk_state_t *state = &of->host->chunks[number];
-    zfi_replay_target_t target = {
-        .w = state->w,
-        .m = state->m,
-        .v = state->v,
-        .visible = of->host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes,
-        .scratch = scratch,
-    };
+    zfi_replay_target_t target;
     zfi_replayed_t replayed;
     zf_status_t st = wait_for_inputs(engine, plan, job->close, p);
     if (st)
         return st;
+    target = target_of(of, number, p, scratch); /* not before: the close before may have exchanged its places */
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
     zfi_lateness_measure(of, &workers->view, close, number);
     if (zfi_early_take(workers->early, close, number, &replayed))
-        target.w = state->w; /* exchanged */
+        target.w = of->host->chunks[number].w; /* exchanged */
     else
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
     zfi_lateness_keep(plan, of->sampled, &workers->view, close, number, &target);

@@ -226,7 +226,7 @@ START_TEST(overrides) {
     refused_override("topk_ratio=0.5", "is not section.key=value");
     refused_override("topk_ratio=0.5.5", "is not section.key=value");
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
-    refused_override("zenflow.topk_rati=2", "nearest: topk_ratio");
+    refused_override("zenflow.topk=2", "nearest: topk_ratio");
     refused_override("shard.stage=4", "allowed: 0 | 1 | 2 | 3");
     refused_override("device.id=3", "override 1: [device] has no key \"id\"");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
