@@ -53,8 +53,9 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     return st;
 }
 
-static const zf_plugin_t table_0_3 = {
-    .struct_size = sizeof table_0_3,
+/* Its `abi` is what was chosen: a host of an older minor needs one that names that. Minors of major 0 match exactly. */
+static const zf_plugin_t table_0_4 = {
+    .struct_size = sizeof table_0_4,
     .abi = ZF_ABI_0_4,
     .describe = describe,
     .create = zfi_create,
@@ -130,6 +131,6 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
                                 theirs, ours);
     }
     bootstrap->chosen_abi = chosen;
-    bootstrap->plugin = &table_0_3;
+    bootstrap->plugin = &table_0_4;
     return ZF_OK;
 }
