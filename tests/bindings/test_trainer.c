@@ -505,7 +505,8 @@ START_TEST(test_overlap_without_a_wait) {
 }
 END_TEST
 
-/* Of 31 skipped steps the 1st, 2nd, 4th, 8th and 16th are said, with the array; weights stay. */
+/* Of 31 skipped steps the 1st, 2nd, 4th, 8th and 16th are said, with the array, as far as their reports have come one by
+ * one: with OVERLAP a later one, of up to eight steps ahead, may speak for two. Weights stay. */
 START_TEST(test_all_steps_skipped) {
     for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
         float before[2][N];
@@ -521,7 +522,9 @@ START_TEST(test_all_steps_skipped) {
         }
         ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
         zf_trainer_free(t);
-        ck_assert_int_eq(heard("was skipped: the gradient of \"b\" is not finite"), 5);
+        int n_heard = heard("was skipped: the gradient of \"b\" is not finite");
+        ck_assert_int_le(n_heard, 5);
+        ck_assert_int_ge(n_heard, flags ? 3 : 5);
         ck_assert_int_eq(memcmp(before, w, sizeof w), 0);
     }
 }

@@ -109,7 +109,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         self.clip_norm = clip_norm
         self.unscale_in_plugin = unscale_in_plugin
         self._model = weakref.ref(model) if model is not None else lambda: None
-        self._is_epoch_end, self._n_without = False, 0
+        self._is_epoch_end, self._n_without, self._n_skipped = False, 0, 0
         self._state = moments.State(self._read_moments)
         groups, self._names = split_names(params)
         if model is not None:
@@ -542,9 +542,10 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         report = self.last_report
         if not report.has_report or report.applied:
             return
-        n_skipped = self.stats().get("steps_skipped", 0)
-        if n_skipped & (n_skipped - 1):
-            return  # 1, 2, 4, 8, ...
+        before, n_skipped = self._n_skipped, self.stats().get("steps_skipped", 0)
+        self._n_skipped = n_skipped
+        if n_skipped.bit_length() == before.bit_length():
+            return  # 1, 2, 4, 8, ..., or what came first behind it
         name = self._binding.table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"
         self.log.warning('step %d was skipped: the gradient of "%s" is not finite (%d skipped so far)', report.step,
                          name, n_skipped)
