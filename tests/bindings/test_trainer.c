@@ -505,8 +505,8 @@ START_TEST(test_overlap_without_a_wait) {
 }
 END_TEST
 
-/* Of 31 skipped steps the 1st, 2nd, 4th, 8th and 16th are said, with the array, as far as their reports have come one by
- * one: with OVERLAP a later one, of up to eight steps ahead, may speak for two. Weights stay. */
+/* Of 31 skipped steps the 1st, 2nd, 4th, 8th and 16th are said, with the array, as far as their reports have come one
+ * by one: with OVERLAP a later one, of up to eight steps ahead, may speak for two. Weights stay. */
 START_TEST(test_all_steps_skipped) {
     for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
         float before[2][N];
