@@ -148,7 +148,7 @@ static int is_of_text(enum json_error_code code) {
 
 json_t *zfi_json_parse(const char *text, size_t nbytes, zf_status_t *out_why, char problem[ZFI_JSON_PROBLEM]) {
     static const char none[] = "no memory for what %zu bytes of JSON hold";
-    json_error_t error;
+    json_error_t error = {0}; /* the library leaves its code as it is where it has no memory for its own start */
     size_t n, at;
     json_t *out;
     if (!is_whole(text, nbytes, &n, &at))
