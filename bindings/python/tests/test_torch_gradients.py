@@ -23,7 +23,6 @@ class GradientTest(TorchTest):
 
     @contextlib.contextmanager
     def no_word_of_changes(self):
-        """What the plugin says of its waits on a busy machine does not count."""
         with self.messages() as caught:
             logging.getLogger("zfplugin").warning("so that there is one")
             yield
