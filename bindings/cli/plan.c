@@ -421,7 +421,7 @@ static void print_choice(const plan_t *plan) {
                row->publish_lag);
     if (exact_mib > 0)
         printf("\n# mode = exact waits no longer than that from [device] state_mib = %.0f on: %.1f %% of the state\n",
-               exact_mib, 100 * exact_mib * (1 << 20) / disk_nbytes(plan));
+               exact_mib, 100 * exact_mib * (1 << 20) / (plan->state_nbytes * (double)plan->model.n_elems));
     if (plan->options.n_ranks > 1)
         printf("\n[shard]\nstage = %u\n\n[host]\n; local_rank = R/%u where the launcher does not say it: R counts "
                "from 0\n",
