@@ -25,8 +25,8 @@ typedef struct zfi_data_param {
     uint64_t n_elems;
     zfi_dtype_t grad_dtype;
     uint32_t group;                    /* index into the hyper-parameters of a step */
-    uint32_t first_matrix, n_matrices; /* of which statistics are taken: all, or those that this rank has elements of */
-    uint64_t n_units;                  /* ... the units of their sums (kernels.h) */
+    uint32_t first_matrix, n_matrices; /* of which statistics are taken, ... */
+    uint64_t n_units;                  /* ... and the units of their sums (kernels.h) */
     int channels_are_rows;
     int counts_in_norm;
     zfi_rule_t rule;
@@ -41,6 +41,8 @@ typedef struct zfi_data_matrix {
     int has_sums;    /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
+    uint64_t grad_offset;  /* ... from where its gradient begins: where element (0, 0) lies there, or would lie */
+    uint64_t first_row;    /* channels are rows, of which these are some: those in index count from the matrix's first */
     uint64_t sel_base;     /* first element in the compact w, m, v */
     uint64_t grad_base;    /* first byte in the compact gradient */
     uint64_t index_base;   /* first position in index */
@@ -170,8 +172,7 @@ typedef enum zfi_kernel {
 } zfi_kernel_t;
 
 /* A delivered gradient on its way through the device. COLLECT makes `grad` of what needs work first, in the order of
- * the list; STATISTICS reads those with ZFI_GRADIENT_SHIP. The blocks of sums of squares are counted from the start of
- * the first matrix that it reads. */
+ * the list; STATISTICS reads those with ZFI_GRADIENT_SHIP. */
 enum {
     ZFI_GRADIENT_SHIP = 1,      /* its statistics are taken */
     ZFI_GRADIENT_SUM = 2,       /* added to `sum` first */
@@ -339,17 +340,17 @@ typedef struct zfi_sum_parts_args {
     int is_average;
 } zfi_sum_parts_args_t;
 
-/* Contiguous elements from one place to another; targets do not overlap anything. */
+/* Contiguous elements from one place to another, both counted in elements; targets do not overlap anything. */
 typedef struct zfi_move {
-    const void *from;
-    void *to;
-    uint64_t n_elems;
+    uint64_t from, to, n_elems;
 } zfi_move_t;
 
 typedef struct zfi_move_args {
     const zfi_move_t *moves; /* page-locked host memory */
     uint64_t n;
     zfi_dtype_t dtype;
+    int goes_back; /* from `to` to `from` */
+    void *from, *to;
 } zfi_move_args_t;
 
 /* The largest arguments of any kernel, in bytes. */

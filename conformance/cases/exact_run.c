@@ -102,6 +102,8 @@ static void discard(zx_run_t *run) {
 
     zx_case_hyper(run->c, groups);
     zx_run_gradients(run);
+    if (run->c->ranks)
+        run->c->ranks->oracle = run->oracle;
     zx_host_step(&run->host, groups, flags, NULL, &report);
     zx_host_settle(&run->host, 0);
     zo_discard(run->oracle, (flags & ZF_STEP_EPOCH_END) != 0);

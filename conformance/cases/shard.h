@@ -74,7 +74,7 @@ typedef struct zs_ranks {
     zx_rng_t rng;       /* this rank's own */
     int has_exact_sums; /* of squares and of channels, in any order */
     uint64_t expected_nbytes, expected_value_nbytes;
-    const zo_t *oracle;               /* of the values that are counted */
+    const zo_t *oracle;               /* of the run: its matrices are cut */
     uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
     uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;

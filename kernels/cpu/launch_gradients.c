@@ -46,8 +46,6 @@ static void take_statistics(const zfi_kernels_t *kernels, const zfi_gradients_ar
     const unsigned char *grad = gradient->grad;
     zfi_stats_t job = {grad, param->grad_dtype, param->channels_are_rows, data->stats_matrices, param->n_matrices};
     zfi_stats_result_t result;
-    if (param->n_matrices)
-        job.grad = grad + data->matrices[param->first_matrix].param_offset * elem;
     for (uint32_t i = 0; i < param->n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + i];
         double *sums = matrix->has_sums ? data->sums[args->turn] + matrix->sum_base : NULL;
@@ -60,7 +58,7 @@ static void take_statistics(const zfi_kernels_t *kernels, const zfi_gradients_ar
         data->held[gradient->param] = gradient->grad;
     for (uint32_t i = 0; i < param->n_matrices && args->gathers; i++)
         zfi_gather_selected(kernels, data, param->first_matrix + i,
-                            grad + data->matrices[param->first_matrix + i].param_offset * elem);
+                            grad + data->matrices[param->first_matrix + i].grad_offset * elem);
 }
 
 void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {

@@ -27,6 +27,10 @@ void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_move_args_t *args = raw;
     size_t elem = zfi_dtype_nbytes(args->dtype);
     (void)kernels;
-    for (uint64_t i = 0; i < args->n; i++)
-        memcpy(args->moves[i].to, args->moves[i].from, args->moves[i].n_elems * elem);
+    for (uint64_t i = 0; i < args->n; i++) {
+        const zfi_move_t *move = &args->moves[i];
+        unsigned char *from = (unsigned char *)args->from + move->from * elem;
+        unsigned char *to = (unsigned char *)args->to + move->to * elem;
+        memcpy(args->goes_back ? from : to, args->goes_back ? to : from, move->n_elems * elem);
+    }
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_selected.c - the compact state of selected channels: gathering their gradient, their update, rounding. */
+#include <string.h>
+
 #include "launch.h"
 
 zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
@@ -9,10 +11,22 @@ zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_
     return (zfi_submatrix_t){NULL, index, matrix->rows, matrix->k};
 }
 
+/* Selected channels that are rows: of those that are here. */
+static void gather_rows(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const void *grad) {
+    uint64_t nbytes = matrix->cols * zfi_dtype_nbytes(data->params[matrix->param].grad_dtype);
+    for (uint32_t pos = 0; pos < matrix->k; pos++) {
+        uint64_t row = data->index[matrix->index_base + pos] - matrix->first_row; /* before it: wraps around */
+        if (row < matrix->rows)
+            memcpy(data->grad + matrix->grad_base + pos * nbytes, (const unsigned char *)grad + row * nbytes, nbytes);
+    }
+}
+
 void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, const void *grad) {
     const zfi_data_matrix_t *matrix = &data->matrices[number];
     zfi_submatrix_t sub = zfi_selected_part(data, matrix);
-    if (matrix->k)
+    if (matrix->channels_are_rows && matrix->has_sums)
+        gather_rows(data, matrix, grad);
+    else if (matrix->k)
         kernels->gather(data->grad + matrix->grad_base, grad, matrix->cols,
                         zfi_dtype_nbytes(data->params[matrix->param].grad_dtype), &sub);
 }

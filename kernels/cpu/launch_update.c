@@ -45,7 +45,7 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     uint64_t state = segment->state_base + at, first = segment->matrix_offset + at, bad;
     const void *grad = args->only_shows ? NULL
                                         : (const unsigned char *)data->held[matrix->param] +
-                                              (matrix->param_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
+                                              (matrix->grad_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
     float after[STRIP]; /* STRIP elements of any dtype */
     zfi_replay_t job = {.w = data->all_w + state,
                         .m = data->all_m ? (unsigned char *)data->all_m + state * moment : NULL,

@@ -55,7 +55,10 @@ KERNEL(zf_move, zfi_move_args_t) {
         const zfi_move_t move = in_global(args.moves)[i];
         const span_t span = warp_slice(move.n_elems, (uint32_t)slice, n_slices);
         if (span.first < span.end)
-            copy_warp(offset_by(move.to, nbytes, (int64_t)span.first),
-                      offset_by(move.from, nbytes, (int64_t)span.first), args.dtype, span.end - span.first);
+            copy_warp(offset_by(args.goes_back ? args.from : args.to, nbytes,
+                                (int64_t)((args.goes_back ? move.from : move.to) + span.first)),
+                      offset_by(args.goes_back ? args.to : args.from, nbytes,
+                                (int64_t)((args.goes_back ? move.to : move.from) + span.first)),
+                      args.dtype, span.end - span.first);
     }
 }

@@ -41,15 +41,18 @@ DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
     col = index && !matrix->channels_are_rows ? in_global(index)[j] : j;
     for (; i < end; i += GATHER_AT_ONCE * gather->high) {
         WORD x[GATHER_AT_ONCE];
+        uint64_t from[GATHER_AT_ONCE];
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++) {
             const uint64_t at = i + u * gather->high < end ? i + u * gather->high : i;
-            x[u] =
-                in_global(grad)[(index && matrix->channels_are_rows ? in_global(index)[at] : at) * matrix->cols + col];
+            /* of channels that are rows some may not be here; before the first: wraps around */
+            from[u] = index && matrix->channels_are_rows ? in_global(index)[at] - matrix->first_row : at;
+            if (from[u] < matrix->rows)
+                x[u] = in_global(grad)[from[u] * matrix->cols + col];
         }
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
-            if (i + u * gather->high < end)
+            if (i + u * gather->high < end && from[u] < matrix->rows)
                 in_global(to)[(i + u * gather->high) * n_cols + j] = x[u];
     }
 }
@@ -102,7 +105,7 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
     const uint32_t nbytes = elem_nbytes(param->grad_dtype);
     *matrix = in_global(data->matrices)[in_global(param)->first_matrix + number];
     job->dtype = param->grad_dtype;
-    job->own = (const char *)args->list[entry].grad + matrix->param_offset * nbytes;
+    job->own = (const char *)args->list[entry].grad + matrix->grad_offset * nbytes;
     job->squares = data->unit_squares + matrix->unit_base;
     if (matrix->cols == 1) { /* is a row, with channels the other way */
         matrix->cols = matrix->rows;
@@ -121,6 +124,8 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
         job->strip = strip_of(matrix, job->v);
         job->n_sums = ceil_div(job->strip.n_groups, job->strip.wide);
     }
+    if (matrix->rows == 0) /* another rank's */
+        job->n_sums = job->n_gathers = 0;
 }
 
 /* What outlives an item lies in shared memory, for an item needs all registers. */

@@ -77,8 +77,8 @@ static void fill(const zfi_run_t *run, const zfi_policy_t *policy, zf_plan_t *ou
         .slots_peak_milli = layout->slots_peak_milli,
         .slots_mean_milli = layout->slots_mean_milli,
     };
-    for (uint32_t i = 0; i < run->plan.n_tiles; i++)
-        out->n_owned_elems += run->plan.tiles[i].n_elems;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        out->n_owned_elems += run->plan.matrices[i].own.n;
     if (run->plan.n_resident < run->plan.n_matrices)
         fill_closes(&run->plan, out);
 }
@@ -90,7 +90,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
     st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
-        st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
+        st = zfi_plan_build(&engine->config, params, n, &run->buckets, &run->plan, err);
     if (!st && (zfi_buffers_new(&run->ranks) || zfi_shards_plan(&run->ranks)))
         st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
     if (!st) {

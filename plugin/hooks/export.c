@@ -32,18 +32,17 @@ typedef struct export_work {
     zf_status_t status;
 } export_work_t;
 
-/* Masters of this rank's tiles, as FLUSH would leave them. */
+/* Masters that this rank owns, as FLUSH would leave them. */
 static void run_export(void *raw) {
     export_work_t *work = *(export_work_t **)raw;
     const zfi_plan_t *plan = &work->run->plan;
     zfi_fp_mode_ieee();
-    for (uint32_t i = 0; i < plan->n_tiles && !work->status; i++) {
-        const zfi_tile_t *tile = &plan->tiles[i];
-        const zfi_matrix_t *matrix = &plan->matrices[tile->matrix];
+    for (uint32_t i = 0; i < plan->n_matrices && !work->status; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
         float *dst = work->dst[matrix->param];
-        if (dst)
-            work->status = zfi_rehearsal_read(work->rehearsal, ZFI_STATE_W, tile->matrix, tile->matrix_offset,
-                                              tile->n_elems, dst + matrix->param_offset + tile->matrix_offset);
+        if (dst && matrix->own.n)
+            work->status = zfi_rehearsal_read(work->rehearsal, ZFI_STATE_W, i, matrix->own.first, matrix->own.n,
+                                              dst + matrix->param_offset + matrix->own.first);
     }
 }
 
@@ -116,14 +115,13 @@ typedef struct part {
 
 static void walk_part(zfi_gathering_t *gathering, uint32_t rank) {
     const part_t *part = gathering->arg;
-    uint64_t first, end;
     for (uint32_t i = part->first; i < part->end; i++) {
         const zfi_param_t *param = &gathering->ranks->params[i];
         for (uint32_t m = 0; m < param->n_matrices && part->work->dst[i]; m++) {
             const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[param->first_matrix + m];
-            zfi_bucket_share(gathering->ranks->buckets, param, matrix, rank, &first, &end);
-            zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + first,
-                               (end - first) * sizeof(float));
+            const zfi_slice_t *slice = &matrix->slices[rank];
+            zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + slice->first,
+                               slice->n * sizeof(float));
         }
     }
 }
@@ -230,7 +228,7 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
                             zf_inspect_out_t *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
-    if (out->n && zfi_state_find(&run->plan, matrix, linear) != ZFI_NOT_OWNED)
+    if (out->n && zfi_state_find(matrix, linear) != ZFI_NOT_OWNED)
         out->n[at] = run->hs.n[zfi_count_at(matrix, channel)];
     if (out->selected)
         out->selected[at] = matrix->k ? run->sel.mask[matrix->channel_base + channel] : 0;
@@ -242,13 +240,10 @@ static zf_status_t inspect_arrays(zfi_run_t *run, uint32_t number, uint64_t at, 
     float *const to[] = {out->w, out->m, out->v};
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zf_status_t st = ZF_OK;
-    for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles; k++) {
-        const zfi_tile_t *tile = &run->plan.tiles[k];
-        for (int i = 0; i < 3 && !st; i++)
-            if (to[i])
-                st = zfi_state_get(&run->state, (zfi_array_t)i, number, tile->matrix_offset, tile->n_elems,
-                                   to[i] + at + tile->matrix_offset);
-    }
+    for (int i = 0; i < 3 && !st; i++)
+        if (to[i] && matrix->own.n)
+            st = zfi_state_get(&run->state, (zfi_array_t)i, number, matrix->own.first, matrix->own.n,
+                               to[i] + at + matrix->own.first);
     return st;
 }
 

@@ -29,7 +29,7 @@ static int is_due(const zfi_publishing_t *publishing, uint32_t number) {
 /* Elements of channels that are not selected, which are those that lag behind. */
 static uint64_t n_deferred(const zfi_selection_t *sel, const zfi_matrix_t *matrix) {
     uint32_t k = sel->last_choice ? matrix->k : 0;
-    return (matrix->n_channels - k) * zfi_channel_elems(matrix);
+    return (matrix->n_channels - k) * (matrix->rows * matrix->cols / matrix->n_channels);
 }
 
 void zfi_lost_warn(const zf_instance_t *inst) {

@@ -103,10 +103,9 @@ static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
     const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
     float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
-    uint64_t first, end;
-    zfi_bucket_share(gathering->ranks->buckets, &gathering->ranks->params[matrix->param], matrix, rank, &first, &end);
+    const zfi_slice_t *slice = &matrix->slices[rank];
     for (int i = 0; i < 3; i++)
-        zfi_gathering_pass(gathering, arrays[i] + first, (end - first) * sizeof(float));
+        zfi_gathering_pass(gathering, arrays[i] + slice->first, slice->n * sizeof(float));
 }
 
 /* Where each rank has its own elements of a matrix: all of them, on every rank. */

@@ -136,10 +136,6 @@ static inline zfi_member_t zfi_norm_member(const zfi_engine_t *engine) {
     return zfi_member(engine, engine->norm_index);
 }
 
-/* ... and of the sums of gradients, no more than that either. */
-static inline int zfi_shards_gradients(const zfi_engine_t *engine) {
-    return engine->config.stage > 1 && zfi_is_sharded(engine);
-}
 /* ... and of the parameters themselves. */
 static inline int zfi_shards_params(const zfi_engine_t *engine) {
     return engine->config.stage > 2 && zfi_is_sharded(engine);

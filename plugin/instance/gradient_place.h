@@ -5,9 +5,9 @@
  * One rank: in the host's own memory, or in staging, which has 4 bytes per element of each parameter with state and is
  * mapped at first use.
  *
- * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. It is a part of staging,
- * or from stage 2 on the buffer that the bucket has now. Sums over ranks come back there; where this rank keeps its
- * part only, its parts lie in staging one behind the other.
+ * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. At stage 0 it is a part of
+ * staging, and sums over ranks come back there. From stage 1 on it is the buffer that the bucket has now; this rank's
+ * parts of the sums lie in staging, one behind the other.
  *
  * A view, made for one question: staging may be mapped and buffers change hands between two of them. */
 #ifndef ZFI_GRADIENT_PLACE_H
@@ -46,20 +46,14 @@ static inline void *zfi_gradient_staged(zfi_gradient_place_t place, uint32_t par
     return place.staging + place.param_base[param] * 4;
 }
 
-/* Where element `first` of a bucket's sums over ranks lies. Where this rank keeps a part of them, so does what is read
- * of them: the address may be that of an element that is not kept. */
-static inline unsigned char *zfi_gradient_sums(zfi_gradient_place_t place, uint32_t bucket, uint64_t first) {
-    const zfi_opened_t *opened = place.reduction->opened;
-    size_t elem = zfi_dtype_nbytes(place.buckets->all[bucket].dtype);
-    if (!opened)
-        return zfi_gradient_bucket(place, bucket) + first * elem;
-    return (void *)((uintptr_t)place.staging + opened[bucket].kept_at +
-                    (first - opened[bucket].kept_first) * elem); /* may wrap around, and back */
-}
-
-/* Several ranks: where the sums over ranks of a parameter begin. */
+/* Several ranks: where the sums over ranks of a parameter begin, all of them or those of this rank's slices. */
 static inline void *zfi_gradient_summed(zfi_gradient_place_t place, uint32_t param) {
-    return zfi_gradient_sums(place, place.buckets->of_param[param], place.buckets->offset[param]);
+    const zfi_opened_t *opened = place.reduction->opened;
+    uint32_t number = place.buckets->of_param[param];
+    size_t elem = zfi_dtype_nbytes(place.buckets->all[number].dtype);
+    if (!opened)
+        return zfi_gradient_staged(place, param);
+    return place.staging + opened[number].kept_at + place.buckets->own_at[param] * elem;
 }
 
 /* Whether a gradient's source is in memory that later deliveries write. */

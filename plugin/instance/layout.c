@@ -237,6 +237,12 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
     head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
     head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
+    run->dev.own = run->dev.data;
+    if (zfi_is_sharded(run->engine)) {
+        run->dev.own = zfi_arena_take(arena, 1, sizeof *run->dev.own);
+        run->dev.own_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *run->dev.own_matrices);
+        run->dev.own_params = zfi_arena_take(arena, run->n_params, sizeof *run->dev.own_params);
+    }
     head->segments =
         zfi_arena_take(arena, (uint64_t)plan->n_segments + plan->n_resident_segments, sizeof *head->segments);
     head->pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->pieces);

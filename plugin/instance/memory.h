@@ -36,14 +36,17 @@ zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64
 static inline unsigned char *zfi_arriving(const zfi_ranks_t *ranks) {
     return ranks->mem->staging_arena.base + zfi_sums_nbytes(ranks->buckets, ranks->reduction);
 }
-/* Sharded: the flat memory of a bucket's values. */
+/* Sharded: where a bucket's parts are collected from its flat memory; the communication thread's. */
+static inline unsigned char *zfi_parts(const zfi_ranks_t *ranks) {
+    return zfi_arriving(ranks) + ranks->buckets->arriving_nbytes;
+}
+/* Sharded: the memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_ranks_t *ranks, uint32_t bucket) {
-    return zfi_arriving(ranks) + ranks->buckets->arriving_nbytes + ranks->buckets->all[bucket].values_offset_nbytes;
+    return zfi_parts(ranks) + ranks->buckets->parts_nbytes + ranks->buckets->all[bucket].values_offset_nbytes;
 }
 /* Sharded: [ranks] the ranks' parts of a step's norm. */
 static inline zfi_norm_part_t *zfi_norm_parts(const zfi_ranks_t *ranks) {
-    uint64_t values_nbytes = zfi_is_sharded(ranks->engine) ? ranks->buckets->values_nbytes : 0;
-    return (void *)(zfi_arriving(ranks) + ranks->buckets->arriving_nbytes + values_nbytes);
+    return (void *)(zfi_parts(ranks) + ranks->buckets->parts_nbytes + ranks->buckets->values_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
     return (float *)(void *)mem->sum_arena.base + mem->param_base[param];

@@ -21,7 +21,7 @@ uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks) {
 static uint64_t exchanged_nbytes(const zfi_ranks_t *ranks) {
     uint64_t nbytes = zfi_sums_nbytes(ranks->buckets, ranks->reduction) + ranks->buckets->arriving_nbytes;
     if (zfi_is_sharded(ranks->engine))
-        nbytes += ranks->buckets->values_nbytes;
+        nbytes += ranks->buckets->parts_nbytes + ranks->buckets->values_nbytes;
     if (zfi_has_norm_parts(ranks->engine))
         nbytes += zfi_norm_nbytes(ranks->engine);
     return nbytes;
@@ -45,27 +45,24 @@ static uint64_t shards_nbytes(const zfi_shards_t *shards) {
 
 uint64_t zfi_memory_staging_nbytes(const zfi_ranks_t *ranks) {
     uint64_t n_buffers = ranks->buckets->n < ZFI_LEAST_BUFFERS ? ranks->buckets->n : ZFI_LEAST_BUFFERS;
-    if (!zfi_shards_gradients(ranks->engine))
+    if (!zfi_is_sharded(ranks->engine))
         n_buffers = 0;
     return mapped(zfi_memory_gradients_nbytes(ranks)) + n_buffers * mapped(ranks->buckets->most_nbytes) +
            shards_nbytes(ranks->shards);
 }
 
-/* Where all channels are selected they lie in one piece. An edge between two ranks cuts a row: where its selected
- * elements are many, each is a piece, for positions are not in the order of channels. */
+/* A slice's rows of selected columns lie in one piece; selected rows one by one, in the order of positions. */
 uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket) {
     const zfi_bucket_t *all = &ranks->buckets->all[bucket];
-    uint64_t n = 0, most = 0;
+    uint64_t n = 0, n_ranks = zfi_n_ranks(ranks->engine);
     for (uint32_t i = 0; i < all->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[all->first + i]];
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-            uint64_t k = matrix->is_choosable ? matrix->k : 0;
-            n += k + 1;
-            most = k > most ? k : most;
+            n += matrix->channels_are_rows ? matrix->k : n_ranks;
         }
     }
-    return n + zfi_n_ranks(ranks->engine) * (most + 1);
+    return n;
 }
 
 static uint64_t moves_nbytes(const zfi_ranks_t *ranks) {
@@ -75,12 +72,19 @@ static uint64_t moves_nbytes(const zfi_ranks_t *ranks) {
     return n * sizeof(zfi_move_t);
 }
 
-/* Where ranks exchange the host's memory. */
+uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks) {
+    const zfi_bucket_t *last = &ranks->buckets->all[ranks->buckets->n - 1];
+    return (last->first_move + last->n_moves + 1) * sizeof(zfi_move_t);
+}
+
+/* Where ranks exchange the host's memory: staging, and of fetched buckets the parts. */
 static uint64_t all_mirrors_nbytes(const zfi_ranks_t *ranks) {
+    const zfi_shards_t *shards = ranks->shards;
     zfi_arena_t selected = {0};
-    uint64_t own =
-        ranks->shards->n_whole ? mapped(ranks->shards->nbytes) : 0; /* this rank's parts do not travel from there */
-    uint64_t nbytes = zfi_memory_staging_nbytes(ranks) - own;
+    uint32_t n_buffers = shards->n_whole < ZFI_LEAST_BUFFERS ? shards->n_whole : ZFI_LEAST_BUFFERS;
+    uint64_t nbytes = zfi_memory_staging_nbytes(ranks) - shards_nbytes(shards);
+    if (n_buffers)
+        nbytes += n_buffers * mapped(shards->parts_nbytes);
     zfi_arena_take(&selected, ranks->plan->n_sel_grad_nbytes, 1);
     zfi_arena_take(&selected, ranks->plan->n_index, sizeof *ranks->dev->head.index);
     return nbytes + (zfi_is_sharded(ranks->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
@@ -88,12 +92,16 @@ static uint64_t all_mirrors_nbytes(const zfi_ranks_t *ranks) {
 
 uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks) {
     uint64_t nbytes = 0;
-    if (!ranks->buckets->n || !ranks->engine->ops->has_own_memory)
+    if (!ranks->buckets->n)
         return 0;
+    if (zfi_is_sharded(ranks->engine))
+        nbytes = mapped(zfi_memory_cut_nbytes(ranks));
+    if (!ranks->engine->ops->has_own_memory)
+        return nbytes;
     if (!zfi_exchanges_on_device(ranks->engine))
-        return all_mirrors_nbytes(ranks);
+        return nbytes + all_mirrors_nbytes(ranks);
     if (zfi_is_grouped(ranks->engine))
-        nbytes = mapped(zfi_norm_nbytes(ranks->engine));
+        nbytes += mapped(zfi_norm_nbytes(ranks->engine));
     if (zfi_is_sharded(ranks->engine))
         nbytes += mapped(ranks->plan->n_index * sizeof *ranks->dev->head.index) + mapped(moves_nbytes(ranks));
     return nbytes;

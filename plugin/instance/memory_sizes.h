@@ -14,6 +14,8 @@ uint64_t zfi_memory_sums_nbytes(const zfi_ranks_t *ranks);
 uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks);
 /* ... of which a rank has to move at most so many pieces of the selected channels of a bucket, all ranks' together. */
 uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket);
+/* Sharded: the table of where slices of flat memory lie in parts (zfi_run_memory_t.cut). */
+uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks);
 /* Bytes that are asked for: four per element of each parameter with state; where ranks exchange them, those of buckets.
  */
 uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks);
@@ -21,10 +23,12 @@ uint64_t zfi_memory_gradients_nbytes(const zfi_ranks_t *ranks);
 /* In memory that has four bytes per element of each parameter: where the one behind a parameter at `base` lies. */
 uint64_t zfi_memory_after(uint64_t base, const zfi_param_t *param);
 
-/* Several ranks: bytes of all buckets' sums, as far as this rank keeps them. */
+/* Sharded: bytes of what this rank keeps of a bucket's sums, ... */
+static inline uint64_t zfi_kept_nbytes(const zfi_bucket_t *bucket) { return (zfi_part_nbytes(bucket) + 63) / 64 * 64; }
+/* Several ranks: ... of all buckets' sums, as far as this rank keeps them. */
 static inline uint64_t zfi_sums_nbytes(const zfi_buckets_t *buckets, const zfi_reduction_t *reduction) {
     const zfi_opened_t *last = reduction->opened ? &reduction->opened[buckets->n - 1] : NULL;
-    return last ? last->kept_at + last->kept_nbytes : buckets->nbytes;
+    return last ? last->kept_at + zfi_kept_nbytes(&buckets->all[buckets->n - 1]) : buckets->nbytes;
 }
 static inline uint64_t zfi_norm_nbytes(zfi_engine_t *engine) {
     return zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t);

@@ -168,7 +168,10 @@ typedef struct zfi_selection {
 /* What lives on the device: addresses of device memory but where it says host. */
 typedef struct zfi_device_state {
     zfi_data_t head;             /* host: what *data holds */
-    zfi_data_t *data;            /* what kernels are given */
+    zfi_data_t *data;            /* what kernels are given ... */
+    zfi_data_t *own; /* ... for statistics: where this rank has sums of its slices alone, those are the matrices */
+    zfi_data_matrix_t *own_matrices;
+    zfi_data_param_t *own_params;
     zfi_data_matrix_t *matrices; /* host: the table of matrices as it was sent last */
     int64_t *columns;            /* column maps of parameters that are not contiguous ... */
     uint64_t columns_nbytes;     /* ... in an allocation of their own */
@@ -214,6 +217,7 @@ typedef struct zfi_run_memory {
         selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
+    zfi_mirror_t cut;           /* no mirror: sharded, from the flat memory of buckets to parts, and back */
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
     uint64_t limit_mib;         /* [host] memory_limit_mib; 0: what the machine has, ... */
     zfi_node_t node;            /* ... which ranks of it share */
@@ -313,9 +317,7 @@ typedef struct zfi_bucket_buffer {
 typedef struct zfi_opened {
     uint32_t buffer;      /* ZF_NO_ID: it has none, so nothing of it was delivered, or it is on its way */
     uint64_t after;       /* with a buffer: its memory may be written when `exchanged` has reached this */
-    uint64_t kept_first;  /* of what this rank keeps of the sums: first element, from the bucket's start, ... */
-    uint64_t kept_nbytes; /* ... how much, ... */
-    uint64_t kept_at;     /* ... and where, in bytes */
+    uint64_t kept_at;     /* what this rank keeps of the sums, its part: bytes from the start of all */
     uint64_t trial_call;  /* n_final and whether it has a buffer, as the call that is being checked leaves them */
     uint32_t trial_n_final;
     int trial_is_open;
@@ -356,14 +358,15 @@ typedef struct zfi_reduction {
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
-    uint64_t *value_at;  /* [n_matrices] publishing at fetch: first element in what is sent, in the part it begins in */
+    uint64_t *value_at;  /* [n_matrices][ranks] publishing at fetch: first element in what that rank sends */
+    uint64_t *value_done;  /* [ranks] scratch of a walk */
+    unsigned char *to_send; /* [ranks][room_nbytes] what goes to each rank by itself */
     unsigned char *room; /* [ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
     uint64_t room_nbytes;  /* ... or the hooks' while it rests */
     unsigned char *blocks; /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
     uint64_t block_nbytes;
     uint32_t n_blocks;
-    uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
-    /* where gradients are sharded, too (ranks/buffers.h); else NULL: */
+    /* where each rank has the sums of its part (ranks/buffers.h); else NULL: */
     zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t
         n_buffers; /* mapped so far; ZFI_LEAST_BUFFERS, or as many as there are buckets, from the first delivery on */
@@ -387,8 +390,8 @@ typedef struct zfi_fetch_buffer {
 typedef struct zfi_shard {
     uint32_t buffer;            /* ZF_NO_ID: not fetched */
     uint32_t n_sharded, n_held; /* parameters; tied ones are held each by itself */
-    uint64_t first, n_elems,
-        at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
+    uint64_t at;                /* of this rank's part: bytes from the arena's start */
+    uint64_t flat_at;           /* of a buffer, behind the parts of all ranks: bytes from its start */
 } zfi_shard_t;
 
 /* Stage 3: parameters live as shards (ranks/shards.h). The host's thread's. */
@@ -401,7 +404,7 @@ typedef struct zfi_shards {
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
     uint32_t n_whole;       /* buckets with a sharded parameter */
-    uint64_t buffer_nbytes; /* of the largest of them */
+    uint64_t buffer_nbytes, parts_nbytes; /* the most that one takes in a buffer, and its parts there */
     uint32_t active;        /* the bucket that was fetched last, or ZF_NO_ID ... */
     int direction;          /* ... and where the next one is expected: -1 in forward, 1 in backward order */
     uint64_t n_uses;
@@ -552,10 +555,6 @@ static inline unsigned char *zfi_slot(const zfi_slots_t *slots, const zfi_chunk_
     const zfi_layer_t *layer = &slots->layers[chunk->layer];
     uint32_t piece = (uint32_t)zfi_slot_pieces(slots, chunk->cohort, table, slot)[chunk->layer];
     return slots->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
-}
-/* Elements of one selected channel of a matrix. */
-static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
-    return matrix->channels_are_rows ? matrix->cols : matrix->rows;
 }
 
 /* Where the device keeps what a step brings and its scalars. */

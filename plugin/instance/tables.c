@@ -12,16 +12,19 @@
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *param) {
-    uint32_t first, n = zfi_owned_matrices(plan, param, &first);
+static uint64_t units_of(const zfi_data_matrix_t *matrix) {
+    return zfi_sum_units(matrix->rows, matrix->cols, matrix->channels_are_rows);
+}
+
+static zfi_data_param_t param_row(const zfi_param_t *param, const zfi_data_matrix_t *matrices) {
     uint64_t n_units = 0;
-    for (uint32_t i = first; i < first + n; i++)
-        n_units += zfi_matrix_units(&plan->matrices[i]);
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++)
+        n_units += units_of(&matrices[i]);
     return (zfi_data_param_t){.n_elems = param->n_elems,
                               .grad_dtype = param->grad_dtype,
                               .group = param->group,
-                              .first_matrix = first,
-                              .n_matrices = n,
+                              .first_matrix = param->first_matrix,
+                              .n_matrices = param->n_matrices,
                               .n_units = n_units,
                               .channels_are_rows = param->channels_are_rows,
                               .counts_in_norm = param->counts_in_norm,
@@ -29,41 +32,62 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .host_rule = param->rule->number == ZF_RULE_CALLBACK ? param->rule : NULL};
 }
 
-/* All but the place; memory.c has taken the memory of `shown`. What is absent has no rows, so no kernel finds anything
- * of it to read or write. */
+/* What is here of a matrix, all but the place; layout.c has taken the memory of `shown`. */
 static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
-                               .k = matrix->is_absent ? 0 : matrix->k,
+                               .k = matrix->held_rows ? matrix->k : 0,
                                .sel_base = matrix->sel_base,
                                .grad_base = matrix->grad_base,
-                               .channels_are_rows = matrix->channels_are_rows && !matrix->is_absent,
+                               .channels_are_rows = matrix->channels_are_rows && matrix->held_rows,
                                .has_sums = matrix->is_choosable,
                                .is_resident = matrix->is_resident,
-                               .rows = matrix->is_absent ? 0 : matrix->rows,
+                               .rows = matrix->held_rows,
                                .cols = matrix->cols,
-                               .param_offset = matrix->param_offset,
+                               .param_offset = matrix->param_offset + matrix->held_first,
+                               .grad_offset = matrix->grad_offset + matrix->held_first,
                                .index_base = matrix->index_base,
                                .channel_base = matrix->channel_base,
                                .sum_base = matrix->sum_base,
                                .shown = shown};
 }
 
+/* A slice as a matrix: what this rank has sums of. */
+static zfi_data_matrix_t own_row(const zfi_param_t *param, const zfi_matrix_t *matrix) {
+    zfi_data_matrix_t row = matrix_row(matrix, NULL);
+    uint64_t first = (matrix->own.first - matrix->held_first) / matrix->cols;
+    uint64_t row_elems = matrix->channels_are_rows ? matrix->cols : matrix->k; /* of the compact gradient */
+    row.rows = matrix->own.n / matrix->cols;
+    row.grad_offset = matrix->grad_offset + matrix->own.first;
+    if (row.rows == 0)
+        row.k = 0;
+    if (matrix->channels_are_rows) {
+        row.sum_base += first;
+        row.first_row = first;
+    }
+    if (!matrix->is_choosable && row.k && matrix->channels_are_rows) /* all are selected, of these rows all that is here */
+        row.k = (uint32_t)row.rows;
+    if (!matrix->is_choosable || !matrix->channels_are_rows)
+        row.grad_base += first * row_elems * zfi_dtype_nbytes(param->grad_dtype);
+    return row;
+}
+
 static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
     return (zfi_data_segment_t){.matrix = segment->matrix,
                                 .n_elems = segment->n_elems,
-                                .matrix_offset = segment->matrix_offset,
+                                .matrix_offset =
+                                    segment->matrix_offset - plan->matrices[segment->matrix].held_first,
                                 .piece_offset = segment->chunk_offset,
                                 .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
 }
 
 /* Of a resident matrix. */
 static zfi_data_segment_t resident_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
-    const zfi_tile_t *tile = &plan->tiles[segment->tile];
+    const zfi_matrix_t *matrix = &plan->matrices[segment->matrix];
     return (zfi_data_segment_t){.matrix = segment->matrix,
                                 .n_elems = segment->n_elems,
-                                .matrix_offset = segment->matrix_offset,
-                                .state_base = tile->state_base + (segment->matrix_offset - tile->matrix_offset)};
+                                .matrix_offset = segment->matrix_offset - matrix->held_first,
+                                .state_base = zfi_state_find(matrix, segment->matrix_offset)};
 }
 
 static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
@@ -120,14 +144,46 @@ zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err) {
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t upload_params(const zfi_device_side_t *side) {
+static zf_status_t upload_params(const zfi_device_side_t *side, const zfi_data_param_t *to,
+                                 const zfi_data_matrix_t *matrices) {
     zfi_data_param_t *rows = calloc(side->n_params, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < side->n_params && rows; i++)
-        rows[i] = param_row(side->plan, &side->params[i]);
+        rows[i] = param_row(&side->params[i], matrices);
     if (!st)
-        st = zfi_device_write(side->engine, zfi_device_table(side->dev->head.params), rows,
-                              side->n_params * sizeof *rows);
+        st = zfi_device_write(side->engine, zfi_device_table(to), rows, side->n_params * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static void number_units(zfi_data_matrix_t *rows, uint32_t n) {
+    uint64_t n_units = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i].unit_base = n_units;
+        n_units += units_of(&rows[i]);
+    }
+}
+
+/* The second head, where this rank has sums of its slices alone. */
+static zf_status_t upload_own(const zfi_device_side_t *side) {
+    uint32_t n = side->plan->n_matrices;
+    zfi_data_t head = side->dev->head;
+    zfi_data_matrix_t *rows;
+    zf_status_t st;
+    if (side->dev->own == side->dev->data)
+        return ZF_OK;
+    head.matrices = side->dev->own_matrices;
+    head.params = side->dev->own_params;
+    rows = calloc(n, sizeof *rows);
+    for (uint32_t i = 0; i < n && rows; i++)
+        rows[i] = own_row(&side->params[side->plan->matrices[i].param], &side->plan->matrices[i]);
+    if (rows)
+        number_units(rows, n);
+    st = rows ? zfi_device_write(side->engine, side->dev->own, &head, sizeof head) : ZF_ERR_MEMORY;
+    if (!st)
+        st = zfi_device_write(side->engine, side->dev->own_matrices, rows, n * sizeof *rows);
+    if (!st)
+        st = upload_params(side, side->dev->own_params, rows);
     free(rows);
     return st;
 }
@@ -176,17 +232,16 @@ static void fill_head(const zfi_device_side_t *side) {
 }
 
 zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
-    uint64_t n_units = 0;
     zf_status_t st;
     fill_head(side);
-    for (uint32_t i = 0; i < side->plan->n_matrices; i++) {
+    for (uint32_t i = 0; i < side->plan->n_matrices; i++)
         side->dev->matrices[i] = matrix_row(&side->plan->matrices[i], side->dev->matrices[i].shown);
-        side->dev->matrices[i].unit_base = n_units;
-        n_units += zfi_matrix_units(&side->plan->matrices[i]);
-    }
+    number_units(side->dev->matrices, side->plan->n_matrices);
     st = zfi_device_write(side->engine, side->dev->data, &side->dev->head, sizeof side->dev->head);
     if (!st)
-        st = upload_params(side);
+        st = upload_params(side, side->dev->head.params, side->dev->matrices);
+    if (!st)
+        st = upload_own(side);
     if (!st)
         st = upload_segments(side);
     if (!st)

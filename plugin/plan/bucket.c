@@ -5,9 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/tile.h"
-
-enum { N_ORDERS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, LEAST_SHARE = 16, MEMORY_ALIGN = 4096 };
+enum {
+    N_ORDERS = 18,
+    USUAL_ELEMS = 40000000,
+    ELEMS_PER_RANK = 1000000,
+    LEAST_SHARE = 16,
+    CUT_ALIGN = 16,
+    MEMORY_ALIGN = 4096
+};
 
 /* What parameters of one bucket have in common. */
 static int is_of_kind(const zfi_param_t *a, const zfi_param_t *b) {
@@ -21,6 +26,8 @@ static uint32_t order_of(const zfi_param_t *param) {
 }
 
 static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 
@@ -66,19 +73,15 @@ static void close_bucket(build_t *build, open_t *open) {
     bucket->part_elems = bucket->n_elems / place.n_ranks;
     bucket->offset_nbytes = out->nbytes;
     bucket->value_dtype = param->dtype;
-    bucket->values_offset_nbytes = out->values_nbytes;
-    out->values_nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(param->dtype), MEMORY_ALIGN);
     for (uint32_t i = 0; i < open->n_params; i++, id = build->next[id]) {
         out->params[build->n_listed++] = id;
         out->of_param[id] = out->n;
     }
     out->n++;
     out->nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(bucket->dtype), MEMORY_ALIGN);
-    if (bucket->n_elems * zfi_dtype_nbytes(bucket->dtype) > out->most_nbytes)
-        out->most_nbytes = bucket->n_elems * zfi_dtype_nbytes(bucket->dtype);
-    arriving =
-        (place.n_ranks > bucket->place2.n_ranks ? place.n_ranks : bucket->place2.n_ranks) * zfi_part_nbytes(bucket);
-    out->arriving_nbytes = arriving > out->arriving_nbytes ? arriving : out->arriving_nbytes;
+    out->most_nbytes = larger(bucket->n_elems * zfi_dtype_nbytes(bucket->dtype), out->most_nbytes);
+    arriving = larger(place.n_ranks, bucket->place2.n_ranks) * zfi_part_nbytes(bucket);
+    out->arriving_nbytes = larger(arriving, out->arriving_nbytes);
     *open = (open_t){.first = open->first, .to_come = open->to_come};
 }
 
@@ -142,7 +145,8 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
     out->params = calloc(n_params, sizeof *out->params);
     out->of_param = calloc(n_params, sizeof *out->of_param);
     out->offset = calloc(n_params, sizeof *out->offset);
-    if (!build.next || !build.open || !out->all || !out->params || !out->of_param || !out->offset) {
+    out->own_at = calloc(n_params, sizeof *out->own_at);
+    if (!build.next || !build.open || !out->all || !out->params || !out->of_param || !out->offset || !out->own_at) {
         free(build.next);
         free(build.open);
         zfi_buckets_free(out);
@@ -156,17 +160,20 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
     return ZF_OK;
 }
 
-void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, uint32_t rank, uint64_t *out_first,
-                      uint64_t *out_end) {
-    uint64_t part = buckets->all[buckets->of_param[param->id]].part_elems;
-    zfi_overlap(buckets->offset[param->id], param->n_elems, rank * part, (rank + 1) * part, out_first, out_end);
-}
-
-void zfi_bucket_share(const zfi_buckets_t *buckets, const zfi_param_t *param, const zfi_matrix_t *matrix, uint32_t rank,
-                      uint64_t *out_first, uint64_t *out_end) {
-    uint64_t first, end;
-    zfi_bucket_owned(buckets, param, rank, &first, &end);
-    zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, first, end, out_first, out_end);
+void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, uint64_t n_values) {
+    zfi_bucket_t *bucket = &buckets->all[number];
+    uint64_t n_ranks = bucket->place.n_ranks, nbytes;
+    if (number == 0)
+        buckets->arriving_nbytes = buckets->parts_nbytes = buckets->values_nbytes = 0;
+    bucket->part_elems = up_to(n_elems, CUT_ALIGN);
+    bucket->value_elems = up_to(n_values, CUT_ALIGN);
+    nbytes = up_to(larger(n_ranks, bucket->place2.n_ranks) * zfi_part_nbytes(bucket), MEMORY_ALIGN);
+    buckets->arriving_nbytes = larger(buckets->arriving_nbytes, nbytes);
+    nbytes = up_to(n_ranks * zfi_part_nbytes(bucket), MEMORY_ALIGN);
+    buckets->parts_nbytes = larger(buckets->parts_nbytes, nbytes);
+    bucket->values_offset_nbytes = buckets->values_nbytes;
+    buckets->values_nbytes +=
+        up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), MEMORY_ALIGN);
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {
@@ -174,5 +181,6 @@ void zfi_buckets_free(zfi_buckets_t *buckets) {
     free(buckets->params);
     free(buckets->of_param);
     free(buckets->offset);
+    free(buckets->own_at);
     memset(buckets, 0, sizeof *buckets);
 }

@@ -6,12 +6,15 @@
  * one process group (and second one), summed or averaged. It is closed when it has reached the wanted size, and
  * numbered then; those that the last parameters leave open follow. Where the size is auto, the last buckets of a kind
  * halve in size, down to a sixteenth: no backward pass is left to hide them, and no forward pass yet for their values.
- * In a bucket each parameter starts at a multiple of ZFI_BUCKET_ALIGN elements, and the whole is padded so that it can
- * be cut into one part per rank, equal and aligned. Rank r of the group sums part r. Where there is a second group, it
- * then adds up what its members have summed: they have the same part, each of another first group.
+ * In a bucket's flat memory each parameter starts at a multiple of ZFI_BUCKET_ALIGN elements. What is exchanged is one
+ * part per rank, equal and aligned. Where every rank keeps the whole state these are cut from the flat memory:
  *
  *   bucket 0 | layer9.bias | layer9.weight ........ | layer8.bias | pad |     flat memory, in gradient data type
  *            | part 0          | part 1          | part 2              |     of three ranks
+ *
+ * Else they are collected from it: a rank's part has its slice of every matrix (slice.h), one behind the other. Rank r
+ * of the group sums part r. Where there is a second group, it then adds up what its members have summed: they have the
+ * same part, each of another first group.
  *
  * All of it follows from the declarations, the wanted size and the number of ranks, so it is the same on every rank. */
 #ifndef ZFI_BUCKET_H
@@ -19,7 +22,6 @@
 
 #include "base/member.h"
 #include "plan/params.h"
-#include "plan/plan.h"
 
 enum { ZFI_BUCKET_ALIGN = 64, ZFI_PART_ALIGN = 128 }; /* elements: of a parameter; a bucket's end: see part_elems */
 
@@ -30,23 +32,28 @@ typedef struct zfi_bucket {
     uint32_t group, group2; /* among whom, by the transport's numbers; group2 = 0: there is none */
     zfi_member_t place, place2;
     uint32_t number2;       /* of the buckets of its second group */
-    uint64_t n_elems;       /* with padding: ranks * part_elems */
+    uint64_t n_elems;       /* of its flat memory, with padding */
     uint64_t part_elems;    /* of one rank */
     uint64_t offset_nbytes; /* of its flat memory, from that of bucket 0 */
     zfi_dtype_t value_dtype;
-    uint64_t values_offset_nbytes; /* of its values' */
+    uint64_t value_elems;          /* the most that a rank sends of published values */
+    uint64_t values_offset_nbytes; /* of their memory, [ranks][value_elems] */
+    uint64_t first_move, n_moves;  /* is_owner: in the table of slices (zfi_run_memory_t.cut), which one more ends */
 } zfi_bucket_t;
 
 typedef struct zfi_buckets {
-    uint32_t n, n_ranks;      /* of group 0 */
-    zfi_bucket_t *all;        /* [n] */
-    uint32_t *params;         /* ids, bucket by bucket */
-    uint32_t *of_param;       /* [n_params] bucket; ZF_NO_ID where it has no state */
-    uint64_t *offset;         /* [n_params] elements from the bucket's start */
-    uint64_t nbytes;          /* of all buckets */
-    uint64_t most_nbytes;     /* of the largest */
-    uint64_t arriving_nbytes; /* the most that one exchange of parts brings */
-    uint64_t values_nbytes;   /* of all buckets' values */
+    uint32_t n, n_ranks, rank; /* of group 0 */
+    int is_owner;              /* each of its ranks keeps a part of the state */
+    zfi_bucket_t *all;         /* [n] */
+    uint32_t *params;          /* ids, bucket by bucket */
+    uint32_t *of_param;        /* [n_params] bucket; ZF_NO_ID where it has no state */
+    uint64_t *offset;          /* [n_params] elements from the bucket's start */
+    uint64_t *own_at;          /* [n_params] is_owner: from that of this rank's part to its first slice */
+    uint64_t nbytes;           /* of all buckets */
+    uint64_t most_nbytes;      /* of the largest */
+    uint64_t arriving_nbytes;  /* the most that one exchange of parts brings */
+    uint64_t parts_nbytes;     /* is_owner: the most that a bucket takes as parts */
+    uint64_t values_nbytes;    /* ... and of all buckets' values */
 } zfi_buckets_t;
 
 /* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left
@@ -54,16 +61,11 @@ typedef struct zfi_buckets {
 zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes,
                               const zfi_member_t *places, zfi_buckets_t *out);
 void zfi_buckets_free(zfi_buckets_t *buckets);
+/* [control] is_owner: the most that a rank owns of a bucket, and of its published values. Buckets in rising order. */
+void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, uint64_t n_values);
 
 static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {
     return bucket->part_elems * zfi_dtype_nbytes(bucket->dtype);
 }
-
-/* [any-thread] Elements [*out_first, *out_end) of a parameter of a bucket that are in a rank's part. */
-void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, uint32_t rank, uint64_t *out_first,
-                      uint64_t *out_end);
-/* The same of a matrix: counted from its own first element. */
-void zfi_bucket_share(const zfi_buckets_t *buckets, const zfi_param_t *param, const zfi_matrix_t *matrix, uint32_t rank,
-                      uint64_t *out_first, uint64_t *out_end);
 
 #endif

@@ -9,10 +9,6 @@ static void give(zfi_plan_t *plan, const zfi_lot_t *lot, uint32_t number) {
     zfi_cohort_plan_t *cohort = &plan->cohorts[number];
     for (uint32_t i = lot->first_matrix; i < lot->first_matrix + lot->n_matrices; i++)
         plan->matrices[i].cohort = number;
-    for (uint32_t i = lot->first_chunk; i < lot->first_chunk + lot->n_chunks; i++) {
-        plan->chunks[i].cohort = number;
-        plan->chunks[i].place = cohort->n_chunks++;
-    }
     cohort->n_matrices += lot->n_matrices;
     cohort->nbytes += lot->nbytes;
 }
@@ -24,6 +20,17 @@ static void deal_lots(zfi_plan_t *plan) {
             if (plan->cohorts[c].nbytes < plan->cohorts[least].nbytes)
                 least = c;
         give(plan, &plan->lots[i], least);
+    }
+}
+
+static void deal_chunks(zfi_plan_t *plan) {
+    for (uint32_t k = 0; k < plan->n_lots; k++) {
+        const zfi_lot_t *lot = &plan->lots[k];
+        uint32_t number = plan->matrices[lot->first_matrix].cohort;
+        for (uint32_t i = lot->first_chunk; i < lot->first_chunk + lot->n_chunks; i++) {
+            plan->chunks[i].cohort = number;
+            plan->chunks[i].place = plan->cohorts[number].n_chunks++;
+        }
     }
 }
 
@@ -183,6 +190,11 @@ zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
     if (!plan->cohorts)
         return ZF_ERR_MEMORY;
     deal_lots(plan);
+    return ZF_OK;
+}
+
+zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config) {
+    deal_chunks(plan);
     list_cohorts(plan);
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */

@@ -242,7 +242,6 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->counts_in_norm = !(decl->flags & ZF_PARAM_NOT_IN_NORM);
     param->channels_are_rows = decl->channels == ZF_CHANNELS_ROWS;
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
-    param->owned_end = param->n_elems;
     param->has_state = param->owner == i && !(decl->flags & ZF_PARAM_FROZEN) && param->n_elems > 0;
     st = param->owner == i ? ZF_OK : check_tie(param, &params[param->owner], err);
     if (st)

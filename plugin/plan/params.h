@@ -29,9 +29,9 @@ typedef struct zfi_param {
     int64_t strides[ZF_MAX_NDIM]; /* of the visible tensor, elements */
     uint64_t n_elems;
     uint64_t n_batch, rows, cols;
-    uint64_t owned_first, owned_end; /* elements, row-major, of which this rank keeps state: all, or a part (ranks) */
-    unsigned char *visible;          /* element 0: the host's memory; sharded, once bound: as if all of it were here */
+    unsigned char *visible; /* element 0: the host's memory; sharded, once bound: of what is here (ranks/shards.h) */
     int is_contiguous;
+    int is_kept;         /* sharded, and its slices lie one behind the other from `visible` on */
     int is_sharded;      /* several ranks: each has its own part of the visible values only (ranks/shards.h) */
     int64_t row_stride;  /* of the visible tensor */
     int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */

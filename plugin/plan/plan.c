@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "plan/slice.h"
 
 enum {
     BUCKETS = 256,          /* of a whole model, about: so many launches publish all of it */
@@ -57,13 +58,18 @@ static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double
     return k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
+/* Of what is here of a matrix. */
 static void place(const zfi_param_t *param, zfi_matrix_t *out) {
-    uint64_t row = out->param_offset / param->cols;
+    uint64_t row = (out->param_offset + out->held_first) / param->cols;
     int64_t first = zfi_param_batch_offset(param, row / param->rows) + (int64_t)(row % param->rows) * param->row_stride;
     out->place.visible = param->visible + first * (int64_t)zfi_dtype_nbytes(param->dtype);
     out->place.dtype = param->dtype;
     out->place.row_stride = param->row_stride;
     out->place.col_offset = param->col_offset;
+    if (!param->is_kept)
+        return;
+    out->place.visible = param->visible + (out->grad_offset + out->held_first) * zfi_dtype_nbytes(param->dtype);
+    out->place.row_stride = (int64_t)param->cols;
 }
 
 void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
@@ -72,18 +78,17 @@ void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
 }
 
 static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1, zfi_matrix_t *out) {
-    uint64_t first, end;
     out->param = param->id;
     out->rounding_base = zfi_rounding_base(param->id);
     out->rows = r1 - r0;
     out->cols = param->cols;
     out->param_offset = (b * param->rows + r0) * param->cols;
-    zfi_overlap(out->param_offset, out->rows * out->cols, param->owned_first, param->owned_end, &first, &end);
-    out->is_absent = param->is_sharded && first >= end;
+    out->own.n = out->rows * out->cols;
+    out->grad_offset = out->param_offset;
+    out->held_rows = out->rows;
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
-    place(param, out);
 }
 
 /* What is selected of it, and where what is kept of it lies. */
@@ -104,7 +109,7 @@ static void number_matrix(const zfi_config_t *config, const zfi_param_t *param, 
     plan->n_index += out->k;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
-    n_selected_elems = out->is_absent ? 0 : out->k * (out->rows * out->cols / out->n_channels);
+    n_selected_elems = out->k * zfi_channel_elems(out);
     plan->n_sel_elems += (n_selected_elems + 3) / 4 * 4; /* each matrix begins where 16 bytes are one access */
     plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 15) / 16 * 16;
     plan->n_elems += out->rows * out->cols;
@@ -232,31 +237,6 @@ static void tie_lots(zfi_plan_t *plan, const zfi_param_t *params, uint64_t most)
     }
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------------------------- */
-
-/* Of each matrix what lies in the range that this rank owns of its parameter. */
-static zf_status_t cut_tiles(zfi_plan_t *plan, const zfi_param_t *params) {
-    plan->tiles = calloc((uint64_t)plan->n_matrices * ZFI_MOST_TILES, sizeof *plan->tiles);
-    if (!plan->tiles)
-        return ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        zfi_matrix_t *matrix = &plan->matrices[i];
-        const zfi_param_t *param = &params[matrix->param];
-        uint64_t first, end;
-        zfi_rect_t rects[ZFI_MOST_TILES];
-        zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, param->owned_first, param->owned_end, &first,
-                    &end);
-        matrix->first_tile = plan->n_tiles;
-        matrix->n_tiles = zfi_tiles_of_range(matrix->rows, matrix->cols, first, end, rects);
-        for (uint32_t k = 0; k < matrix->n_tiles; k++) {
-            uint64_t at = rects[k].first_row * matrix->cols + rects[k].first_col;
-            plan->tiles[plan->n_tiles++] = (zfi_tile_t){
-                .matrix = i, .rect = rects[k], .matrix_offset = at, .n_elems = rects[k].n_rows * rects[k].n_cols};
-        }
-    }
-    return ZF_OK;
-}
-
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 /* Small models get small chunks, so that a cohort has chunks for all workers and little is lost at its end; huge models
@@ -297,14 +277,12 @@ static void open_chunk(layout_t *layout, const zfi_param_t *param) {
 
 static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, uint32_t n_elems) {
     if (!layout->is_counting) {
-        const zfi_tile_t *tile = &layout->plan->tiles[number];
         zfi_chunk_t *chunk = &layout->plan->chunks[layout->n_chunks - 1];
-        layout->plan->segments[layout->n_segments] = (zfi_segment_t){.tile = number,
-                                                                     .matrix = tile->matrix,
+        layout->plan->segments[layout->n_segments] = (zfi_segment_t){.matrix = number,
                                                                      .chunk = layout->n_chunks - 1,
                                                                      .chunk_offset = layout->fill_elems,
                                                                      .n_elems = n_elems,
-                                                                     .matrix_offset = tile->matrix_offset + offset};
+                                                                     .matrix_offset = offset};
         chunk->n_segments++;
         chunk->n_elems = layout->fill_elems + n_elems;
     }
@@ -313,29 +291,23 @@ static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, ui
     layout->state_at += n_elems;
 }
 
-static void place_tile(layout_t *layout, uint32_t number) {
-    zfi_tile_t *tile = &layout->plan->tiles[number];
-    const zfi_param_t *param = &layout->params[layout->plan->matrices[tile->matrix].param];
+/* What this rank owns of a matrix. */
+static void place_matrix(layout_t *layout, uint32_t number) {
+    zfi_matrix_t *matrix = &layout->plan->matrices[number];
+    const zfi_param_t *param = &layout->params[matrix->param];
     uint32_t pad = (uint32_t)(aligned(layout->state_at) - layout->state_at);
     layout->state_at += pad;
     layout->fill_elems += pad;
-    tile->state_base = layout->state_at;
-    for (uint64_t done = 0; done < tile->n_elems;) {
+    matrix->state_base = layout->state_at;
+    for (uint64_t done = 0; done < matrix->own.n;) {
         uint32_t room, take;
         if (layout->fill_elems >= layout->chunk_elems)
             open_chunk(layout, param);
         room = layout->chunk_elems - layout->fill_elems;
-        take = tile->n_elems - done < room ? (uint32_t)(tile->n_elems - done) : room;
-        place_segment(layout, number, done, take);
+        take = matrix->own.n - done < room ? (uint32_t)(matrix->own.n - done) : room;
+        place_segment(layout, number, matrix->own.first + done, take);
         done += take;
     }
-}
-
-/* Tiles [first, end) of a lot. */
-static void tiles_of(const zfi_plan_t *plan, const zfi_lot_t *lot, uint32_t *out_first, uint32_t *out_end) {
-    const zfi_matrix_t *last = &plan->matrices[lot->first_matrix + lot->n_matrices - 1];
-    *out_first = plan->matrices[lot->first_matrix].first_tile;
-    *out_end = last->first_tile + last->n_tiles;
 }
 
 /* Elements of a lot's chunks: the fewest that are not too large, as equal as can be. */
@@ -343,10 +315,8 @@ static uint32_t chunk_elems_of(const layout_t *layout, const zfi_lot_t *lot) {
     const zfi_plan_t *plan = layout->plan;
     const zfi_param_t *param = &layout->params[plan->matrices[lot->first_matrix].param];
     uint64_t n_elems = 0, most = plan->chunk_nbytes / zfi_dtype_nbytes(param->grad_dtype), n_chunks;
-    uint32_t first, end;
-    tiles_of(plan, lot, &first, &end);
-    for (uint32_t i = first; i < end; i++)
-        n_elems += aligned(plan->tiles[i].n_elems);
+    for (uint32_t i = lot->first_matrix; i < lot->first_matrix + lot->n_matrices; i++)
+        n_elems += aligned(plan->matrices[i].own.n);
     n_chunks = (n_elems + most - 1) / most;
     if (n_chunks == 0) /* another rank's */
         return ZFI_STATE_ALIGN;
@@ -354,37 +324,32 @@ static uint32_t chunk_elems_of(const layout_t *layout, const zfi_lot_t *lot) {
 }
 
 static void place_lot(layout_t *layout, zfi_lot_t *lot) {
-    uint32_t first_chunk = layout->n_chunks, first, end;
-    tiles_of(layout->plan, lot, &first, &end);
+    uint32_t first_chunk = layout->n_chunks;
     layout->chunk_elems = chunk_elems_of(layout, lot);
     layout->state_at = aligned(layout->state_at);
-    layout->fill_elems = layout->chunk_elems; /* the first tile opens a chunk */
-    for (uint32_t i = first; i < end; i++)
-        place_tile(layout, i);
+    layout->fill_elems = layout->chunk_elems; /* the first matrix opens a chunk */
+    for (uint32_t i = lot->first_matrix; i < lot->first_matrix + lot->n_matrices; i++)
+        place_matrix(layout, i);
     lot->first_chunk = first_chunk;
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
-/* Segments of resident tiles are no longer than a chunk. Counts them where there is no memory for them yet. */
+/* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */
 static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
     uint64_t at = 0;
     plan->n_resident_segments = 0;
-    for (uint32_t i = 0; i < plan->n_tiles; i++) {
-        zfi_tile_t *tile = &plan->tiles[i];
-        const zfi_matrix_t *matrix = &plan->matrices[tile->matrix];
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        zfi_matrix_t *matrix = &plan->matrices[i];
         uint64_t most = plan->chunk_nbytes / zfi_dtype_nbytes(params[matrix->param].grad_dtype), n;
         if (!matrix->is_resident)
             continue;
-        tile->state_base = at;
-        at += aligned(tile->n_elems);
-        for (uint64_t done = 0; done < tile->n_elems; done += n) {
-            n = tile->n_elems - done < most ? tile->n_elems - done : most;
+        matrix->state_base = at;
+        at += aligned(matrix->own.n);
+        for (uint64_t done = 0; done < matrix->own.n; done += n) {
+            n = matrix->own.n - done < most ? matrix->own.n - done : most;
             if (plan->resident_segments)
                 plan->resident_segments[plan->n_resident_segments] =
-                    (zfi_segment_t){.tile = i,
-                                    .matrix = tile->matrix,
-                                    .n_elems = (uint32_t)n,
-                                    .matrix_offset = tile->matrix_offset + done};
+                    (zfi_segment_t){.matrix = i, .n_elems = (uint32_t)n, .matrix_offset = matrix->own.first + done};
             plan->n_resident_segments++;
         }
     }
@@ -478,8 +443,8 @@ static void cut_records(const zfi_config_t *config, zfi_plan_t *plan) {
     plan->record_sums = (plan->n_sums + plan->n_record_parts - 1) / plan->n_record_parts;
 }
 
-static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
-                         zfi_plan_t *plan) {
+static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_buckets_t *buckets,
+                         uint64_t total, zfi_plan_t *plan) {
     uint64_t share = total / SHARE, least = config->block_elems, most = share > least ? share : least;
     uint32_t n_matrices = count_matrices(params, n_params, most);
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
@@ -487,14 +452,17 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     cut_matrices(params, n_params, most, plan);
     choose_homes(config, params, n_params, plan);
+    tie_lots(plan, params, most_of_lot(total));
+    st = zfi_plan_deal(plan, config);
+    if (!st && buckets && buckets->n)
+        st = zfi_slices_deal(plan, params, buckets);
+    if (st)
+        return st;
+    zfi_plan_place(plan, params);
     for (uint32_t i = 0; i < n_matrices; i++)
         number_matrix(config, &params[plan->matrices[i].param], plan, &plan->matrices[i]);
     cut_launches(plan);
     cut_records(config, plan);
-    tie_lots(plan, params, most_of_lot(total));
-    st = cut_tiles(plan, params);
-    if (st)
-        return st;
     plan->chunk_nbytes = choose_chunk(all_grad_nbytes(params, n_params));
     lay_out(plan, params, 1);
     st = allocate_second(plan);
@@ -503,11 +471,11 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
     size_publications(plan);
-    return zfi_plan_deal(plan, config);
+    return zfi_plan_deal_chunks(plan, config);
 }
 
-zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
-                           zf_error_t *err) {
+zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_buckets_t *buckets,
+                           zfi_plan_t *out, zf_error_t *err) {
     zfi_plan_t plan = {0};
     uint64_t total = total_elems(params, n_params);
     zf_status_t st;
@@ -516,7 +484,7 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
                          "none of the %u parameters is trainable (frozen, tied or "
                          "empty): there is nothing to optimise",
                          n_params);
-    st = build(config, params, n_params, total, &plan);
+    st = build(config, params, n_params, buckets, total, &plan);
     if (st) {
         zfi_plan_free(&plan);
         return zfi_error(err, st, "bind_params", "no memory to plan %u parameters", n_params);
@@ -543,7 +511,7 @@ void zfi_plan_free(zfi_plan_t *plan) {
     free(plan->matrices);
     free(plan->lots);
     free(plan->launch_ends);
-    free(plan->tiles);
+    free(plan->slices);
     free(plan->segments);
     free(plan->resident_segments);
     free(plan->param_segments);

@@ -2,10 +2,11 @@
 /* plugin/plan/plan.h - the plan: parameters cut into matrices, neighbours tied into lots, lots dealt into cohorts.
  *
  * Model. A matrix is the unit of selection and of the schedule (SCHEDULE.md): a parameter's, or a block of its rows.
- * Its tiles are what this rank owns of it (tile.h). The host's state arrays w, m, v follow the numbers of the matrices;
- * a tile is contiguous there, row-major, and starts at a multiple of ZFI_STATE_ALIGN elements. A lot is a range of
+ * This rank owns some of its rows (slice.h); one rank alone all of them. The host's state arrays w, m, v follow the
+ * numbers of the matrices; what is owned of one is contiguous there, row-major, and starts at a multiple of
+ * ZFI_STATE_ALIGN elements. A lot is a range of
  * matrices that share a cohort. A chunk is a fixed range of one lot's state and the unit of a replay: its slots have
- * the same layout. A segment is where a tile and a chunk overlap. All of that is fixed by the parameters alone. Only
+ * the same layout. A segment is what of a matrix lies in a chunk. All of that is fixed by the parameters alone. Only
  * which lot belongs to which cohort, and with it the lists of a cohort and the slot pool, follow from the number of
  * cohorts: they are dealt.
  *
@@ -33,19 +34,28 @@
 
 #include "config/config.h"
 #include "plan/params.h"
-#include "plan/tile.h"
 
 #define ZFI_STATE_ALIGN 16u
 #define ZFI_NOT_OWNED UINT64_MAX
+
+/* What a rank owns of a matrix: elements [first, first + n), whole rows, which lie from `at` on in its part of the
+ * bucket (bucket.h). */
+typedef struct zfi_slice {
+    uint64_t first, n, at;
+} zfi_slice_t;
 
 typedef struct zfi_matrix {
     uint32_t param;
     uint32_t cohort;
     uint64_t rows, cols;
-    uint64_t param_offset;  /* elements from the parameter's start (row-major) to the matrix's */
-    uint64_t rounding_base; /* what the parameter's elements are counted from where moments are rounded by a hash */
-    uint64_t nbytes;        /* in the parameter's data type */
-    uint32_t first_tile, n_tiles; /* what this rank owns of it */
+    uint64_t param_offset;     /* elements from the parameter's start (row-major) to the matrix's */
+    uint64_t rounding_base;    /* what the parameter's elements are counted from where moments are rounded by a hash */
+    uint64_t nbytes;           /* in the parameter's data type */
+    const zfi_slice_t *slices; /* [ranks]; NULL: one rank alone */
+    zfi_slice_t own;           /* this rank's state; all of it but where each rank keeps a part */
+    uint64_t state_base;       /* index of its first element in w, m, v, the host's or the device's */
+    uint64_t grad_offset;      /* elements from where a parameter's gradient begins on the device to this matrix's */
+    uint64_t held_first, held_rows; /* what of the visible values is here: from this element on, so many rows */
     uint32_t n_channels;
     uint32_t k;            /* selected channels after warm-up */
     uint64_t sel_base;     /* index into the device's compact arrays */
@@ -57,14 +67,14 @@ typedef struct zfi_matrix {
     uint32_t n_counts;     /* one, or one for each channel */
     int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
     int channels_are_rows;
-    int is_absent;     /* sharded, and nothing of it is here: it has no visible values and no compact state */
+    int is_sharded;    /* of visible values and selected channels this rank has what it owns alone */
     int is_choosable;  /* 0 < k < n_channels */
     uint32_t launch;   /* of run-ahead, that it belongs to */
     zfi_place_t place; /* of its element (0, 0) in the visible parameter */
 } zfi_matrix_t;
 
 typedef struct zfi_segment {
-    uint32_t tile, matrix; /* matrix: that of the tile, kept at hand for replays */
+    uint32_t matrix;
     uint32_t chunk;        /* of a resident matrix's: nothing */
     uint32_t chunk_offset; /* elements from the chunk's start */
     uint32_t n_elems;
@@ -101,11 +111,11 @@ typedef struct zfi_cohort_plan {
 } zfi_cohort_plan_t;
 
 typedef struct zfi_plan {
-    uint32_t n_matrices, n_lots, n_tiles, n_segments, n_chunks, n_cohorts;
+    uint32_t n_matrices, n_lots, n_segments, n_chunks, n_cohorts;
     uint32_t n_resident;    /* matrices */
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
     zfi_lot_t *lots;
-    zfi_tile_t *tiles; /* by matrix; state lies in their order */
+    zfi_slice_t *slices; /* [n_matrices][ranks] */
     zfi_chunk_t *chunks;
     zfi_segment_t *segments;          /* [n_segments], */
     zfi_segment_t *resident_segments; /* [n_resident_segments] rising with their matrices, too */
@@ -134,41 +144,23 @@ typedef struct zfi_plan {
     double slots_peak, slots_mean; /* of the schedule, per parameter, in units of one full gradient */
 } zfi_plan_t;
 
-/* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
-zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
-                           zf_error_t *err);
-/* [control] Deals the lots into the cohorts of a configuration, as its update_interval says, and sizes the
- * slot pool for it: what zfi_plan_build ends with. After a failure (memory) the plan can only be freed. */
+struct zfi_buckets;
+/* [control] Plans; sets first_matrix ... n_refs of the parameters, and with several ranks what their buckets say of
+ * parts. ZF_ERR_PARAM where nothing is trainable. */
+zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params,
+                           struct zfi_buckets *buckets, zfi_plan_t *out, zf_error_t *err);
+/* [control] Deals the lots into the cohorts of a configuration, as its update_interval says; then, when they have
+ * chunks, those, and sizes the slot pool. After a failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
+zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config);
 /* Chunk i of a cohort. */
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {
     return plan->cohort_chunks[plan->cohorts[cohort].first_chunk + i];
 }
-/* Where element `element` (row-major) of a matrix lies in w, m, v. This rank owns it. */
-static inline uint64_t zfi_state_index(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t element) {
-    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
-    while (element - tile->matrix_offset >= tile->n_elems) /* before it: wraps around */
-        tile++;
-    return tile->state_base + (element - tile->matrix_offset);
-}
-/* The same, or ZFI_NOT_OWNED. */
-static inline uint64_t zfi_state_find(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t element) {
-    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
-    for (uint32_t i = 0; i < matrix->n_tiles; i++, tile++)
-        if (element - tile->matrix_offset < tile->n_elems) /* before it: wraps around */
-            return tile->state_base + (element - tile->matrix_offset);
-    return ZFI_NOT_OWNED;
-}
-/* The same of elements [first, first + n): as many as lie together there, *out_n. */
-static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t first, uint64_t n,
-                                         uint64_t *out_n) {
-    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
-    uint64_t left;
-    while (first - tile->matrix_offset >= tile->n_elems)
-        tile++;
-    left = tile->n_elems - (first - tile->matrix_offset);
-    *out_n = n < left ? n : left;
-    return tile->state_base + (first - tile->matrix_offset);
+/* Where element `element` (row-major) of a matrix lies in w, m, v, if this rank owns it; else ZFI_NOT_OWNED. */
+static inline uint64_t zfi_state_find(const zfi_matrix_t *matrix, uint64_t element) {
+    uint64_t at = element - matrix->own.first; /* before it: wraps around */
+    return at < matrix->own.n ? matrix->state_base + at : ZFI_NOT_OWNED;
 }
 /* The first of n segments whose matrix is numbered `matrix` or higher, or n: segments rise with their matrices. */
 uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix);
@@ -186,15 +178,9 @@ static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint
     }
     return first;
 }
-/* The matrices of a parameter that this rank owns elements of: *out_first and those that follow. Returns how many. */
-static inline uint32_t zfi_owned_matrices(const zfi_plan_t *plan, const zfi_param_t *param, uint32_t *out_first) {
-    uint32_t first = param->first_matrix, end = first + param->n_matrices;
-    while (first < end && plan->matrices[first].n_tiles == 0)
-        first++;
-    while (first < end && plan->matrices[end - 1].n_tiles == 0)
-        end--;
-    *out_first = first;
-    return end - first;
+/* Elements of one selected channel of a matrix, as far as they are here. */
+static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
+    return matrix->channels_are_rows && matrix->held_rows ? matrix->cols : matrix->held_rows;
 }
 /* The units of its gradient's sums (kernels.h). */
 static inline uint64_t zfi_matrix_units(const zfi_matrix_t *matrix) {

@@ -7,45 +7,24 @@
 #include "instance/memory.h"
 #include "ranks/mirror.h"
 
-enum { KEPT_ALIGN = 64 };
-
 /* ---- what is kept of the sums ------------------------------------------------------------------------------------ */
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* This rank's part of a bucket, and the rest of the matrices at its edges. Returns where the next one begins. */
-static uint64_t keep(zfi_ranks_t *ranks, uint32_t number, uint64_t at) {
-    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    zfi_opened_t *out = &ranks->reduction->opened[number];
-    uint64_t first = zfi_rank(ranks->engine) * bucket->part_elems, end = first + bucket->part_elems;
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
-        const zfi_matrix_t *matrices = &ranks->plan->matrices[first_matrix], *last = matrices + n_matrices - 1;
-        uint64_t offset = ranks->buckets->offset[param->id];
-        if (!n_matrices)
-            continue;
-        first = smaller(first, offset + matrices->param_offset);
-        end = larger(end, offset + last->param_offset + last->rows * last->cols);
-    }
-    *out = (zfi_opened_t){.buffer = ZF_NO_ID, .kept_first = first / KEPT_ALIGN * KEPT_ALIGN, .kept_at = at};
-    out->kept_nbytes =
-        (end - out->kept_first + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN * zfi_dtype_nbytes(bucket->dtype);
-    return at + out->kept_nbytes;
-}
-
 zf_status_t zfi_buffers_new(zfi_ranks_t *ranks) {
     zfi_reduction_t *reduction = ranks->reduction;
     uint64_t at = 0;
-    if (!zfi_shards_gradients(ranks->engine) || ranks->buckets->n == 0)
+    if (!zfi_is_sharded(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     reduction->buffers = calloc(ranks->buckets->n, sizeof *reduction->buffers);
     reduction->opened = calloc(ranks->buckets->n, sizeof *reduction->opened);
     if (!reduction->buffers || !reduction->opened)
         return ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < ranks->buckets->n; i++)
-        at = keep(ranks, i, at);
+    for (uint32_t i = 0; i < ranks->buckets->n; i++) {
+        reduction->opened[i] = (zfi_opened_t){.buffer = ZF_NO_ID, .kept_at = at};
+        at += zfi_kept_nbytes(&ranks->buckets->all[i]);
+    }
     return ZF_OK;
 }
 

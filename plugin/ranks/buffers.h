@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/ranks/buffers.h - gradients are sharded, too ([shard] stage = 2): memory that buckets take in turn.
+/* plugin/ranks/buffers.h - each rank has the sums of its part ([shard] stage >= 1): memory that buckets take in turn.
  *
  * Model. A bucket has a buffer from the first delivery of one of its gradients until it is handed over to the other
- * ranks; the next bucket may write there when that exchange is over. Of the sums this rank keeps its part, with zeros
- * around it as far as its matrices reach, until the next step:
+ * ranks; the next bucket may write there when that exchange is over. Of the sums this rank keeps its part until the next
+ * step:
  *
  *   buffer 0   | bucket 0        | bucket 2        | bucket 4 ...        two of them where gradients come bucket by
  *   buffer 1          | bucket 1        | bucket 3        |              bucket, in the order of a backward pass
@@ -13,7 +13,7 @@
  * without LAST. So there are as many as a host's order of deliveries needs, one of them always free for the bucket
  * that goes next. They are mapped when a call is checked, so nothing is refused half-way, and never given back.
  *
- * All of it is [hook]. Elsewhere than at stage 2 nothing happens. */
+ * All of it is [hook]. At stage 0 nothing happens. */
 #ifndef ZFI_BUFFERS_H
 #define ZFI_BUFFERS_H
 

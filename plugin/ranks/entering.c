@@ -36,28 +36,13 @@ static void pass_rows(const piece_t *piece) {
     }
 }
 
-/* A row that is owned in part: element by element. */
-static void pass_some(const piece_t *piece, uint64_t row) {
-    const zfi_enter_rect_t *rect = piece->rect;
-    for (uint64_t j = 0; j < rect->nb; j++) {
-        uint64_t e = row * piece->matrix->cols + piece->channels[rect->b0 + j];
-        if (e >= piece->first && e < piece->end)
-            pass(piece, (row - rect->a0) * rect->nb + j, 1);
-    }
-}
-
-/* Columns are channels: rows [whole, rest) are owned as a whole, and perhaps a part of those beside them. */
+/* Columns are channels: of the rows those that the slice has. */
 static void pass_columns(const piece_t *piece) {
     const zfi_enter_rect_t *rect = piece->rect;
-    uint64_t cols = piece->matrix->cols, row_end = rect->a0 + rect->na;
-    uint64_t whole = (piece->first + cols - 1) / cols, rest = piece->end / cols;
-    uint64_t from = larger(whole, rect->a0), to = smaller(rest, row_end);
-    if (piece->first % cols && piece->first / cols - rect->a0 < rect->na) /* before it: wraps around */
-        pass_some(piece, piece->first / cols);
+    uint64_t from = larger(piece->first / piece->matrix->cols, rect->a0);
+    uint64_t to = smaller(piece->end / piece->matrix->cols, rect->a0 + rect->na);
     if (from < to)
         pass(piece, (from - rect->a0) * rect->nb, (to - from) * rect->nb);
-    if (piece->end % cols && rest >= whole && rest - rect->a0 < rect->na)
-        pass_some(piece, rest);
 }
 
 typedef struct blocks {
@@ -67,18 +52,14 @@ typedef struct blocks {
 static void walk(zfi_gathering_t *gathering, uint32_t rank) {
     const blocks_t *blocks = gathering->arg;
     const zfi_plan_t *plan = gathering->ranks->plan;
-    const zfi_param_t *params = gathering->ranks->params;
     piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->ranks->n_moments)};
     for (uint32_t b = 0; b < blocks->n; b++) {
         zfi_enter_block_t *block = zfi_entering_block(gathering->ranks->reduction, b);
         for (uint64_t i = 0; i < block->n_rects; i++) {
-            const zfi_param_t *param;
             piece.rect = &block->rects[i];
             piece.matrix = &plan->matrices[piece.rect->matrix];
-            param = &params[piece.matrix->param];
-            zfi_bucket_share(gathering->ranks->buckets, param, piece.matrix, rank, &piece.first, &piece.end);
-            if (param->is_sharded || piece.first >= piece.end)
-                continue;
+            piece.first = piece.matrix->slices[rank].first;
+            piece.end = piece.first + piece.matrix->slices[rank].n;
             piece.channels = gathering->ranks->sel->enter_channel + piece.matrix->index_base;
             piece.values = block->values + (uint64_t)piece.rect->at * piece.n_arrays;
             if (piece.matrix->channels_are_rows)

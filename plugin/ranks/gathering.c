@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "plan/tile.h"
+#include "plan/slice.h"
 #include "ranks/collective.h"
 #include "ranks/ranks.h"
 

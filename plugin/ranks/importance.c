@@ -5,52 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/slice.h"
 #include "ranks/collective.h"
 
 /* ---- who owns what ----------------------------------------------------------------------------------------------- */
 
-static void find_owners(zfi_ranks_t *ranks, uint32_t number) {
-    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    zfi_reduction_t *reduction = ranks->reduction;
-    uint64_t first, end;
-    int is_found = 0;
-    for (uint32_t r = 0; r < ranks->buckets->n_ranks; r++) {
-        zfi_bucket_share(ranks->buckets, &ranks->params[matrix->param], matrix, r, &first, &end);
-        if (first >= end)
-            continue;
-        if (!is_found)
-            reduction->first_owner[number] = r;
-        reduction->last_owner[number] = r;
-        is_found = 1;
-    }
-    ranks->sel->is_counted[number] = reduction->first_owner[number] == zfi_rank(ranks->engine);
-}
+/* Who adds the sums of a matrix up, of all ranks. */
+static uint32_t counter_of(const zfi_ranks_t *ranks, uint32_t matrix) { return matrix % ranks->buckets->n_ranks; }
 
 zf_status_t zfi_importance_new(zfi_ranks_t *ranks) {
     uint32_t n = ranks->plan->n_matrices;
     if (!zfi_is_sharded(ranks->engine))
         return ZF_OK;
-    ranks->reduction->first_owner = calloc(n, sizeof *ranks->reduction->first_owner);
-    ranks->reduction->last_owner = calloc(n, sizeof *ranks->reduction->last_owner);
     ranks->sel->is_counted = calloc(n, 1);
-    if (!ranks->reduction->first_owner || !ranks->reduction->last_owner || !ranks->sel->is_counted)
+    if (!ranks->sel->is_counted)
         return ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < n; i++)
-        find_owners(ranks, i);
+        ranks->sel->is_counted[i] = counter_of(ranks, i) == zfi_rank(ranks->engine);
     return ZF_OK;
 }
 
-void zfi_importance_free(zfi_reduction_t *reduction, zfi_selection_t *sel) {
-    free(reduction->first_owner);
-    free(reduction->last_owner);
-    free(sel->is_counted);
-}
+void zfi_importance_free(zfi_selection_t *sel) { free(sel->is_counted); }
 
 /* ---- numbers of matrices, packed by rank ------------------------------------------------------------------------- */
 
 typedef enum kind {
-    PARTS, /* every owner's, of matrices that have several; the first one adds those of the others to its own */
-    WHOLE  /* the first owner's, for everyone */
+    PARTS, /* each rank's, to whoever counts them */
+    WHOLE  /* theirs who count, to everyone */
 } kind_t;
 
 /* Which numbers travel: values[i - first] is number i, and those in [first, end) are there. */
@@ -61,16 +42,16 @@ typedef struct packing {
     const uint8_t *cohorts; /* those of these cohorts only; NULL: of all */
     double *values;
     uint64_t first, end;
+    int is_first;     /* nothing is added up yet */
     uint64_t done, n; /* of what a rank sends: numbers [done, done + n) go in this exchange */
 } packing_t;
 
 static int is_sent(const packing_t *packing, uint32_t number, uint32_t rank) {
     zfi_ranks_t *ranks = packing->ranks;
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    uint32_t first = ranks->reduction->first_owner[number], last = ranks->reduction->last_owner[number];
     if ((!packing->is_per_matrix && !matrix->is_choosable) || (packing->cohorts && !packing->cohorts[matrix->cohort]))
         return 0;
-    return packing->kind == WHOLE ? rank == first : first < last && rank >= first && rank <= last;
+    return rank == counter_of(ranks, number);
 }
 
 /* n neighbours that a rank sends, of one matrix. */
@@ -82,15 +63,20 @@ static void pack(const packing_t *packing, uint32_t number, double *values, doub
     memcpy(packed, values, n * sizeof *values);
 }
 
-static void unpack(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
-    if (packing->kind == WHOLE)
-        memcpy(values, packed, n * sizeof *values);
-    else if (packing->ranks->sel->is_counted[number])
-        for (uint64_t i = 0; i < n; i++)
-            values[i] += packed[i];
+/* By rising rank. */
+static void add(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
+    (void)number;
+    for (uint64_t i = 0; i < n; i++)
+        values[i] = packing->is_first ? packed[i] : values[i] + packed[i];
 }
 
-/* What of a rank goes in this exchange; fn NULL: nothing is done. Returns how many numbers the rank sends in all. */
+static void unpack(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
+    (void)packing;
+    (void)number;
+    memcpy(values, packed, n * sizeof *values);
+}
+
+/* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts in all. */
 static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double *packed) {
     zfi_ranks_t *ranks = packing->ranks;
     uint64_t at = 0;
@@ -113,8 +99,9 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
 static zf_status_t join(packing_t *packing, uint64_t t) {
     zfi_engine_t *engine = packing->ranks->engine;
     uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
+    int is_parts = packing->kind == PARTS;
     uint64_t room = packing->ranks->reduction->room_nbytes / sizeof(double), most = 0;
-    double *all = (void *)packing->ranks->reduction->room;
+    double *all = (void *)packing->ranks->reduction->room, *to_send = (void *)packing->ranks->reduction->to_send;
     zfi_exchange_t what = {
         .purpose = ZF_COLLECTIVE_FOR_IMPORTANCE, .bucket = ZF_NO_ID, .step = t, .recv = all, .lane = ZFI_LANE_ENTERING};
     zf_status_t st = ZF_OK;
@@ -124,12 +111,21 @@ static zf_status_t join(packing_t *packing, uint64_t t) {
     }
     for (packing->done = 0; packing->done < most && !st; packing->done += packing->n) {
         packing->n = most - packing->done < room ? most - packing->done : room;
-        (void)move(packing, rank, pack, all + rank * packing->n);
         what.nbytes = packing->n * sizeof *all;
+        if (is_parts)
+            for (uint32_t r = 0; r < n_ranks; r++)
+                (void)move(packing, r, pack, to_send + r * packing->n);
+        else
+            (void)move(packing, rank, pack, all + rank * packing->n);
+        what.send = is_parts ? to_send : NULL;
         st = zfi_collective(engine, &what);
-        for (uint32_t r = 0; r < n_ranks && !st; r++)
-            if (r != rank)
+        for (uint32_t r = 0; r < n_ranks && !st; r++) {
+            packing->is_first = r == 0;
+            if (is_parts)
+                (void)move(packing, rank, add, (r == rank ? to_send : all) + r * packing->n);
+            else if (r != rank)
                 (void)move(packing, r, unpack, all + r * packing->n);
+        }
     }
     return st;
 }

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/ranks/importance.h - each rank has the sums of its own parts of the buckets: how all come to choose the same
- * channels.
+/* plugin/ranks/importance.h - each rank has the sums of its own slices: how all come to choose the same channels.
  *
- * Model. A channel's sum of |gradient| belongs to a matrix. The ranks that own elements of a matrix are neighbours,
- * most often one alone: the first of them counts its records.
+ * Model. A channel's sum of |gradient| belongs to a matrix, of which each rank has a slice. One rank counts a matrix's
+ * records: of P ranks number m mod P those of matrix m.
  *
- *   matrix      | 0 | 1 | 2 | 3 | 4 |
- *   part        | rank 0  | rank 1  |     rank 0 counts 0, 1 and 2; of 2 rank 1 sends its sums with every step
- *
- * - At every step the sums of matrices that several ranks own a part of are added by rising rank (join_record). There
- *   is at most one such matrix per bucket and edge between two ranks, so that is little.
+ * - At every step each rank sends its sums of a matrix to whoever counts it, which adds them by rising rank
+ *   (join_record): at most 8 bytes for each channel of what has something to choose.
  * - Importance and the measure of automatic windows are thus those of one rank, on the rank that counts. They are
  *   gathered once per choice, and for a checkpoint (join, join_at_rest).
  * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
@@ -22,7 +18,7 @@
 
 /* [control] Says which matrices this rank counts. ZF_ERR_MEMORY. free is legal after a failure. */
 zf_status_t zfi_importance_new(zfi_ranks_t *ranks);
-void zfi_importance_free(zfi_reduction_t *reduction, zfi_selection_t *sel);
+void zfi_importance_free(zfi_selection_t *sel);
 
 /* [own threads: control] Part `part` of a step's record, in host memory, becomes that of all ranks where it is counted
  * here. */

@@ -3,9 +3,9 @@
  *
  * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
  * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
- * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else the sums stay where they are,
- * and zeros take the place of what others own of the matrices at the edges of the part: so what is summed up there is
- * this rank's share. Each rank sends (P-1)/P of the bucket in either exchange. */
+ * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else parts are collected from the
+ * bucket's flat memory first, by the table `cut`, and the sums stay where they are. Each rank sends (P-1)/P of the
+ * bucket in either exchange. */
 #include "ranks/ranks.h"
 
 #include <stdlib.h>
@@ -41,14 +41,12 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          ranks->n_params);
-    for (uint32_t i = 0; i < ranks->n_params && zfi_is_sharded(engine); i++)
-        if (ranks->params[i].has_state)
-            zfi_bucket_owned(ranks->buckets, &ranks->params[i], zfi_rank(engine), &ranks->params[i].owned_first,
-                             &ranks->params[i].owned_end);
+    ranks->buckets->rank = zfi_rank(engine);
+    ranks->buckets->is_owner = zfi_is_sharded(engine);
     return ZF_OK;
 }
 
-/* Blocks that all selected channels would fill: of the model, not of what this rank has, since all walk alike. */
+/* Blocks that all selected channels would fill: those of what is sharded stay apart, and are few. */
 static uint64_t count_blocks(const zfi_plan_t *plan) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
@@ -76,6 +74,7 @@ static void lay_out(zfi_engine_t *engine, zfi_reduction_t *reduction) {
     zfi_arena_t *arena = &reduction->arena;
     uint32_t most_ranks = zfi_groups_most_ranks(engine, &reduction->groups);
     reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
+    reduction->to_send = zfi_arena_take(arena, zfi_n_ranks(engine), reduction->room_nbytes);
     reduction->room = zfi_arena_take(arena, zfi_n_ranks(engine), reduction->room_nbytes);
     reduction->blocks = zfi_arena_take(arena, reduction->n_blocks, reduction->block_nbytes);
 }
@@ -99,6 +98,35 @@ static zf_status_t map_staging_mirror(zfi_ranks_t *ranks, zf_error_t *err) {
     return zfi_mirror_map(ranks, mirror, ranks->mem->staging_arena.base, ranks->mem->staging_arena.total_nbytes, err);
 }
 
+/* Where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then a whole part. */
+static zf_status_t map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
+    zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->cut.arena, zfi_memory_cut_nbytes(ranks),
+                                           "where slices travel to", err);
+    zfi_move_t *move = (zfi_move_t *)(void *)ranks->mem->cut.arena.base;
+    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++) {
+        const zfi_bucket_t *bucket = &ranks->buckets->all[b];
+        for (uint32_t i = 0; i < bucket->n_params; i++) {
+            const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
+                for (uint32_t r = 0; r < bucket->place.n_ranks; r++) {
+                    const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
+                    const zfi_slice_t *slice = &matrix->slices[r];
+                    uint64_t flat = ranks->buckets->offset[param->id] + matrix->param_offset + slice->first;
+                    *move++ = (zfi_move_t){flat, r * bucket->part_elems + slice->at, slice->n};
+                }
+        }
+        *move++ = (zfi_move_t){0, 0, bucket->part_elems};
+    }
+    return st;
+}
+
+zfi_move_args_t zfi_ranks_cut(const zfi_ranks_t *ranks, uint32_t bucket, void *flat, void *parts) {
+    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
+    const zfi_move_t *all = (const zfi_move_t *)(const void *)ranks->mem->cut.arena.base;
+    return (zfi_move_args_t){
+        .moves = all + of->first_move, .n = of->n_moves, .dtype = of->dtype, .from = flat, .to = parts};
+}
+
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_reduction_t *reduction = ranks->reduction;
     zf_status_t st;
@@ -111,9 +139,12 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
-    reduction->value_at = calloc(ranks->plan->n_matrices, sizeof *reduction->value_at);
+    reduction->value_at =
+        calloc((uint64_t)ranks->plan->n_matrices * zfi_n_ranks(ranks->engine), sizeof *reduction->value_at);
+    reduction->value_done = calloc(zfi_n_ranks(ranks->engine), sizeof *reduction->value_done);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
+        !reduction->value_done ||
         zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
         zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
@@ -128,6 +159,8 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
         st = map_staging_mirror(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
         st = zfi_selected_sums_map(ranks, err);
+    if (!st && zfi_is_sharded(ranks->engine))
+        st = map_cut(ranks, err);
     return st ? st : zfi_buffers_need(ranks, 0, err);
 }
 
@@ -135,6 +168,7 @@ static void free_mirrors(zfi_ranks_t *ranks) {
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->staging_mirror);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->selected_mirror);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->moves);
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->cut);
     for (uint32_t i = 0; i < ranks->reduction->n_buffers; i++)
         zfi_mirror_free(ranks->engine, ranks->mem, &ranks->reduction->buffers[i].mirror);
 }
@@ -150,8 +184,9 @@ void zfi_ranks_free(zfi_ranks_t *ranks) {
     free(reduction->value_nbytes);
     free(reduction->value_up);
     free(reduction->value_at);
+    free(reduction->value_done);
     zfi_groups_free(&reduction->groups);
-    zfi_importance_free(ranks->reduction, ranks->sel);
+    zfi_importance_free(ranks->sel);
     if (!zfi_ranks_holds_memory(ranks->engine)) { /* else it is left to the transport that was given up */
         free_mirrors(ranks);
         zfi_arena_free(&reduction->arena);
@@ -176,40 +211,18 @@ static void say(zfi_engine_t *engine, uint32_t lane, zfi_timeline_t *timeline, u
         zfi_timeline_signal(timeline, number);
 }
 
+/* On the stream of gradients, or at once. */
+static void work(zfi_engine_t *engine, zfi_kernel_t kernel, const void *args, uint32_t nbytes) {
+    zfi_op_t op = zfi_op_launch(kernel, args, nbytes);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+    else
+        zfi_launch_cpu[kernel](engine->kernels, args);
+}
+
 /* Sums up what has arrived for this rank's part. */
 static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
-    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
-    if (engine->ranks_stream)
-        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1);
-    else
-        zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](engine->kernels, args);
-}
-
-/* Elements [first, end) of a parameter's gradient become zeros. */
-static void clear(zfi_ranks_t *ranks, const zfi_param_t *param, uint64_t first, uint64_t end) {
-    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    unsigned char *grad =
-        (unsigned char *)zfi_mirrored(ranks, zfi_gradient_staged(zfi_gradient_place(ranks), param->id)) + first * elem;
-    zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
-    if (!ranks->engine->ranks_stream)
-        memset(grad, 0, op.nbytes);
-    else if (op.nbytes)
-        (void)zfi_enqueue(ranks->engine, ranks->engine->ranks_stream, &op, 1);
-}
-
-/* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
-static void clear_edges(zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
-        const zfi_matrix_t *first = &ranks->plan->matrices[first_matrix], *last = first + n_matrices - 1;
-        uint64_t owned_first, owned_end;
-        if (!n_matrices)
-            continue;
-        zfi_bucket_owned(ranks->buckets, param, zfi_rank(ranks->engine), &owned_first, &owned_end);
-        clear(ranks, param, first->param_offset, owned_first);
-        clear(ranks, param, owned_end, last->param_offset + last->rows * last->cols);
-    }
+    work(engine, ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
 }
 
 typedef struct reduce_args {
@@ -224,7 +237,10 @@ typedef struct reduce_args {
 /* Where a bucket's sums of this rank's part lie on the device. */
 static unsigned char *own_sums(const zfi_ranks_t *ranks, uint32_t number) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    return zfi_gradient_sums(zfi_gradient_place(ranks), number, bucket->place.rank * bucket->part_elems);
+    const zfi_opened_t *opened = ranks->reduction->opened;
+    if (opened)
+        return ranks->mem->staging_arena.base + opened[number].kept_at;
+    return zfi_gradient_bucket(zfi_gradient_place(ranks), number) + bucket->place.rank * zfi_part_nbytes(bucket);
 }
 
 /* This rank's part of a bucket's sums is added up over the second group. */
@@ -265,12 +281,12 @@ static void run_reduce(void *raw) {
     zfi_ranks_t *ranks = args->ranks;
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
-    unsigned char *arriving = zfi_mirrored(ranks, zfi_arriving(ranks)),
-                  *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket);
+    unsigned char *arriving = zfi_mirrored(ranks, zfi_arriving(ranks));
+    unsigned char *all_parts = zfi_is_sharded(engine) ? zfi_mirrored(ranks, zfi_parts(ranks)) : args->flat;
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
                             .bucket = args->bucket,
                             .step = args->step,
-                            .send = args->flat,
+                            .send = all_parts,
                             .recv = arriving,
                             .nbytes = zfi_part_nbytes(bucket),
                             .group = bucket->group,
@@ -282,7 +298,7 @@ static void run_reduce(void *raw) {
                           .nbytes = zfi_part_nbytes(bucket),
                           .group = bucket->group,
                           .stream = engine->ranks_stream};
-    zfi_sum_parts_args_t sum = {.own = own,
+    zfi_sum_parts_args_t sum = {.own = all_parts + bucket->place.rank * zfi_part_nbytes(bucket),
                                 .arrived = arriving,
                                 .out = zfi_mirrored(ranks, own_sums(ranks, args->bucket)),
                                 .n_elems = bucket->part_elems,
@@ -293,14 +309,16 @@ static void run_reduce(void *raw) {
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
+    if (zfi_is_sharded(engine)) {
+        zfi_move_args_t cut = zfi_ranks_cut(ranks, args->bucket, args->flat, all_parts);
+        work(engine, ZFI_KERNEL_MOVE, &cut, sizeof cut);
+    }
     if (zfi_collective(engine, &parts))
         return;
     sum_part(engine, &sum);
     if (add_second(ranks, bucket, args->step, sum.out))
         return;
-    if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
-        clear_edges(ranks, bucket);
-    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
+    if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
@@ -395,7 +413,7 @@ static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), uint32_t buc
     if (bucket != ZF_NO_ID) {
         unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
         zfi_mirror_down(ranks, &engine->to_device, flat,
-                        ranks->buckets->all[bucket].place.n_ranks * zfi_part_nbytes(&ranks->buckets->all[bucket]));
+                        ranks->buckets->all[bucket].n_elems * zfi_dtype_nbytes(ranks->buckets->all[bucket].dtype));
         args.flat = zfi_mirrored(ranks, flat);
         zfi_buffers_close(ranks->reduction, bucket, args.number);
     }
@@ -489,7 +507,7 @@ void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char 
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *of = &ranks->buckets->all[bucket];
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(ranks, whole, of->n_elems * zfi_dtype_nbytes(of->value_dtype));
+    zfi_mirror_up(ranks, whole, of->place.n_ranks * of->part_elems * zfi_dtype_nbytes(of->value_dtype));
 }
 
 void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {

@@ -3,9 +3,8 @@
  *
  * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
  * gradient of a bucket is there, its parts go to the ranks that sum them. At stage 0 the sums come back: then the same
- * memory holds the same bits on every rank, and a step goes on as on one rank. At stage 1 each rank has the sums of its
- * part, and zeros in the rest of the matrices at its edges. What it finds in them is a part of what decides, so the
- * ranks exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of
+ * memory holds the same bits on every rank, and a step goes on as on one rank. From stage 1 on each rank has the sums of
+ * its part, which is its slice of every matrix. What it finds in them is a part of what decides, so the ranks exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of
  * importance (ranks/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected
  * channels; `exchanged` counts what is over.
  *
@@ -19,7 +18,7 @@
 
 #include "instance/run.h"
 
-/* [control] Plans buckets, and what this rank owns: before the plan. Then maps their memory. Nothing on one rank. free
+/* [control] Plans buckets: before the plan, which says what this rank owns of them. Then maps their memory. Nothing on one rank. free
  * is legal after a failure. */
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err);
@@ -30,8 +29,7 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks);
 void zfi_ranks_free(zfi_ranks_t *ranks);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
- * over ranks; sharded: in this rank's part, with zeros in the rest of the matrices at its edges. `exchanged` reaches
- * ranks->reduction->number[bucket] then. */
+ * over ranks; sharded: those of this rank's part. `exchanged` reaches ranks->reduction->number[bucket] then. */
 zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step);
 /* [hook] What the device stream does from now on sees those sums. */
 void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);
@@ -44,6 +42,10 @@ zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_numb
 void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);
 void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
+
+/* [any-thread] Sharded: MOVE's arguments that take the slices of a bucket from its flat memory to the parts of all
+ * ranks, in the gradient's data type. */
+zfi_move_args_t zfi_ranks_cut(const zfi_ranks_t *ranks, uint32_t bucket, void *flat, void *parts);
 
 /* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
  * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */

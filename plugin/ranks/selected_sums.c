@@ -8,50 +8,32 @@
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
-/* ---- which elements of a range are selected ---------------------------------------------------------------------- */
+/* ---- which elements of a slice are selected ---------------------------------------------------------------------- */
 
-/* A matrix's selected channels, and what is done with stretches of them. */
-typedef struct walk {
-    const zfi_matrix_t *matrix;
-    const uint32_t *index; /* NULL: all of them are selected */
-    zfi_selected_fn fn;
-    void *arg;
-} walk_t;
-
-static uint64_t take(const walk_t *walk, uint64_t at, uint64_t n) {
-    if (walk->fn)
-        walk->fn(at, n, walk->arg);
+/* Rows are channels: one by one, or all of them. */
+static uint64_t take_rows(const zfi_matrix_t *matrix, const uint32_t *index, const zfi_slice_t *slice,
+                          zfi_selected_fn fn, void *arg) {
+    uint64_t first_row = slice->first / matrix->cols, n_rows = slice->n / matrix->cols, n = 0;
+    for (uint32_t pos = 0; pos < matrix->k; pos++) {
+        if (index[pos] - first_row >= n_rows) /* before it: wraps around */
+            continue;
+        if (fn)
+            fn(pos * matrix->cols, matrix->cols, arg);
+        n += matrix->cols;
+    }
     return n;
 }
 
-static uint64_t take_rows(const walk_t *walk, const zfi_rect_t *rect) {
-    const zfi_matrix_t *matrix = walk->matrix;
-    uint64_t n = 0;
-    for (uint32_t pos = 0; pos < matrix->k; pos++)
-        if ((walk->index ? walk->index[pos] : pos) - rect->first_row < rect->n_rows) /* before it: wraps around */
-            n += take(walk, pos * matrix->cols + rect->first_col, rect->n_cols);
-    return n;
-}
-
-static uint64_t take_columns(const walk_t *walk, const zfi_rect_t *rect) {
-    const zfi_matrix_t *matrix = walk->matrix;
-    uint64_t n = 0;
-    if (rect->n_cols == matrix->cols)
-        return take(walk, rect->first_row * matrix->k, rect->n_rows * matrix->k);
-    for (uint32_t pos = 0; pos < matrix->k; pos++) /* a part of one row */
-        if ((walk->index ? walk->index[pos] : pos) - rect->first_col < rect->n_cols)
-            n += take(walk, rect->first_row * matrix->k + pos, 1);
-    return n;
-}
-
-uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, uint64_t first, uint64_t end,
+uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, const zfi_slice_t *slice,
                                 zfi_selected_fn fn, void *arg) {
-    walk_t walk = {matrix, matrix->is_choosable ? index : NULL, fn, arg};
-    zfi_rect_t rects[ZFI_MOST_TILES];
-    uint32_t n_rects = zfi_tiles_of_range(matrix->rows, matrix->cols, first, end, rects);
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < n_rects; i++)
-        n += matrix->channels_are_rows ? take_rows(&walk, &rects[i]) : take_columns(&walk, &rects[i]);
+    uint64_t row_elems = matrix->is_choosable ? matrix->k : matrix->cols; /* where columns, or all, are selected */
+    uint64_t at = slice->first / matrix->cols * row_elems, n = slice->n / matrix->cols * row_elems;
+    if (matrix->k == 0)
+        return 0;
+    if (matrix->channels_are_rows && matrix->is_choosable)
+        return take_rows(matrix, index, slice, fn, arg);
+    if (fn && n)
+        fn(at, n, arg);
     return n;
 }
 
@@ -62,52 +44,47 @@ typedef struct moving {
     unsigned char *grad; /* the compact gradient, where the host finds it, ... */
     const uint32_t
         *index; /* ... and the selected channels. The device's list: the host's may not have followed a choice */
-    unsigned char *from; /* the present matrix's, there */
-    unsigned char *packed;
-    int is_unpacking;
+    unsigned char *all; /* what travels, of all ranks */
+    uint64_t from, packed; /* elements: of the present matrix from `grad` on, of what comes next from `all` on */
+    int is_counting, is_unpacking;
     size_t elem;       /* bytes of an element */
     zfi_move_t *moves; /* NULL: at once */
     uint64_t n;
 } moving_t;
 
-static void note(moving_t *moving, const zfi_move_t *move) {
+static void note(moving_t *moving, uint64_t from, uint64_t n) {
     zfi_move_t *last = moving->n ? &moving->moves[moving->n - 1] : NULL;
-    if (last && (const unsigned char *)last->from + last->n_elems * moving->elem == move->from &&
-        (unsigned char *)last->to + last->n_elems * moving->elem == move->to)
-        last->n_elems += move->n_elems;
+    if (last && last->from + last->n_elems == from && last->to + last->n_elems == moving->packed)
+        last->n_elems += n;
     else
-        moving->moves[moving->n++] = *move;
+        moving->moves[moving->n++] = (zfi_move_t){from, moving->packed, n};
 }
 
 static void move(uint64_t at, uint64_t n, void *arg) {
     moving_t *moving = arg;
-    unsigned char *grad = moving->from + at * moving->elem;
-    zfi_move_t one = {grad, moving->packed, n};
-    if (moving->is_unpacking)
-        one = (zfi_move_t){moving->packed, grad, n};
+    unsigned char *grad = moving->grad + (moving->from + at) * moving->elem;
+    unsigned char *there = moving->all + moving->packed * moving->elem;
     if (moving->moves)
-        note(moving, &one);
+        note(moving, moving->from + at, n);
     else
-        memcpy(one.to, one.from, n * moving->elem);
-    moving->packed += n * moving->elem;
+        memcpy(moving->is_unpacking ? grad : there, moving->is_unpacking ? there : grad, n * moving->elem);
+    moving->packed += n;
 }
 
-/* What a rank owns of the selected channels of a bucket's present parameters is moved, or where there is nothing packed
- * counted. Returns its elements. */
+/* What a rank owns of the selected channels of a bucket's present parameters is moved, or counted. Returns its
+ * elements. */
 static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket,
                           const uint8_t *present, uint32_t rank) {
-    uint64_t n = 0, first, end;
+    uint64_t n = 0;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
         if (!present[param->id] || param->is_sharded)
             continue;
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-            zfi_bucket_share(ranks->buckets, param, matrix, rank, &first, &end);
-            moving->from = moving->grad + matrix->grad_base;
-            if (matrix->k && first < end)
-                n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, first, end,
-                                            moving->packed ? move : NULL, moving);
+            moving->from = matrix->grad_base / moving->elem;
+            n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, &matrix->slices[rank],
+                                        moving->is_counting ? NULL : move, moving);
         }
     }
     return n;
@@ -115,7 +92,8 @@ static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_
 
 /* Noted moves, on the stream of gradients. */
 static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
-    zfi_move_args_t args = {moving->moves, moving->n, dtype};
+    zfi_move_args_t args = {
+        moving->moves, moving->n, dtype, moving->is_unpacking, moving->grad, moving->all};
     zfi_op_t op = zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args);
     if (!moving->n)
         return;
@@ -131,6 +109,8 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
     unsigned char *all = zfi_mirrored(ranks, zfi_arriving(ranks));
     moving_t moving = {.grad = zfi_mirrored(ranks, ranks->dev->head.grad),
                        .index = zfi_mirrored(ranks, ranks->dev->head.index),
+                       .all = all,
+                       .is_counting = 1,
                        .elem = zfi_dtype_nbytes(bucket->dtype),
                        .moves = (zfi_move_t *)(void *)ranks->mem->moves.arena.base};
     zfi_exchange_t sums = {
@@ -146,13 +126,14 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
     if (!most)
         return ZF_OK;
     sums.nbytes = most * moving.elem;
-    moving.packed = all + zfi_rank(engine) * sums.nbytes;
+    moving.is_counting = 0;
+    moving.packed = zfi_rank(engine) * most;
     (void)take_part(ranks, &moving, bucket, present, zfi_rank(engine));
     send(ranks->engine, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
-        moving.packed = all + r * sums.nbytes;
+        moving.packed = r * most;
         if (r != zfi_rank(engine))
             (void)take_part(ranks, &moving, bucket, present, r);
     }

@@ -3,8 +3,8 @@
  * those, the gradient of the selected channels, travels packed.
  *
  * Model. The statistics of a step have gathered what this rank owns of the compact gradient. Of each bucket a rank
- * sends the elements of the selected channels that it owns, one behind the other: matrix by matrix, tile by tile, in
- * the order of the compact gradient. Where they lie follows from layout and selection, which are the same everywhere,
+ * sends the elements of the selected channels that it owns, one behind the other: matrix by matrix, in the order of
+ * the compact gradient. Where they lie follows from layout and selection, which are the same everywhere,
  * so nothing but gradients travels. Each rank sends as many bytes as the one that has most; never more than its part of
  * the bucket. Then every rank has the whole compact gradient, and runs ahead as one rank does: the values of selected
  * channels need not travel.
@@ -22,9 +22,9 @@
 /* n neighbours in the compact memory of a matrix, from element `at` on. */
 typedef void (*zfi_selected_fn)(uint64_t at, uint64_t n, void *arg);
 
-/* Calls fn (or not, NULL) for what elements [first, end) of a matrix have in its compact memory, in the order of tiles.
- * index: its selected channels. Returns their number. */
-uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, uint64_t first, uint64_t end,
+/* Calls fn (or not, NULL) for what a slice of a matrix has in its compact memory, in that order; index: its selected
+ * channels. Returns how many elements that is. */
+uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *index, const zfi_slice_t *slice,
                                 zfi_selected_fn fn, void *arg);
 
 /* [communication thread] A bucket's part of the compact gradient of step t becomes that of all ranks. A failure has

@@ -12,7 +12,9 @@
 #include "ranks/mirror.h"
 #include "ranks/ranks.h"
 
-enum { KEPT_ALIGN = 64, FORWARD = -1, BACKWARD = 1 };
+enum { LINE = 64, FORWARD = -1, BACKWARD = 1 };
+
+static uint64_t up_to_line(uint64_t nbytes) { return (nbytes + LINE - 1) / LINE * LINE; }
 
 /* ---- what is sharded --------------------------------------------------------------------------------------------- */
 
@@ -29,66 +31,24 @@ void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_pa
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* This rank's part of a bucket, as far as its matrices reach. Returns the sharded parameters in it. */
+/* Room for this rank's part of a bucket, and in a buffer for all of it. Returns the sharded parameters in it. */
 static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     zfi_shards_t *shards = ranks->shards;
     zfi_shard_t *out = &shards->all[number];
-    uint64_t first = UINT64_MAX, end = 0, nbytes = bucket->n_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    *out = (zfi_shard_t){.buffer = ZF_NO_ID};
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        uint32_t first_matrix, n_matrices = zfi_owned_matrices(ranks->plan, param, &first_matrix);
-        const zfi_matrix_t *matrices = &ranks->plan->matrices[first_matrix], *last = matrices + n_matrices - 1;
-        uint64_t offset = ranks->buckets->offset[param->id];
-        out->n_sharded += param->is_sharded != 0;
-        if (!param->is_sharded || !n_matrices)
-            continue;
-        if (offset + matrices->param_offset < first)
-            first = offset + matrices->param_offset;
-        if (offset + last->param_offset + last->rows * last->cols > end)
-            end = offset + last->param_offset + last->rows * last->cols;
-    }
-    if (first < end) {
-        out->first = first / KEPT_ALIGN * KEPT_ALIGN;
-        out->n_elems = (end - out->first + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN;
-    }
-    out->at = shards->nbytes;
-    shards->nbytes += out->n_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    if (out->n_sharded && nbytes > shards->buffer_nbytes)
+    uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype), nbytes;
+    *out = (zfi_shard_t){.buffer = ZF_NO_ID, .at = shards->nbytes, .flat_at = up_to_line(bucket->place.n_ranks * part)};
+    for (uint32_t i = 0; i < bucket->n_params; i++)
+        out->n_sharded += ranks->params[ranks->buckets->params[bucket->first + i]].is_sharded != 0;
+    if (!out->n_sharded)
+        return 0;
+    shards->nbytes += up_to_line(part);
+    nbytes = out->flat_at + bucket->n_elems * zfi_dtype_nbytes(bucket->value_dtype);
+    if (nbytes > shards->buffer_nbytes)
         shards->buffer_nbytes = nbytes;
+    if (out->flat_at > shards->parts_nbytes)
+        shards->parts_nbytes = out->flat_at;
     return out->n_sharded;
-}
-
-/* Elements that a rank owns of the residents of a bucket. */
-static uint64_t count_resident(const zfi_buckets_t *buckets, const zfi_param_t *params, const zfi_bucket_t *bucket,
-                               uint32_t rank) {
-    uint64_t n = 0, first, end;
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &params[buckets->params[bucket->first + i]];
-        if (param->is_sharded)
-            continue;
-        zfi_bucket_owned(buckets, param, rank, &first, &end);
-        n += end > first ? end - first : 0;
-    }
-    return n;
-}
-
-/* Published values: each rank sends as many as the one that has most. */
-static void plan_values(zfi_buckets_t *buckets, const zfi_param_t *params) {
-    uint64_t at = 0;
-    for (uint32_t b = 0; b < buckets->n; b++) {
-        zfi_bucket_t *bucket = &buckets->all[b];
-        uint64_t most = 0;
-        for (uint32_t r = 0; r < buckets->n_ranks; r++) {
-            uint64_t n = count_resident(buckets, params, bucket, r);
-            most = n > most ? n : most;
-        }
-        most = (most + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN;
-        bucket->values_offset_nbytes = at;
-        at += most * buckets->n_ranks * zfi_dtype_nbytes(bucket->value_dtype);
-    }
-    buckets->values_nbytes = at;
 }
 
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
@@ -105,13 +65,12 @@ zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
         return ZF_ERR_MEMORY;
     for (uint32_t b = 0; b < ranks->buckets->n; b++)
         shards->n_whole += plan_bucket(ranks, b) != 0;
-    plan_values(ranks->buckets, ranks->params);
     return ZF_OK;
 }
 
 static zf_status_t map_buffer(zfi_ranks_t *ranks, zfi_fetch_buffer_t *buffer, zf_error_t *err) {
     uint64_t nbytes = ranks->shards->buffer_nbytes;
-    zf_status_t st = zfi_mirror_map(ranks, &buffer->mirror, NULL, nbytes, err);
+    zf_status_t st = zfi_mirror_map(ranks, &buffer->mirror, NULL, ranks->shards->parts_nbytes, err);
     if (!st)
         st = zfi_memory_map_more(ranks, &buffer->arena, nbytes, "a bucket of parameters", err);
     if (st)
@@ -162,39 +121,30 @@ void zfi_shards_free(zfi_ranks_t *ranks) {
 
 /* ---- this rank's parts ------------------------------------------------------------------------------------------- */
 
-/* A kernel for each of this rank's tiles of a parameter, with bits that lie in a bucket from `whole` on, or, where that
- * is NULL, among this rank's parts. */
-static void move_tiles(zfi_ranks_t *ranks, const zfi_param_t *param, unsigned char *whole, zfi_kernel_t kernel) {
-    uint32_t number = ranks->buckets->of_param[param->id];
-    const zfi_shard_t *shard = &ranks->shards->all[number];
-    size_t elem = zfi_dtype_nbytes(param->dtype);
+/* Where this rank's slice of a matrix is kept. */
+static unsigned char *kept(const zfi_ranks_t *ranks, const zfi_matrix_t *matrix) {
+    uint32_t number = ranks->buckets->of_param[matrix->param];
+    return ranks->shards->arena.base + ranks->shards->all[number].at +
+           matrix->own.at * zfi_dtype_nbytes(ranks->buckets->all[number].value_dtype);
+}
+
+/* A kernel for each of this rank's slices of a parameter: its bits lie in a bucket's flat memory, or, where that is
+ * NULL, among this rank's parts. */
+static void move_slices(zfi_ranks_t *ranks, const zfi_param_t *param, unsigned char *flat, zfi_kernel_t kernel) {
     for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
         const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-        for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles; i++) {
-            const zfi_tile_t *tile = &ranks->plan->tiles[i];
-            uint64_t at = ranks->buckets->offset[param->id] + matrix->param_offset + tile->matrix_offset;
-            zfi_place_args_t args = {
-                .data = ranks->dev->data, .matrix = m, .first = tile->matrix_offset, .n = tile->n_elems};
-            args.bits = whole ? whole + at * elem : ranks->shards->arena.base + shard->at + (at - shard->first) * elem;
+        uint64_t at = ranks->buckets->offset[param->id] + matrix->param_offset + matrix->own.first;
+        zfi_place_args_t args = {.data = ranks->dev->data, .matrix = m, .n = matrix->own.n};
+        args.bits = flat ? flat + at * zfi_dtype_nbytes(param->dtype) : kept(ranks, matrix);
+        if (args.n)
             zfi_list_add(&ranks->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
-        }
     }
 }
 
-/* As if all of it lay here, row by row. */
-static void show_here(zfi_buckets_t *buckets, zfi_shards_t *shards, zfi_param_t *param) {
-    uint32_t number = buckets->of_param[param->id];
-    const zfi_shard_t *shard = &shards->all[number];
-    uintptr_t first = (uintptr_t)shards->arena.base + shard->at; /* may wrap around, and back */
-    int64_t stride = 1;
-    param->visible =
-        (unsigned char *)(first + (buckets->offset[param->id] - shard->first) * zfi_dtype_nbytes(param->dtype));
-    for (int i = param->ndim - 1; i >= 0; i--) {
-        param->strides[i] = stride;
-        stride *= param->shape[i];
-    }
-    param->is_contiguous = 1;
-    param->row_stride = (int64_t)param->cols;
+/* Its slices lie here from now on, one behind the other, row by row. */
+static void show_here(const zfi_ranks_t *ranks, zfi_param_t *param) {
+    param->visible = kept(ranks, &ranks->plan->matrices[param->first_matrix]);
+    param->is_kept = 1;
     free(param->col_offset);
     param->col_offset = NULL;
 }
@@ -205,22 +155,26 @@ zf_status_t zfi_shards_keep(zfi_ranks_t *ranks) {
         return ZF_OK;
     for (uint32_t i = 0; i < ranks->n_params; i++)
         if (ranks->params[i].is_sharded && ranks->params[i].has_state)
-            move_tiles(ranks, &ranks->params[i], NULL, ZFI_KERNEL_READ_PLACE);
+            move_slices(ranks, &ranks->params[i], NULL, ZFI_KERNEL_READ_PLACE);
     st = zfi_device_run(ranks->engine, NULL, 0);
     for (uint32_t i = 0; i < ranks->n_params && !st; i++)
         if (ranks->params[i].is_sharded && ranks->params[i].has_state)
-            show_here(ranks->buckets, ranks->shards, &ranks->params[i]);
+            show_here(ranks, &ranks->params[i]);
     if (!st)
         zfi_plan_place(ranks->plan, ranks->params);
     return st;
+}
+
+/* Where the host finds a bucket that is fetched. */
+static unsigned char *flat_of(const zfi_shards_t *shards, uint32_t number) {
+    return shards->buffers[shards->all[number].buffer].arena.base + shards->all[number].flat_at;
 }
 
 void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id) {
     const zfi_param_t *param = &ranks->params[id];
     const zfi_shards_t *shards = ranks->shards;
     if (param->is_sharded)
-        move_tiles(ranks, param, shards->buffers[shards->all[ranks->buckets->of_param[id]].buffer].arena.base,
-                   ZFI_KERNEL_WRITE_PLACE);
+        move_slices(ranks, param, flat_of(shards, ranks->buckets->of_param[id]), ZFI_KERNEL_WRITE_PLACE);
 }
 
 /* ---- whole buckets ----------------------------------------------------------------------------------------------- */
@@ -231,6 +185,9 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number, uint32_t to) {
     zfi_shards_t *shards = ranks->shards;
     zfi_fetch_buffer_t *buffer = &shards->buffers[to];
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
+    zfi_move_args_t own = zfi_ranks_cut(ranks, number, shards->arena.base + shards->all[number].at,
+                                        buffer->arena.base + zfi_rank(engine) * part);
     if (buffer->bucket != ZF_NO_ID)
         shards->all[buffer->bucket].buffer = ZF_NO_ID;
     buffer->bucket = number;
@@ -239,12 +196,19 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number, uint32_t to) {
     shards->all[number].buffer = to;
     ranks->reduction->events = zfi_crc32(ranks->reduction->events, &number, sizeof number);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, buffer->number, &engine->count.stall_ranks_ns));
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        if (param->is_sharded)
-            move_tiles(ranks, param, buffer->arena.base, ZFI_KERNEL_READ_PLACE);
-    }
+    own.moves += bucket->n_moves;
+    own.n = 1;
+    own.dtype = bucket->value_dtype;
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MOVE, &own, sizeof own));
     return zfi_ranks_fetch(ranks, number, buffer->arena.base, &buffer->number);
+}
+
+/* The device stream takes the slices of all ranks from their parts to where they lie in the bucket. */
+static void unpack(const zfi_ranks_t *ranks, uint32_t number, unsigned char *parts) {
+    zfi_move_args_t args = zfi_ranks_cut(ranks, number, flat_of(ranks->shards, number), parts);
+    args.dtype = ranks->buckets->all[number].value_dtype;
+    args.goes_back = 1;
+    zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args));
 }
 
 /* The one that nobody holds and that was used longest ago; but the active one, if that is to be spared. */
@@ -353,6 +317,7 @@ zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_
         if (buffer->bucket == ZF_NO_ID || !shards->all[buffer->bucket].n_held || buffer->is_awaited)
             continue;
         zfi_ranks_await_fetched(ranks, buffer->bucket, buffer->arena.base, buffer->number);
+        unpack(ranks, buffer->bucket, buffer->arena.base);
         buffer->is_awaited = 1;
     }
     zfi_list_mark(&engine->to_device, &shards->newest);
@@ -371,7 +336,7 @@ void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id) {
         return param->visible;
     if (!ranks->shards->n_holders[param->id])
         return NULL;
-    return ranks->shards->buffers[ranks->shards->all[bucket_of(ranks->buckets, ranks->params, id)].buffer].arena.base +
+    return flat_of(ranks->shards, bucket_of(ranks->buckets, ranks->params, id)) +
            ranks->buckets->offset[param->id] * zfi_dtype_nbytes(param->dtype);
 }
 

@@ -2,10 +2,9 @@
 /* plugin/ranks/shards.h - parameters are sharded, too ([shard] stage = 3): what a rank keeps of them, and the memory
  * in which the host finds whole ones.
  *
- * Model. Of each bucket a rank keeps its part of the visible values, and room for the rest of the matrices at its
- * edges, which nobody reads: so kernels write a matrix as on one rank, or, where nothing of it is here (`is_absent`),
- * not at all. param_fetch gathers the bucket, each rank's part from that rank, into a buffer; the host reads there
- * until param_release. A bucket that is gathered stays until a step, FLUSH or a load changes its values, or another
+ * Model. Of each bucket a rank keeps its part of the visible values: its slice of every matrix, which is a matrix of fewer
+ * rows to kernels. param_fetch gathers the bucket's parts into a buffer, and takes the slices apart to where they lie in
+ * the flat memory behind them; the host reads there until param_release. A bucket that is gathered stays until a step, FLUSH or a load changes its values, or another
  * needs the buffer.
  *
  *   parts      | part of 0 | part of 1 | part of 2 | ...           always

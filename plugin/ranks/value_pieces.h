@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/ranks/value_pieces.h - which published values of a bucket travel, and in which order.
  *
- * Model. Of each matrix that is published every rank has what lies in its part of the bucket: a piece. Each rank packs
- * its pieces one behind the other, in the order of the bucket. A matrix that begins in an earlier part begins this one:
+ * Model. Of each matrix that is published every rank has its slice: a piece. Each rank packs its pieces one behind the
+ * other, in the order of the bucket:
  *
- *   bucket  | a . a a | b b b c c | c d d . . |      parts of three ranks; b is not published
- *   travel  | a a a   | c c       | c d d     |      each as many bytes as the rank sends that has most
+ *   parts   | a a b c c | a a b c | a b b c |      slices of three ranks; b is not published
+ *   travel  | a a c c   | a a c   | a c     |      each as many bytes as the rank sends that has most
  *
  * All of it follows from the layout and from the cohorts that are published, so it is the same on every rank. */
 #ifndef ZFI_VALUE_PIECES_H
@@ -13,10 +13,10 @@
 
 #include "instance/run.h"
 
-/* Elements [first, end) of a matrix, which a rank sends behind `at` others. */
+/* Elements [first, first + n) of a matrix, which a rank sends behind `at` others. */
 typedef struct zfi_value_piece {
     uint32_t matrix, rank;
-    uint64_t first, end, at;
+    uint64_t first, n, at;
 } zfi_value_piece_t;
 
 typedef void (*zfi_value_piece_fn)(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg);

@@ -26,12 +26,12 @@ static void move(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) 
     zfi_place_args_t args = {.data = ranks->dev->data, .matrix = piece->matrix, .first = piece->first};
     if ((piece->rank == zfi_rank(ranks->engine)) != moved->is_own)
         return;
-    args.n = piece->end - piece->first;
+    args.n = piece->n;
     args.bits = moved->values + piece->rank * moved->part_nbytes + piece->at * elem;
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(moved->kernel, &args, sizeof args));
 }
 
-/* This rank's elements from what the model reads into its part of the bucket's memory; then those of others back. */
+/* This rank's slices from what the model reads into its part of the bucket's memory; then those of others back. */
 static void pack(zfi_ranks_t *ranks, uint32_t number, uint64_t part_nbytes) {
     moved_t moved = {ZFI_KERNEL_READ_PLACE, zfi_values(ranks, number), part_nbytes, 1};
     (void)zfi_value_pieces(ranks, number, move, &moved);

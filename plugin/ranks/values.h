@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/ranks/values.h - each rank keeps a part of the state: what one has published, all show.
  *
- * Model. At the end of a step, each rank shows new values of its own tiles of the matrices whose windows were
- * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' tiles are:
+ * Model. At the end of a step, each rank shows new values of its own slices of the matrices whose windows were
+ * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' slices are:
  * how many there are of each rank follows from the layout, and each sends as many bytes as the one that has most. Both
  * go on the device stream, buckets in the order of the next forward pass: their last one first. Where values become
  * visible at fetch, they travel otherwise (values_at_fetch.h). */

@@ -48,7 +48,7 @@ static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segm
     atomic_fetch_add(&engine->count.up_publish_nbytes, segment->n_elems * elem);
 }
 
-/* This rank's tiles of a bucket, which follow each other as its pieces do. */
+/* This rank's slices of a bucket, which follow each other as its pieces do. */
 static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *copying) {
     const zfi_bucket_t *bucket = &publishing->ranks->buckets->all[number];
     for (uint32_t i = 0; i < bucket->n_params; i++) {
@@ -72,17 +72,16 @@ static void end_bucket(zfi_publishing_t *publishing) {
         zfi_list_add(&engine->to_up, zfi_op_signal(&engine->lines.up, publishing->unfetched->merged));
 }
 
-/* Where a matrix begins in the part of the rank that has its first element. */
-static void note_begin(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) {
+/* Where a rank's slice of a matrix lies in what it sends. */
+static void note_piece(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) {
     (void)arg;
-    if (piece->first == 0)
-        ranks->reduction->value_at[piece->matrix] = piece->at;
+    ranks->reduction->value_at[(uint64_t)piece->matrix * ranks->buckets->n_ranks + piece->rank] = piece->at;
 }
 
 static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t step, copying_t *copying) {
     zfi_engine_t *engine = publishing->engine;
     zfi_reduction_t *reduction = publishing->ranks->reduction;
-    uint64_t n = zfi_value_pieces(publishing->ranks, number, note_begin, NULL);
+    uint64_t n = zfi_value_pieces(publishing->ranks, number, note_piece, NULL);
     zf_status_t st;
     reduction->value_number[number] = 0;
     reduction->value_nbytes[number] = n * zfi_dtype_nbytes(publishing->ranks->buckets->all[number].value_dtype);
@@ -114,20 +113,18 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 /* The pieces of a matrix, of all ranks. */
 static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
-    uint64_t part = publishing->ranks->buckets->all[bucket].part_elems, n = matrix->rows * matrix->cols, end;
-    uint64_t from = publishing->ranks->buckets->offset[matrix->param] + matrix->param_offset;
-    uint64_t at = publishing->ranks->reduction->value_at[number];
+    const zfi_reduction_t *reduction = publishing->ranks->reduction;
+    uint32_t n_ranks = publishing->ranks->buckets->n_ranks;
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
     zfi_place_args_t args = {.data = publishing->dev->data, .matrix = number, .keeps_selected = 1};
     args.turn = close_of(publishing->clock, matrix->cohort)->turn;
-    for (uint64_t first = 0; first < n; first = end, at = 0) { /* in every part but the first it comes first */
-        uint64_t rank = (from + first) / part, part_end = (rank + 1) * part - from;
-        end = part_end < n ? part_end : n;
-        args.first = first;
-        args.n = end - first;
-        args.bits = zfi_values(publishing->ranks, bucket) + rank * publishing->ranks->reduction->value_nbytes[bucket] +
-                    at * elem;
-        zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        args.first = matrix->slices[r].first;
+        args.n = matrix->slices[r].n;
+        args.bits = zfi_values(publishing->ranks, bucket) + r * reduction->value_nbytes[bucket] +
+                    reduction->value_at[(uint64_t)number * n_ranks + r] * elem;
+        if (args.n)
+            zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
     }
 }
 

@@ -12,7 +12,7 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
 }
 
 /* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array. at:
- * of the tile's state. *io_n: as many of the elements from there on as lie together. */
+ * its index in w, m, v. *io_n: as many of the elements from there on as lie together. */
 static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
                       uint64_t *io_n) {
     const zfi_data_t *head = &state->dev->head;
@@ -78,8 +78,9 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(state->plan, of, first + done, n - done, &m);
-        const void *from = place_of(state, array, of, at, &m);
+        const void *from;
+        m = n - done;
+        from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
         st = get(state->side, array, of->is_resident, from, m, out + done);
     }
     return st;
@@ -90,20 +91,20 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(state->plan, of, first + done, n - done, &m);
-        void *to = place_of(state, array, of, at, &m);
+        void *to;
+        m = n - done;
+        to = place_of(state, array, of, zfi_state_find(of, first + done), &m);
         st = put(state->side, array, of->is_resident, to, m, values + done);
     }
     return st;
 }
 
-static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_tile_t *tile) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[tile->matrix];
+static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix) {
     size_t elem = zfi_dtype_nbytes(dtype_of(state->dev, array));
-    for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
+    for (uint64_t done = 0, n; done < matrix->own.n; done += n) {
         void *to;
-        n = tile->n_elems - done;
-        to = place_of(state, array, matrix, tile->state_base + done, &n);
+        n = matrix->own.n - done;
+        to = place_of(state, array, matrix, matrix->state_base + done, &n);
         if (!to)
             return ZF_OK;
         if (matrix->is_resident)
@@ -114,15 +115,9 @@ static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_
 }
 
 zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t number) {
-    const zfi_plan_t *plan = state->plan;
-    const zfi_matrix_t *matrix = &plan->matrices[number];
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        st = clear(state, ZFI_STATE_M, &plan->tiles[i]);
-        if (!st)
-            st = clear(state, ZFI_STATE_V, &plan->tiles[i]);
-    }
-    return st;
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    zf_status_t st = clear(state, ZFI_STATE_M, matrix);
+    return st ? st : clear(state, ZFI_STATE_V, matrix);
 }
 
 zf_status_t zfi_state_take_counts(const zfi_state_t *state) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/state_arrays.h - weights, moments and counts by a matrix's elements, wherever they live: in the host's
- * memory, or on the device. Both lie in the order of tiles (plan.h).
+ * memory, or on the device. Both lie in the order of matrices (plan.h).
  *
  * All of it is [control]: the run rests, and each function returns when what it moves is there. A status other than
  * ZF_OK means that the device did not take the work. */

@@ -52,13 +52,13 @@ static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, 
     const zfi_matrix_t *matrix = &plan->matrices[rect->matrix];
     zfi_moments_t kind = state->dev->head.moments;
     const uint32_t *channels = state->sel->enter_channel + matrix->index_base;
-    uint64_t n = rect->na * rect->nb, at = 0;
+    uint64_t n = rect->na * rect->nb, at = 0, first_row = matrix->held_first / matrix->cols;
     uint32_t n_moments = state->n_moments, chunk = 0;
     for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
-            uint64_t r = matrix->channels_are_rows ? channels[i] : i;
+            uint64_t r = matrix->channels_are_rows ? channels[i] : first_row + i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
-            uint64_t from = zfi_state_find(plan, matrix, r * matrix->cols + c);
+            uint64_t from = zfi_state_find(matrix, r * matrix->cols + c);
             const zfi_chunk_state_t *of;
             if (from == ZFI_NOT_OWNED) { /* another rank's: its bits are joined to these */
                 out[at] = 0.0f;
@@ -101,8 +101,9 @@ uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
     while (walk->matrix < plan->n_matrices && block->n_rects < ZFI_ENTER_RECTS) {
         const zfi_matrix_t *matrix = &plan->matrices[walk->matrix];
         uint32_t n_enter = walk->state->sel->n_enter[walk->matrix];
-        uint64_t rows = matrix->channels_are_rows ? n_enter : matrix->rows;
-        uint64_t cols = matrix->channels_are_rows ? matrix->cols : n_enter;
+        uint64_t per_channel = matrix->is_sharded == walk->is_sharded ? zfi_channel_elems(matrix) : 0;
+        uint64_t rows = matrix->channels_are_rows ? n_enter : per_channel;
+        uint64_t cols = matrix->channels_are_rows ? per_channel : n_enter;
         zfi_enter_rect_t *rect = &block->rects[block->n_rects];
         if (rows == 0 || walk->b >= cols) {
             walk->matrix++;

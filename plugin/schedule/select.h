@@ -20,6 +20,7 @@ void zfi_select_update_maps(const zfi_state_t *state);
 /* Walks the state of a choice's entering channels in matrix order. */
 typedef struct zfi_enter_walk {
     const zfi_state_t *state;
+    int is_sharded; /* of these matrices, or of all others */
     uint32_t matrix;
     uint64_t a, b; /* next row and column, where the channel axis counts entering channels */
 } zfi_enter_walk_t;

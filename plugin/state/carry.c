@@ -50,7 +50,6 @@ static zf_status_t carry_elements(const zfi_state_t *into, uint32_t number, uint
 
 static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const zfi_carried_t *from) {
     const zfi_matrix_t *to = &into->plan->matrices[number], *cut = from->cut;
-    const zfi_param_t *param = &into->side->params[to->param];
     uint64_t first = to->param_offset, end = first + to->rows * to->cols;
     uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, own_first, own_end;
     zf_status_t st = ZF_OK;
@@ -58,8 +57,10 @@ static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const 
     end = end < cut_end ? end : cut_end;
     if (first >= end)
         return ZF_OK;
-    own_first = first > param->owned_first ? first : param->owned_first;
-    own_end = end < param->owned_end ? end : param->owned_end;
+    own_first = to->param_offset + to->own.first;
+    own_end = own_first + to->own.n;
+    own_first = first > own_first ? first : own_first;
+    own_end = end < own_end ? end : own_end;
     if (own_first < own_end)
         st = carry_elements(into, number, own_first, own_end, from);
     for (uint64_t e = first; e < end; e++) {

@@ -144,7 +144,7 @@ static zf_status_t read_share(const zfi_loader_t *loader, put_args_t *args, uint
         st = zfi_store_read(loader->store, file, tensor->offset + at, block, n * elem, err);
         if (st)
             return st;
-        *crc = zfi_crc32(*crc, block, n * elem);
+        zfi_spread_add(crc, block, n * elem, tensor->nbytes - at - n * elem);
         st = zfi_state_check_block(&args->check, at, block, n * elem, err);
         if (!st)
             tensor->array->put(args->io, args->first_matrix + tensor->matrices[args->at], tensor->step, first, n,
@@ -156,7 +156,7 @@ static zf_status_t read_share(const zfi_loader_t *loader, put_args_t *args, uint
     return st;
 }
 
-/* The tensor's checksum becomes that of this rank's range of it. */
+/* The tensor's checksum becomes that of this rank's slices of it. */
 static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_saved_tensor_t *tensor,
                              zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
@@ -167,8 +167,8 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
     zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
     for (args->at = 0; args->at < tensor->n_matrices && !st; args->at++) {
         const zfi_matrix_t *matrix = &args->param->matrices[tensor->matrices[args->at]];
-        zfi_spread_share(args->io->state->ranks, tensor->array, args->id, &saved->shape, matrix, loader->together->rank,
-                         &first, &end);
+        zfi_spread_share(args->io->state->ranks, tensor->array, &saved->shape, matrix,
+                         args->first_matrix + tensor->matrices[args->at], loader->together->rank, &first, &end);
         st = read_share(loader, args, from, first, end, block, &crc, err);
         from += tensor->array->length(&saved->shape, matrix) * elem;
     }
@@ -178,9 +178,9 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
 }
 
 /* What was read is what was saved: joined, the checksums of the ranges are the index's. */
-static zf_status_t check_shares(zfi_loader_t *loader, const zfi_ranks_t *ranks, const uint32_t *crcs, zf_error_t *err) {
+static zf_status_t check_shares(zfi_loader_t *loader, const uint32_t *crcs, zf_error_t *err) {
     zfi_saved_t *saved = &loader->saved;
-    zf_status_t st = zfi_spread_join(ranks, loader->ids, loader->together, saved, err);
+    zf_status_t st = zfi_spread_join(loader->together, saved, err);
     for (uint32_t p = 0; p < saved->n_params && !st; p++)
         for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
             if (saved->params[p].tensors[i].crc != *crcs++)
@@ -252,7 +252,7 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
         st = put_all(loader, &replacement, err);
     st = zfi_together_meet(loader->together, st, err);
     if (!st && zfi_is_sharded(loader->run->engine))
-        st = check_shares(loader, &replacement.into->ranks, crcs, err);
+        st = check_shares(loader, crcs, err);
     free(crcs);
     if (!st)
         return zfi_replace_commit(&replacement, err);

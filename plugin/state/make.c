@@ -30,22 +30,18 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         const zfi_param_t *param = &run->params[matrix->param];
-        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles; k++) {
-            const zfi_tile_t *tile = &run->plan.tiles[k];
-            zf_status_t st =
-                zfi_state_get(&run->state, ZFI_STATE_W, i, tile->matrix_offset, tile->n_elems, run->dev.exchange);
-            if (st)
-                return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
-            for (uint64_t e = 0; e < tile->n_elems; e++)
-                if (!isfinite(w[e]))
-                    return zfi_error_about(err,
-                                           zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
-                                                            "parameter \"%s\": element %" PRIu64
-                                                            " of matrix %u is %g; load sound weights first",
-                                                            param->name, tile->matrix_offset + e,
-                                                            i - param->first_matrix, (double)w[e]),
-                                           matrix->param);
-        }
+        zf_status_t st =
+            zfi_state_get(&run->state, ZFI_STATE_W, i, matrix->own.first, matrix->own.n, run->dev.exchange);
+        if (st)
+            return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
+        for (uint64_t e = 0; e < matrix->own.n; e++)
+            if (!isfinite(w[e]))
+                return zfi_error_about(
+                    err,
+                    zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
+                                     "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights first",
+                                     param->name, matrix->own.first + e, i - param->first_matrix, (double)w[e]),
+                    matrix->param);
     }
     return ZF_OK;
 }
@@ -53,7 +49,7 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
 /* With state_mib = auto twice, the first time: it takes what a plan without leaves. */
 static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_config_t *config = &run->engine->config;
-    zf_status_t st = zfi_plan_build(config, run->params, run->n_params, &run->plan, err);
+    zf_status_t st = zfi_plan_build(config, run->params, run->n_params, &run->buckets, &run->plan, err);
     if (st || !config->is_auto_resident)
         return st;
     config->resident_nbytes = zfi_memory_left(run);
@@ -62,7 +58,7 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
             "[device] state_mib = auto is %" PRIu64 " here: write the number to keep it",
             config->resident_nbytes >> 20);
     zfi_plan_free(&run->plan);
-    return zfi_plan_build(config, run->params, run->n_params, &run->plan, err);
+    return zfi_plan_build(config, run->params, run->n_params, &run->buckets, &run->plan, err);
 }
 
 /* What is sharded has moved, so the tables follow. */

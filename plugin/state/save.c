@@ -174,9 +174,11 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
 /* Bytes of a tensor: behind those that this rank has written of it, or, with several ranks, `at` bytes into it. */
 static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, uint64_t at, const void *block,
                              uint64_t nbytes, zf_error_t *err) {
-    tensor->crc = zfi_crc32(tensor->crc, block, nbytes);
-    if (writer->store->is_shared)
+    if (writer->store->is_shared) {
+        zfi_spread_add(&tensor->crc, block, nbytes, tensor->nbytes - at - nbytes);
         return zfi_store_write_at(writer->store, tensor->offset + at, block, nbytes, err);
+    }
+    tensor->crc = zfi_crc32(tensor->crc, block, nbytes);
     return zfi_store_write(writer->store, block, nbytes, err);
 }
 
@@ -201,7 +203,7 @@ static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_
     int is_applied =
         (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, tensor->step)->scalars.applied;
     zf_status_t st = ZF_OK;
-    zfi_spread_share(state->ranks, array, param->param.id, &writer->saved.shape, &param->matrices[matrix],
+    zfi_spread_share(state->ranks, array, &writer->saved.shape, &param->matrices[matrix], number,
                      writer->together->rank, &first, &end);
     for (; first < end && !st; first += block) {
         uint64_t count = end - first < block ? end - first : block, at;
@@ -338,7 +340,7 @@ static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_
 
 /* The first rank finishes when all have synced what they wrote; the others know that it did before they return. */
 static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
-    zf_status_t st = zfi_spread_join(writer->io.state->ranks, writer->io.ids, writer->together, &writer->saved, err);
+    zf_status_t st = zfi_spread_join(writer->together, &writer->saved, err);
     zfi_state_report(&writer->saved, writer->store, report);
     if (!st && is_first(writer))
         st = finish(writer, report, err);

@@ -10,17 +10,17 @@
 #include "ranks/groups.h"
 #include "step/exchange.h"
 
-void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, uint32_t id,
-                      const zfi_state_shape_t *shape, const zfi_matrix_t *matrix, uint32_t rank, uint64_t *out_first,
+void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
+                      const zfi_matrix_t *saved, uint32_t matrix, uint32_t rank, uint64_t *out_first,
                       uint64_t *out_end) {
-    uint64_t n = array->length(shape, matrix), first, end;
     *out_first = 0;
-    *out_end = n;
+    *out_end = array->length(shape, saved);
     if (ranks->buckets->n == 0)
         return;
     if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_has_experts(ranks->reduction)) {
-        zfi_bucket_owned(ranks->buckets, &ranks->params[id], rank, &first, &end);
-        zfi_overlap(matrix->param_offset, n, first, end, out_first, out_end);
+        const zfi_slice_t *slice = &ranks->plan->matrices[matrix].slices[rank];
+        *out_first = slice->first;
+        *out_end = slice->first + slice->n;
     } else if (rank != 0) {
         *out_end = 0;
     }
@@ -28,27 +28,10 @@ void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, 
 
 /* ---- checksums --------------------------------------------------------------------------------------------------- */
 
-static uint64_t share_nbytes(const zfi_ranks_t *ranks, uint32_t id, const zfi_saved_t *saved,
-                             const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t rank) {
-    uint64_t n = 0, first, end;
-    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
-        zfi_spread_share(ranks, tensor->array, id, &saved->shape, &param->matrices[tensor->matrices[i]], rank, &first,
-                         &end);
-        n += end - first;
-    }
-    return n * zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
-}
-
-/* crcs[n_ranks][n_all]: of one tensor they are n_all apart. */
-static uint32_t join(const zfi_ranks_t *ranks, uint32_t id, const zfi_saved_t *saved, const zfi_saved_param_t *param,
-                     const zfi_saved_tensor_t *tensor, const uint32_t *crcs, uint64_t n_all) {
-    uint32_t crc = 0;
-    for (uint32_t r = 0; r < ranks->buckets->n_ranks; r++) {
-        uint64_t nbytes = share_nbytes(ranks, id, saved, param, tensor, r);
-        if (nbytes)
-            crc = zfi_crc32_join(crc, crcs[r * n_all], nbytes);
-    }
-    return crc;
+/* The checksum of bytes one behind the other is the sum without carry of those of its stretches, each with zeros behind
+ * it up to the end. */
+void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes) {
+    *crc ^= zfi_crc32_join(zfi_crc32(0, bytes, nbytes), 0, behind_nbytes);
 }
 
 static uint64_t count_tensors(const zfi_saved_t *saved) {
@@ -58,8 +41,7 @@ static uint64_t count_tensors(const zfi_saved_t *saved) {
     return n;
 }
 
-zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
-                            zf_error_t *err) {
+zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_error_t *err) {
     uint64_t n = count_tensors(saved), at = ZFI_N_STATE_STEPS;
     uint32_t *all = calloc(together->n_ranks, n * sizeof *all);
     uint32_t *own = all ? all + together->rank * n : NULL;
@@ -76,9 +58,11 @@ zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_t
     for (int i = 0; i < ZFI_N_STATE_STEPS && !st; i++)
         saved->steps[i].crc = all[i]; /* rank 0's */
     for (uint32_t p = 0; p < saved->n_params && !st; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++)
-            saved->params[p].tensors[i].crc =
-                join(ranks, ids[p], saved, &saved->params[p], &saved->params[p].tensors[i], all + at++, n);
+        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
+            saved->params[p].tensors[i].crc = all[at];
+            for (uint32_t r = 1; r < together->n_ranks; r++)
+                saved->params[p].tensors[i].crc ^= all[r * n + at];
+        }
     zfi_together_drop(together, all);
     return st;
 }

@@ -67,15 +67,6 @@ static zf_status_t send_block(const zfi_state_t *state, const zfi_enter_block_t 
     return zfi_list_send(&engine->to_enter);
 }
 
-/* Nothing of what is absent is taken. */
-static void drop_absent(const zfi_plan_t *plan, zfi_enter_block_t *block) {
-    uint32_t n = 0;
-    for (uint64_t i = 0; i < block->n_rects; i++)
-        if (!plan->matrices[block->rects[i].matrix].is_absent)
-            block->rects[n++] = block->rects[i];
-    block->n_rects = n;
-}
-
 /* The next block on its way up may be written. */
 static zf_status_t await_block(zfi_engine_t *engine, const zfi_selection_t *sel, uint64_t nbytes,
                                zfi_enter_block_t **out) {
@@ -102,22 +93,17 @@ static zf_status_t send_joined(const zfi_state_t *state, zfi_enter_walk_t *walk,
         if (st)
             return st;
         memcpy(block, zfi_entering_block(state->ranks->reduction, i), state->dev->enter_block_nbytes);
-        drop_absent(state->plan, block);
         st = send_block(state, block, n_elems[i]);
     }
     return st;
 }
 
-static zf_status_t send_blocks(const zfi_state_t *state, uint64_t t) {
-    zfi_enter_walk_t walk = {.state = state};
+/* Block by block, of which this rank has all. */
+static zf_status_t send_own(const zfi_state_t *state, int is_sharded) {
+    zfi_enter_walk_t walk = {.state = state, .is_sharded = is_sharded};
     zfi_enter_block_t *block;
-    uint32_t n_elems = 1, n = state->ranks->reduction->n_blocks;
+    uint32_t n_elems = 1;
     zf_status_t st = ZF_OK;
-    if (zfi_is_sharded(state->engine)) {
-        while (n == state->ranks->reduction->n_blocks && !st)
-            st = send_joined(state, &walk, t, &n);
-        return st;
-    }
     while (n_elems && !st) {
         st = await_block(state->engine, state->sel, state->dev->enter_block_nbytes, &block);
         n_elems = st ? 0 : zfi_enter_walk_fill(&walk, block);
@@ -125,6 +111,17 @@ static zf_status_t send_blocks(const zfi_state_t *state, uint64_t t) {
             st = send_block(state, block, n_elems);
     }
     return st;
+}
+
+static zf_status_t send_blocks(const zfi_state_t *state, uint64_t t) {
+    zfi_enter_walk_t walk = {.state = state};
+    uint32_t most = state->ranks->reduction->n_blocks, n = most;
+    zf_status_t st = ZF_OK;
+    if (!zfi_is_sharded(state->engine))
+        return send_own(state, 0);
+    while (n == most && !st)
+        st = send_joined(state, &walk, t, &n);
+    return st ? st : send_own(state, 1);
 }
 
 /* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'

@@ -13,28 +13,30 @@
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
-static uint64_t n_elems_of(const zfi_matrix_t *matrix) { return matrix->rows * matrix->cols; }
-
 zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
     zfi_place_args_t args = {
-        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+        .data = state->dev->data, .matrix = number, .first = first - state->plan->matrices[number].held_first};
     zfi_range_t range = {out, state->dev->scratch, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
+    args.n = n;
+    args.bits = state->dev->scratch;
     return zfi_device_run(state->engine, ops, 2);
 }
 
 static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
                                  const void *bits) {
     zfi_place_args_t args = {
-        .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
+        .data = state->dev->data, .matrix = number, .first = first - state->plan->matrices[number].held_first};
     zfi_range_t range = {state->dev->scratch, bits, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
+    args.n = n;
+    args.bits = state->dev->scratch;
     return zfi_device_run(state->engine, ops, 2);
 }
 
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
 
-/* Elements [first, first + n) of a matrix, all in one tile. */
+/* Elements [first, first + n) of a matrix, which this rank owns. */
 typedef struct part {
     const zfi_state_t *state;
     uint32_t number;
@@ -106,12 +108,10 @@ static zf_status_t take_edits_of_all(const part_t *all) {
 zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = first; i < end && !st; i++) {
-        const zfi_matrix_t *matrix = &state->plan->matrices[i];
-        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++) {
-            const zfi_tile_t *tile = &state->plan->tiles[k];
-            part_t part = {state, tile->matrix, tile->matrix_offset, tile->n_elems};
+        const zfi_slice_t *own = &state->plan->matrices[i].own;
+        part_t part = {state, i, own->first, own->n};
+        if (own->n)
             st = by_element ? take_edits_of_all(&part) : take_all(&part);
-        }
     }
     return st;
 }
@@ -122,12 +122,13 @@ static int has_selection(const zfi_selection_t *sel, const zfi_matrix_t *matrix)
     return sel->last_choice != 0 && matrix->k != 0;
 }
 
-/* Where element i of selected position `pos` lies: in the compact arrays, and in the matrix. */
+/* Where element i of selected position `pos`, of those that are here, lies: in the compact arrays, and in the matrix. */
 static uint64_t compact_of(const zfi_matrix_t *matrix, uint32_t pos, uint64_t i) {
     return matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos;
 }
 static uint64_t element_of(const zfi_matrix_t *matrix, uint32_t channel, uint64_t i) {
-    return matrix->channels_are_rows ? channel * matrix->cols + i : i * matrix->cols + channel;
+    return matrix->channels_are_rows ? channel * matrix->cols + i
+                                     : matrix->held_first + i * matrix->cols + channel;
 }
 
 static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *matrix, int array) {
@@ -173,18 +174,16 @@ static void pass_compact(uint64_t at, uint64_t n, void *arg) {
 static void walk_compact(zfi_gathering_t *gathering, uint32_t rank) {
     const compact_t *compact = gathering->arg;
     const zfi_matrix_t *matrix = compact->matrix;
-    uint64_t first, end;
-    zfi_bucket_share(gathering->ranks->buckets, &gathering->ranks->params[matrix->param], matrix, rank, &first, &end);
-    (void)zfi_selected_stretches(matrix, gathering->ranks->sel->index + matrix->index_base, first, end, pass_compact,
-                                 gathering->arg);
+    (void)zfi_selected_stretches(matrix, gathering->ranks->sel->index + matrix->index_base, &matrix->slices[rank],
+                                 pass_compact, gathering->arg);
 }
 
-/* It becomes that of all ranks. */
+/* It becomes that of all ranks; what is sharded stays this rank's. */
 static zf_status_t join_compact(const zfi_state_t *state, const zfi_matrix_t *matrix, void *bytes, size_t elem) {
     compact_t compact = {.matrix = matrix, .bytes = bytes, .elem = elem};
     zfi_gathering_t gathering = {.ranks = state->ranks, .walk = walk_compact, .arg = &compact};
     compact.gathering = &gathering;
-    return zfi_is_sharded(state->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+    return zfi_is_sharded(state->engine) && !matrix->is_sharded ? zfi_gathering_at_rest(&gathering) : ZF_OK;
 }
 
 /* The device's copies of one array := the selected elements of values. Where each rank has its own elements only: of
@@ -198,20 +197,14 @@ static zf_status_t put_array(const zfi_state_t *state, const zfi_matrix_t *matri
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
     st = join_compact(state, matrix, compact, sizeof *compact);
-    return st || matrix->is_absent
-               ? st
-               : zfi_device_write(state->engine, compact_array(state->dev, matrix, array), compact, nbytes);
+    return st || !nbytes ? st
+                         : zfi_device_write(state->engine, compact_array(state->dev, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns. */
 static zf_status_t get_owned(const zfi_state_t *state, zfi_array_t array, uint32_t number, float *values) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &state->plan->tiles[i];
-        st = zfi_state_get(state, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
-    }
-    return st;
+    const zfi_slice_t *own = &state->plan->matrices[number].own;
+    return zfi_state_get(state, array, number, own->first, own->n, values + own->first);
 }
 
 /* ---- compact state from the host's ------------------------------------------------------------------------------- */
@@ -260,14 +253,15 @@ zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t firs
 
 /* ---- what the state says ----------------------------------------------------------------------------------------- */
 
-/* round(w) of a tile into the second half of the exchange buffer. */
-static zf_status_t expect(const zfi_state_t *state, const zfi_tile_t *tile, void *bits) {
+/* round(w) of what this rank owns of a matrix into the second half of the exchange buffer. */
+static zf_status_t expect(const zfi_state_t *state, uint32_t number, void *bits) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
     float *w = state->dev->exchange;
-    zf_status_t st = zfi_state_get(state, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+    zf_status_t st = zfi_state_get(state, ZFI_STATE_W, number, matrix->own.first, matrix->own.n, w);
     if (!st)
-        st = get_selected_w(state, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+        st = get_selected_w(state, number, matrix->own.first, matrix->own.n, w);
     if (!st)
-        state->engine->kernels->narrow(bits, state->plan->matrices[tile->matrix].place.dtype, w, tile->n_elems);
+        state->engine->kernels->narrow(bits, matrix->place.dtype, w, matrix->own.n);
     return st;
 }
 
@@ -275,30 +269,26 @@ zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number, 
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     void *expected = state->dev->exchange + state->dev->exchange_elems;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
-        const zfi_tile_t *tile = &state->plan->tiles[i];
-        uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
-        st = bits ? ZF_OK : expect(state, tile, expected);
-        if (!st)
-            st = write_visible(state, number, tile->matrix_offset, tile->n_elems,
-                               bits ? (const unsigned char *)bits + at : expected);
-    }
-    return st;
+    if (!matrix->own.n)
+        return ZF_OK;
+    if (!bits)
+        st = expect(state, number, expected);
+    else
+        expected = (unsigned char *)(uintptr_t)bits + matrix->own.first * zfi_dtype_nbytes(matrix->place.dtype);
+    return st ? st : write_visible(state, number, matrix->own.first, matrix->own.n, expected);
 }
 
 zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t number, int *out_is_equal) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     void *need = state->dev->exchange + state->dev->exchange_elems, *have = state->dev->exchange;
-    int is_equal = 1;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && is_equal; i++) {
-        const zfi_tile_t *tile = &state->plan->tiles[i];
-        st = expect(state, tile, need);
-        if (!st)
-            st = zfi_exchange_get_visible(state, number, tile->matrix_offset, tile->n_elems, have);
-        is_equal = !st && memcmp(need, have, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
-    }
-    *out_is_equal = is_equal;
+    *out_is_equal = 1;
+    if (!matrix->own.n)
+        return ZF_OK;
+    st = expect(state, number, need);
+    if (!st)
+        st = zfi_exchange_get_visible(state, number, matrix->own.first, matrix->own.n, have);
+    *out_is_equal = !st && memcmp(need, have, matrix->own.n * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
     return st;
 }
 
@@ -352,11 +342,12 @@ static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *m
 zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t number, void *grad) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     zfi_gather_args_t args = {state->dev->data, number, state->dev->scratch};
-    zfi_range_t range = {state->dev->scratch, grad,
-                         n_elems_of(matrix) * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype)};
+    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
+    zfi_range_t range = {state->dev->scratch, (unsigned char *)grad + matrix->held_first * elem,
+                         matrix->held_rows * matrix->cols * elem};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
-    zf_status_t st =
-        zfi_is_sharded(state->engine) && has_selection(state->sel, matrix) ? join_gradient(state, matrix, grad) : ZF_OK;
+    int is_joined = zfi_is_sharded(state->engine) && !matrix->is_sharded && has_selection(state->sel, matrix);
+    zf_status_t st = is_joined ? join_gradient(state, matrix, grad) : ZF_OK;
     if (!st)
         st = zfi_enqueue(state->engine, state->engine->stream, ops, 2);
     if (st)

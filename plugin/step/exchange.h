@@ -4,7 +4,7 @@
  * All of it is [control]: everything else is idle, and each function returns when what it moves is there. Visible
  * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
  * did not take the work. Where each rank keeps a part of the state, reload_selected and catch_up are exchanges, which
- * all of them make together; visible values are put and compared in this rank's own tiles. */
+ * all of them make together; visible values are put and compared where this rank owns them. */
 #ifndef ZFI_EXCHANGE_H
 #define ZFI_EXCHANGE_H
 

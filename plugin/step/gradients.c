@@ -37,6 +37,7 @@ static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *ba
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
     if (needs_collecting(batch))
         zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_COLLECT, &args, sizeof args));
+    args.data = side->dev->own;
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_STATISTICS, &args, sizeof args));
     zfi_list_add(device, zfi_op_signal(&engine->lines.shipped, number + 1));
 }
@@ -59,7 +60,7 @@ static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &side->plan->segments[side->plan->param_segments[param->first_ref + i]];
-        uint64_t from = side->plan->matrices[segment->matrix].param_offset + segment->matrix_offset;
+        uint64_t from = side->plan->matrices[segment->matrix].grad_offset + segment->matrix_offset;
         zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, slot_of(side->plan, slots, row, segment, elem),
                       (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
         nbytes += segment->n_elems * elem;

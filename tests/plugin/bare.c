@@ -42,7 +42,7 @@ zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     ck_assert(run != NULL);
     run->n_groups = ZT_MAX_GROUPS;
     if (!st)
-        st = zfi_plan_build(&engine->config, run->params, rig->n_params, &run->plan, &err);
+        st = zfi_plan_build(&engine->config, run->params, rig->n_params, NULL, &run->plan, &err);
     if (!st)
         st = zfi_memory_bind(run, &err);
     ck_assert_msg(st == ZF_OK, "%s", err.message);

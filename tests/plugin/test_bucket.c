@@ -17,20 +17,6 @@ static zfi_param_t make(uint32_t id, uint64_t n_elems, zfi_dtype_t grad_dtype, u
                          .has_state = n_elems > 0 && !(flags & ZF_PARAM_FROZEN)};
 }
 
-/* The ranks own a parameter's elements between them, each once, in order. */
-static void check_owned(const zfi_param_t *param, const zfi_buckets_t *buckets) {
-    uint64_t at = 0;
-    for (uint32_t r = 0; r < buckets->n_ranks; r++) {
-        uint64_t first, end;
-        zfi_bucket_owned(buckets, param, r, &first, &end);
-        ck_assert(first <= end);
-        if (first < end)
-            ck_assert_uint_eq(first, at);
-        at = first < end ? end : at;
-    }
-    ck_assert_uint_eq(at, param->n_elems);
-}
-
 /* Every parameter with state is in one bucket of its kind, whole, aligned and apart from its neighbours; parts are
  * equal, aligned and cover the bucket. */
 static void check_buckets(const zfi_param_t *params, uint32_t n, const zfi_buckets_t *buckets) {
@@ -50,7 +36,6 @@ static void check_buckets(const zfi_param_t *params, uint32_t n, const zfi_bucke
             ck_assert_uint_eq(buckets->offset[id] % ZFI_BUCKET_ALIGN, 0);
             ck_assert(buckets->offset[id] >= end);
             end = buckets->offset[id] + params[id].n_elems;
-            check_owned(&params[id], buckets);
             ck_assert_int_eq((int)params[id].dtype, (int)bucket->value_dtype);
             ck_assert(i == 0 || buckets->params[bucket->first + i - 1] > id);
         }

@@ -52,7 +52,7 @@ static void add(int64_t b, int64_t rows, int64_t cols, int is_bf16, int32_t home
 static void build(void) {
     ck_assert_msg(zfi_params_build(decls, n_params, sizeof *decls, ZF_DEVICE_CPU, &params, &err) == ZF_OK, "%s",
                   err.message);
-    ck_assert_msg(zfi_plan_build(&config, params, n_params, &plan, &err) == ZF_OK, "%s", err.message);
+    ck_assert_msg(zfi_plan_build(&config, params, n_params, NULL, &plan, &err) == ZF_OK, "%s", err.message);
 }
 
 static void end(void) {
@@ -214,19 +214,13 @@ static void check_chunks(void) {
             const zfi_matrix_t *matrix = &plan.matrices[s->matrix];
             ck_assert_uint_eq(s->chunk, i);
             ck_assert_uint_eq(matrix->cohort, chunk->cohort);
-            const zfi_tile_t *tile = &plan.tiles[s->tile];
-            uint64_t at = zfi_state_index(&plan, matrix, s->matrix_offset), n_here;
-            ck_assert_uint_eq(tile->matrix, s->matrix);
-            ck_assert(s->matrix_offset >= tile->matrix_offset &&
-                      s->matrix_offset + s->n_elems <= tile->matrix_offset + tile->n_elems);
+            uint64_t at = zfi_state_find(matrix, s->matrix_offset);
             ck_assert_uint_eq(chunk->state_base + s->chunk_offset, at);
-            ck_assert_uint_eq(zfi_state_stretch(&plan, matrix, s->matrix_offset, s->n_elems, &n_here), at);
-            ck_assert_uint_eq(n_here, s->n_elems);
             ck_assert_uint_le(s->matrix_offset + s->n_elems, matrix->rows * matrix->cols);
             ck_assert_uint_le(s->chunk_offset + s->n_elems, chunk->n_elems);
             ck_assert(params[matrix->param].dtype == chunk->dtype &&
                       params[matrix->param].grad_dtype == chunk->grad_dtype);
-            ck_assert_uint_eq(tile->state_base % ZFI_STATE_ALIGN, 0);
+            ck_assert_uint_eq(matrix->state_base % ZFI_STATE_ALIGN, 0);
             ck_assert_uint_le(at + s->n_elems, plan.n_state_elems);
             ck_assert_uint_eq(cover(is_covered + at, s->n_elems), 0);
             n_covered += s->n_elems;
@@ -245,15 +239,13 @@ static void check_chunks(void) {
     free(n_refs);
 }
 
-/* One rank: a tile per matrix, which is all of it. */
-static void check_tiles(void) {
-    ck_assert_uint_eq(plan.n_tiles, plan.n_matrices);
+/* One rank owns all of each matrix. */
+static void check_owned(void) {
     for (uint32_t i = 0; i < plan.n_matrices; i++) {
         const zfi_matrix_t *m = &plan.matrices[i];
-        const zfi_tile_t *t = &plan.tiles[i];
-        ck_assert(m->first_tile == i && m->n_tiles == 1 && t->matrix == i && t->matrix_offset == 0);
-        ck_assert(t->rect.first_row == 0 && t->rect.n_rows == m->rows && t->rect.first_col == 0 &&
-                  t->rect.n_cols == m->cols && t->n_elems == m->rows * m->cols);
+        ck_assert(!m->slices && m->own.first == 0 && m->own.n == m->rows * m->cols);
+        ck_assert(m->held_first == 0 && m->held_rows == m->rows && m->grad_offset == m->param_offset);
+        ck_assert_uint_eq(zfi_state_find(m, m->own.n), ZFI_NOT_OWNED);
     }
 }
 
@@ -378,7 +370,7 @@ static void check_all(void) {
     check_cohorts();
     check_evenness();
     check_chunk_lists();
-    check_tiles();
+    check_owned();
     check_chunks();
     check_bases();
     check_slots();
@@ -450,9 +442,8 @@ END_TEST
 static void check_fixed(const zfi_plan_t *was) {
     ck_assert(plan.n_matrices == was->n_matrices && plan.n_lots == was->n_lots && plan.n_chunks == was->n_chunks &&
               plan.n_segments == was->n_segments && plan.n_state_elems == was->n_state_elems);
-    ck_assert_uint_eq(plan.n_tiles, was->n_tiles);
-    for (uint32_t i = 0; i < plan.n_tiles; i++)
-        ck_assert_uint_eq(plan.tiles[i].state_base, was->tiles[i].state_base);
+    for (uint32_t i = 0; i < plan.n_matrices; i++)
+        ck_assert_uint_eq(plan.matrices[i].state_base, was->matrices[i].state_base);
     for (uint32_t i = 0; i < plan.n_chunks; i++)
         ck_assert(plan.chunks[i].state_base == was->chunks[i].state_base &&
                   plan.chunks[i].n_elems == was->chunks[i].n_elems);
@@ -537,7 +528,7 @@ START_TEST(nothing_to_train) {
     decls[n_params - 1].flags = ZF_PARAM_FROZEN;
     add(1, 0, 3, 0, 0, 0);
     ck_assert_int_eq(zfi_params_build(decls, 2, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_OK);
-    ck_assert_int_eq(zfi_plan_build(&config, params, 2, &plan, &err), ZF_ERR_PARAM);
+    ck_assert_int_eq(zfi_plan_build(&config, params, 2, NULL, &plan, &err), ZF_ERR_PARAM);
     ck_assert_ptr_nonnull(strstr(err.message, "none of the 2 parameters"));
     zfi_params_free(params, 2);
 }
@@ -547,7 +538,7 @@ START_TEST(more_matrices_than_can_be_numbered) { /* a batch axis of 2^33: one ma
     start(4, 0.1);
     add((int64_t)1 << 33, 1, 1, 0, 0, 0);
     ck_assert_int_eq(zfi_params_build(decls, 1, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_OK);
-    ck_assert_int_lt(zfi_plan_build(&config, params, 1, &plan, &err), 0);
+    ck_assert_int_lt(zfi_plan_build(&config, params, 1, NULL, &plan, &err), 0);
     zfi_params_free(params, 1);
 }
 END_TEST

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/slice.c - units of matrices to ranks (contract and picture in slice.h). */
+#include "plan/slice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank has, and would have one unit more of. */
+typedef struct load {
+    uint64_t n_elems;
+    uint32_t rank;
+    int is_next;
+} load_t;
+
+typedef struct deal {
+    zfi_plan_t *plan;
+    const zfi_param_t *params;
+    zfi_buckets_t *buckets;
+    uint64_t *of_bucket; /* [buckets][n_ranks] elements so far ... */
+    uint64_t *of_values; /* [buckets][n_ranks] ... of what is not sharded */
+    uint64_t *of_cohort; /* [n_cohorts + 1][n_ranks] the same of cohorts; the last: of what is resident */
+    load_t *loads;       /* [n_ranks] scratch */
+} deal_t;
+
+static int by_load(const void *a, const void *b) {
+    const load_t *x = a, *y = b;
+    if (x->n_elems != y->n_elems)
+        return x->n_elems < y->n_elems ? -1 : 1;
+    return x->rank < y->rank ? -1 : 1;
+}
+
+static int by_rank(const void *a, const void *b) {
+    const load_t *x = a, *y = b;
+    return x->rank < y->rank ? -1 : 1;
+}
+
+/* Marks the n ranks that have least. */
+static void choose_ranks(deal_t *deal, const uint64_t *of_bucket, const uint64_t *of_cohort, uint64_t n) {
+    uint32_t n_ranks = deal->buckets->n_ranks;
+    for (uint32_t r = 0; r < n_ranks; r++)
+        deal->loads[r] = (load_t){of_bucket[r] + of_cohort[r], r, 0};
+    if (n == 0)
+        return;
+    qsort(deal->loads, n_ranks, sizeof *deal->loads, by_load);
+    for (uint64_t i = 0; i < n; i++)
+        deal->loads[i].is_next = 1;
+    qsort(deal->loads, n_ranks, sizeof *deal->loads, by_rank);
+}
+
+static uint64_t unit_rows(const zfi_matrix_t *matrix, int is_sharded) {
+    if (is_sharded && matrix->channels_are_rows)
+        return matrix->rows;
+    return (ZFI_SLICE_ALIGN + matrix->cols - 1) / matrix->cols;
+}
+
+static void deal_matrix(deal_t *deal, uint32_t number) {
+    zfi_matrix_t *matrix = &deal->plan->matrices[number];
+    int is_sharded = deal->params[matrix->param].is_sharded;
+    uint64_t n_ranks = deal->buckets->n_ranks, bucket = deal->buckets->of_param[matrix->param];
+    uint64_t unit = unit_rows(matrix, is_sharded), n_units = (matrix->rows + unit - 1) / unit, row = 0;
+    uint64_t *of_bucket = deal->of_bucket + bucket * n_ranks, *of_values = deal->of_values + bucket * n_ranks;
+    uint64_t *of_cohort = deal->of_cohort + (matrix->is_resident ? deal->plan->n_cohorts : matrix->cohort) * n_ranks;
+    zfi_slice_t *slices = deal->plan->slices + number * n_ranks;
+    choose_ranks(deal, of_bucket, of_cohort, n_units % n_ranks);
+    for (uint64_t r = 0; r < n_ranks; r++) {
+        uint64_t n = (n_units / n_ranks + (uint64_t)deal->loads[r].is_next) * unit;
+        n = n < matrix->rows - row ? n : matrix->rows - row;
+        slices[r] = (zfi_slice_t){.first = row * matrix->cols, .n = n * matrix->cols};
+        row += n;
+        of_bucket[r] += slices[r].n;
+        of_values[r] += is_sharded ? 0 : slices[r].n;
+        of_cohort[r] += slices[r].n;
+    }
+    matrix->slices = slices;
+}
+
+/* Its gradient lies in this rank's part of the sums, where its parameter's first slice begins. */
+static void own_matrix(const deal_t *deal, zfi_matrix_t *matrix) {
+    uint64_t param_at = deal->buckets->own_at[matrix->param];
+    matrix->own = matrix->slices[deal->buckets->rank];
+    matrix->grad_offset = matrix->own.at - param_at - matrix->own.first; /* may wrap around, and back */
+    matrix->is_sharded = deal->params[matrix->param].is_sharded;
+    if (!matrix->is_sharded)
+        return;
+    matrix->held_first = matrix->own.first;
+    matrix->held_rows = matrix->own.n / matrix->cols;
+}
+
+/* Slices follow each other in the parts of their bucket. Returns how many there are, of all ranks. */
+static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
+    uint64_t n_ranks = deal->buckets->n_ranks, n = 0, *at = deal->of_cohort; /* what is dealt needs it no more */
+    memset(at, 0, n_ranks * sizeof *at);
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &deal->params[deal->buckets->params[bucket->first + i]];
+        deal->buckets->own_at[param->id] = at[deal->buckets->rank];
+        for (uint64_t m = param->first_matrix; m < (uint64_t)param->first_matrix + param->n_matrices; m++)
+            for (uint64_t r = 0; r < n_ranks; r++, n++) {
+                deal->plan->slices[m * n_ranks + r].at = at[r];
+                at[r] += deal->plan->slices[m * n_ranks + r].n;
+            }
+    }
+    return n;
+}
+
+static uint64_t most_of(const uint64_t *n, uint32_t n_ranks) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < n_ranks; r++)
+        most = n[r] > most ? n[r] : most;
+    return most;
+}
+
+static void deal_all(deal_t *deal) {
+    zfi_buckets_t *buckets = deal->buckets;
+    uint64_t n_moves = 0;
+    for (uint32_t m = 0; m < deal->plan->n_matrices; m++)
+        deal_matrix(deal, m);
+    for (uint32_t b = 0; b < buckets->n; b++) {
+        zfi_bucket_t *bucket = &buckets->all[b];
+        uint64_t at = (uint64_t)b * buckets->n_ranks;
+        bucket->first_move = n_moves;
+        bucket->n_moves = place_bucket(deal, bucket);
+        n_moves += bucket->n_moves + 1; /* a whole part */
+        if (buckets->is_owner)
+            zfi_bucket_cut(buckets, b, most_of(deal->of_bucket + at, buckets->n_ranks),
+                           most_of(deal->of_values + at, buckets->n_ranks));
+    }
+    for (uint32_t m = 0; m < deal->plan->n_matrices && buckets->is_owner; m++)
+        own_matrix(deal, &deal->plan->matrices[m]);
+}
+
+zf_status_t zfi_slices_deal(zfi_plan_t *plan, const zfi_param_t *params, zfi_buckets_t *buckets) {
+    uint64_t n_ranks = buckets->n_ranks;
+    deal_t deal = {.plan = plan, .params = params, .buckets = buckets};
+    zf_status_t st = ZF_ERR_MEMORY;
+    deal.of_bucket = calloc(buckets->n * n_ranks, sizeof *deal.of_bucket);
+    deal.of_values = calloc(buckets->n * n_ranks, sizeof *deal.of_values);
+    deal.of_cohort = calloc((plan->n_cohorts + 1u) * n_ranks, sizeof *deal.of_cohort);
+    deal.loads = calloc(n_ranks, sizeof *deal.loads);
+    plan->slices = calloc(plan->n_matrices * n_ranks, sizeof *plan->slices);
+    if (deal.of_bucket && deal.of_values && deal.of_cohort && deal.loads && plan->slices) {
+        deal_all(&deal);
+        st = ZF_OK;
+    }
+    free(deal.of_bucket);
+    free(deal.of_values);
+    free(deal.of_cohort);
+    free(deal.loads);
+    return st;
+}
