@@ -42,10 +42,10 @@ typedef struct zfi_data_matrix {
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
     uint64_t grad_offset;  /* ... from where its gradient begins: where element (0, 0) lies there, or would lie */
-    uint64_t first_row;    /* channels are rows, of which these are some: those in index count from the matrix's first */
-    uint64_t sel_base;     /* first element in the compact w, m, v */
-    uint64_t grad_base;    /* first byte in the compact gradient */
-    uint64_t index_base;   /* first position in index */
+    uint64_t first_row;  /* channels are rows, of which these are some: those in index count from the matrix's first */
+    uint64_t sel_base;   /* first element in the compact w, m, v */
+    uint64_t grad_base;  /* first byte in the compact gradient */
+    uint64_t index_base; /* first position in index */
     uint64_t channel_base; /* first channel in masks */
     uint64_t sum_base;     /* first channel in sums */
     uint64_t unit_base;    /* first unit in unit_squares */

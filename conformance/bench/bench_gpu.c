@@ -147,6 +147,7 @@ static void make_tables(bench_t *b) {
                                           .rows = b->rows_per_matrix,
                                           .cols = b->o.cols,
                                           .param_offset = i * b->rows_per_matrix * b->o.cols,
+                                          .grad_offset = i * b->rows_per_matrix * b->o.cols,
                                           .grad_base = (uint64_t)i * k * other * elem,
                                           .index_base = (uint64_t)i * k,
                                           .sum_base = i * channels,

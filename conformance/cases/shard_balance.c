@@ -149,8 +149,8 @@ static void print_row(const uint64_t *row, uint32_t n, const char *name) {
 }
 
 static int print_table(uint64_t work[S + 1][MOST_RANKS], uint32_t n_ranks, uint64_t n_elems) {
-    uint64_t lot = n_elems / 1024 > 65536 ? n_elems / 1024 : 65536, most = 0, all;
-    double even = (double)n_elems / S / n_ranks, bound = even + 3 * (double)lot;
+    uint64_t most = 0, all;
+    double even = (double)n_elems / S / n_ranks, bound = 1.05 * even;
 
     (void)most_of(work[S], n_ranks, &all);
     printf(

@@ -7,9 +7,8 @@
  * everything under way ends, and the plugin's counter of replayed elements has grown by that step's work. So what is
  * counted is what ran.
  *
- * Imbalance is the most that one rank does of a cohort, over what it would be if every rank and step did the same. The
- * bound: lots of at most max(65,536, total / 1,024, ...) elements go whole to a cohort (plugin/SCHEDULE.md), so a
- * part, which is contiguous, has of each cohort its share to within the two lots at its ends and one more. */
+ * Imbalance is the most that one rank does of a cohort, over what it would be if every rank and step did the same: 1.05
+ * at most, for each rank has its share of every matrix (plugin/SCHEDULE.md, "The cut"). */
 #ifndef ZF_CONFORMANCE_SHARD_BALANCE_H
 #define ZF_CONFORMANCE_SHARD_BALANCE_H
 

@@ -221,11 +221,17 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
         decl->flags |= ZF_PARAM_NOT_IN_NORM;
 }
 
-/* Several ranks have all of the state on the device, or what windows keep on the host. */
+/* Several ranks have all of the state on the device, or what windows keep on the host; and so has one that takes over
+ * from several, or they from it. */
 static void take_homes(const zs_ranks_t *ranks, zx_case_t *c) {
-    if (ranks->size == 1 && !ranks->is_grouped)
+    if (ranks->size == 1 && !ranks->is_grouped && !zs_moves(ranks))
         return;
     c->config.has_homes = 0;
+    for (uint32_t i = 0; i < c->n_params && zs_moves(ranks); i++)
+        if (c->params[i].home == ZF_HOME_RESIDENT && ranks->kinds[i] != ZS_SHARED) { /* of one rank it would be */
+            c->params[i].home = ZF_HOME_PLUGIN;
+            c->params[i].decl.is_always_selected = 0;
+        }
     if (c->resident_share > 1.5)
         return;
     replace_line(c, "state_mib = 1", "state_mib", 0);

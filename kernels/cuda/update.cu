@@ -42,10 +42,9 @@ DEVICE line_t line_of(const zfi_update_all_args_t *args, const zfi_data_segment_
     line.w = data->all_w + at;
     line.m = offset_by(data->all_m, kept_nbytes, at);
     line.v = has_v(param->rule) ? offset_by(data->all_v, kept_nbytes, at) : NULL;
-    line.grad = args->only_shows
-                    ? NULL
-                    : offset_by(in_global(data->held)[matrix->param], elem_nbytes(line.grad_dtype),
-                                (int64_t)(matrix->grad_offset + segment->matrix_offset));
+    line.grad = args->only_shows ? NULL
+                                 : offset_by(in_global(data->held)[matrix->param], elem_nbytes(line.grad_dtype),
+                                             (int64_t)(matrix->grad_offset + segment->matrix_offset));
     line.first = (uint32_t)segment->matrix_offset;
     line.random_base = ((uint64_t)matrix->param << 40) + in_param;
     line.key = args->key;

@@ -96,14 +96,11 @@ static const zfi_key_t keys[] = {
      "0 or all, in this version."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
-     "1: "
-     "host state, slots and the work of replays of its part. Gradients are summed over the "
-     "ranks in either; with 1 each rank gets the sums of its part only, which is half of what travels. 2: the memory "
-     "of gradients is "
-     "shared out as well: sums of its part, and a few buckets; best where gradients come with LAST, in the reversed "
-     "order of parameters. 3: the parameters as well: a rank keeps its parts, and the trainer reads a whole one "
-     "between "
-     "param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode = mean."},
+     "1: host state, slots and the work of replays of its slices: a share of the rows of every matrix. Gradients are "
+     "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half of "
+     "what travels. Their memory is that and a few buckets; best where gradients come with LAST, in the reversed order "
+     "of parameters. 2: the same as 1. 3: the parameters as well: a rank keeps its slices, and the trainer reads a "
+     "whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode = mean."},
     {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, "0..4294967295", "65536",
      "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
      "stay whole on every rank, in the trainer's own memory."},

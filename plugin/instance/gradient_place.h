@@ -5,9 +5,9 @@
  * One rank: in the host's own memory, or in staging, which has 4 bytes per element of each parameter with state and is
  * mapped at first use.
  *
- * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. At stage 0 it is a part of
- * staging, and sums over ranks come back there. From stage 1 on it is the buffer that the bucket has now; this rank's
- * parts of the sums lie in staging, one behind the other.
+ * Several ranks: in the flat memory of the parameter's bucket, which goes to the other ranks. At stage 0 it is a part
+ * of staging, and sums over ranks come back there. From stage 1 on it is the buffer that the bucket has now; this
+ * rank's parts of the sums lie in staging, one behind the other.
  *
  * A view, made for one question: staging may be mapped and buffers change hands between two of them. */
 #ifndef ZFI_GRADIENT_PLACE_H

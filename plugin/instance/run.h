@@ -167,9 +167,9 @@ typedef struct zfi_selection {
 
 /* What lives on the device: addresses of device memory but where it says host. */
 typedef struct zfi_device_state {
-    zfi_data_t head;             /* host: what *data holds */
-    zfi_data_t *data;            /* what kernels are given ... */
-    zfi_data_t *own; /* ... for statistics: where this rank has sums of its slices alone, those are the matrices */
+    zfi_data_t head;  /* host: what *data holds */
+    zfi_data_t *data; /* what kernels are given ... */
+    zfi_data_t *own;  /* ... for statistics: where this rank has sums of its slices alone, those are the matrices */
     zfi_data_matrix_t *own_matrices;
     zfi_data_param_t *own_params;
     zfi_data_matrix_t *matrices; /* host: the table of matrices as it was sent last */
@@ -315,10 +315,10 @@ typedef struct zfi_bucket_buffer {
 
 /* A bucket's place. */
 typedef struct zfi_opened {
-    uint32_t buffer;      /* ZF_NO_ID: it has none, so nothing of it was delivered, or it is on its way */
-    uint64_t after;       /* with a buffer: its memory may be written when `exchanged` has reached this */
-    uint64_t kept_at;     /* what this rank keeps of the sums, its part: bytes from the start of all */
-    uint64_t trial_call;  /* n_final and whether it has a buffer, as the call that is being checked leaves them */
+    uint32_t buffer;     /* ZF_NO_ID: it has none, so nothing of it was delivered, or it is on its way */
+    uint64_t after;      /* with a buffer: its memory may be written when `exchanged` has reached this */
+    uint64_t kept_at;    /* what this rank keeps of the sums, its part: bytes from the start of all */
+    uint64_t trial_call; /* n_final and whether it has a buffer, as the call that is being checked leaves them */
     uint32_t trial_n_final;
     int trial_is_open;
 } zfi_opened_t;
@@ -358,12 +358,12 @@ typedef struct zfi_reduction {
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
-    uint64_t *value_at;  /* [n_matrices][ranks] publishing at fetch: first element in what that rank sends */
-    uint64_t *value_done;  /* [ranks] scratch of a walk */
-    unsigned char *to_send; /* [ranks][room_nbytes] what goes to each rank by itself */
-    unsigned char *room; /* [ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
-    uint64_t room_nbytes;  /* ... or the hooks' while it rests */
-    unsigned char *blocks; /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
+    uint64_t *value_at;       /* [n_matrices][ranks] publishing at fetch: first element in what that rank sends */
+    uint64_t *value_done;     /* [ranks] scratch of a walk */
+    unsigned char *to_send;   /* [ranks][room_nbytes] what goes to each rank by itself */
+    unsigned char *room;      /* [ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
+    uint64_t room_nbytes;     /* ... or the hooks' while it rests */
+    unsigned char *blocks;    /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
     uint64_t block_nbytes;
     uint32_t n_blocks;
     /* where each rank has the sums of its part (ranks/buffers.h); else NULL: */
@@ -403,10 +403,10 @@ typedef struct zfi_shards {
     uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
-    uint32_t n_whole;       /* buckets with a sharded parameter */
+    uint32_t n_whole;                     /* buckets with a sharded parameter */
     uint64_t buffer_nbytes, parts_nbytes; /* the most that one takes in a buffer, and its parts there */
-    uint32_t active;        /* the bucket that was fetched last, or ZF_NO_ID ... */
-    int direction;          /* ... and where the next one is expected: -1 in forward, 1 in backward order */
+    uint32_t active;                      /* the bucket that was fetched last, or ZF_NO_ID ... */
+    int direction; /* ... and where the next one is expected: -1 in forward, 1 in backward order */
     uint64_t n_uses;
     uint64_t newest; /* mark on the device stream: what was fetched is there */
 } zfi_shards_t;

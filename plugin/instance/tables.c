@@ -65,7 +65,8 @@ static zfi_data_matrix_t own_row(const zfi_param_t *param, const zfi_matrix_t *m
         row.sum_base += first;
         row.first_row = first;
     }
-    if (!matrix->is_choosable && row.k && matrix->channels_are_rows) /* all are selected, of these rows all that is here */
+    if (!matrix->is_choosable && row.k &&
+        matrix->channels_are_rows) /* all are selected, of these rows all that is here */
         row.k = (uint32_t)row.rows;
     if (!matrix->is_choosable || !matrix->channels_are_rows)
         row.grad_base += first * row_elems * zfi_dtype_nbytes(param->grad_dtype);
@@ -75,8 +76,7 @@ static zfi_data_matrix_t own_row(const zfi_param_t *param, const zfi_matrix_t *m
 static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
     return (zfi_data_segment_t){.matrix = segment->matrix,
                                 .n_elems = segment->n_elems,
-                                .matrix_offset =
-                                    segment->matrix_offset - plan->matrices[segment->matrix].held_first,
+                                .matrix_offset = segment->matrix_offset - plan->matrices[segment->matrix].held_first,
                                 .piece_offset = segment->chunk_offset,
                                 .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
 }

@@ -86,7 +86,8 @@ static void own_matrix(const deal_t *deal, zfi_matrix_t *matrix) {
     matrix->held_rows = matrix->own.n / matrix->cols;
 }
 
-/* Slices follow each other in the parts of their bucket. Returns how many there are, of all ranks. */
+/* Slices follow each other in the parts of their bucket. Returns how many there are with something in
+ * them, of all ranks. */
 static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
     uint64_t n_ranks = deal->buckets->n_ranks, n = 0, *at = deal->of_cohort; /* what is dealt needs it no more */
     memset(at, 0, n_ranks * sizeof *at);
@@ -94,9 +95,11 @@ static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
         const zfi_param_t *param = &deal->params[deal->buckets->params[bucket->first + i]];
         deal->buckets->own_at[param->id] = at[deal->buckets->rank];
         for (uint64_t m = param->first_matrix; m < (uint64_t)param->first_matrix + param->n_matrices; m++)
-            for (uint64_t r = 0; r < n_ranks; r++, n++) {
-                deal->plan->slices[m * n_ranks + r].at = at[r];
-                at[r] += deal->plan->slices[m * n_ranks + r].n;
+            for (uint64_t r = 0; r < n_ranks; r++) {
+                zfi_slice_t *slice = &deal->plan->slices[m * n_ranks + r];
+                slice->at = at[r];
+                at[r] += slice->n;
+                n += slice->n != 0;
             }
     }
     return n;

@@ -2,8 +2,8 @@
 /* plugin/ranks/buffers.h - each rank has the sums of its part ([shard] stage >= 1): memory that buckets take in turn.
  *
  * Model. A bucket has a buffer from the first delivery of one of its gradients until it is handed over to the other
- * ranks; the next bucket may write there when that exchange is over. Of the sums this rank keeps its part until the next
- * step:
+ * ranks; the next bucket may write there when that exchange is over. Of the sums this rank keeps its part until the
+ * next step:
  *
  *   buffer 0   | bucket 0        | bucket 2        | bucket 4 ...        two of them where gradients come bucket by
  *   buffer 1          | bucket 1        | bucket 3        |              bucket, in the order of a backward pass

@@ -76,7 +76,8 @@ static void unpack(const packing_t *packing, uint32_t number, double *values, do
     memcpy(values, packed, n * sizeof *values);
 }
 
-/* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts in all. */
+/* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts in
+ * all. */
 static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double *packed) {
     zfi_ranks_t *ranks = packing->ranks;
     uint64_t at = 0;

@@ -112,7 +112,8 @@ static zf_status_t map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
                     const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
                     const zfi_slice_t *slice = &matrix->slices[r];
                     uint64_t flat = ranks->buckets->offset[param->id] + matrix->param_offset + slice->first;
-                    *move++ = (zfi_move_t){flat, r * bucket->part_elems + slice->at, slice->n};
+                    if (slice->n)
+                        *move++ = (zfi_move_t){flat, r * bucket->part_elems + slice->at, slice->n};
                 }
         }
         *move++ = (zfi_move_t){0, 0, bucket->part_elems};
@@ -144,8 +145,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->value_done = calloc(zfi_n_ranks(ranks->engine), sizeof *reduction->value_done);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
-        !reduction->value_done ||
-        zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
+        !reduction->value_done || zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
         zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);

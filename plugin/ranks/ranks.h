@@ -3,10 +3,11 @@
  *
  * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
  * gradient of a bucket is there, its parts go to the ranks that sum them. At stage 0 the sums come back: then the same
- * memory holds the same bits on every rank, and a step goes on as on one rank. From stage 1 on each rank has the sums of
- * its part, which is its slice of every matrix. What it finds in them is a part of what decides, so the ranks exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of
- * importance (ranks/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected
- * channels; `exchanged` counts what is over.
+ * memory holds the same bits on every rank, and a step goes on as on one rank. From stage 1 on each rank has the sums
+ * of its part, which is its slice of every matrix. What it finds in them is a part of what decides, so the ranks
+ * exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of importance
+ * (ranks/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected channels;
+ * `exchanged` counts what is over.
  *
  * Values (ranks/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
  * gradients of the coming step and others have not.
@@ -18,8 +19,8 @@
 
 #include "instance/run.h"
 
-/* [control] Plans buckets: before the plan, which says what this rank owns of them. Then maps their memory. Nothing on one rank. free
- * is legal after a failure. */
+/* [control] Plans buckets: before the plan, which says what this rank owns of them. Then maps their memory. Nothing on
+ * one rank. free is legal after a failure. */
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err);
 /* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned:

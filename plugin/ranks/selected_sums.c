@@ -44,7 +44,7 @@ typedef struct moving {
     unsigned char *grad; /* the compact gradient, where the host finds it, ... */
     const uint32_t
         *index; /* ... and the selected channels. The device's list: the host's may not have followed a choice */
-    unsigned char *all; /* what travels, of all ranks */
+    unsigned char *all;    /* what travels, of all ranks */
     uint64_t from, packed; /* elements: of the present matrix from `grad` on, of what comes next from `all` on */
     int is_counting, is_unpacking;
     size_t elem;       /* bytes of an element */
@@ -92,8 +92,7 @@ static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_
 
 /* Noted moves, on the stream of gradients. */
 static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
-    zfi_move_args_t args = {
-        moving->moves, moving->n, dtype, moving->is_unpacking, moving->grad, moving->all};
+    zfi_move_args_t args = {moving->moves, moving->n, dtype, moving->is_unpacking, moving->grad, moving->all};
     zfi_op_t op = zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args);
     if (!moving->n)
         return;

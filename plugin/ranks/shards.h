@@ -2,10 +2,10 @@
 /* plugin/ranks/shards.h - parameters are sharded, too ([shard] stage = 3): what a rank keeps of them, and the memory
  * in which the host finds whole ones.
  *
- * Model. Of each bucket a rank keeps its part of the visible values: its slice of every matrix, which is a matrix of fewer
- * rows to kernels. param_fetch gathers the bucket's parts into a buffer, and takes the slices apart to where they lie in
- * the flat memory behind them; the host reads there until param_release. A bucket that is gathered stays until a step, FLUSH or a load changes its values, or another
- * needs the buffer.
+ * Model. Of each bucket a rank keeps its part of the visible values: its slice of every matrix, which is a matrix of
+ * fewer rows to kernels. param_fetch gathers the bucket's parts into a buffer, and takes the slices apart to where they
+ * lie in the flat memory behind them; the host reads there until param_release. A bucket that is gathered stays until a
+ * step, FLUSH or a load changes its values, or another needs the buffer.
  *
  *   parts      | part of 0 | part of 1 | part of 2 | ...           always
  *   buffer 0   | bucket 2         | bucket 0         | bucket 2    two of them where at most two buckets are held at

@@ -36,12 +36,13 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
             return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
         for (uint64_t e = 0; e < matrix->own.n; e++)
             if (!isfinite(w[e]))
-                return zfi_error_about(
-                    err,
-                    zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
-                                     "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights first",
-                                     param->name, matrix->own.first + e, i - param->first_matrix, (double)w[e]),
-                    matrix->param);
+                return zfi_error_about(err,
+                                       zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
+                                                        "parameter \"%s\": element %" PRIu64
+                                                        " of matrix %u is %g; load sound weights first",
+                                                        param->name, matrix->own.first + e, i - param->first_matrix,
+                                                        (double)w[e]),
+                                       matrix->param);
     }
     return ZF_OK;
 }

@@ -49,8 +49,12 @@ zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_err
     for (int i = 0; own && i < ZFI_N_STATE_STEPS; i++)
         own[i] = saved->steps[i].crc;
     for (uint32_t p = 0; own && p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++)
-            own[at++] = saved->params[p].tensors[i].crc;
+        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
+            const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[i];
+            int is_shared =
+                (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) != 0; /* else rank 0's, though all may have read it */
+            own[at] = is_shared || together->rank == 0 ? tensor->crc : 0;
+        }
     st = zfi_together_meet(together, st, err);
     if (!st)
         st = zfi_together_gather(together, all, n * sizeof *all, err);

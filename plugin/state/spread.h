@@ -22,8 +22,8 @@ void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, 
 
 /* [any-thread] Bytes of a tensor, with so many of it behind them, count in a checksum of this rank's shares. */
 void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes);
-/* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. Collective, after a
- * meeting. */
+/* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. Collective, after
+ * a meeting. */
 zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_error_t *err);
 
 /* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with

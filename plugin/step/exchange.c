@@ -122,13 +122,13 @@ static int has_selection(const zfi_selection_t *sel, const zfi_matrix_t *matrix)
     return sel->last_choice != 0 && matrix->k != 0;
 }
 
-/* Where element i of selected position `pos`, of those that are here, lies: in the compact arrays, and in the matrix. */
+/* Where element i of selected position `pos`, of those that are here, lies: in the compact arrays, and in the matrix.
+ */
 static uint64_t compact_of(const zfi_matrix_t *matrix, uint32_t pos, uint64_t i) {
     return matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos;
 }
 static uint64_t element_of(const zfi_matrix_t *matrix, uint32_t channel, uint64_t i) {
-    return matrix->channels_are_rows ? channel * matrix->cols + i
-                                     : matrix->held_first + i * matrix->cols + channel;
+    return matrix->channels_are_rows ? channel * matrix->cols + i : matrix->held_first + i * matrix->cols + channel;
 }
 
 static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *matrix, int array) {

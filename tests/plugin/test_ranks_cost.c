@@ -88,12 +88,15 @@ static void check_bytes(const char *what, uint64_t sent, uint64_t all, uint32_t 
 
 static void send_parts(uint32_t n) {
     uint64_t entering = (uint64_t)N * SELECTED * ROWS * ARRAYS * sizeof(float);
+    uint64_t all = (uint64_t)N * ROWS * COLS * sizeof(float);
     job_t *jobs = run(n, 1, 1, 0);
     for (uint32_t r = 0; r < n; r++) {
         const uint64_t *sent = ranks.ranks[r].nbytes_of;
         check_bytes("entering", sent[ZF_COLLECTIVE_FOR_ENTERING], entering, n);
         check_bytes("export", sent[ZF_COLLECTIVE_FOR_STATE] - jobs[r].before[ZF_COLLECTIVE_FOR_STATE],
-                    (uint64_t)N * ROWS * COLS * sizeof(float), n);
+                    all, n);
+        check_bytes("gradients", jobs[r].before[ZF_COLLECTIVE_FOR_GRADIENTS], STEPS * all, n);
+        check_bytes("values", jobs[r].before[ZF_COLLECTIVE_FOR_VALUES], STEPS * all, n);
         ck_assert_uint_le(ranks.ranks[r].n_of[ZF_COLLECTIVE_FOR_ENTERING], 2);
         ck_assert_uint_le(ranks.ranks[r].n_of[ZF_COLLECTIVE_FOR_STATE], 12);
     }

@@ -126,6 +126,28 @@ static double padding(uint32_t n_ranks) {
     return (double)travels / (double)all;
 }
 
+/* The same of published values, of all cohorts: of a bucket and a cohort every rank sends as much as the one with most.
+ */
+static double value_padding(uint32_t n_ranks) {
+    uint64_t travels = 0, all = 0;
+    for (uint32_t b = 0; b < buckets.n; b++)
+        for (uint32_t c = 0; c < INTERVAL; c++) {
+            uint64_t most = 0;
+            for (uint32_t r = 0; r < n_ranks; r++) {
+                uint64_t own = 0;
+                for (uint32_t i = 0; i < buckets.all[b].n_params; i++) {
+                    const zfi_param_t *param = &params[buckets.params[buckets.all[b].first + i]];
+                    for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
+                        own += plan.matrices[m].cohort == c ? plan.matrices[m].slices[r].n : 0;
+                }
+                most = own > most ? own : most;
+                all += own;
+            }
+            travels += most * n_ranks;
+        }
+    return (double)travels / (double)all;
+}
+
 START_TEST(work_is_even) {
     static const uint32_t numbers[] = {2, 3, 4, 8, 64, 512};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -137,8 +159,9 @@ START_TEST(work_is_even) {
             check_slices(n);
             for (uint32_t c = 0; c < INTERVAL; c++)
                 worst = unevenness(n, c) > worst ? unevenness(n, c) : worst;
-            printf("shape %zu, %3u ranks: state %.4f, a step %.4f, parts %.4f\n", s, (unsigned)n,
-                   unevenness(n, UINT32_MAX), worst, padding(n));
+            printf("shape %zu, %3u ranks: state %.4f, a step %.4f, parts %.4f, values %.4f\n", s, (unsigned)n,
+                   unevenness(n, UINT32_MAX), worst, padding(n), value_padding(n));
+            ck_assert_double_le(value_padding(n), n <= 64 ? 1.02 : 1.05);
             ck_assert_double_le(unevenness(n, UINT32_MAX), 1.02);
             ck_assert_double_le(worst, 1.05);
             ck_assert_double_le(padding(n), 1.02);

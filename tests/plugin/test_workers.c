@@ -29,7 +29,7 @@ static void start(uint32_t n_workers) {
     zt_rig_start(&rig, shapes, 1);
     run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        memcpy(run->hs.chunks->w + run->plan.tiles[i].state_base, rig.params[0].serial.w, sizeof before);
+        memcpy(run->hs.chunks->w + run->plan.matrices[i].state_base, rig.params[0].serial.w, sizeof before);
     ck_assert_uint_eq(run->plan.n_matrices, 1);
     memcpy(before, rig.params[0].serial.w, sizeof before);
     ck_assert_int_eq(zfi_workers_start(&run->replays, run->early, n_workers, &run->workers, NULL), ZF_OK);
@@ -63,7 +63,7 @@ static void push(uint64_t t, uint64_t choice_step) {
 
 static int is_untouched(void) {
     usleep(A_WHILE_US);
-    return memcmp(run->hs.chunks->w + run->plan.tiles[0].state_base, before, sizeof before) == 0;
+    return memcmp(run->hs.chunks->w + run->plan.matrices[0].state_base, before, sizeof before) == 0;
 }
 
 static void finishes(uint64_t job) {
@@ -111,7 +111,7 @@ START_TEST(waits_for_the_ring) { /* values of the window before have not gone up
     zfi_timeline_signal(&run->engine->lines.down, 2);
     push(1, 0);
     finishes(run->plan.n_chunks);
-    memcpy(before, run->hs.chunks->w + run->plan.tiles[0].state_base, sizeof before);
+    memcpy(before, run->hs.chunks->w + run->plan.matrices[0].state_base, sizeof before);
     push(2, 0);
     ck_assert(is_untouched());
     zt_bare_pass(&run->engine->lines.up);

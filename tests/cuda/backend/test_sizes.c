@@ -71,6 +71,7 @@ static void shift_matrices(zfi_data_t *data) {
     zfi_data_matrix_t *matrices = there(data->matrices, data->n_matrices * sizeof *matrices);
     for (uint32_t i = 0; i < data->n_matrices; i++) {
         matrices[i].param_offset += FAR;
+        matrices[i].grad_offset += FAR;
         matrices[i].sel_base += FAR;
         matrices[i].grad_base += FAR;
         matrices[i].index_base += FAR;
