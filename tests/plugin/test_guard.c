@@ -268,6 +268,99 @@ START_TEST(ask_beside_other_modes) {
 }
 END_TEST
 
+/* ---- held -------------------------------------------------------------------------------------------------------- */
+
+static const char holds[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
+                            "select_interval = 2\non_overwrite = hold\n";
+
+/* What is asked about each parameter, all of which but p are as they should be. */
+static void check_answer(uint32_t p, uint8_t expected) {
+    const zf_digest_ext_t *ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    uint8_t found[N_SHAPES];
+    ZT_OK(&rig, ext->written(rig.inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig.err));
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        ck_assert_msg(found[rig.params[i].id] == (i == p ? expected : 0), "%s: %u", rig.params[i].name,
+                      found[rig.params[i].id]);
+}
+
+/* No call fails, and none writes over it. */
+START_TEST(hold_leaves_it_and_fails_nothing) {
+    for (uint32_t flags = 0; flags < 2; flags++) {
+        start(holds, flags ? ZF_CREATE_CAP_FETCH : 0);
+        zt_rig_steps(&rig, 6);
+        for (uint32_t t = 0; t < 18; t++) {
+            uint32_t p = t % N_SHAPES;
+            unsigned char *written;
+            wait_for_steps(&rig);
+            edit_at(&rig, p, somewhere(p, t));
+            written = copy_of(p);
+            if (flags)
+                fetch(&rig, p);
+            zt_rig_steps(&rig, 1 + (int)(t % 3));
+            ZT_OK(&rig, t % 2 ? flush(&rig) : save_it());
+            ZT_OK(&rig, export_all());
+            (void)poll_report();
+            wait_for_steps(&rig);
+            ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+            check_answer(p, 1);
+            check_answer(p, 1);
+            announce(&rig, p);
+            check_answer(p, 0);
+            ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+            free(written);
+            zt_rig_steps(&rig, 2);
+        }
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+static void end_alike(zt_rig_t *a, zt_rig_t *b, uint32_t announced) {
+    zt_rig_t *both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        ZT_OK(both[i], flush(both[i]));
+        announce(both[i], announced);
+        zt_rig_steps(both[i], 7);
+        ZT_OK(both[i], flush(both[i]));
+    }
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        ck_assert_msg(memcmp(a->params[p].visible, b->params[p].visible, zt_nbytes(&a->params[p])) == 0, "%s",
+                      a->params[p].name);
+}
+
+/* Written back after a write left it out, it is told to be behind. Announced then, it goes on as if it had never been
+ * written; written back before, it is as it was. */
+START_TEST(hold_and_written_back) {
+    static zt_rig_t twin;
+    for (uint32_t t = 0; t < 4 * N_SHAPES; t++) {
+        uint32_t p = t % N_SHAPES, is_late = t % 3;
+        unsigned char *was;
+        zt_rig_start(&twin, shapes, N_SHAPES);
+        zt_rig_open(&twin, windows, 0);
+        start(holds, 0);
+        zt_rig_steps(&rig, 6 + (int)(t % 5));
+        zt_rig_steps(&twin, 6 + (int)(t % 5) + (is_late != 0));
+        was = copy_of(p);
+        edit_at(&rig, p, somewhere(p, t));
+        if (is_late)
+            zt_rig_steps(&rig, 1);
+        wait_for_steps(&rig);
+        memcpy(rig.params[p].visible, was, nbytes_of(p));
+        if (is_late == 2) { /* nobody asks, and it is written again */
+            zt_rig_steps(&rig, 3);
+            zt_rig_steps(&twin, 3);
+            ck_assert(memcmp(rig.params[p].visible, was, nbytes_of(p)) != 0);
+        }
+        check_answer(p, is_late ? 2 : 0);
+        end_alike(&rig, &twin, p);
+        check_answer(p, 0);
+        free(was);
+        zt_rig_end(&twin);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 /* Of two blocks of a matrix, whose windows close in turn, one is due; the other one is edited. */
 START_TEST(an_edit_in_a_block_that_is_not_due) {
     static const zt_shape_t one = {.rows = 8, .cols = 64, .home = ZF_HOME_HOST};
@@ -333,4 +426,4 @@ END_TEST
 
 ZT_MAIN("guard", any_element_at_any_step, after_bind_again, before_a_partial_load, a_fetch_leaves_it,
         an_edit_in_a_block_that_is_not_due, an_edit_beside_what_is_fetched, off_checks_nothing, adopting_is_refused,
-        ask_beside_other_modes)
+        ask_beside_other_modes, hold_leaves_it_and_fails_nothing, hold_and_written_back)
