@@ -11,6 +11,7 @@ enum {
     ELEMS_PER_RANK = 1000000,
     LEAST_SHARE = 16,
     CUT_ALIGN = 16,
+    LINE_NBYTES = 64,
     MEMORY_ALIGN = 4096
 };
 
@@ -173,7 +174,7 @@ void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, u
     buckets->parts_nbytes = larger(buckets->parts_nbytes, nbytes);
     bucket->values_offset_nbytes = buckets->values_nbytes;
     buckets->values_nbytes +=
-        up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), MEMORY_ALIGN);
+        up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), LINE_NBYTES);
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {
