@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "plan/slice.h"
+#include "plan/bucket.h"
 
 enum {
     BUCKETS = 256,          /* of a whole model, about: so many launches publish all of it */
@@ -455,7 +455,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     tie_lots(plan, params, most_of_lot(total));
     st = zfi_plan_deal(plan, config);
     if (!st && buckets && buckets->n)
-        st = zfi_slices_deal(plan, params, buckets);
+        st = zfi_plan_deal_slices(plan, params, buckets);
     if (st)
         return st;
     zfi_plan_place(plan, params);

@@ -153,6 +153,9 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
  * chunks, those, and sizes the slot pool. After a failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
 zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config);
+/* [control] Between these: the matrices among the ranks of some buckets, as slice.h says. Sets `slices`, and where
+ * buckets->is_owner what this rank owns and holds, and the parts of the buckets. ZF_ERR_MEMORY. */
+zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, struct zfi_buckets *buckets);
 /* Chunk i of a cohort. */
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {
     return plan->cohort_chunks[plan->cohorts[cohort].first_chunk + i];

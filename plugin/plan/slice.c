@@ -131,7 +131,7 @@ static void deal_all(deal_t *deal) {
         own_matrix(deal, &deal->plan->matrices[m]);
 }
 
-zf_status_t zfi_slices_deal(zfi_plan_t *plan, const zfi_param_t *params, zfi_buckets_t *buckets) {
+zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, zfi_buckets_t *buckets) {
     uint64_t n_ranks = buckets->n_ranks;
     deal_t deal = {.plan = plan, .params = params, .buckets = buckets};
     zf_status_t st = ZF_ERR_MEMORY;

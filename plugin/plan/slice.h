@@ -14,7 +14,7 @@
  * A sharded matrix (stage 3) whose channels are rows is one unit: its selected rows lie packed, wherever they are.
  *
  * All of it follows from the declarations, the cohorts and the number of ranks (SCHEDULE.md, "Several ranks"). Cost: 24
- * bytes for each matrix and rank. */
+ * bytes for each matrix and rank. zfi_plan_deal_slices() in plan.h does it. */
 #ifndef ZFI_SLICE_H
 #define ZFI_SLICE_H
 
@@ -22,10 +22,6 @@
 #include "plan/plan.h"
 
 enum { ZFI_SLICE_ALIGN = 16 };
-
-/* [control] Deals the matrices of a plan whose lots have their cohorts among the ranks of some buckets: sets `slices`,
- * and where buckets->is_owner `own`, `held` and the parts of the buckets. ZF_ERR_MEMORY. */
-zf_status_t zfi_slices_deal(zfi_plan_t *plan, const zfi_param_t *params, zfi_buckets_t *buckets);
 
 /* [any-thread] What of `n` elements that lie at `offset` of something lies in its elements [first, end). Empty where
  * they do not meet: *out_first = *out_end. */

@@ -129,22 +129,23 @@ static double padding(uint32_t n_ranks) {
 /* The same of published values, of all cohorts: of a bucket and a cohort every rank sends as much as the one with most.
  */
 static double value_padding(uint32_t n_ranks) {
-    uint64_t travels = 0, all = 0;
-    for (uint32_t b = 0; b < buckets.n; b++)
+    uint64_t travels = 0, all = 0, *own = calloc((uint64_t)INTERVAL * n_ranks, sizeof *own);
+    ck_assert_ptr_nonnull(own);
+    for (uint32_t b = 0; b < buckets.n; b++) {
+        memset(own, 0, INTERVAL * n_ranks * sizeof *own);
+        for (uint32_t m = 0; m < plan.n_matrices; m++)
+            for (uint32_t r = 0; r < n_ranks && buckets.of_param[plan.matrices[m].param] == b; r++)
+                own[plan.matrices[m].cohort * n_ranks + r] += plan.matrices[m].slices[r].n;
         for (uint32_t c = 0; c < INTERVAL; c++) {
             uint64_t most = 0;
             for (uint32_t r = 0; r < n_ranks; r++) {
-                uint64_t own = 0;
-                for (uint32_t i = 0; i < buckets.all[b].n_params; i++) {
-                    const zfi_param_t *param = &params[buckets.params[buckets.all[b].first + i]];
-                    for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
-                        own += plan.matrices[m].cohort == c ? plan.matrices[m].slices[r].n : 0;
-                }
-                most = own > most ? own : most;
-                all += own;
+                most = own[c * n_ranks + r] > most ? own[c * n_ranks + r] : most;
+                all += own[c * n_ranks + r];
             }
             travels += most * n_ranks;
         }
+    }
+    free(own);
     return (double)travels / (double)all;
 }
 
