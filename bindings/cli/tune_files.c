@@ -32,13 +32,13 @@ static int is_mode(const char *line, const char *word) {
 static int is_replaced(const char *line, int is_zenflow, int is_trace) {
     return (is_zenflow && (is_word(line, "update_interval", "=:") || is_word(line, "publish_lag", "=:") ||
                            is_mode(line, "exact") || is_mode(line, "windows"))) ||
-           (is_trace && (is_word(line, "file", "=:") || is_word(line, "steps", "=:")));
+           (is_trace && is_word(line, "file", "=:"));
 }
 
 /* The steps behind warm-up and SETTLE more, in which threads and caches come to rest. */
 static void print_trace(FILE *to, const char *trace_path, unsigned long warm_up) {
     unsigned long first = warm_up + SETTLE + 1;
-    fprintf(to, "\n[trace]\nfile = %s\nsteps = %lu..%lu\n", trace_path, first, first + MOST_STEPS - 1);
+    fprintf(to, "\n[trace]\nfile = %s steps %lu..%lu\n", trace_path, first, first + MOST_STEPS - 1);
 }
 
 char *tune_config(const char *text, const tune_row_t *row, const char *trace_path, unsigned long warm_up) {
