@@ -36,14 +36,14 @@ class Section:
     def __init__(self, head):
         if head["zf_audit"] != 1:
             raise ValueError(head["zf_audit"])
-        self.process, self.n_processes, self.has_parts = head["process"], head["n_processes"], head["parts"]
+        self.process, self.n_processes, self.has_parts = int(head["process"]), int(head["n_processes"]), head["parts"]
         self.settings = head["settings"]
         self.params = {(head["part"], param["name"]): (i, param) for i, param in enumerate(head["params"])}
 
 
 class Record:
     def __init__(self, section, line):
-        self.section, self.step, self.ms = section, line["step"], line["ms"]
+        self.section, self.step, self.ms = section, int(line["step"]), int(line["ms"])
         self.digests = {array: line[array] for array in ARRAYS}
         for digits in self.digests.values():
             if not re.fullmatch(f"[0-9a-f]{{{16 * len(section.params)}}}", digits):
@@ -182,6 +182,11 @@ def compare(runs):
     is_other = bool(compare_dicts("setting", a.newest[0].section.settings, b.newest[0].section.settings))
     excluded = compare_dicts("parameter", a.declared(), b.declared())
     keys = [key for key in a.declared() if key not in excluded]
+    if len(a.newest) != len(b.newest):
+        own = [key for key in keys if any(key in r.section.params and r.section.params[key][1]["own"] for r in a.newest)]
+        if own:
+            say(f"{len(own)} parameters of which each rank has its own are compared between equal numbers of ranks only")
+            keys = [key for key in keys if key not in own]
     steps, n = sorted(a.steps.keys() & b.steps.keys()), 0
     while n < len(steps) and not compare_step(steps[n], runs, keys):
         n += 1
@@ -200,7 +205,9 @@ def main():
         return compare([Run(name, path) for name, path in zip("AB", sys.argv[1:])])
     except (Unreadable, OSError) as error:
         print("zf: " + printable(str(error)), file=sys.stderr)
-        return 2
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # anybody may have made the files
+        print("zf: what is said of the parameters makes no sense: " + printable(repr(error)), file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

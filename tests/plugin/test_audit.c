@@ -309,6 +309,13 @@ START_TEST(other_settings) {
     expect(1, "a", "b", "they part at step 5:");
     expect(2, "a", "c", "is no audit");
     expect(2, "a", "none", "No such file");
+    FILE *odd = fopen(in_folder("odd"), "w");
+    ck_assert_ptr_nonnull(odd);
+    fprintf(odd,
+            "{\"zf_audit\": 1, \"process\": 0, \"n_processes\": 1, \"part\": 0, \"parts\": 0, \"settings\": 7, "
+            "\"params\": []}\n{\"step\": 1, \"ms\": 1, \"m\": \"\", \"v\": \"\", \"w\": \"\", \"visible\": \"\"}\n");
+    ck_assert_int_eq(fclose(odd), 0);
+    expect(2, "odd", "a", "makes no sense");
 }
 END_TEST
 
