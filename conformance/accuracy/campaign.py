@@ -80,9 +80,9 @@ def draw(path: str, folder: str) -> None:
 
 def run_task(task: Task, a, stem: str) -> int:
     """Trains, judges and tells one task; files OUT/stem.json, .txt and .svg. The exit status."""
+    campaign = planned(task, a)
     if a.data is None:
         print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
-    campaign = planned(task, a)
     with progress.Line("zf-conform glue") as line:
         kept = runs.make(list(campaign["plan"].values()), a.out, a.jobs, line, describe)
     campaign = judged(campaign, kept)
