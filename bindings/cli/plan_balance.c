@@ -3,7 +3,7 @@
  * plan.h). */
 #include "plan.h"
 
-enum { MOST_ASKED = 128 };
+enum { MOST_ASKED = 8 }; /* they differ by a few rows */
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }

@@ -9,7 +9,6 @@
 typedef struct load {
     uint64_t n_elems;
     uint32_t rank;
-    int is_next;
 } load_t;
 
 typedef struct deal {
@@ -20,31 +19,51 @@ typedef struct deal {
     uint64_t *of_values; /* [buckets][n_ranks] ... of what is not sharded */
     uint64_t *of_cohort; /* [n_cohorts + 1][n_ranks] the same of cohorts; the last: of what is resident */
     load_t *loads;       /* [n_ranks] scratch */
+    uint8_t *is_next;    /* [n_ranks] the same */
 } deal_t;
 
-static int by_load(const void *a, const void *b) {
-    const load_t *x = a, *y = b;
-    if (x->n_elems != y->n_elems)
-        return x->n_elems < y->n_elems ? -1 : 1;
-    return x->rank < y->rank ? -1 : 1;
+static int has_less(const load_t *a, const load_t *b) {
+    return a->n_elems < b->n_elems || (a->n_elems == b->n_elems && a->rank < b->rank);
 }
 
-static int by_rank(const void *a, const void *b) {
-    const load_t *x = a, *y = b;
-    return x->rank < y->rank ? -1 : 1;
+/* The n that have least come first: quickselect, in time that grows as the number of loads. */
+static void select_least(load_t *loads, uint64_t n_loads, uint64_t n) {
+    while (n > 0 && n < n_loads) {
+        load_t pivot = loads[(n_loads - 1) / 2]; /* not the last: it makes progress */
+        uint64_t first = 0, end = n_loads;
+        for (;; first++) {
+            load_t swapped;
+            while (has_less(&loads[first], &pivot))
+                first++;
+            do
+                end--;
+            while (has_less(&pivot, &loads[end]));
+            if (first >= end)
+                break;
+            swapped = loads[first];
+            loads[first] = loads[end];
+            loads[end] = swapped;
+        }
+        end++; /* those before it are at most the pivot, the others at least */
+        if (n < end) {
+            n_loads = end;
+        } else {
+            loads += end;
+            n_loads -= end;
+            n -= end;
+        }
+    }
 }
 
-/* Marks the n ranks that have least. */
+/* Says of each rank whether it is among the n that have least. */
 static void choose_ranks(deal_t *deal, const uint64_t *of_bucket, const uint64_t *of_cohort, uint64_t n) {
     uint32_t n_ranks = deal->buckets->n_ranks;
-    for (uint32_t r = 0; r < n_ranks; r++)
-        deal->loads[r] = (load_t){of_bucket[r] + of_cohort[r], r, 0};
-    if (n == 0)
-        return;
-    qsort(deal->loads, n_ranks, sizeof *deal->loads, by_load);
+    memset(deal->is_next, 0, n_ranks);
+    for (uint32_t r = 0; r < n_ranks && n; r++)
+        deal->loads[r] = (load_t){of_bucket[r] + of_cohort[r], r};
+    select_least(deal->loads, n_ranks, n);
     for (uint64_t i = 0; i < n; i++)
-        deal->loads[i].is_next = 1;
-    qsort(deal->loads, n_ranks, sizeof *deal->loads, by_rank);
+        deal->is_next[deal->loads[i].rank] = 1;
 }
 
 static uint64_t unit_rows(const zfi_matrix_t *matrix, int is_sharded) {
@@ -63,7 +82,7 @@ static void deal_matrix(deal_t *deal, uint32_t number) {
     zfi_slice_t *slices = deal->plan->slices + number * n_ranks;
     choose_ranks(deal, of_bucket, of_cohort, n_units % n_ranks);
     for (uint64_t r = 0; r < n_ranks; r++) {
-        uint64_t n = (n_units / n_ranks + (uint64_t)deal->loads[r].is_next) * unit;
+        uint64_t n = (n_units / n_ranks + (uint64_t)deal->is_next[r]) * unit;
         n = n < matrix->rows - row ? n : matrix->rows - row;
         slices[r] = (zfi_slice_t){.first = row * matrix->cols, .n = n * matrix->cols};
         row += n;
@@ -139,8 +158,9 @@ zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, zf
     deal.of_values = calloc(buckets->n * n_ranks, sizeof *deal.of_values);
     deal.of_cohort = calloc((plan->n_cohorts + 1u) * n_ranks, sizeof *deal.of_cohort);
     deal.loads = calloc(n_ranks, sizeof *deal.loads);
+    deal.is_next = calloc(n_ranks, 1);
     plan->slices = calloc(plan->n_matrices * n_ranks, sizeof *plan->slices);
-    if (deal.of_bucket && deal.of_values && deal.of_cohort && deal.loads && plan->slices) {
+    if (deal.of_bucket && deal.of_values && deal.of_cohort && deal.loads && deal.is_next && plan->slices) {
         deal_all(&deal);
         st = ZF_OK;
     }
@@ -148,5 +168,6 @@ zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, zf
     free(deal.of_values);
     free(deal.of_cohort);
     free(deal.loads);
+    free(deal.is_next);
     return st;
 }
