@@ -22,6 +22,7 @@
 #include "step/guard.h"
 #include "step/publish.h"
 #include "step/publisher.h"
+#include "step/released.h"
 #include "zf/ext/draft/digest.h"
 
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
@@ -168,10 +169,14 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     zf_status_t st;
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
-    st = zfi_batch_flush(inst);
-    zfi_guard_check(&inst->run->side);
-    if (!st)
-        st = zfi_synchronise(&inst->engine, 1);
+    if (inst->state == ZFI_STATE_RELEASED) {
+        st = zfi_released_check(&inst->run->state);
+    } else {
+        st = zfi_batch_flush(inst);
+        zfi_guard_check(&inst->run->side);
+        if (!st)
+            st = zfi_synchronise(&inst->engine, 1);
+    }
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }

@@ -141,7 +141,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_state_args_t args;
     zfi_together_t together;
     uint64_t start = zfi_now_ns();
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    zf_status_t st = zfi_hook_begin(inst, AT_REST | 1u << ZFI_STATE_RELEASED, "state", err);
     if (st)
         return st;
     st = zfi_parts_open(inst->run, &together, err);
