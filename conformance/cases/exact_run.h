@@ -32,9 +32,11 @@ typedef struct zx_run {
     int has_damaged;
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
-    zx_rng_t exports;   /* exact_compare.c */
-    zx_rng_t layers;    /* exact_layers.c */
-    zx_rng_t ranges;    /* ..., the same on every rank */
+    zx_rng_t releases;  /* exact_release.c */
+    int is_released;
+    zx_rng_t exports; /* exact_compare.c */
+    zx_rng_t layers;  /* exact_layers.c */
+    zx_rng_t ranges;  /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;

@@ -61,7 +61,8 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
                          ZF_DEVICE_CPU, ZF_DEVICE_CUDA);
     if ((args->flags & ZF_CREATE_CAP_RELEASE) && !backend->release)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
-                         "ZF_CREATE_CAP_RELEASE: the backend \"%s\" cannot give memory back for a while", backend->name);
+                         "ZF_CREATE_CAP_RELEASE: the backend \"%s\" cannot give memory back for a while",
+                         backend->name);
     if (args->config_text && args->config_path)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)

@@ -45,8 +45,7 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
 }
 
 void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out) {
-    uint64_t device =
-        ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0);
+    uint64_t device = ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0);
     *out = (zf_layout_t){.struct_size = sizeof *out,
                          .host_nbytes = ranks->mem->layout.host_nbytes + zfi_memory_mirrors_nbytes(ranks) +
                                         ranks->mem->room_nbytes + zfi_residency_images_nbytes(ranks->engine, device),
@@ -231,8 +230,8 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
 void zfi_memory_report(zfi_engine_t *engine, const zfi_run_memory_t *mem) {
     zfi_counters_t *count = &engine->count;
     uint64_t planned = mem->layout.device_nbytes + mem->extra_device_nbytes, mapped = zfi_memory_device_nbytes(mem);
-    atomic_store(&count->host_planned_nbytes, mem->layout.host_nbytes + mem->extra_host_nbytes +
-                                                  zfi_residency_images_nbytes(engine, planned));
+    atomic_store(&count->host_planned_nbytes,
+                 mem->layout.host_nbytes + mem->extra_host_nbytes + zfi_residency_images_nbytes(engine, planned));
     atomic_store(&count->host_measured_nbytes,
                  zfi_memory_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));
     atomic_store(&count->device_planned_nbytes, planned);

@@ -2,6 +2,8 @@
 /* plugin/step/released.c - reads without kernels (contract in released.h). */
 #include "step/released.h"
 
+#include <string.h>
+
 #include "instance/device_memory.h"
 #include "step/guard.h"
 
@@ -22,21 +24,18 @@ static zf_status_t copy_runs(const zfi_state_t *state, const zfi_matrix_t *matri
                              unsigned char *out) {
     zfi_range_t runs[RUNS_AT_ONCE];
     zfi_op_t op = zfi_op_down(runs, 0);
-    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    zf_status_t st = ZF_OK;
-    for (; *io_at < end && op.n_ranges < RUNS_AT_ONCE && !st; out += runs[op.n_ranges].nbytes) {
-        uint64_t n = run_length(matrix, *io_at, end - *io_at);
+    while (*io_at < end && op.n_ranges < RUNS_AT_ONCE) {
+        uint64_t n = run_length(matrix, *io_at, end - *io_at), nbytes = n * zfi_dtype_nbytes(matrix->place.dtype);
         const void *from = zfi_place_at(&matrix->place, *io_at / matrix->cols, *io_at % matrix->cols);
-        runs[op.n_ranges] = (zfi_range_t){out, from, n * elem};
-        *io_at += n;
-        if (zfi_residency_image(state->engine, from, n * elem)) /* a rank's part of a sharded parameter */
-            st = zfi_device_read(state->engine, out, from, n * elem);
+        const void *image = zfi_residency_image(state->engine, from, nbytes);
+        if (image) /* a rank's part of a sharded parameter */
+            memcpy(out, image, nbytes);
         else
-            op.n_ranges++;
-        if (op.n_ranges == RUNS_AT_ONCE)
-            break;
+            runs[op.n_ranges++] = (zfi_range_t){out, from, nbytes};
+        out += nbytes;
+        *io_at += n;
     }
-    return st || !op.n_ranges ? st : zfi_device_run(state->engine, &op, 1);
+    return op.n_ranges ? zfi_device_run(state->engine, &op, 1) : ZF_OK;
 }
 
 zf_status_t zfi_released_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
