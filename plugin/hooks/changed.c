@@ -165,18 +165,20 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     return zfi_error_about(err, ZF_ERR_OVERWRITTEN, id);
 }
 
+static zf_status_t look(zf_instance_t *inst) {
+    zf_status_t st;
+    if (inst->state == ZFI_STATE_RELEASED)
+        return zfi_released_check(&inst->run->state);
+    st = zfi_batch_flush(inst);
+    zfi_guard_check(&inst->run->side);
+    return st ? st : zfi_synchronise(&inst->engine, 1);
+}
+
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
-    if (inst->state == ZFI_STATE_RELEASED) {
-        st = zfi_released_check(&inst->run->state);
-    } else {
-        st = zfi_batch_flush(inst);
-        zfi_guard_check(&inst->run->side);
-        if (!st)
-            st = zfi_synchronise(&inst->engine, 1);
-    }
+    st = look(inst);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }
