@@ -66,7 +66,8 @@ void zx_run_between(zx_run_t *run) {
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
     zx_run_ask_point(run);
-    zx_run_release_point(run);
+    if (!c->ranks) /* whose gradients may be on their way to each other */
+        zx_run_release_point(run);
     zx_run_rebind_point(run, 1);
 }
 
@@ -155,6 +156,8 @@ static void run_steps(zx_run_t *run) {
         zx_run_between(run);
         zx_run_damage_point(run);
         zx_run_rebind_point(run, 0);
+        if (c->ranks)
+            zx_run_release_point(run);
         zx_run_save_point(run);
         zx_run_move_point(run);
         if (run->is_over)
