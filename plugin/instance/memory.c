@@ -31,9 +31,9 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
     char source[96];
     uint64_t have = find_room(mem, promised_nbytes, source, sizeof source);
     zfi_device_info_t info;
-    uint64_t need;
+    uint64_t need, images = zfi_residency_images_nbytes(engine, device);
     engine->ops->info(engine->device, &info);
-    need = host + (info.is_host_memory ? device : 0) + zfi_residency_images_nbytes(engine, device);
+    need = host + (info.is_host_memory ? device : 0) + images;
     if (need <= have)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
@@ -41,7 +41,8 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
                      "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
                      "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
                      need >> 20, have >> 20, source, mem->layout.host_state_nbytes >> 20,
-                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20, device >> 20);
+                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20,
+                     (device + images) >> 20);
 }
 
 void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out) {
