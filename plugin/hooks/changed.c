@@ -221,9 +221,27 @@ static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t
     }
 }
 
+static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
+    const zfi_run_t *run = asked->run;
+    zf_status_t st = ZF_OK;
+    memset(out, 0, asked->n);
+    for (uint32_t i = 0; i < asked->n; i++) {
+        const zfi_param_t *param = &run->params[owner_at(asked, i)];
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !out[i] && !st; m++) {
+            int differs;
+            st = zfi_released_differs(&run->state, m, &differs);
+            out[i] = (uint8_t)differs;
+        }
+    }
+    return st;
+}
+
 /* What is accepted is read before this returns: the host may write there next. */
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
-    zf_status_t st = zfi_batch_flush(inst);
+    zf_status_t st;
+    if (inst->state == ZFI_STATE_RELEASED)
+        return answer_released(asked, out);
+    st = zfi_batch_flush(inst);
     if (st)
         return st;
     each_range(asked, zfi_guard_look);
@@ -240,7 +258,8 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "written", err);
+    unsigned released = flags == ZF_WRITTEN_LOOK ? 1u << ZFI_STATE_RELEASED : 0;
+    zf_status_t st = zfi_hook_begin(inst, AT_REST | released, "written", err);
     asked_t asked;
     if (st)
         return st;

@@ -58,24 +58,25 @@ static void note_overwritten(const zfi_state_t *state, const zfi_matrix_t *matri
         __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
 }
 
-static zf_status_t check_matrix(const zfi_state_t *state, uint32_t number) {
+zf_status_t zfi_released_differs(const zfi_state_t *state, uint32_t number, int *out) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    const zfi_data_t *head = &state->dev->head;
-    uint8_t *is_foreign = zfi_residency_image(state->engine, head->is_foreign + matrix->param, 1);
-    const uint64_t *digest = zfi_residency_image(state->engine, head->digests + number, sizeof *digest);
-    uint64_t n = matrix->rows * matrix->cols;
-    zf_status_t st;
-    if (matrix->is_absent || *is_foreign)
-        return ZF_OK;
-    st = zfi_released_get_visible(state, number, 0, n, state->dev->exchange);
-    if (!st && state->engine->kernels->digest(state->dev->exchange, matrix->place.dtype, n, 0) != *digest)
-        note_overwritten(state, matrix, is_foreign);
+    const uint64_t *digest = zfi_residency_image(state->engine, state->dev->head.digests + number, sizeof *digest);
+    uint64_t n = matrix->is_absent ? 0 : matrix->rows * matrix->cols;
+    zf_status_t st = zfi_released_get_visible(state, number, 0, n, state->dev->exchange);
+    *out = !st && n && state->engine->kernels->digest(state->dev->exchange, matrix->place.dtype, n, 0) != *digest;
     return st;
 }
 
 zf_status_t zfi_released_check(const zfi_state_t *state) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < state->plan->n_matrices && zfi_guard_checks(state->dev) && !st; i++)
-        st = check_matrix(state, i);
+    for (uint32_t i = 0; i < state->plan->n_matrices && zfi_guard_checks(state->dev) && !st; i++) {
+        const zfi_matrix_t *matrix = &state->plan->matrices[i];
+        uint8_t *is_foreign = zfi_residency_image(state->engine, state->dev->head.is_foreign + matrix->param, 1);
+        int differs = 0;
+        if (!*is_foreign)
+            st = zfi_released_differs(state, i, &differs);
+        if (differs)
+            note_overwritten(state, matrix, is_foreign);
+    }
     return st;
 }

@@ -27,10 +27,10 @@ typedef struct zf_residency_ext {
     /* Ends what is in flight, as DRAIN does, copies, and gives memory back; all of it is over when the call returns,
      * and out_done says so. what: ZF_RELEASE_... The work of `stream` so far comes first. Each rank releases by itself,
      * between steps: while gradients are on their way to other ranks it is ZF_ERR_STATE.
-     * Until resume, save of zf.state/1, export_params, zf.inspect/0, zf.stats/1 and destroy work; for save and export
-     * the parameters stay readable where they lie. Every other call on the instance is ZF_ERR_STATE with the word
-     * "released". With [shard] stage = 3 nothing may be fetched. What NCCL and the context keep on the device stays.
-     * [control] State: bound, active, quiesced. */
+     * Until resume, save of zf.state/1, export_params, zf.inspect/0, zf.stats/1, written(LOOK) of zf.digest/0 and
+     * destroy work; for save and export the parameters stay readable where they lie. Every other call on the instance
+     * is ZF_ERR_STATE with the word "released". With [shard] stage = 3 nothing may be fetched. What NCCL and the
+     * context keep on the device stays. [control] State: bound, active, quiesced. */
     zf_status_t (*release)(zf_instance_t *instance, uint32_t what, const zf_stream_t *stream, zf_fence_t *out_done,
                            zf_error_t *err);
     /* Takes the memory again and copies into it. ZF_ERR_MEMORY where there is no room: then all is released as
