@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_release.c - see exact_release.h. */
-#include "exact_release.h"
+/* exact_release.c - zf.residency/1: the plugin's device memory goes and comes back between calls, on one rank also in
+ * the middle of a step, and nothing else changes. What is allowed meanwhile is done at times: export, inspect, save,
+ * destroy. */
+#include "exact_run.h"
 
 #include <string.h>
 
-#include "shard.h"
 #include "zf/ext/residency.h"
 
 static const zf_residency_ext_t *extension(const zx_run_t *run) {

@@ -5,7 +5,6 @@
 #include "exact_change.h"
 #include "exact_damage.h"
 #include "exact_device.h"
-#include "exact_release.h"
 #include "exact_state.h"
 #include "shard.h"
 

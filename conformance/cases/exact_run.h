@@ -72,6 +72,11 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i);
 void zx_run_ask_point(zx_run_t *run);
 /* params_changed of all that it wrote, or held over a step: a checkpoint does not say what was held. */
 void zx_run_announce_all(zx_run_t *run);
+/* exact_release.c: zf.residency/1. Perhaps the plugin's device memory is released; then 1, and zx_run_resume() comes
+ * before any other call. chance: in percent, of the cases that release at all. */
+int zx_run_release(zx_run_t *run, uint32_t chance);
+void zx_run_resume(zx_run_t *run);
+void zx_run_release_point(zx_run_t *run); /* perhaps both, with an export or a look at the state in between */
 /* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
 void zx_run_between(zx_run_t *run);
 

@@ -13,7 +13,6 @@
 
 #include "exact.h"
 #include "exact_change.h"
-#include "exact_release.h"
 #include "exact_store.h"
 #include "shard.h"
 #include "zf/ext/state.h"

@@ -142,9 +142,9 @@ typedef struct zfi_device_ops {
     void (*unpin)(zfi_device_t *device, void *memory, uint64_t nbytes);
 
     /* optional, both or none [control]: all bytes of n blocks, and what the backend itself keeps on the device, go back
-     * to the driver while env.is_releasable, and come again at the same addresses, with any content. No work touches
-     * them meanwhile; `free` is legal. release fails for good or not at all. resume: all of it, or ZF_ERR_MEMORY and
-     * nothing. */
+     * to the driver while env.is_releasable, and come again at the same addresses, with any content. Everything rests,
+     * and no work touches them meanwhile; `free` is legal. release fails for good or not at all. resume: all of it, or
+     * ZF_ERR_MEMORY and nothing. */
     zf_status_t (*release)(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
     zf_status_t (*resume)(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
 

@@ -222,14 +222,13 @@ static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t
 }
 
 static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
-    const zfi_run_t *run = asked->run;
     zf_status_t st = ZF_OK;
     memset(out, 0, asked->n);
     for (uint32_t i = 0; i < asked->n; i++) {
-        const zfi_param_t *param = &run->params[owner_at(asked, i)];
+        const zfi_param_t *param = &asked->run->params[owner_at(asked, i)];
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !out[i] && !st; m++) {
             int differs;
-            st = zfi_released_differs(&run->state, m, &differs);
+            st = zfi_released_differs(&asked->run->state, m, &differs);
             out[i] = (uint8_t)differs;
         }
     }

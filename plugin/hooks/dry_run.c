@@ -10,6 +10,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "instance/memory.h"
+#include "instance/residency.h"
 #include "instance/rules.h"
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"

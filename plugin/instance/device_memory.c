@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "instance/residency.h"
+
 zf_status_t zfi_device_run(zfi_engine_t *engine, const zfi_op_t *ops, uint32_t n) {
     zf_status_t st = zfi_send(engine), waited;
     if (!st)

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 
@@ -124,7 +125,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     if (!st)
         st = zfi_arena_map(&engine->pinned, "the device's counters", err);
     if (!st)
-        st = zfi_engine_pin(engine, &engine->pinned, &is_pageable, err);
+        st = engine->ops->pin(engine->device, engine->pinned.base, engine->pinned.total_nbytes, &is_pageable, err);
     engine->totals = (void *)engine->pinned.base;
     if (!st)
         st = open_ranks(engine, err);
@@ -160,11 +161,11 @@ void zfi_engine_stop(zfi_engine_t *engine) {
 
 void zfi_engine_close(zfi_engine_t *engine) {
     engine->comm_ops->close(engine->comm);
-    if (engine->device)
-        zfi_engine_unpin(engine, &engine->pinned);
+    if (engine->device && engine->pinned.base)
+        engine->ops->unpin(engine->device, engine->pinned.base, engine->pinned.total_nbytes);
     zfi_arena_free(&engine->pinned);
     engine->ops->close(engine->device);
-    zfi_residency_free(engine);
+    free(engine->residency.all);
 }
 
 /* Deadlines do not count the host's own work on its stream: what was spent in it is waited for once more. */

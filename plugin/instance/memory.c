@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/memory.c - the memory of a run (contract in memory.h). */
 #include "instance/memory.h"
+#include "instance/residency.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "instance/device_memory.h"
-#include "instance/engine.h"
 #include "zf/ext/residency.h"
 
 static int is_on(const zfi_engine_t *engine) { return (engine->flags & ZF_CREATE_CAP_RELEASE) != 0; }
@@ -40,8 +38,6 @@ static zfi_held_t forget(zfi_engine_t *engine, const void *memory) {
         }
     return (zfi_held_t){0};
 }
-
-void zfi_residency_free(zfi_engine_t *engine) { free(engine->residency.all); }
 
 /* ---- page-locked memory ------------------------------------------------------------------------------------------ */
 
@@ -160,7 +156,8 @@ static void end_move(move_t *move) {
 
 static zf_status_t copy(zfi_engine_t *engine, const move_t *move, int is_up, zf_error_t *err) {
     zfi_op_t op = is_up ? zfi_op_up(move->ranges, move->n) : zfi_op_down(move->ranges, move->n);
-    zf_status_t st = move->n ? zfi_device_run(engine, &op, 1) : ZF_OK;
+    zf_status_t st = move->n ? zfi_enqueue(engine, engine->stream, &op, 1) : ZF_OK;
+    (void)engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
     if (!st && zfi_is_poisoned(engine))
         st = ZF_ERR_POISONED;
     return st ? zfi_error(err, st, "residency", "the device's memory could not be copied") : ZF_OK;

@@ -8,47 +8,30 @@
  * copies once in the other direction. Meanwhile what is read of the device at rest comes from the images
  * (device_memory.h). Other hosts pay nothing.
  *
- * Left to their owners: the transport's names of exchanges, and what NCCL itself keeps.
+ * Left to their owners: the transport's names of exchanges, what NCCL itself keeps, and a few page-locked pages of
+ * words.
  *
  * Threads: the host's hooks alone, and whoever takes memory in them. */
 #ifndef ZFI_RESIDENCY_H
 #define ZFI_RESIDENCY_H
 
-#include "base/arena.h"
-#include "zf/plugin.h"
-
-struct zfi_engine;
-
-/* A piece of memory. */
-typedef struct zfi_held {
-    unsigned char *memory;
-    uint64_t nbytes;
-    int is_device;     /* else page-locked memory of the host's threads */
-    zfi_arena_t image; /* of device memory */
-} zfi_held_t;
-
-typedef struct zfi_residency {
-    zfi_held_t *all;
-    uint32_t n, room;
-    uint32_t released; /* ZF_RELEASE_...; 0: all of it is there */
-} zfi_residency_t;
+#include "instance/engine.h"
 
 /* [control] Zeroed device memory of a run; and its end, NULL is legal. */
-zf_status_t zfi_device_take(struct zfi_engine *engine, uint64_t nbytes, const char *what, void **out, zf_error_t *err);
-void zfi_device_give(struct zfi_engine *engine, void *memory, uint64_t nbytes);
+zf_status_t zfi_device_take(zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out, zf_error_t *err);
+void zfi_device_give(zfi_engine_t *engine, void *memory, uint64_t nbytes);
 /* [control] Makes memory of the host reachable for the device; says so where that may take seconds. And its end. */
-zf_status_t zfi_engine_pin(struct zfi_engine *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err);
-void zfi_engine_unpin(struct zfi_engine *engine, const zfi_arena_t *arena);
+zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err);
+void zfi_engine_unpin(zfi_engine_t *engine, const zfi_arena_t *arena);
 
 /* [control] Everything rests. what: ZF_RELEASE_DEVICE, perhaps with PINNED. Where resume fails all is released still,
  * and it may be called again. */
-zf_status_t zfi_residency_release(struct zfi_engine *engine, uint32_t what, zf_error_t *err);
-zf_status_t zfi_residency_resume(struct zfi_engine *engine, zf_error_t *err);
+zf_status_t zfi_residency_release(zfi_engine_t *engine, uint32_t what, zf_error_t *err);
+zf_status_t zfi_residency_resume(zfi_engine_t *engine, zf_error_t *err);
 
 /* [control] Where the bytes of released device memory are; NULL: these are not released. */
-void *zfi_residency_image(const struct zfi_engine *engine, const void *memory, uint64_t nbytes);
+void *zfi_residency_image(const zfi_engine_t *engine, const void *memory, uint64_t nbytes);
 /* [any-thread] Bytes of images beside so many bytes of device memory. */
-uint64_t zfi_residency_images_nbytes(const struct zfi_engine *engine, uint64_t device_nbytes);
-void zfi_residency_free(struct zfi_engine *engine);
+uint64_t zfi_residency_images_nbytes(const zfi_engine_t *engine, uint64_t device_nbytes);
 
 #endif

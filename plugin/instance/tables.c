@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/callback.h"
 #include "instance/device_memory.h"
+#include "instance/residency.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 

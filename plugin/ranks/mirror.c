@@ -3,6 +3,7 @@
 #include "ranks/mirror.h"
 
 #include "instance/memory.h"
+#include "instance/residency.h"
 
 /* Transports that move the device's memory need none. */
 static int is_wanted(zfi_engine_t *engine) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "instance/device_memory.h"
+#include "instance/residency.h"
 #include "step/guard.h"
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
