@@ -168,10 +168,10 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 static zf_status_t look(zf_instance_t *inst) {
     zf_status_t st;
     if (inst->state == ZFI_STATE_RELEASED)
-        return zfi_released_check(&inst->run->state);
+        return inst->run->dev.checks_afresh ? ZF_OK : zfi_released_check(&inst->run->state);
     st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
-    return st ? st : zfi_synchronise(&inst->engine, 1);
+    return st || inst->run->dev.checks_afresh ? st : zfi_synchronise(&inst->engine, 1);
 }
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -179,6 +179,8 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = look(inst);
+    if (inst->run->dev.checks_afresh)
+        return st; /* whoever writes leaves out what it finds */
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }
@@ -223,16 +225,25 @@ static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t
 
 static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
     zf_status_t st = ZF_OK;
-    memset(out, 0, asked->n);
     for (uint32_t i = 0; i < asked->n; i++) {
         const zfi_param_t *param = &asked->run->params[owner_at(asked, i)];
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !out[i] && !st; m++) {
-            int differs;
+        int differs = 0;
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !differs && !st; m++)
             st = zfi_released_differs(&asked->run->state, m, &differs);
-            out[i] = (uint8_t)differs;
-        }
+        out[i] = differs ? ZFI_FOUND : asked->run->dev.overwritten[param->id] & ZFI_FOUND_BEHIND;
     }
     return st;
+}
+
+/* Done when it returns. Checks that are on their way would say what was, so they are over first. */
+static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
+    zf_status_t st = zfi_batch_flush(inst);
+    if (!st && inst->run->dev.checks_afresh)
+        st = zfi_synchronise(&inst->engine, 1);
+    if (st)
+        return st;
+    each_range(asked, zfi_guard_look);
+    return zfi_synchronise(&inst->engine, 1);
 }
 
 /* What is accepted is read before this returns: the host may write there next. */
@@ -240,15 +251,13 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
     zf_status_t st;
     if (inst->state == ZFI_STATE_RELEASED)
         return answer_released(asked, out);
-    st = zfi_batch_flush(inst);
+    st = look_at(inst, asked);
     if (st)
         return st;
-    each_range(asked, zfi_guard_look);
-    st = zfi_synchronise(&inst->engine, 1);
-    if (st)
-        return st;
-    for (uint32_t i = 0; i < asked->n; i++)
-        out[i] = asked->run->dev.overwritten[owner_at(asked, i)];
+    for (uint32_t i = 0; i < asked->n; i++) {
+        uint8_t found = asked->run->dev.overwritten[owner_at(asked, i)];
+        out[i] = found & ZFI_FOUND ? ZFI_FOUND : found;
+    }
     if (flags == ZF_WRITTEN_HOLD)
         return ZF_OK;
     each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
@@ -279,20 +288,17 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
     uint8_t unused;
     zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
     if (!st && !zfi_keeps_shown(&inst->engine))
-        st =
-            zfi_error(err, ZF_ERR_STATE, "adopt",
-                      "no element is kept to compare with: need [zenflow] on_overwrite = ask, parameters in the host's "
-                      "memory, and [shard] stage = 0 or one rank");
+        st = zfi_error(
+            err, ZF_ERR_STATE, "adopt",
+            "no element is kept to compare with: need [zenflow] on_overwrite = ask or hold, parameters in the "
+            "host's memory, and [shard] stage = 0 or one rank");
     return st;
 }
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
-    zf_status_t st = zfi_batch_flush(inst);
-    each_range(asked, zfi_guard_look);
-    if (!st)
-        st = zfi_synchronise(&inst->engine, 1);
-    st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
+    zf_status_t st =
+        zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)
