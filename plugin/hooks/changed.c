@@ -171,7 +171,7 @@ static zf_status_t look(zf_instance_t *inst) {
         return inst->run->dev.checks_afresh ? ZF_OK : zfi_released_check(&inst->run->state);
     st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
-    return st || inst->run->dev.checks_afresh ? st : zfi_synchronise(&inst->engine, 1);
+    return st ? st : zfi_synchronise(&inst->engine, 1);
 }
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -179,8 +179,6 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = look(inst);
-    if (inst->run->dev.checks_afresh)
-        return st; /* whoever writes leaves out what it finds */
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }
