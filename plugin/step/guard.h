@@ -9,6 +9,9 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
+ * With hold, checks are made all the same, no call fails, and each check decides anew: what was written back is
+ * written again. A parameter that a write left out is behind until it is announced: on the host its masters went on.
+ *
  * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask, where the device's memory is
  * the host's, every kernel writes it too.
  *

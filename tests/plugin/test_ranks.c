@@ -270,18 +270,6 @@ static void check_visible(const job_t *jobs, uint32_t rank) {
     }
 }
 
-START_TEST(ranks_share_the_state) {
-    for (uint32_t n = 2; n <= 4; n += 2) {
-        job_t jobs[MOST] = {0};
-        zt_ranks_init(&ranks, n);
-        run_alike(run_job, jobs, n, &(job_t){.config = sharded, .uses_queue = n == 4});
-        for (uint32_t r = 0; r < n; r++)
-            check_visible(jobs, r);
-        end_jobs(jobs, n);
-    }
-}
-END_TEST
-
 /* n ranks are told what one is told; in the end they show and export the same. */
 static void edited(uint32_t n, job_t as) {
     static job_t one, jobs[MOST];
@@ -305,23 +293,6 @@ START_TEST(ranks_are_edited) {
     edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
     edited(4, (job_t){.config = sharded, .is_edited = 1});
     edited(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1});
-}
-END_TEST
-
-/* Stages keep no element of what the other ranks own. */
-START_TEST(adopting_is_refused_where_state_is_spread) {
-    static job_t jobs[2];
-    for (int stage = 1; stage <= 2; stage++) {
-        char text[512];
-        snprintf(text, sizeof text, "%sstage = %d\n", asking, stage);
-        zt_ranks_init(&ranks, 2);
-        for (int r = 0; r < 2; r++)
-            jobs[r] = (job_t){.config = text, .is_edited = 1, .adopts = 1};
-        run_jobs(jobs, 2);
-        for (int r = 0; r < 2; r++)
-            zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_STATE, "[shard] stage = 0 or one rank");
-        end_jobs(jobs, 2);
-    }
 }
 END_TEST
 
@@ -613,7 +584,6 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 END_TEST
 
 ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
-        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited,
-        adopting_is_refused_where_state_is_spread, one_is_traced, a_rank_that_does_not_come_is_named,
+        a_fetch_waits_for_its_bucket, ranks_are_edited, one_is_traced, a_rank_that_does_not_come_is_named,
         a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
         a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
