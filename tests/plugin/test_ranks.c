@@ -304,23 +304,15 @@ static void edited(uint32_t n, job_t as) {
 START_TEST(ranks_are_edited) {
     edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
     edited(4, (job_t){.config = sharded, .is_edited = 1});
-    edited(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1});
 }
 END_TEST
 
-/* Stages keep no element of what the other ranks own. */
-START_TEST(adopting_is_refused_where_state_is_spread) {
-    static job_t jobs[2];
-    for (int stage = 1; stage <= 2; stage++) {
-        char text[512];
-        snprintf(text, sizeof text, "%sstage = %d\n", asking, stage);
-        zt_ranks_init(&ranks, 2);
-        for (int r = 0; r < 2; r++)
-            jobs[r] = (job_t){.config = text, .is_edited = 1, .adopts = 1};
-        run_jobs(jobs, 2);
-        for (int r = 0; r < 2; r++)
-            zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_STATE, "[shard] stage = 0 or one rank");
-        end_jobs(jobs, 2);
+/* Elements that nobody wrote have all their updates, whoever owns them. */
+START_TEST(ranks_adopt) {
+    static char text[512];
+    for (uint32_t stage = 0; stage <= 2; stage++) {
+        snprintf(text, sizeof text, "%sstage = %u\n", asking, stage);
+        edited(stage == 1 ? 4 : 2, (job_t){.config = text, .is_edited = 1, .adopts = 1});
     }
 }
 END_TEST
@@ -613,7 +605,7 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 END_TEST
 
 ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
-        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited,
-        adopting_is_refused_where_state_is_spread, one_is_traced, a_rank_that_does_not_come_is_named,
-        a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
-        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
+        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited, ranks_adopt, one_is_traced,
+        a_rank_that_does_not_come_is_named, a_transport_that_fails, a_transport_that_fails_half_way,
+        other_calls_are_named, other_declarations_are_named, a_world_size_that_differs,
+        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
