@@ -122,7 +122,7 @@ struct zfi_data {
     uint64_t *bands;      /* digests of what bands of rows showed when SEAL saw them last; NULL: none is kept */
     uint8_t *is_foreign;  /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
-    uint8_t *overwritten; /* [n_params] page-locked host memory: set with is_foreign, for the host to read */
+    uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
 };
 
 /* What the host sends along with a step: hyper[n_groups], then present[n_params], in device memory. */
@@ -301,10 +301,12 @@ typedef struct zfi_merge_args {
 
 /* Whether the visible values of matrices listed_matrices[first, first + n) are those that kernels wrote. Where they are
  * not, the parameter is foreign from now on. With `seals`, whatever is found counts as written. */
+typedef enum zfi_found { ZFI_FOUND = 1, ZFI_FOUND_BEHIND = 2 /* a step passed it over meanwhile */ } zfi_found_t;
 typedef struct zfi_check_args {
     const zfi_data_t *data;
     uint32_t first, n;
     int seals;
+    uint32_t found; /* what `overwritten` says of those that differ: some of zfi_found_t */
 } zfi_check_args_t;
 
 /* The digests of the bands of matrices listed_matrices[first, first + n), but of foreign parameters. */

@@ -21,13 +21,14 @@ static const zf_cli_command_t commands[] = {
      "  SECTION.KEY=VALUE given behind it, or the default. The output is a configuration file again.\n",
      zf_cli_config, 0},
     {"tune", NULL, "--command COMMAND [OPTIONS]",
-     "runs your own trainer under each setting of windows and writes the least late one that it hardly waits for",
+     "runs your own trainer under each of several settings and writes the least late one that it hardly waits for",
      "  --command COMMAND    the trainer, for sh -c; in it {config} becomes the path of the INI file of a setting, "
      "which\n"
      "                       ZF_TUNE_CONFIG holds too. It has to end by itself, well behind warm-up, and to destroy\n"
      "                       the plugin's instance at its end\n"
-     "  --config FILE        your INI file; update_interval, publish_lag and [trace] are put in (none: the defaults)\n"
-     "  --settings LIST      S:LAG,... that are tried (1:0,2:0,4:0,1:1,2:1)\n"
+     "  --config FILE        your INI file; the keys of a setting and [trace] are put in (none: the defaults)\n"
+     "  --settings LIST      what is tried, each exact, S:LAG or SECTION.KEY=VALUE, joined by +, such as\n"
+     "                       exact,exact+device.state_mib=2048,2:0 (exact,2:0,4:0,1:1,2:1)\n"
      "  --rounds N           every setting is run so often, in turn; what differs by less than rounds do is no "
      "difference (3)\n"
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"

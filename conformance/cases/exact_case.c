@@ -157,7 +157,7 @@ static void write_config(zx_case_t *c) {
     char threads[32] = "";
     const char *predict = g->predicts ? "predict = auto\n" : "predict = off\n";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
-    const char *on_overwrite = c->is_ask ? "ask" : "error";
+    const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 2 ? "error" : "hold";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
     const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? "1" : "0";
 

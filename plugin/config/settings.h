@@ -16,7 +16,7 @@ enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
-enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
+enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK, ZFI_OVERWRITE_HOLD };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
 enum { ZFI_TEXT_NBYTES = 192, ZFI_WORD_NBYTES = 24 };
@@ -37,7 +37,7 @@ typedef struct zfi_config {
     int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
                       * prediction */
     int is_publish_lag_given;
-    int32_t on_overwrite; /* error | ask | off, default error: weights that the host writes unannounced */
+    int32_t on_overwrite; /* error | hold | ask | off, default error: weights that the host writes unannounced */
     /* [device] */
     uint32_t state_mib; /* 0..2^30, auto or all, default 0: of w, m, v that the device keeps, in place of the host */
     /* [shard] */

@@ -202,6 +202,8 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
+    if (inst->run->dev.checks_afresh)
+        return st; /* whoever writes leaves out what it finds */
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
@@ -246,17 +248,26 @@ static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t
     }
 }
 
-/* What is accepted is read before this returns: the host may write there next. */
-static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
+/* Done when it returns. Checks that are on their way would say what was, so they are over first. */
+static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
     zf_status_t st = zfi_batch_flush(inst);
+    if (!st && inst->run->dev.checks_afresh)
+        st = zfi_synchronise(&inst->engine, 1);
     if (st)
         return st;
     each_range(asked, zfi_guard_look);
-    st = zfi_synchronise(&inst->engine, 1);
+    return zfi_synchronise(&inst->engine, 1);
+}
+
+/* What is accepted is read before this returns: the host may write there next. */
+static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
+    zf_status_t st = look_at(inst, asked);
     if (st)
         return st;
-    for (uint32_t i = 0; i < asked->n; i++)
-        out[i] = asked->run->dev.overwritten[owner_at(asked, i)];
+    for (uint32_t i = 0; i < asked->n; i++) {
+        uint8_t found = asked->run->dev.overwritten[owner_at(asked, i)];
+        out[i] = found & ZFI_FOUND ? ZFI_FOUND : found;
+    }
     if (flags == ZF_WRITTEN_HOLD)
         return ZF_OK;
     each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
@@ -285,20 +296,17 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
 static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     uint8_t unused;
     zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
-    if (!st && !zfi_checks_when_asked(&inst->engine))
-        st =
-            zfi_error(err, ZF_ERR_STATE, "adopt", "nothing is kept to compare with: need [zenflow] on_overwrite = ask");
+    if (!st && !zfi_tells_when_asked(&inst->engine))
+        st = zfi_error(err, ZF_ERR_STATE, "adopt",
+                       "nothing is kept to compare with: need [zenflow] on_overwrite = ask or hold");
     return st ? st : zfi_fetch_check_released(inst, "adopt", err);
 }
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
     zfi_named_list_t list = {.ids = asked->ids, .n = asked->ids ? asked->n : 0};
-    zf_status_t st = zfi_batch_flush(inst);
-    each_range(asked, zfi_guard_look);
-    if (!st)
-        st = zfi_synchronise(&inst->engine, 1);
-    st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
+    zf_status_t st =
+        zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)

@@ -233,6 +233,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         zfi_deliver_reset(inst);
         zfi_window_prepare(&inst->run->windows);
         expect_step(inst, args);
+        atomic_fetch_add(&inst->engine.count.host_waits, (uint64_t)is_waited);
         if (is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
         if (!st)

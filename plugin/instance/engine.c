@@ -198,6 +198,7 @@ zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
     zf_status_t st = zfi_send(engine);
     if (st)
         return st;
+    atomic_fetch_add(&engine->count.host_waits, 1);
     began = zfi_trace_begin(engine->trace);
     mark = engine->ops->mark(engine->stream);
     do {

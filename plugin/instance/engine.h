@@ -25,6 +25,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
     _Atomic uint64_t lost_overlap_nbytes, window_closes, closes_by_data, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
+    _Atomic uint64_t host_waits;
     _Atomic uint64_t replay_ns, replay_elems, steps, slots_peak;
     _Atomic uint64_t early_taken, early_lost; /* chunks that were replayed before their step: of use, and not */
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
@@ -34,7 +35,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 36 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
+enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */
@@ -149,17 +150,17 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 /* Arrays that an entering channel brings: w and its moments. */
 static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_moments; }
-/* Visible values are compared with what the plugin wrote when the host asks, and at no other time. */
-static inline int zfi_checks_when_asked(const zfi_engine_t *engine) {
-    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK;
+/* What the host wrote unannounced it is told when it asks, and no call fails. */
+static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK || engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
 }
 /* ... and element by element: the device keeps a second copy of what kernels wrote to visible values. */
 static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
-    return zfi_checks_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU;
+    return zfi_tells_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU;
 }
 /* ... or band by band: digests of some rows each. */
 static inline int zfi_keeps_bands(const zfi_engine_t *engine) {
-    return zfi_checks_when_asked(engine) && engine->device_type != ZF_DEVICE_CPU;
+    return zfi_tells_when_asked(engine) && engine->device_type != ZF_DEVICE_CPU;
 }
 /* The elements that a band has at least. */
 static inline uint64_t zfi_least_of_band(const zfi_engine_t *engine) {

@@ -174,9 +174,10 @@ typedef struct zfi_device_state {
     uint64_t columns_nbytes;     /* ... in an allocation of their own */
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
-    int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
-    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced: set by the device, cleared by
-                                  * params_changed */
+    int checks_itself;           /* digests are compared before visible values are written (step/guard.h) ... */
+    int checks_afresh;           /* ... and what was found before counts no more: on_overwrite = hold */
+    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced (zfi_found_t): set by the device,
+                                  * cleared by params_changed */
     uint8_t *is_edited;          /* host: scratch, one per band of a matrix; NULL: no bands are kept */
     zfi_step_scalars_t *scalars; /* [n_rows] */
     uint32_t n_rows, n_groups;

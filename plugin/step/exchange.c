@@ -73,7 +73,7 @@ static zf_status_t find_edited_bands(const zfi_state_t *state, uint32_t number) 
         sealed += kept[i];
         found += now;
     }
-    if (found == digest || sealed != digest)
+    if (!st && (found == digest || sealed != digest))
         memset(state->dev->is_edited, found != digest, n_bands);
     return st;
 }

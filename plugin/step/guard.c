@@ -6,6 +6,8 @@ int zfi_guard_is_on(const zfi_device_state_t *dev) { return dev->head.digests !=
 
 int zfi_guard_checks(const zfi_device_state_t *dev) { return dev->checks_itself; }
 
+enum { LOOKS, SEALS, GUARDS /* looks before a write that leaves out what it finds */ };
+
 /* Matrices listed_matrices[first, first + n). */
 static void add_seal(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n) {
     zfi_seal_args_t args = {dev->data, first, n};
@@ -13,12 +15,14 @@ static void add_seal(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t fir
         zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_SEAL, &args, sizeof args));
 }
 
-static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int seals) {
-    zfi_check_args_t args = {dev->data, first, n, seals};
+static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int how) {
+    zfi_check_args_t args = {dev->data, first, n, how == SEALS, ZFI_FOUND};
+    if (how == GUARDS && dev->checks_afresh)
+        args.found |= ZFI_FOUND_BEHIND;
     if (!n || !zfi_guard_is_on(dev))
         return;
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
-    if (seals)
+    if (how == SEALS)
         add_seal(engine, dev, first, n);
 }
 
@@ -38,20 +42,30 @@ static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t ma
 }
 
 /* Matrices [first, end), those of one cohort. */
-static void check_cohort(const zfi_device_side_t *side, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
+static void check_cohort(const zfi_device_side_t *side, uint32_t cohort, uint32_t first, uint32_t end, int how) {
     const zfi_plan_t *plan = side->plan;
     uint32_t from = lower_bound(plan, cohort, first), to = lower_bound(plan, cohort, end);
-    add_check(side->engine, side->dev, from, to - from, seals);
+    add_check(side->engine, side->dev, from, to - from, how);
+}
+
+/* The device writes parameters [first, end) again, until it finds anew that they differ. */
+static void free_params(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
+    zfi_list_end_copy(&side->engine->to_device);
+    zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));
 }
 
 void zfi_guard_check(const zfi_device_side_t *side) {
+    if (side->dev->checks_afresh && side->n_params)
+        free_params(side, 0, side->n_params);
     if (zfi_guard_checks(side->dev))
-        add_check(side->engine, side->dev, 0, side->plan->n_matrices, 0);
+        add_check(side->engine, side->dev, 0, side->plan->n_matrices, GUARDS);
 }
 
 void zfi_guard_check_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end) {
+    if (side->dev->checks_afresh && first < end)
+        free_params(side, side->plan->matrices[first].param, side->plan->matrices[end - 1].param + 1);
     if (zfi_guard_checks(side->dev))
-        check_cohort(side, close->cohort, first, end, 0);
+        check_cohort(side, close->cohort, first, end, GUARDS);
 }
 
 void zfi_guard_seal(const zfi_device_side_t *side) { add_seal(side->engine, side->dev, 0, side->plan->n_matrices); }
@@ -73,13 +87,13 @@ uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, u
 
 /* ---- accepted ---------------------------------------------------------------------------------------------------- */
 
-static void check_matrices(const zfi_device_side_t *side, uint32_t first, uint32_t end, int seals) {
+static void check_matrices(const zfi_device_side_t *side, uint32_t first, uint32_t end, int how) {
     if (first == 0 && end == side->plan->n_matrices) {
-        add_check(side->engine, side->dev, 0, side->plan->n_matrices, seals);
+        add_check(side->engine, side->dev, 0, side->plan->n_matrices, how);
         return;
     }
     for (uint32_t c = 0; c <= side->plan->n_cohorts && first < end; c++)
-        check_cohort(side, c, first, end, seals);
+        check_cohort(side, c, first, end, how);
 }
 
 /* The first matrix of a parameter, or of one that follows; param = side->n_params: behind all. */
@@ -89,30 +103,31 @@ static uint32_t first_matrix(const zfi_device_side_t *side, uint32_t param) {
 
 void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
-        if (__atomic_exchange_n(&side->dev->overwritten[i], 0, __ATOMIC_RELAXED))
+        if (__atomic_fetch_and(&side->dev->overwritten[i], ZFI_FOUND_BEHIND, __ATOMIC_RELAXED) == ZFI_FOUND)
             __atomic_fetch_sub(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
-    zfi_list_end_copy(&side->engine->to_device);
-    zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));
+    free_params(side, first, end);
 }
 
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     zfi_guard_forget(side, first, end); /* what is known to be foreign would not be read */
-    check_matrices(side, first_matrix(side, first), first_matrix(side, end), 0);
+    check_matrices(side, first_matrix(side, first), first_matrix(side, end), LOOKS);
 }
 
 void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     zfi_guard_forget(side, first, end);
-    check_matrices(side, first_matrix(side, first), first_matrix(side, end), 1);
+    check_matrices(side, first_matrix(side, first), first_matrix(side, end), SEALS);
 }
 
 void zfi_guard_accept_matrices(const zfi_device_side_t *side, uint32_t param, uint32_t first, uint32_t end) {
     int looks = zfi_guard_checks(side->dev) || side->dev->overwritten[param];
     zfi_guard_forget(side, param, param + 1);
-    check_matrices(side, first, end, 1);
+    if (first == first_matrix(side, param) && end == first_matrix(side, param + 1))
+        side->dev->overwritten[param] = 0;
+    check_matrices(side, first, end, SEALS);
     if (!looks)
         return;
-    check_matrices(side, first_matrix(side, param), first, 0);
-    check_matrices(side, end, first_matrix(side, param + 1), 0);
+    check_matrices(side, first_matrix(side, param), first, LOOKS);
+    check_matrices(side, end, first_matrix(side, param + 1), LOOKS);
 }
 
 zf_status_t zfi_guard_start(const zfi_device_side_t *side) {

@@ -9,11 +9,14 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
- * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask, where the device's memory is
- * the host's, every kernel writes it too, of matrices of which this rank owns some. Elsewhere with ask a digest of each
- * band of rows is kept (zfi_keeps_bands), and taken anew, sealed, behind the kernels that wrote. Bands tell what was
- * written if their sum is the matrix's digest: if they were sealed while all showed what the plugin wrote. What is
- * foreign is not sealed.
+ * With hold, checks are made all the same, no call fails, and each check decides anew: what was written back is
+ * written again. A parameter that a write left out is behind until it is announced: on the host its masters went on.
+ *
+ * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask or hold, where the device's memory is
+ * the host's, every kernel writes it too, of matrices of which this rank owns some. Elsewhere a digest of each band of
+ * rows is kept (zfi_keeps_bands), and taken anew, sealed, behind the kernels that wrote. Bands tell what was written if
+ * their sum is the matrix's digest: if they were sealed while all showed what the plugin wrote. What is foreign is not
+ * sealed.
  *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
  * device memory per matrix. The copy: one more write per visible write, and as many bytes as the parameters have. The

@@ -34,7 +34,7 @@ wrong 'ckpt: there is no command verfy' ckpt verfy x
 wrong 'ckpt verify: need one DIR' ckpt verify
 wrong '"--quik" is no option' doctor --quik
 wrong 'MODEL is missing' plan
-wrong 'command is missing' tune
+wrong 'required: --command' tune
 expect 0 '^zf [0-9]*\.[0-9]*\.[0-9]*$' "$zf" --version
 # without a path it finds the library that was built beside it
 case $(dirname "$plugin") in

@@ -44,7 +44,7 @@ printf '\357\273\277[zenflow]\nfull_warm_up_rounds = 5\n  update_interval : auto
 tune 0 '^S = [12], lag [01]: .*; written to zf-tuned.ini' --config own.ini --settings 1:0,2:1 --command "$trainer {config}"
 holds zf-tuned.ini 'steps = 3'
 holds zf-tuned.ini 'full_warm_up_rounds = 5'
-grep -q '^# *[12] *[01]  *300  *[0-9.]* ([0-9.]* to [0-9.]*)  *[0-9.]* ([0-9. to]*)  *[-0-9.e]* ([-0-9.e to]*)  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
+grep -q '^# S = [12], lag [01]  *300  *[0-9.]* ([0-9.]* to [0-9.]*)  *[0-9.]* ([0-9. to]*)  *[-0-9.e]* ([-0-9.e to]*)  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
 expect 0 '^update_interval = [12] *; zf-tuned.ini:' "$zf" config zf-tuned.ini
 [ -z "$(find . -name 'zf-tune-*')" ] || { echo "FAIL: files of the runs are left: $(find .)"; failed=1; }
 tune 1 'zf-tuned.ini: is there already: --force' --config own.ini --command "$trainer {config}"
@@ -53,6 +53,7 @@ tune 1 'zf-tuned.ini: is there already: --force' --config own.ini --command "$tr
 cat >figures.sh <<'SH'
 key() { sed -n "s/^$1 = //p" "$2" | tail -n 1; }
 s=$(key update_interval "$1") lag=$(key publish_lag "$1") file=$(key file "$1")
+[ "$(key mode "$1")" != exact ] || s=1 lag=0
 [ "$(key steps "$1")" = 59..358 ] || exit 9
 [ -z "${RANKS:-}" ] || file=${file%.json}.rank0.json # as several ranks write it
 while read -r of_s of_lag seconds stall lateness; do
@@ -76,9 +77,10 @@ chooses() { # WANT ARGUMENTS...
 chooses '^S = 1, lag 1: the least lateness'
 holds zf-tuned.ini 'update_interval = 1'
 holds zf-tuned.ini 'publish_lag = 1'
-holds zf-tuned.ini '#   1    0     100   20.000 (20.000 to 20.000)     25.0 (25.0 to 25.0)  0 (0 to 0)  stalls too long'
-holds zf-tuned.ini '#   2    0     100   12.000 (12.000 to 12.000)      1.7 (1.7 to 1.7)  -0.003 (-0.003 to -0.003)  later, or slower'
-chooses '^S = 1, lag 0: the least lateness' --max-stall 0.3
+holds zf-tuned.ini '# exact           100  20.000 (20.000 to 20.000)  25.0 (25.0 to 25.0)  0 (0 to 0)  stalls too long'
+holds zf-tuned.ini '# S = 2, lag 0    100  12.000 (12.000 to 12.000)  1.7 (1.7 to 1.7)  -0.003 (-0.003 to -0.003)  later, or slower'
+chooses '^exact: the least lateness' --max-stall 0.3
+holds zf-tuned.ini 'mode = exact'
 chooses '^S = 2, lag 0: the least lateness' --settings 4:0,2:0
 chooses '^S = 4, lag 0 takes 17 % less time per step' --settings 4:0,2:0
 chooses '^S = 4, lag 0: the least lateness' --settings 2:1,4:0 # as late, and quicker
@@ -91,7 +93,7 @@ tune 0 '"update_interval": 2' --force --json --output of.ini --settings 4:0,2:0 
 python3 - tuned.json <<'PY' || { echo "FAIL: --json: $(cat tuned.json)"; failed=1; }
 import json, sys
 tuned = json.load(open(sys.argv[1]))
-assert tuned["area"] == "tune"  # zfplugin.report knows it by this
+assert tuned["area"] == "tune"
 assert [(row["update_interval"], row["publish_lag"], row["verdict"]) for row in tuned["settings"]] == [
     (1, 0, "stalls too long"), (2, 0, "chosen")], tuned
 assert abs(tuned["settings"][0]["stall_share"] - 0.25) < 1e-9 and tuned["chosen"] == tuned["settings"][1], tuned
@@ -116,7 +118,7 @@ varies() { # WANT LINES ARGUMENTS...
 printf '[zenflow]\nupdate_interval = 4\npublish_lag : 0\n' >four.ini
 near='2 0 1.0 0 0.30\n2 0 1.0 0 0.50\n2 0 1.0 0 0.31\n4 0 1.0 0 0.40\n4 0 1.0 0 0.45\n4 0 1.0 0 0.41\n'
 varies '^S = 4, lag 0: it stays: to the best of the others there is no difference' "$near" --settings 2:0,4:0 --config four.ini
-holds zf-tuned.ini '#   2    0     100   10.000 (10.000 to 10.000)      0.0 (0.0 to 0.0)  0.0031 (0.003 to 0.005)  no difference'
+holds zf-tuned.ini '# S = 2, lag 0    100  10.000 (10.000 to 10.000)  0.0 (0.0 to 0.0)  0.0031 (0.003 to 0.005)  no difference'
 varies '^S = 4, lag 0: the first of the settings: to the best of them there is no difference' "$near" --settings 4:0,2:0
 varies '^S = 2, lag 0: the least lateness' "$near" --settings 4:0,2:0 --rounds 1
 far='2 0 1.0 0 0.30\n2 0 1.0 0 0.39\n2 0 1.0 0 0.31\n4 0 1.0 0 0.40\n4 0 1.0 0 0.45\n4 0 1.0 0 0.41\n'
@@ -124,13 +126,16 @@ varies '^S = 2, lag 0: the least lateness' "$far" --settings 2:0,4:0 --config fo
 short='2 0 1.0 0.02 0.3\n2 0 1.0 0.04 0.3\n2 0 1.0 0.02 0.3\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n'
 varies '^S = 4, lag 0: it stays' "$short" --settings 2:0,4:0 --config four.ini # in one run S = 2 stalls too long
 printf '1 0 2.0 0.50 0\n2 0 1.2 0.02 -0.3\n' >figures
+printf '[zenflow]\nupdate_interval = 4\n[device]\nstate_mib = 1\n' >exact.ini
+chooses '^exact, device.state_mib = 3: the least lateness' --max-stall 0.6 --config exact.ini --settings exact+device.state_mib=3,exact
+grep -v '^#' zf-tuned.ini | tr -d '\n' | grep -qx '\[zenflow\]\[device\]\[zenflow\]mode = exact\[device\]state_mib = 3' || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
 
 # ---- what is no measurement says why ----
 rm zf-tuned.ini
 tune 0 '^S = 2, lag 0: ' --settings 1:0,2:0 --command 'RANKS=1 sh figures.sh {config} figures'
 rm zf-tuned.ini
-tune 1 'exit status 3; its output: .*S1-lag0.log' --folder kept --settings 1:0 --command 'echo went wrong; exit 3; {config}'
-holds kept/S1-lag0.log 'went wrong'
+tune 1 'exit status 3; its output: .*S-1-lag-0.log' --folder kept --settings 1:0 --command 'echo went wrong; exit 3; {config}'
+holds kept/1-S-1-lag-0.log 'went wrong'
 tune 1 'it was ended by signal 9' --settings 1:0 --command 'kill -9 $$; {config}'
 tune 1 'it left no complete trace: the trainer has to train with the file' --folder kept --settings 1:0 --command "$trainer # {config}"
 printf '1 0 1 few 0\n2 0 1 other 0\n4 0 1 0 0\n' >figures
@@ -139,13 +144,13 @@ tune 1 'it trained with S = 7, lag 0' --settings 2:0 --command 'sh figures.sh {c
 tune 0 '^S = 4, lag 0' --settings 1:0,4:0,2:0 --command 'sh figures.sh {config} figures' # one that runs is enough
 rm -f zf-tuned.ini
 printf '[zenflow]\ntopk_rato = 1\n' >typo.ini
-tune 1 'S1-lag0.ini: .*:2: .*nearest: topk_ratio' --config typo.ini --command "$trainer {config}"
+tune 1 'typo.ini:2: .*nearest: topk_ratio' --config typo.ini --command "$trainer {config}"
 lacks "something was written without a choice" test -e zf-tuned.ini
 
 # ---- nothing is written through a link, and nothing but a regular file is replaced ----
 printf kept >precious
 mkdir planted
-for name in S1-lag0.ini S1-lag0.log; do
+for name in 1-S-1-lag-0.ini 1-S-1-lag-0.log; do
     ln -s ../precious "planted/$name"
     tune 1 "$name: is not a regular file" --folder planted --settings 1:0 --command "$trainer {config}"
     rm "planted/$name"
@@ -178,6 +183,8 @@ tune 2 'write {config} where your trainer takes the path' --command "$trainer"
 tune 2 usage
 tune 2 'need a list' --settings 1:2 --command '{config}'
 tune 2 'need a list' --settings 1:0, --command '{config}'
+tune 2 'need a list' --settings exact+state_mib=3 --command '{config}'
+tune 1 'nearest: state_mib' --settings exact+device.state_mb=3 --command '{config}'
 tune 2 'need a number' --max-stall 0 --command '{config}'
 tune 2 'need a number' --rounds 10 --command '{config}'
 tune 2 usage --command '{config}' --outputs x

@@ -45,6 +45,7 @@ done
 [ -s "$usr/share/bash-completion/completions/zf" ] || fail "no completion of zf"
 unset ZFPLUGIN_PATH
 LD_LIBRARY_PATH=$libs "$usr/bin/zf" doctor --quick >"$work/doctor"
+"$usr/bin/zf" tune 2>&1 | grep -q 'required: --command' || fail "zf tune does not find tune.py"
 LD_LIBRARY_PATH=$libs "$usr/bin/zf-conform" exact --plugin "$libs/libzfplugin.so.1" --cases 1 >"$work/exact"
 
 cmake -S "$consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$usr" -DCMAKE_C_COMPILER="$cc" >"$work/configure.log"

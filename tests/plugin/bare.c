@@ -14,7 +14,6 @@
 #include "step/updater.h"
 
 enum { PASSED = 1 << 30 };
-#define A_MINUTE_NS 60000000000u
 
 zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     zf_error_t err = {.struct_size = sizeof err};
@@ -64,11 +63,6 @@ void zt_bare_destroy(zfi_run_t *run) {
 void zt_bare_hold(zfi_run_t *run, zfi_stream_t *stream, zfi_timeline_t *gate) {
     zfi_op_t op = zfi_op_wait_for_host(gate, 1);
     ck_assert_int_eq(zfi_enqueue(run->engine, stream, &op, 1), ZF_OK);
-}
-
-void zt_bare_sync(zfi_run_t *run, zfi_stream_t *stream) {
-    const zfi_device_ops_t *ops = run->engine->ops;
-    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), A_MINUTE_NS, NULL), ZF_OK);
 }
 
 void zt_bare_pass(zfi_timeline_t *timeline) { zfi_timeline_signal(timeline, PASSED); }

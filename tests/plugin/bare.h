@@ -15,8 +15,6 @@ void zt_bare_destroy(zfi_run_t *run);
 
 /* The stream stands still until the gate reaches 1. */
 void zt_bare_hold(zfi_run_t *run, zfi_stream_t *stream, zfi_timeline_t *gate);
-/* Everything that was enqueued on the stream has run. */
-void zt_bare_sync(zfi_run_t *run, zfi_stream_t *stream);
 
 /* A timeline that everyone has passed. */
 void zt_bare_pass(zfi_timeline_t *timeline);

@@ -3,7 +3,6 @@
 #include "instance/callback.h"
 
 #include <check.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +19,6 @@ static const zt_shape_t shapes[] = {
     {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-
-static const char config[] = "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 3\n"
-                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
 
 static zt_rig_t rig;
 static atomic_uint_least64_t most_elems, n_bad, newest_n, n_updated;
@@ -113,79 +109,6 @@ END_TEST
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static void refused(const zf_rule_callback_t *given, zf_status_t want, const char *words) {
-    start();
-    rig.rules[1].callback = given;
-    zt_rig_create(&rig, config, 0);
-    ck_assert_int_eq(zt_rig_try_bind(&rig), want);
-    zt_contains(rig.err.message, words);
-    if (want != ZF_ERR_ABI)
-        zt_contains(rig.err.message, "group 1");
-    rig.rules[1].callback = &callback; /* nothing of it stays */
-    zt_rig_bind(&rig);
-    zt_rig_end(&rig);
-}
-
-static int32_t matrices(void *ctx, const zf_rule_matrices_t *m) {
-    (void)ctx, (void)m;
-    return 0;
-}
-
-START_TEST(bad_callbacks) {
-    zf_rule_callback_t given = callback;
-    char long_name[65];
-    memset(long_name, 'x', sizeof long_name - 1);
-    long_name[64] = '\0';
-    refused(NULL, ZF_ERR_ARGUMENT, "callback is NULL");
-    given.n_moments = 3;
-    refused(&given, ZF_ERR_ARGUMENT, "n_moments = 3");
-    given = callback;
-    given.update = NULL;
-    refused(&given, ZF_ERR_ARGUMENT, "update is NULL");
-    given = callback;
-    given.name = NULL;
-    refused(&given, ZF_ERR_ARGUMENT, "name is NULL");
-    given.name = "";
-    refused(&given, ZF_ERR_ARGUMENT, "name is empty");
-    given.name = long_name;
-    refused(&given, ZF_ERR_ARGUMENT, "name is too long; need 1..63 bytes");
-    given.name = "caf\xE9"; /* Latin-1 */
-    refused(&given, ZF_ERR_ARGUMENT, "name is not UTF-8");
-    given = callback;
-    given.struct_size = 16;
-    refused(&given, ZF_ERR_ABI, "zf_rule_callback_t");
-    given = callback;
-    given.update_matrices = matrices;
-    refused(&given, ZF_ERR_UNSUPPORTED_FIELD, "update_matrices is not in this version");
-    start();
-    zt_rig_create(&rig, config, 0);
-    rig.rules[1].rule = ZF_RULE_ADAM;
-    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT, "it needs rule = 5");
-    zt_rig_end(&rig);
-}
-END_TEST
-
-static int32_t overflow(void *ctx, const zf_rule_update_t *u) {
-    (void)ctx;
-    for (uint64_t i = 0; i < u->n_elems; i++)
-        if (u->group == 2 && u->n == 3)
-            u->w[i] = INFINITY;
-    return 0;
-}
-
-START_TEST(a_weight_that_overflows_is_named) {
-    zf_rule_callback_t given = {.struct_size = sizeof given, .name = "overflow", .update = overflow};
-    zf_status_t st = ZF_OK;
-    start();
-    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 50\n", 0);
-    for (int i = 0; i < 20 && st >= 0; i++)
-        st = zt_rig_try_step(&rig);
-    zt_refused(&rig.err, st, ZF_ERR_NONFINITE, "\"layer.4.weight\"");
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* Fails in group 1 at update 4: code 77 of update number 4, for deferred or for selected channels. */
 static int32_t fail_late(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
@@ -245,5 +168,5 @@ START_TEST(a_code_ends_an_export) {
 }
 END_TEST
 
-ZT_MAIN("callback", each_element_once_per_update, only_the_moments_asked_for, bad_callbacks, a_code_ends_the_instance,
-        a_code_ends_an_export, a_weight_that_overflows_is_named)
+ZT_MAIN("callback", each_element_once_per_update, only_the_moments_asked_for, a_code_ends_the_instance,
+        a_code_ends_an_export)

@@ -7,7 +7,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,30 +117,6 @@ START_TEST(devices_that_are_not_there) {
 }
 END_TEST
 
-START_TEST(memory) {
-    zfi_device_info_t info;
-    unsigned char *bytes, *own = malloc(4096);
-    void *given;
-    int is_pageable = 1;
-    start(a_minute);
-    ops->info(device, &info);
-    ck_assert(info.is_host_memory && info.free_nbytes > 0 && info.total_nbytes >= info.free_nbytes);
-    ck_assert_int_eq(ops->alloc(device, 3 * 4096, "a test", &given, &err), ZF_OK);
-    bytes = given;
-    for (int i = 0; i < 3 * 4096; i++)
-        ck_assert_uint_eq(bytes[i], 0);
-    memset(bytes, 1, 3 * 4096);
-    ops->free(device, bytes, 3 * 4096);
-    ck_assert_int_eq(ops->pin(device, own, 4096, &is_pageable, &err), ZF_OK);
-    ck_assert_int_eq(is_pageable, 0);
-    ops->unpin(device, own, 4096);
-    ck_assert_int_eq(ops->alloc(device, (uint64_t)1 << 60, "a test", &given, &err), ZF_ERR_MEMORY);
-    ck_assert_ptr_nonnull(strstr(err.message, "a test"));
-    free(own);
-    end();
-}
-END_TEST
-
 /* ---- one stream -------------------------------------------------------------------------------------------------- */
 
 /* norm of one part, which shows that a launch has run with these arguments. */
@@ -198,71 +173,7 @@ START_TEST(many_ranges) { /* among many operations */
 }
 END_TEST
 
-START_TEST(many_operations) { /* without a copy among them: more than one push of the queue holds */
-    enum { N = 100 };
-    static int marks[N];
-    zfi_op_t list[N];
-    start(a_minute);
-    for (int i = 0; i < N; i++) {
-        marks[i] = 1;
-        list[i] = zfi_op_fill(&marks[i], sizeof *marks);
-    }
-    enqueue(first, list, N);
-    sync_stream(first);
-    ck_assert_uint_eq(ops->mark(first), N);
-    for (int i = 0; i < N; i++)
-        ck_assert_int_eq(marks[i], 0);
-    end();
-}
-END_TEST
-
-START_TEST(a_stream_runs_all_before_its_end) {
-    static int from = 3, to[2000];
-    start(a_minute);
-    hold(first, 1);
-    for (int i = 0; i < 2000; i++)
-        copy(first, &to[i], &from, sizeof from);
-    zfi_timeline_signal(&gate, 1);
-    ops->stream_destroy(first);
-    first = NULL;
-    for (int i = 0; i < 2000; i++)
-        ck_assert_int_eq(to[i], 3);
-    end();
-}
-END_TEST
-
 /* ---- several streams --------------------------------------------------------------------------------------------- */
-
-START_TEST(
-    streams_and_the_host_in_turn) { /* values pass through one place: first writes it, second reads, the host goes on */
-    enum { N = 200 };
-    static int from[N], to[N], place;
-    zfi_timeline_t written, read;
-    start(a_minute);
-    zfi_timeline_init(&written, "written");
-    zfi_timeline_init(&read, "read");
-    for (uint64_t i = 0; i < N; i++) {
-        zfi_range_t in = {&place, &from[i], sizeof place}, out = {&to[i], &place, sizeof place};
-        zfi_op_t write[] = {zfi_op_wait(&line, i + 1, NULL), zfi_op_wait(&read, i, NULL), zfi_op_up(&in, 1),
-                            zfi_op_signal(&written, i + 1)};
-        zfi_op_t take[] = {zfi_op_wait(&written, i + 1, NULL), zfi_op_down(&out, 1), zfi_op_signal(&read, i + 1)};
-        enqueue(first, write, 4);
-        enqueue(second, take, 3);
-    }
-    for (uint64_t i = 0; i < N; i++) {
-        from[i] = (int)i + 100;
-        zfi_timeline_signal(&line, i + 1);
-        if (i % 50 == 0)
-            ck_assert_int_eq(zfi_timeline_wait(&read, i + 1, a_minute, NULL), ZF_OK);
-    }
-    ck_assert_int_eq(zfi_timeline_wait(&read, N, a_minute, NULL), ZF_OK);
-    for (int i = 0; i < N; i++)
-        ck_assert_int_eq(to[i], i + 100);
-    end();
-    zfi_timeline_free(&written);
-    zfi_timeline_free(&read);
-}
-END_TEST
 
 START_TEST(a_wait_counts_its_time) {
     _Atomic uint64_t stall = 5;
@@ -276,25 +187,6 @@ START_TEST(a_wait_counts_its_time) {
     enqueue_one(first, zfi_op_wait(&gate, 1, &stall)); /* no wait at all */
     sync_stream(first);
     ck_assert_uint_eq(atomic_load(&stall), 5);
-    end();
-}
-END_TEST
-
-START_TEST(order_between_streams) { /* second waits for what is on first now, not for what comes later */
-    int from = 1, middle = 0, to = 0;
-    start(a_minute);
-    hold(first, 1);
-    copy(first, &middle, &from, sizeof from);
-    ck_assert_int_eq(ops->order(device, first, second), ZF_OK);
-    copy(second, &to, &middle, sizeof from);
-    hold(first, 2);
-    usleep(A_WHILE_US);
-    ck_assert_int_eq(ops->synchronise(second, ops->mark(second), 0, NULL), ZF_ERR_TIMEOUT);
-    zfi_timeline_signal(&gate, 1);
-    sync_stream(second);
-    ck_assert_int_eq(to, 1);
-    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), 0, NULL), ZF_ERR_TIMEOUT);
-    zfi_timeline_signal(&gate, 2);
     end();
 }
 END_TEST
@@ -380,35 +272,6 @@ static void poison(void) {
     zfi_timeline_poison(&gate);
 }
 
-START_TEST(poison_skips_work) {
-    static zfi_norm_part_t part = {49.0, ZFI_NO_PARAM};
-    zfi_step_scalars_t made = {0};
-    zfi_scalars_args_t args = norm_of(&part, 1.0, &made);
-    int from = 1, to = 0, filled = 5, down = 0;
-    zfi_range_t range = {&down, &from, sizeof down};
-    zfi_op_t list[] = {zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args), zfi_op_fill(&filled, sizeof filled),
-                       zfi_op_down(&range, 1), zfi_op_signal(&line, 1)};
-    uint64_t before;
-    start(a_minute);
-    hold(first, 1);
-    enqueue_one(second, zfi_op_wait(&gate, 1, NULL));
-    copy(first, &to, &from, sizeof from);
-    enqueue(first, list, 4);
-    before = ops->mark(first);
-    poison();
-    ck_assert_int_eq(ops->synchronise(first, before, a_minute, NULL), ZF_OK);
-    sync_stream(second);
-    enqueue(first, list, 4); /* also what comes later */
-    copy(first, &to, &from, sizeof from);
-    ck_assert_uint_gt(ops->mark(first), before);
-    sync_stream(first);
-    ck_assert(to == 0 && down == 0 && filled == 5 && made.norm == 0.0);
-    ck_assert_uint_eq(zfi_timeline_now(&line), 0); /* what a signal stands for was skipped */
-    ck_assert_int_eq(atomic_load(&said.n_timed_out), 0);
-    end();
-}
-END_TEST
-
 START_TEST(poison_ends_waits) { /* those that begin later too, on whatever timeline, and those for another stream */
     zfi_timeline_t standing;
     zfi_stream_t *third;
@@ -477,27 +340,6 @@ END_TEST
 
 /* ---- the host's queues ------------------------------------------------------------------------------------------- */
 
-START_TEST(streams_of_the_host) {
-    zf_cpu_queue_t *queue;
-    zf_stream_t given = {.struct_size = sizeof given};
-    zfi_stream_t *stream = NULL;
-    int from = 4, to = 0;
-    start(a_minute);
-    ck_assert_int_eq(zfi_cpu_ext.queue_create(&queue, &given, &err), ZF_OK);
-    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_OK);
-    ck_assert_ptr_nonnull(stream);
-    copy(stream, &to, &from, sizeof from);
-    ck_assert_int_eq(zfi_cpu_ext.queue_sync(queue, a_minute, &err), ZF_OK);
-    ck_assert_int_eq(to, 4);
-    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), 0, NULL), ZF_OK);
-    given = (zf_stream_t){.struct_size = sizeof given, .kind = ZF_STREAM_HOST_THREAD};
-    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_OK);
-    ck_assert_ptr_null(stream);
-    zfi_cpu_ext.queue_destroy(queue);
-    end();
-}
-END_TEST
-
 static void refuses(zf_stream_t given, zf_status_t status, const char *part) {
     zfi_stream_t *stream = first;
     given.struct_size = sizeof given;
@@ -519,7 +361,6 @@ START_TEST(streams_that_are_none) {
 }
 END_TEST
 
-ZT_MAIN("device", devices_that_are_not_there, memory, ranges_and_arguments_are_copied, many_ranges, many_operations,
-        a_stream_runs_all_before_its_end, streams_and_the_host_in_turn, a_wait_counts_its_time, order_between_streams,
-        marks, fences, a_deadline_passes, an_order_has_a_deadline, poison_skips_work, poison_ends_waits,
-        a_full_stream_is_stuck, a_full_stream_is_stuck_within_a_list, streams_of_the_host, streams_that_are_none)
+ZT_MAIN("device", devices_that_are_not_there, ranges_and_arguments_are_copied, many_ranges, a_wait_counts_its_time,
+        marks, fences, a_deadline_passes, an_order_has_a_deadline, poison_ends_waits, a_full_stream_is_stuck,
+        a_full_stream_is_stuck_within_a_list, streams_that_are_none)

@@ -90,13 +90,6 @@ static void share(job_t *job) {
 
 static float *gradient(const job_t *job, uint32_t param) { return (float *)(void *)job->rig.params[param].grad; }
 
-static double squares(const float *g, size_t n) {
-    double sum = 0.0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)g[i] * (double)g[i];
-    return sum;
-}
-
 /* Multiples of 1/64, so that every sum is exact. The first parameter's are r + 1 times as large on rank r. */
 static void make_gradients(job_t *job, uint64_t step) {
     for (uint32_t p = 0; p < N_PARAMS; p++)
@@ -129,46 +122,6 @@ static void train(job_t *job) {
     }
 }
 
-/* The second model closes its windows later. */
-static void share_with_other_windows(job_t *job) {
-    static const char later[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 3\npublish_lag = 1\n"
-        "full_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 3000\n[log]\n"
-        "level = error\n";
-    share(job);
-    job->config = job->rank->rank ? later : plain;
-}
-
-START_TEST(models_have_windows_of_their_own) {
-    static job_t jobs[N_RANKS];
-    run(jobs, &(job_t){.declare = share_with_other_windows, .script = train}, 1);
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
-    ck_assert_uint_eq(zt_rig_counter(&jobs[0].rig, "update_interval"), 2);
-    ck_assert_uint_eq(zt_rig_counter(&jobs[1].rig, "update_interval"), 3);
-    end(jobs);
-}
-END_TEST
-
-START_TEST(each_gradient_counts_once) {
-    static job_t jobs[N_RANKS];
-    const zt_param_t *params = jobs[0].rig.params;
-    double sum;
-    run(jobs, &(job_t){.declare = share, .script = train}, 1);
-    params = jobs[0].rig.params;
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
-    sum = squares(gradient(&jobs[0], 0), params[0].n_elems) + squares(gradient(&jobs[1], 0), params[0].n_elems) +
-          4 * squares(gradient(&jobs[0], 1), params[1].n_elems) + squares(gradient(&jobs[0], 2), params[2].n_elems);
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_double_eq(jobs[r].report.grad_norm, sqrt(sum));
-    ck_assert_mem_eq(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, params[1].n_elems * 4);
-    ck_assert_mem_eq(jobs[0].rig.params[2].visible, jobs[1].rig.params[2].visible, params[2].n_elems * 4);
-    ck_assert_mem_ne(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, params[0].n_elems * 4);
-    end(jobs);
-}
-END_TEST
-
 /* What is not finite in one model skips the step in both; only that one can say where it is. */
 static void spoil(job_t *job) {
     make_gradients(job, 1);
@@ -185,26 +138,6 @@ START_TEST(one_skips_all_skip) {
     }
     ck_assert_uint_eq(jobs[0].report.nonfinite_param, ZF_NO_ID);
     ck_assert_uint_eq(jobs[1].report.nonfinite_param, 0);
-    end(jobs);
-}
-END_TEST
-
-/* One model delivers nothing of what both hold: it is no hole there. */
-static void leave_out(job_t *job) {
-    make_gradients(job, 1);
-    for (uint32_t p = N_PARAMS; p-- > 0 && job->st >= 0;)
-        if (p != 1 || job->rank->rank == 0)
-            job->st = zt_rig_deliver(&job->rig, p, 0, NULL);
-    if (job->st >= 0)
-        job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
-}
-
-START_TEST(a_gradient_of_one_is_both_models) {
-    static job_t jobs[N_RANKS];
-    run(jobs, &(job_t){.declare = share, .script = leave_out}, 1);
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
-    ck_assert_mem_eq(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
     end(jobs);
 }
 END_TEST
@@ -485,8 +418,7 @@ START_TEST(a_part_that_refuses_to_save_stops_the_others) {
 }
 END_TEST
 
-ZT_MAIN("groups", models_have_windows_of_their_own, each_gradient_counts_once, one_skips_all_skip,
-        a_gradient_of_one_is_both_models, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
+ZT_MAIN("groups", one_skips_all_skip, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
         as_many_groups_as_an_instance_can_be_in, a_host_without_groups, steps_that_differ,
         norms_of_the_hosts_that_differ, each_model_has_a_checkpoint_of_its_own,
         experts_have_checkpoints_with_what_is_beside_them, a_part_that_refuses_to_save_stops_the_others)

@@ -259,65 +259,7 @@ END_TEST
 
 /* ---- several at once --------------------------------------------------------------------------------------------- */
 
-START_TEST(several_at_once) {
-    static payload_t payloads[ZFI_QUEUE_MOST_COMMANDS + 1];
-    zfi_queue_item_t items[ZFI_QUEUE_MOST_COMMANDS + 1];
-    uint64_t seq = 0;
-    for (uint32_t i = 0; i <= ZFI_QUEUE_MOST_COMMANDS; i++) {
-        payloads[i] = payload_of(sizes[i % N_SIZES], i);
-        items[i] = item_of(&payloads[i]);
-        if (i % 2) { /* in two parts */
-            items[i].nbytes = offsetof(payload_t, bytes);
-            items[i].more = payloads[i].bytes;
-            items[i].more_nbytes = payloads[i].nbytes - items[i].nbytes;
-        }
-    }
-    create();
-    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS + 1, &seq), ZF_ERR_INTERNAL);
-    items[3].more_nbytes = ZFI_QUEUE_ARGS + 1 - items[3].nbytes; /* one of them is too long: none is pushed */
-    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 5, &seq), ZF_ERR_INTERNAL);
-    items[3].more_nbytes = payloads[3].nbytes - items[3].nbytes;
-    ck_assert_uint_eq(zfi_queue_newest(queue), 0);
-    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS, &seq), ZF_OK);
-    ck_assert_uint_eq(seq, ZFI_QUEUE_MOST_COMMANDS);
-    memset(payloads, 0, sizeof payloads);
-    ck_assert_int_eq(zfi_timeline_wait(&queue->executed, seq, a_minute, NULL), ZF_OK);
-    ck_assert_uint_eq(n_payloads, ZFI_QUEUE_MOST_COMMANDS);
-    ck_assert_uint_eq(n_wrong, 0);
-    zfi_queue_destroy(queue);
-}
-END_TEST
-
 enum { IN_GROUP = 5 };
-static uint32_t n_in_group; /* of the newest group that runs */
-
-static void check_group(void *raw) {
-    const numbered_t *args = raw;
-    static uint32_t pusher;
-    if (n_in_group == 0)
-        pusher = args->pusher;
-    n_out_of_order += pusher != args->pusher || next_of[pusher]++ != args->number;
-    n_in_group = (n_in_group + 1) % IN_GROUP;
-    n_run++;
-}
-
-static void *push_groups(void *raw) {
-    uint32_t pusher = *(uint32_t *)raw;
-    for (uint32_t i = 0; i < N_PER_PUSHER; i += IN_GROUP) {
-        numbered_t args[IN_GROUP];
-        zfi_queue_item_t items[IN_GROUP];
-        for (uint32_t k = 0; k < IN_GROUP; k++) {
-            args[k] = (numbered_t){pusher, i + k};
-            items[k] = (zfi_queue_item_t){.fn = check_group, .args = &args[k], .nbytes = sizeof args[k]};
-        }
-        if (zfi_queue_push_all(queue, a_minute, items, IN_GROUP, NULL))
-            return raw;
-    }
-    return NULL;
-}
-
-START_TEST(what_is_pushed_at_once_stays_together) { push_from_all(push_groups); }
-END_TEST
 
 /* ---- the ring ---------------------------------------------------------------------------------------------------- */
 
@@ -347,31 +289,6 @@ static void run_still(uint32_t n, uint64_t n_commands) {
     end_still();
 }
 
-START_TEST(no_command_crosses_the_end) {
-    enum { AT = ZFI_QUEUE_CELLS - 4 };
-    uint32_t first;
-    stand_at(AT);
-    push_payload(of_cells(4), 0);
-    ck_assert_uint_eq(cells(&first), 1 + 3 + 4); /* three are left over */
-    push_payload(of_cells(1), 1);
-    push_payload(of_cells(5), 2);
-    ck_assert_uint_eq(cells(&first), 1 + 3 + 4 + 6);
-    ck_assert_uint_eq(first, AT);
-    run_still(3, AT + 1 + 3); /* the cells left over are no command */
-}
-END_TEST
-
-START_TEST(a_command_ends_with_the_ring) {
-    enum { AT = ZFI_QUEUE_CELLS - 4 };
-    uint32_t first;
-    stand_at(AT);
-    push_payload(of_cells(3), 0);
-    push_payload(of_cells(2), 1);
-    ck_assert_uint_eq(cells(&first), 1 + 3 + 2);
-    run_still(2, AT + 1 + 2);
-}
-END_TEST
-
 START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, five at the start: neither holds six */
     enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
     payload_t six = payload_of(of_cells(6), 0);
@@ -387,17 +304,6 @@ START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, 
     ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, &(zfi_queue_item_t){.fn = count}, 1, NULL), ZF_ERR_TIMEOUT);
     run_still(2, AT + 1 + FILL + 2);
     ck_assert_uint_eq(n_run, AT - 1 + FILL);
-}
-END_TEST
-
-START_TEST(what_is_left_over_counts) { /* with it, the command fills the ring to its last cell */
-    enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
-    uint32_t first;
-    stand_at(AT);
-    push_counts(FILL);
-    push_payload(of_cells(5), 0);
-    ck_assert_uint_eq(cells(&first), ZFI_QUEUE_CELLS);
-    run_still(1, AT + 1 + FILL + 1);
 }
 END_TEST
 
@@ -459,6 +365,5 @@ START_TEST(thread_is_named_and_takes_no_signals) {
 END_TEST
 
 ZT_MAIN("queue", many_pushers, full, a_full_queue_gives_up, destroy_runs_what_was_pushed, arguments_are_copied,
-        several_at_once, what_is_pushed_at_once_stays_together, no_command_crosses_the_end,
-        a_command_ends_with_the_ring, what_is_left_over_is_not_taken_in_vain, what_is_left_over_counts,
-        several_wrap_together, an_empty_ring_starts_again, thread_is_named_and_takes_no_signals)
+        what_is_left_over_is_not_taken_in_vain, several_wrap_together, an_empty_ring_starts_again,
+        thread_is_named_and_takes_no_signals)

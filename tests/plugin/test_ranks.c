@@ -270,18 +270,6 @@ static void check_visible(const job_t *jobs, uint32_t rank) {
     }
 }
 
-START_TEST(ranks_share_the_state) {
-    for (uint32_t n = 2; n <= 4; n += 2) {
-        job_t jobs[MOST] = {0};
-        zt_ranks_init(&ranks, n);
-        run_alike(run_job, jobs, n, &(job_t){.config = sharded, .uses_queue = n == 4});
-        for (uint32_t r = 0; r < n; r++)
-            check_visible(jobs, r);
-        end_jobs(jobs, n);
-    }
-}
-END_TEST
-
 /* n ranks are told what one is told; in the end they show and export the same. */
 static void edited(uint32_t n, job_t as) {
     static job_t one, jobs[MOST];
@@ -302,14 +290,9 @@ static void edited(uint32_t n, job_t as) {
 }
 
 START_TEST(ranks_are_edited) {
+    static char text[512];
     edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
     edited(4, (job_t){.config = sharded, .is_edited = 1});
-}
-END_TEST
-
-/* Elements that nobody wrote have all their updates, whoever owns them. */
-START_TEST(ranks_adopt) {
-    static char text[512];
     for (uint32_t stage = 0; stage <= 2; stage++) {
         snprintf(text, sizeof text, "%sstage = %u\n", asking, stage);
         edited(stage == 1 ? 4 : 2, (job_t){.config = text, .is_edited = 1, .adopts = 1});
@@ -605,7 +588,6 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 END_TEST
 
 ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
-        ranks_share_the_state, a_fetch_waits_for_its_bucket, ranks_are_edited, ranks_adopt, one_is_traced,
-        a_rank_that_does_not_come_is_named, a_transport_that_fails, a_transport_that_fails_half_way,
-        other_calls_are_named, other_declarations_are_named, a_world_size_that_differs,
-        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
+        a_fetch_waits_for_its_bucket, ranks_are_edited, one_is_traced, a_rank_that_does_not_come_is_named,
+        a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
+        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)

@@ -107,20 +107,6 @@ END_TEST
 
 /* ---- what the host does in between ------------------------------------------------------------------------------- */
 
-/* What the host wrote unannounced is gone after FLUSH where nobody looks, as in every mode. */
-START_TEST(flush_shows_the_masters) {
-    open_rig("[device]\nstate_mib = all\n[zenflow]\non_overwrite = off\n");
-    zt_rig_step(&rig);
-    for (uint32_t i = 0; i < N_SHAPES; i++)
-        if (!(rig.params[i].shape.flags & ZF_PARAM_FROZEN))
-            memset(rig.params[i].visible, 0x3F, rig.params[i].n_elems * rig.params[i].elem_nbytes);
-    zt_rig_check_flushed(&rig);
-    zt_rig_step(&rig);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 START_TEST(a_weight_overflows) {
     zf_status_t st = ZF_OK;
     open_rig("[device]\nstate_mib = all\n[zenflow]\n");
@@ -151,30 +137,6 @@ START_TEST(an_export_after_an_overflow) {
 END_TEST
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
-
-/* A gradient whose fence is reached is the host's again, though the step that reads it is still to come. */
-START_TEST(a_lent_gradient_is_kept) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, "[device]\nstate_mib = all\n[zenflow]\n", ZF_CREATE_CAP_FETCH);
-    for (int s = 0; s < 6; s++) {
-        for (uint32_t i = 0; i < N_SHAPES; i++) {
-            zt_param_t *param = &rig.params[i];
-            zf_fence_t fence = {.struct_size = sizeof fence};
-            if (param->shape.flags & ZF_PARAM_FROZEN)
-                continue;
-            zt_rig_fill_grad(&rig, i, rig.step + 1);
-            ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, &fence));
-            zt_rig_wait(&rig, &fence);
-            memset(param->grad, 0x3F, param->n_elems * param->elem_nbytes);
-            zt_serial_update(&param->serial, &rig.groups[param->shape.group], param->grad_values, (float)rig.unscale);
-        }
-        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-    }
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
 
 /* The host's rule is slow, so that the next step's gradient is delivered while it reads this one's. */
 static atomic_uint n_slow;
@@ -214,5 +176,4 @@ START_TEST(staging_is_not_written_before_it_is_read) {
 END_TEST
 
 ZT_MAIN("resident", nothing_travels, state_is_on_the_device_alone, a_share_moves_from_host_to_device,
-        flush_shows_the_masters, a_weight_overflows, an_export_after_an_overflow, a_lent_gradient_is_kept,
-        staging_is_not_written_before_it_is_read)
+        a_weight_overflows, an_export_after_an_overflow, staging_is_not_written_before_it_is_read)

@@ -18,10 +18,14 @@ if torch is not None:
     import zfplugin.torch
     from zfplugin import _abi, errors, library, places
     from zfplugin.torch import devices
+    from zfplugin.torch.binding import Binding
+    from zfplugin.torch.parameters import ASKED_STEPS
+    from zfplugin.torch.watched import CLEAN_STEPS
 
 WINDOWS = {"zenflow.update_interval": 3, "zenflow.publish_lag": 1, "zenflow.topk_ratio": 0.25, "zenflow.full_warm_up_rounds": 2,
            "zenflow.select_interval": 2}
 AT_FETCH = {**WINDOWS, "zenflow.publish_lag": 0}
+LATE = 32  # a step long after the first ones, in which everything is looked at
 
 
 class QueuePlace:
@@ -47,6 +51,10 @@ class QueuePlace:
 
     def finish(self):
         self.n_finished += 1
+        self.settle()
+
+    def settle(self):
+        """What a GPU's kernels would wait for in stream order: it is not the binding that waits."""
         for queue in self.queues:
             record = errors.new_record()
             assert self.cpu.queue_sync(queue, 60 * 10**9, C.byref(record)) >= 0
@@ -56,6 +64,9 @@ class QueuePlace:
 
     def keep(self, tensor):
         self.kept.append(tensor.data_ptr())
+
+    def later(self, flag):
+        return lambda: bool(flag)
 
     def close(self):
         for queue in self.queues:
@@ -252,20 +263,40 @@ class Asynchrony(StreamTest):
         self.assertEqual(set(added_on.values()), set(self.place.handles))
         self.assertEqual(added_on, shipped_on)
 
-    def test_only_a_promise_ships_early(self):
+    def shipped_early(self, opt, model, number):
+        """Whether gradients travelled during the backward of this step."""
+        opt.zero_grad()
+        support.loss_of(model, number).backward()
+        shipped = sum(grad is not None for grad in opt._binding.feed.held)
+        opt.step()
+        self.place.finish()
+        return shipped > 0
+
+    def test_gradients_travel_early_once_some_steps_were_watched(self):
         for promise in (False, True):
             model = support.mlp()
-            with self.assertLogs("zfplugin", "INFO") as logged:
-                opt = self.streamed(model, config=config(WINDOWS), final_gradients=promise)
-                opt.log.info("end")
-            self.assertEqual(promise, not any("travel at step" in line for line in logged.output))
-            for number in range(2):
-                opt.zero_grad()
-                support.loss_of(model, number).backward()
-                shipped = sum(grad is not None for grad in opt._binding.feed.held)
-                self.assertEqual(shipped > 0, promise)
-                opt.step()
-                self.place.finish()
+            opt = self.streamed(model, config=config(WINDOWS), final_gradients=promise)
+            early = [number for number in range(130) if self.shipped_early(opt, model, number)]
+            watched = {*range(CLEAN_STEPS), 64, 128} if not promise else set()
+            self.assertEqual(early, [number for number in range(130) if number not in watched])
+
+    def test_a_plain_loop_waits_for_nothing(self):
+        """After the first steps, in which weights and gradients are looked at: not for the device, nor for the host's work."""
+        for options in ({}, {"final_gradients": True}, {"release_gradients": True}):
+            for has_model in (False, True):
+                model = support.mlp()
+                opt = self.streamed(model, config=config(AT_FETCH), model=model if has_model else None, **options)
+                for module in model.modules():
+                    module.register_forward_pre_hook(lambda *_: self.place.settle())
+                waits = []
+                for number in range(3 * ASKED_STEPS):
+                    before = self.place.n_finished, opt.stats()["host_waits"]
+                    opt.zero_grad()
+                    support.loss_of(model, number).backward()
+                    opt.step()
+                    waits.append((self.place.n_finished - before[0], opt.stats()["host_waits"] - before[1]))
+                    self.place.settle()
+                self.assertEqual(set(waits[ASKED_STEPS + 1:]), {(0, 0)}, options)
 
     def test_one_look_serves_all_fetches_of_a_pass(self):
         ours = support.mlp()
@@ -280,6 +311,99 @@ class Asynchrony(StreamTest):
         self.assertGreater(self.place.n_finished, before)
         for handle in handles:
             handle.remove()
+
+
+class EditedUnseen(StreamTest):
+    """What moves no version counter, in steps that wait for nothing."""
+
+    def check(self, act, bound, n_steps=60):
+        """act(model, number), after each step, with ours and with a model whose optimizer looks at every step."""
+        self.ours, theirs = support.twins()
+        opt, plain = self.streamed(self.ours, config=config(WINDOWS)), self.zenflow(theirs, config=config(WINDOWS))
+        for number in range(n_steps):
+            for model, its in ((self.ours, opt), (theirs, plain)):
+                self.step(model, its, number)
+                self.place.settle()
+                act(model, number)
+        for its in (opt, plain):
+            its.flush()
+        self.assert_same(self.ours, theirs, bound)
+
+    def test_it_is_looked_for_in_the_first_steps(self):
+        def act(model, number):
+            if number == 5:
+                model[0].weight.data.mul_(0.5)
+        self.check(act, 0)
+
+    def test_nothing_writes_over_it_and_the_masters_follow(self):
+        edited = {}
+
+        def act(model, number):
+            if number == LATE:
+                model[0].weight.data.mul_(0.5)
+                edited[id(model)] = model[0].weight.detach().clone()
+            elif number == LATE + 1 and model is self.ours:
+                self.assertTrue(torch.equal(model[0].weight, edited[id(model)]))
+        self.check(act, 3e-3)  # one update of 1e-3, and what follows from it
+
+    def test_written_in_place_by_torch_it_counts_at_once(self):
+        def act(model, number):
+            if number == LATE:
+                with torch.no_grad():
+                    model[0].weight.mul_(0.5)
+        self.check(act, 0)
+
+    def test_at_every_step(self):
+        """Found once, it is looked for at every step."""
+        def act(model, number):
+            if number >= LATE:
+                model[0].weight.data.clamp_(-0.05, 0.05)
+        self.check(act, 3e-3)
+
+    def test_written_back_before_the_step(self):
+        def act(model, number):
+            if number == LATE:
+                kept = model[0].weight.detach().clone()
+                model[0].weight.data.fill_(0.125)
+                support.loss_of(model, number)
+                model[0].weight.data.copy_(kept)
+        self.check(act, 0)
+
+    def test_written_back_after_a_step(self):
+        """Its updates of that step come once it is found."""
+        kept = {}
+
+        def act(model, number):
+            p = model[0].bias
+            if number == LATE and model is self.ours:
+                kept[0] = p.detach().clone()
+                p.data[0] += 1e-6
+            elif number == LATE + 1 and model is self.ours:
+                p.data.copy_(kept[0])
+        with mock.patch.object(Binding, "_catch_up", autospec=True, side_effect=Binding._catch_up) as catch_up:
+            self.check(act, 1e-3)
+        self.assertEqual([call.args[1] for call in catch_up.call_args_list], [[1]])
+
+    def test_gradients(self):
+        """Whoever changes them at every step is found out before they travel early; who begins later is told."""
+        for first in (0, 40):
+            ours, theirs = support.twins()
+            opt, plain = self.streamed(ours, config=config(SYNCHRONOUS)), self.zenflow(theirs, config=config(SYNCHRONOUS))
+            with self.assertLogs("zfplugin", "INFO") as logged:
+                opt.log.info("begin")
+                for number in range(80):
+                    for model, its in ((ours, opt), (theirs, plain)):
+                        its.zero_grad()
+                        support.loss_of(model, number).backward()
+                        if number >= first:
+                            model[0].weight.grad.data.neg_()
+                        its.step()
+                        self.place.settle()
+            levels = [record.levelname for record in logged.records if "moves no version counter" in record.getMessage()]
+            self.assertEqual(levels, ["WARNING"] if first else ["INFO"])
+            self.assertFalse(opt._binding.feed.is_shipping)
+            if not first:
+                self.assert_same(ours, theirs, 0)
 
 
 class Fetching(StreamTest):

@@ -187,6 +187,7 @@ def _make_host(logger, ctx_name, collectives):
 
 
 _HOOKS = {"announce", "grads_ready", "step", "discard", "param_fetch"}
+_BEHIND = 2  # of written(): as the plugin left it, but passed over since (zf/ext/draft/digest.h)
 _RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
@@ -213,6 +214,7 @@ class Instance:
         self.log = log or logging.getLogger("zfplugin")
         self.is_fetching = fetch
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
+        self.behind, self._overwritten_at = [], None  # ids that the last written() found to be, and a counter's number
         self.settle_all = None  # brings all updates into place, for whoever ends this instance
         self.params = []
         self.layout = None
@@ -498,7 +500,16 @@ class Instance:
         array, out = (C.c_uint32 * len(ids))(*ids), (C.c_uint8 * len(ids))()
         self.call(ext.written, flags, array, len(ids), out, doing="written")
         found = bytes(out)
-        return [i for i, is_written in zip(ids, found) if is_written] if 1 in found else []
+        self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND] if _BEHIND in found else []
+        return [i for i, is_written in zip(ids, found) if is_written == 1] if 1 in found else []
+
+    def overwritten_elems(self):
+        """The counter of this name, which moves where the plugin finds what somebody else wrote. Waits for nothing."""
+        ext, counter = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), _abi.Counter(struct_size=C.sizeof(_abi.Counter))
+        if self._overwritten_at is None:
+            self._overwritten_at = list(self.stats()).index("overwritten_elems")
+        self.call(ext.counter, self._overwritten_at, C.byref(counter), doing="stats")
+        return counter.value
 
     def adopt(self, ids):
         """Takes over by element what somebody else wrote of these parameters: closes all windows; elements that are not what the

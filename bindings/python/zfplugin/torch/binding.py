@@ -268,7 +268,7 @@ class Binding:
                 self.discard()  # what is on its way to other ranks; step() delivers all gradients again
             table.relocate()  # what is on its way to a parameter comes to the new memory
         replaced = self._find_replaced(groups, is_step)
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet, is_step)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
         return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
 
@@ -278,6 +278,8 @@ class Binding:
         if is_step and self.fetcher is not None:
             self.fetcher.end_watch()
         replaced, is_another_set, changed, moved = self._find_changes(groups, is_step, is_quiet)
+        if self.instance.behind and not is_quiet:
+            self._catch_up(self.instance.behind)
         values, fresh = None, []
         if is_another_set or moved or changed:
             self.table.show(self.table.ids)
@@ -289,6 +291,16 @@ class Binding:
             self.resynchronise(changed, values=values)
         if fresh:
             self.instance.params_changed(fresh, reset=True)
+
+    def _catch_up(self, ids):
+        """The plugin left these out while other values stood there, which are gone again: they show all updates."""
+        self.feed.forget(ids)
+        self.instance.flush()
+        if self.table.can_adopt:
+            self.instance.adopt(ids)
+        else:
+            self.instance.params_changed(ids)
+        self.table.remember()
 
     def _adopt_edits(self, changed, moved):
         """What somebody wrote becomes the masters, element by element; all else has every update. Returns those of changed for which
@@ -424,6 +436,7 @@ class Binding:
         for i in ids if values is None else ():
             table.mend_aside(i)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
+        table.let_write(ids)
         self.instance.flush()
         edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
         for i, value in edits.items():

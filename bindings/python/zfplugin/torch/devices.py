@@ -2,8 +2,8 @@
 """The place (places.py) of the parameters that an optimizer trains: the CPU, or one CUDA device.
 
 Model: on CUDA every hook is given the stream that is current on the calling thread, autograd's in backward, and returns once
-its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and the look for weights that
-somebody else wrote, which needs the device's answer. Gradients stay in torch's allocator: their memory is borrowed until the
+its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and a question for weights that
+somebody else wrote, which needs the device's answer and is asked in the first steps and where something tells of a write. Gradients stay in torch's allocator: their memory is borrowed until the
 step, in stream order, and record_stream() covers those that another stream allocated.
 """
 import torch
@@ -35,6 +35,13 @@ class Cuda:
 
     def keep(self, tensor):
         tensor.record_stream(torch.cuda.current_stream(self.number))
+
+    def later(self, flag):
+        """A function that gives a flag of the device as a bool, or None while it is not there yet."""
+        out, event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+        out.copy_(flag, non_blocking=True)
+        event.record(torch.cuda.current_stream(self.number))
+        return lambda: bool(out) if event.query() else None
 
 
 def of(params, names):

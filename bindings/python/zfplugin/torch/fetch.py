@@ -10,7 +10,8 @@ fetch does not overlap, and is as new.
 
 What somebody else wrote since the step is not fetched: an average that is swapped in for an evaluation stays whole. Swapped
 out again, it is fetched at the next forward; else the next step follows it. To look for that means to wait for the device;
-on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again.
+on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again, and a forward whose
+graph is kept does not look where nothing tells of a write (is_untouched() in parameters.py).
 
 A graph that has read a parameter before its fetch would go backward through other values than it went forward, so version
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
@@ -23,6 +24,8 @@ A save or an export makes the instance rest, which brings all that waits. Nobody
 """
 import contextlib
 import weakref
+
+import torch
 
 from .hooks import Hook, on_forward
 from .cut import local
@@ -116,6 +119,8 @@ class Fetcher:
         """Those of ids that somebody else wrote."""
         if not self.instance.place.is_stream:
             return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)]))
+        if not self.edited and torch.is_grad_enabled() and self.table.is_untouched():
+            return set()  # what is written all the same, the plugin leaves out
         if self.edited is None or self.edited:  # what was found may have been written back
             self.edited = set(self.table.find_edited([i for i in self.table.ids if not self.table.is_gone(i)]))
         return self.edited.intersection(ids)

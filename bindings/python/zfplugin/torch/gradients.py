@@ -25,8 +25,8 @@ ctypes object. Memory of a shipped gradient is read asynchronously until the ste
 are held until then. With fetch=True step() returns before that: it waits for the fence of the last bucket instead.
 
 On a stream (CUDA) a gradient is shipped on the stream on which it was added to .grad, and is free, in stream order, with the
-step. A digest would make the CPU wait in the middle of backward, so nothing is shipped early there unless final_gradients
-promises that gradients stay as they are; version counters, objects and addresses are compared all the same.
+step. A digest would make the CPU wait in the middle of backward, so version counters, objects and addresses alone are compared there,
+and gradients travel early only once some steps were seen in which nobody changed any (watched.py), or final_gradients promises it.
 """
 import ctypes as C
 import functools
@@ -41,6 +41,7 @@ import torch
 from .. import _abi, errors, places
 from .cut import grad_of, is_on_its_way, is_settled, local
 from .digests import Digests, flat_address
+from .watched import CLEAN_STEPS, WATCHED_EVERY, Watched
 
 BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
@@ -104,16 +105,15 @@ class GradientFeed:
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         if overlap is None:  # on a CPU it costs more than it hides: every gradient is read once more for its digest
-            overlap = is_promised or self.place.is_stream
+            overlap = is_promised or self.place.is_stream and is_alone
         self.is_releasing = is_releasing  # .grad is None once it was shipped
         overlap = overlap or is_releasing
-        self.is_shipping = overlap and (is_promised or is_releasing or not self.place.is_stream)  # early shipping at all
+        self.is_shipping = overlap  # early shipping at all
+        is_told = is_promised or is_releasing or not self.place.is_stream
+        self.watched = Watched(self.place) if overlap and not is_told else None
         self.is_accumulating = False    # inside accumulate()
         self.fixed_count = accumulation_steps or (1 if is_releasing else None)
         self.is_alone = is_alone
-        if overlap and not self.is_shipping:
-            self.log.info("gradients on %s travel at step: where nothing changes them after backward, final_gradients=True lets "
-                          "them travel during it", self.place.name)
         self.is_final, self.is_promised = is_final, is_promised
         self.announce = None            # called before the first delivery of a step that is early
         self.n_unchanged_steps = 0
@@ -251,6 +251,8 @@ class GradientFeed:
                     return  # moved: step() follows it, or refuses it
                 if self.table.is_cut and not is_settled(param):
                     return  # a share of it
+                if self.watched is not None and self.watched.is_on():
+                    return self.watched.note(i, grad_of(param))
                 if self.released_nbytes > self.most_released:
                     self._release_all()
                 self._collect(i, grad_of(param), self._early_flags())
@@ -430,6 +432,9 @@ class GradientFeed:
                 todo = present
             elif n_early:
                 self._judge_changes(n_early, n_changed)
+            elif self.watched is not None and self.watched.noted:
+                n_noted = len(self.watched.noted)
+                self._judge_changes(n_noted, self.watched.look({i: grad_of(self.table.params[i]) for i in present}))
             in_sets = {i for ids in self.tied_sets for i in ids}
             params = self.table.params
             for i in todo:
@@ -544,8 +549,18 @@ class GradientFeed:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
             if self.is_timing:
                 self._judge_burst()
+            if self.watched is not None and self.watched.end_step():
+                self._stop_shipping_unseen()
             self.fired = [0] * n
             self.is_first = True
+
+    def _stop_shipping_unseen(self):
+        has_begun = self.watched.n_clean >= CLEAN_STEPS
+        self.watched, self.is_shipping = None, False
+        self.log.log(logging.WARNING if has_begun else logging.INFO,
+                     "gradients were changed between backward and step in a way that moves no version counter (.grad.data): from now on they "
+                     "travel at step, where every change counts%s",
+                     f"; those of up to {WATCHED_EVERY} steps before this were left out" if has_begun else "")
 
     def _judge_burst(self):
         """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd

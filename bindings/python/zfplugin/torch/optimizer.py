@@ -54,8 +54,9 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
-    overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more.
-        Once none was changed in some steps, updates begin during backward, too. False, the default without final_gradients: at step.
+    overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more on a
+        CPU; on CUDA version counters tell, once some steps were watched. Once none was changed in some steps, updates begin during
+        backward, too. Default: on CUDA True where this process trains alone, on a CPU False without final_gradients: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -72,8 +73,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
-        which one that is, default 1): with group they are exchanged during backward; on CUDA they travel during backward,
-        else at step.
+        which one that is, default 1): with group they are exchanged during backward; they travel during backward from the first step on.
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
@@ -125,8 +125,12 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
             processes.check_cut(fetch)
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
-        make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
-                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"], after=["zenflow.mode=exact"] if exact else [])
+        # on a stream the plugin looks, too, for the answer would have to be waited for
+        def make_instance(*, place, **more):
+            return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=self.log, name="torch",
+                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
+                            after=["zenflow.mode=exact"] if exact else [], place=place, **more)
+
         self._place = self._find_place()
         instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)

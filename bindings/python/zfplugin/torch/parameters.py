@@ -8,6 +8,11 @@ what was written and written back is as it was. No step checks by itself ([zenfl
 average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off) the version counter
 decides, which in-place operations of torch move and writes through .data do not.
 
+On a stream (CUDA) the answer to a question is waited for. So the plugin looks by itself before it writes ([zenflow]
+on_overwrite = hold): it leaves out what somebody else wrote, and counts it. After some steps without an edit (ASKED_STEPS) it is asked only
+where a version counter or its count has moved. An edit through .data that comes later is found one or some steps late:
+nothing of it is lost, but those steps' updates of that parameter go into the moments alone.
+
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
 What cannot be followed (another shape, device or layout) is refused by name.
@@ -26,6 +31,7 @@ from .ranks import number_of
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
+ASKED_STEPS = 16  # from the first one on, and from an edit on, in which the plugin is asked although nothing tells of another
 
 
 def _increment_versions(params):
@@ -132,6 +138,7 @@ class ParameterTable:
         self._given_back = set()  # of these the memory is gone and there is no other
         self._aside = {}  # {id: (values that it shows, values that the plugin has put there since)}
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
+        self.is_guarded = False
         self.remember()
 
     def now(self):
@@ -215,6 +222,8 @@ class ParameterTable:
             self.can_adopt = True
         except errors.StateError:
             self.can_adopt = False  # an edit counts for its whole parameter
+        self.is_guarded = self.has_digests and instance.config()["zenflow.on_overwrite"] == "hold"
+        self._n_overwritten, self._n_asked = 0, 0
 
     def settle(self):
         """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
@@ -314,14 +323,27 @@ class ParameterTable:
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK)
         return sorted({*edited, *self._put.intersection(ids)} if self._put else edited)
 
+    def is_untouched(self):
+        """Whether nothing tells that somebody else wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
+        if not self.is_guarded or self._put or self._aside or self._n_asked < ASKED_STEPS:
+            return False
+        params = self.now()
+        return self.instance.overwritten_elems() == self._n_overwritten and all(params[i]._version == self.versions[i] for i in self.ids)
+
+    def let_write(self, ids):
+        """The next flush() comes over what somebody else wrote of these."""
+        if self.is_guarded:
+            self.accept(ids)
+
     def accept(self, ids):
         """The plugin wrote over edits of these: what they show is its own."""
         if self.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
-    def find_changed(self, held=None, is_quiet=False):
+    def find_changed(self, held=None, is_quiet=False, is_step=False):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
-        cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
+        cannot be followed. held: ids (of Python) of the parameters that count; None = all. is_step: what nothing tells of may be
+        found at a later step."""
         shapes, params, ids, moved = self.shapes, self.now(), [], []
         for i, p in self.trainable:
             if held is not None and id(p) not in held:
@@ -332,7 +354,13 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        return self.find_edited(ids, is_quiet=is_quiet), moved
+        if is_step and not moved and self.is_untouched():
+            return [], moved
+        edited = self.find_edited(ids, is_quiet=is_quiet)
+        if is_step and self.is_guarded:
+            self._n_overwritten = self.instance.overwritten_elems()
+            self._n_asked = 0 if edited or self.instance.behind else self._n_asked + 1
+        return edited, moved
 
     def has_moved(self, ids):
         """Whether one of these is in other memory than is bound, or lies in it in another way."""

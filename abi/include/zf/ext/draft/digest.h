@@ -39,7 +39,8 @@ typedef struct zf_digest_ext {
      * ZF_WRITTEN_... All elements are compared, on the device, behind what the host's stream has been given so far;
      * returns when that is done. A parameter whose values were written back as they were is as the plugin left it. An
      * edit that the plugin writes over goes on to be found: announce it (params_changed), hold it or accept what came
-     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE.
+     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. With hold out[i] = 2
+     * where it is as the plugin left it, but was passed over while it was not: announce it, or adopt it.
      * [control] */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
@@ -47,7 +48,7 @@ typedef struct zf_digest_ext {
      * of none). Closes all windows, as FLUSH does. Then every element that is not what the plugin put there last is a
      * weight that the host gave, as with params_changed; every other one has all its updates, master and moments
      * included. Legal where params_changed is; the host's writes are over. On several ranks all make this call, and
-     * have written the same. Needs [zenflow] on_overwrite = ask; else ZF_ERR_STATE.
+     * have written the same. Needs [zenflow] on_overwrite = ask or hold; else ZF_ERR_STATE.
      *
      * * Parameters in the host's memory: a second copy is kept of what a rank owns of them. On CUDA digests of rows are
      * kept: an edited row, or as many narrow ones as have 512 elements, counts as a whole, and so does a block that was

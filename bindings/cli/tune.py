@@ -1,0 +1,563 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zf tune: the user's own trainer, run under each of several settings; what the plugin counted decides.
+
+Each setting is run several times, in turn with the others, with an INI file of its own. The trace of a run says what
+its steps behind warm-up took: time, stall and lateness. The choice is the least late setting whose stall is small
+enough, by the median of its runs. Lateness is the meter's, a loss per step of either sign: what is near 0 is least.
+Where a run measured none, settings are ordered by the age of what the model sees, S - 1 + lag steps. Where the best
+setting and the present one differ by less than runs of one setting do, the present one stays.
+
+Called by `zf tune` with that program's path in ZF_COMMAND. Python's own library is enough.
+"""
+import argparse
+import json
+import math
+import os
+import re
+import signal
+import statistics
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+LEAST_STEPS, MOST_STEPS = 16, 300  # of a run, behind warm-up
+SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
+MOST_ROUNDS, MOST_SETTINGS = 9, 32
+MOST_TRACE_PATH = 191  # bytes of [trace] file
+GRACE_S = 5  # from SIGTERM to SIGKILL
+PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@,=%-]+")  # what no shell misreads
+
+
+class Failed(Exception):
+    """It makes no sense to go on; the message says why."""
+
+
+def say(text):
+    print(f"zf: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def printable(text):
+    """Control characters, which a terminal would obey, as \\xNN."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Setting:
+    """One setting and what became of it. keys: (section, key) -> value."""
+
+    name: str
+    keys: dict
+    interval: int | None = None  # S; None until a run says it
+    lag: int | None = None
+    why: str = ""  # it failed: its runs count no more
+    steps: float = 0
+    step_s: list = field(default_factory=list)
+    stall: list = field(default_factory=list)  # share of a step
+    lateness: list = field(default_factory=list)  # loss per step; NaN: not measured
+
+    @property
+    def has_run(self):
+        return bool(self.step_s)
+
+    @property
+    def age(self):
+        return self.interval - 1 + self.lag
+
+    @property
+    def distance(self):
+        return [abs(x) for x in self.lateness]
+
+
+def read_setting(text):
+    """exact, S:LAG or SECTION.KEY=VALUE, several of them joined by +."""
+    out = Setting("", {})
+    names = []
+    for word in text.split("+"):
+        windows = re.fullmatch(r"([1-9]\d{0,3}):([01])", word)
+        pair = re.fullmatch(r"(\w+)\.(\w+)=([^\s;#]+)", word)
+        if word == "exact":
+            out.keys["zenflow", "mode"] = "exact"
+            out.interval, out.lag = 1, 0
+            names.append(word)
+        elif windows:
+            out.interval, out.lag = int(windows[1]), int(windows[2])
+            out.keys |= {("zenflow", "update_interval"): windows[1], ("zenflow", "publish_lag"): windows[2]}
+            names.append(f"S = {windows[1]}, lag {windows[2]}")
+        elif pair:
+            out.keys[pair[1], pair[2]] = pair[3]
+            names.append(f"{pair[1]}.{pair[2]} = {pair[3]}")
+        else:
+            return None
+    out.name = ", ".join(names)
+    return out
+
+
+def settings_list(text):
+    settings = [read_setting(part) for part in text.split(",")]
+    if None in settings or len(settings) > MOST_SETTINGS:
+        raise argparse.ArgumentTypeError(
+            f"{text}: need a list of at most {MOST_SETTINGS}, each exact, S:LAG with LAG 0 or 1, or SECTION.KEY=VALUE, "
+            "joined by +: exact,exact+device.state_mib=2048,2:0")
+    return settings
+
+
+def number(least, most):
+    def convert(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or not value > 0:
+            raise argparse.ArgumentTypeError(f"{text}: need a number above 0, from {least:g} to {most:g}")
+        return value
+    return convert
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def key_of(line, section):
+    """(section, key), value of an INI line, or None, None."""
+    found = re.match(r"\s*([^=:;#\[\s][^=:]*?)\s*[=:]\s*(.*?)\s*(?:\s[;#].*)?$", line)
+    return ((section, found[1]), found[2]) if found else (None, None)
+
+
+def lines_of(text):
+    """Every line with its key and value."""
+    section = ""
+    for line in text.removeprefix("\ufeff").splitlines():
+        head = re.match(r"\s*\[([^\]]*)\]", line)
+        section = head[1].strip() if head else section
+        yield (line, None, None) if head else (line, *key_of(line, section))
+
+
+def is_replaced(key, value, setting, has_trace):
+    windows = {("zenflow", "update_interval"), ("zenflow", "publish_lag")}
+    if key == ("zenflow", "mode") and value in ("exact", "windows"):
+        return bool(windows & setting.keys.keys()) or key in setting.keys
+    if key in windows and setting.keys.get(("zenflow", "mode")) == "exact":
+        return True
+    return key in setting.keys or (has_trace and key in (("trace", "file"), ("trace", "steps")))
+
+
+def configuration(text, setting, trace=None, warm_up=0):
+    """The text with the setting's keys; with a trace also of the steps behind warm-up."""
+    kept = [line for line, key, value in lines_of(text) if not is_replaced(key, value, setting, bool(trace))]
+    keys = dict(setting.keys)
+    if trace:
+        first = warm_up + SETTLE + 1
+        keys |= {("trace", "file"): trace, ("trace", "steps"): f"{first}..{first + MOST_STEPS - 1}"}
+    for section in dict.fromkeys(section for section, _ in keys):
+        kept += ["", f"[{section}]", *(f"{key} = {value}" for (of, key), value in keys.items() if of == section)]
+    return "\n".join(kept) + "\n"
+
+
+def is_present(text, setting):
+    """The text says what the setting says."""
+    given = {key: value for _, key, value in lines_of(text) if key}
+    if given.get(("zenflow", "mode")) == "exact":
+        given |= {("zenflow", "update_interval"): "1", ("zenflow", "publish_lag"): "0"}
+    return all(given.get(key) == value for key, value in setting.keys.items())
+
+
+def check_place(path):
+    """Nothing is written through a link, and nothing but a regular file is replaced."""
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise Failed(f"{path}: is not a regular file")
+
+
+def write_file(path, text):
+    """It takes its place when it is whole, on the disk."""
+    check_place(path)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o666 & ~current_umask())
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def current_umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# ---- the runs -------------------------------------------------------------------------------------------------------
+
+
+def has_ended(process):
+    """It is looked at before it is reaped: its number, which is the group's, cannot be another's while the group ends."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def wait_until(process, end, show=lambda: None):
+    while not has_ended(process):
+        if time.monotonic() >= end:
+            return False
+        show()
+        time.sleep(0.02)
+    return True
+
+
+def end_group(process):
+    """No process of the group is left."""
+    if not has_ended(process):
+        os.killpg(process.pid, signal.SIGTERM)
+        wait_until(process, time.monotonic() + GRACE_S)
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+class Progress:
+    """On a terminal one line that counts seconds; elsewhere a line at the begin and one at the end."""
+
+    def __init__(self, what):
+        self.what, self.began, self.shown = what, time.monotonic(), -1
+        self.is_terminal = sys.stderr.isatty()
+        if not self.is_terminal:
+            say(f"{what} ...")
+
+    def show(self):
+        seconds = int(time.monotonic() - self.began)
+        if self.is_terminal and seconds != self.shown:
+            print(f"\rzf: {self.what} ... {seconds} s", end="", file=sys.stderr, flush=True)
+            self.shown = seconds
+
+    def end(self):
+        if self.is_terminal:
+            print(file=sys.stderr)
+        else:
+            say(f"{self.what}: {time.monotonic() - self.began:.1f} s")
+
+
+def run_trainer(command, environment, log_path, timeout_s, what):
+    """What went wrong, or an empty text."""
+    progress = Progress(what)
+    check_place(log_path)
+    with open(log_path, "wb") as log:
+        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log,
+                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+    is_over = False
+    try:
+        is_over = wait_until(process, progress.began + timeout_s, progress.show)
+    finally:
+        status = end_group(process)
+        progress.end()
+    if not is_over:
+        return f"it was ended after {timeout_s:g} s (--timeout)"
+    if status < 0:
+        return f"it was ended by signal {-status} ({signal.strsignal(-status)})"
+    return f"exit status {status}" if status else ""
+
+
+def read_counted(path):
+    """What the run's trace counts; of several ranks that of rank 0. None where there is none, or it is not complete."""
+    for name in (path, path.removesuffix(".json") + ".rank0.json"):
+        try:
+            with open(name, encoding="utf-8") as file:
+                return json.load(file)["otherData"]["counted"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def judge(setting, counted):
+    """One run more, or why there is none."""
+    if counted is None:
+        return ("it left no complete trace: the trainer has to train with the file that {config} names, past warm-up "
+                f"and {SETTLE} steps more, and to destroy the plugin's instance at its end")
+    found = {name: float(counted.get(name) or 0) for name in (
+        "steps", "submitted", "seconds", "stall_seconds", "lateness_sum", "lateness_steps", "update_interval", "publish_lag")}
+    interval, lag = int(found["update_interval"]), int(found["publish_lag"])
+    if setting.interval is None:
+        setting.interval, setting.lag = interval, lag
+    if (interval, lag) != (setting.interval, setting.lag):
+        return f"it trained with S = {interval}, lag {lag}: the trainer sets these keys itself, above its file"
+    if found["steps"] < LEAST_STEPS:
+        return (f"{found['steps']:.0f} of its {found['submitted']:.0f} steps are behind warm-up and {SETTLE} more, at "
+                f"least {LEAST_STEPS} are needed: take more steps, or give a smaller full_warm_up_rounds with --config")
+    if not found["seconds"] > 0 or not found["stall_seconds"] >= 0:
+        return f"its counters make no sense: {found['seconds']:g} s, stall {found['stall_seconds']:g} s"
+    setting.steps = found["steps"]
+    setting.step_s.append(found["seconds"] / found["steps"])
+    setting.stall.append(found["stall_seconds"] / found["seconds"])
+    setting.lateness.append(
+        found["lateness_sum"] / found["lateness_steps"] if found["lateness_steps"] > 0 else math.nan)
+    return ""
+
+
+class Runs:
+    """The folder of the runs' files, and the runs."""
+
+    def __init__(self, options, text, warm_up):
+        self.options, self.text, self.warm_up = options, text, warm_up
+        if options.folder:
+            os.makedirs(options.folder, exist_ok=True)
+        self.folder = os.path.realpath(options.folder or tempfile.mkdtemp(prefix="zf-tune-"))
+        longest = max(len(os.fsencode(self.path(i, "rank0.json"))) for i in range(len(options.settings)))
+        if not PLAIN_PATH.fullmatch(self.folder) or longest > MOST_TRACE_PATH:
+            raise Failed(f"{self.folder}: a shell could misread this path, or it is too long: give another --folder")
+
+    def path(self, i, kind):
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", self.options.settings[i].name)[:60]
+        return os.path.join(self.folder, f"{i + 1}-{slug}.{kind}")
+
+    def run(self, i, number_of_round):
+        setting = self.options.settings[i]
+        ini, log, trace = (self.path(i, kind) for kind in ("ini", "log", "json"))
+        what = (f"round {number_of_round} of {self.options.rounds}, setting {i + 1} of {len(self.options.settings)}, "
+                f"{setting.name}")
+        if os.path.lexists(trace):
+            os.unlink(trace)  # of another time, where --folder was given
+        write_file(ini, configuration(self.text, setting, trace, self.warm_up))
+        ask_zf("config", ini)
+        setting.why = run_trainer(self.options.command.replace("{config}", ini),
+                                  {**os.environ, "ZF_TUNE_CONFIG": ini}, log, self.options.timeout, what)
+        setting.why = setting.why or judge(setting, read_counted(trace))
+        if setting.why:
+            say(f"{what}: {setting.why}; its output: {log}")
+            setting.step_s, setting.stall, setting.lateness = [], [], []
+
+    def tidy(self):
+        """The files of the runs go, unless somebody may want to read them."""
+        settings = self.options.settings
+        if self.options.folder or not all(setting.has_run for setting in settings):
+            return
+        for i in range(len(settings)):
+            for kind in ("ini", "log", "json", "rank0.json"):
+                if os.path.lexists(self.path(i, kind)):
+                    os.unlink(self.path(i, kind))
+        if not os.listdir(self.folder):
+            os.rmdir(self.folder)
+
+
+def ask_zf(*arguments):
+    """What `zf` prints."""
+    done = subprocess.run([os.environ.get("ZF_COMMAND", "zf"), *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
+    return done.stdout
+
+
+# ---- the choice -----------------------------------------------------------------------------------------------------
+
+
+class Choice:
+    def __init__(self, settings, text, max_stall):
+        self.all, self.text, self.max_stall = settings, text, max_stall
+        self.ran = [setting for setting in settings if setting.has_run]
+        self.knows_lateness = not any(math.isnan(x) for setting in self.ran for x in setting.lateness)
+        self.best = self.find_best()
+        self.chosen = self.choose()
+
+    def order(self, setting):
+        late = statistics.median(setting.distance) if self.knows_lateness else setting.age
+        return late, statistics.median(setting.step_s)
+
+    def find_best(self):
+        short = [setting for setting in self.ran if statistics.median(setting.stall) <= self.max_stall]
+        if short:
+            return min(short, key=self.order)
+        return min(self.ran, key=lambda setting: statistics.median(setting.stall), default=None)
+
+    def choose(self):
+        """The present setting is that of --config, or the first that ran."""
+        if not self.best:
+            return None
+        present = next((setting for setting in self.ran if is_present(self.text, setting)), self.ran[0])
+        return self.best if self.best is present or self.is_clear(self.best, present) else present
+
+    def is_clear(self, better, other):
+        """Every run of the better setting says so: no run of the other was as good as its worst."""
+        def is_below(a, b):
+            return max(a) < min(b)
+        is_short = max(better.stall) <= self.max_stall
+        if min(other.stall) > self.max_stall:
+            return is_short or is_below(better.stall, other.stall)
+        if not is_short:
+            return False
+        if not self.knows_lateness and better.age != other.age:
+            return better.age < other.age
+        return (self.knows_lateness and is_below(better.distance, other.distance)) or is_below(better.step_s, other.step_s)
+
+    def verdict(self, setting):
+        if not setting.has_run:
+            return setting.why
+        if setting is self.chosen:
+            return "chosen"
+        if min(setting.stall) > self.max_stall:
+            return "stalls too long"
+        return "later, or slower" if self.is_clear(self.chosen, setting) else "no difference"
+
+    def reason(self):
+        if self.chosen is not self.best and is_present(self.text, self.chosen):
+            return "it stays: to the best of the others there is no difference beyond that of its own runs"
+        if self.chosen is not self.best:
+            return "the first of the settings: to the best of them there is no difference beyond that of its own runs"
+        if statistics.median(self.chosen.stall) > self.max_stall:
+            return "no setting stalls as little as asked: this one stalls least"
+        if self.knows_lateness:
+            return "the least lateness of those that stall little enough"
+        return "lateness was not measured: the youngest values of those that stall little enough"
+
+    def quicker(self):
+        """Stall is what the device waits. What the workers take away from a trainer on the same cores is in the time alone."""
+        quickest = min(self.ran, key=lambda setting: statistics.median(setting.step_s))
+        share = 1 - statistics.median(quickest.step_s) / statistics.median(self.chosen.step_s)
+        if share <= self.max_stall or max(quickest.step_s) >= min(self.chosen.step_s):
+            return ""
+        return (f"{quickest.name} takes {100 * share:.0f} % less time per step: the host's work takes cores or bandwidth "
+                "from the trainer\n")
+
+
+# ---- output ---------------------------------------------------------------------------------------------------------
+
+
+def table(choice, rounds):
+    def spread(values, factor, form):
+        shown = [format(factor * x, form) for x in (statistics.median(values), min(values), max(values))]
+        return f"{shown[0]} ({shown[1]} to {shown[2]})"
+    width = max(len(setting.name) for setting in choice.all)
+    yield (f"{'setting':{width}}  steps  ms per step, stall in % of it, lateness: median (least to most) of {rounds} "
+           f"run{'s' if rounds > 1 else ''}")
+    for setting in choice.all:
+        figures = ""
+        if setting.has_run:
+            late = "-" if any(map(math.isnan, setting.lateness)) else spread(setting.lateness, 1, ".3g")
+            figures = (f"  {setting.steps:5.0f}  {spread(setting.step_s, 1e3, '.3f')}  {spread(setting.stall, 100, '.1f')}"
+                       f"  {late}")
+        yield f"{setting.name:{width}}{figures}  {choice.verdict(setting)}"
+
+
+def as_json(choice, output):
+    def row(setting):
+        out = {"setting": setting.name, "update_interval": setting.interval, "publish_lag": setting.lag,
+               "has_run": setting.has_run, "verdict": choice.verdict(setting)}
+        for name in ("step_s", "stall", "lateness") if setting.has_run else ():
+            values = getattr(setting, name)
+            is_known = not any(map(math.isnan, values))
+            for end, of in (("", statistics.median), ("_least", min), ("_most", max)):
+                out[("stall_share" if name == "stall" else name) + end] = of(values) if is_known else None
+        return out | ({"steps": int(setting.steps)} if setting.has_run else {})
+    chosen = choice.chosen
+    return {"area": "tune", "max_stall": choice.max_stall, "settings": [row(setting) for setting in choice.all],
+            "chosen": chosen and row(chosen), "reason": chosen and choice.reason(), "output": chosen and output}
+
+
+def refuse_taken(options):
+    if not options.force and os.path.lexists(options.output):
+        raise Failed(f"{options.output}: is there already: --force overwrites it, --output names another")
+
+
+def report(options, choice, folder):
+    if choice.chosen:
+        refuse_taken(options)
+        head = [f"Written by zf tune for: {printable(options.command)}",
+                f"{choice.chosen.name}: {choice.reason()} (at most {options.max_stall:g} of a step)",
+                *table(choice, options.rounds)]
+        write_file(options.output, "".join(f"# {line}\n" for line in head) + configuration(choice.text, choice.chosen))
+    if options.json:
+        print(json.dumps(as_json(choice, options.output), indent=2))
+    else:
+        print(*table(choice, options.rounds), sep="\n")
+    if choice.chosen and not options.json:
+        print(f"\n{choice.chosen.name}: {choice.reason()} (at most {options.max_stall:g} of a step); written to "
+              f"{printable(options.output)}\n{choice.quicker()}", end="")
+    if not choice.chosen:
+        say(f"no setting ran; output and files of the runs: {folder}")
+    return 0 if choice.chosen else 1
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        say(f"tune: {message}")
+        print("usage: zf tune --command COMMAND [OPTIONS]\nzf tune --help says more", file=sys.stderr)
+        sys.exit(2)
+
+
+def read_options():
+    parser = Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--command", required=True)
+    parser.add_argument("--config")
+    parser.add_argument("--settings", type=settings_list, default="exact,2:0,4:0,1:1,2:1")
+    parser.add_argument("--rounds", type=number(1, MOST_ROUNDS), default=3)
+    parser.add_argument("--max-stall", type=number(0, 1), default=0.03)
+    parser.add_argument("--timeout", type=number(0, 1e6), default=3600)
+    parser.add_argument("--output", default="zf-tuned.ini")
+    parser.add_argument("--folder")
+    parser.add_argument("--force", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.rounds = int(options.rounds)
+    if "{config}" not in options.command and "ZF_TUNE_CONFIG" not in options.command:
+        parser.error("the command does not say where the configuration goes: write {config} where your trainer takes "
+                     "the path of its INI file, or $ZF_TUNE_CONFIG, which holds the same path")
+    return options
+
+
+def read_text(path):
+    if not path:
+        return ""
+    ask_zf("config", path)
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def warm_up_of(text):
+    """Steps of it, by the text or by default."""
+    for source in (text, ask_zf("config")):
+        for _, key, value in lines_of(source):
+            if key == ("zenflow", "full_warm_up_rounds"):
+                return int(value)
+    return 0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def tune(options):
+    refuse_taken(options)
+    text = read_text(options.config)
+    runs = Runs(options, text, warm_up_of(text))
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(which, interrupt)
+    try:
+        for number_of_round in range(1, options.rounds + 1):
+            for i, setting in enumerate(options.settings):
+                if not setting.why:
+                    runs.run(i, number_of_round)
+    except KeyboardInterrupt:
+        raise Failed(f"interrupted; output and files of the runs: {runs.folder}") from None
+    status = report(options, Choice(options.settings, text, options.max_stall), runs.folder)
+    runs.tidy()
+    return status
+
+
+def main():
+    try:
+        return tune(read_options())
+    except Failed as failure:
+        say(str(failure))
+    except OSError as failure:
+        say(f"{failure.filename or 'zf tune'}: {failure.strerror}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_hold.c - on_overwrite = hold: weights that the host writes without a word are left alone while they
+ * differ, and told when it asks. What error and ask do is zf-conform exact's. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state_rig.h"
+#include "suite.h"
+#include "zf/ext/draft/digest.h"
+
+static zt_rig_t rig;
+
+/* Columns, rows, vectors, two types, one that never runs ahead and one that always does. */
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
+                                    {.rows = 30, .cols = 17, .channels = ZF_CHANNELS_ROWS},
+                                    {.rows = 50},
+                                    {.rows = 21, .cols = 33, .is_bf16 = 1},
+                                    {.rows = 16, .cols = 16, .home = ZF_HOME_HOST},
+                                    {.rows = 12, .cols = 9, .home = ZF_HOME_RESIDENT}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char holds[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
+                            "select_interval = 2\non_overwrite = hold\n";
+
+static void start(const char *config, uint32_t flags) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, flags);
+}
+
+static size_t nbytes_of(uint32_t p) { return zt_nbytes(&rig.params[p]); }
+
+static unsigned char *copy_of(uint32_t p) {
+    unsigned char *copy = malloc(nbytes_of(p));
+    ck_assert_ptr_nonnull(copy);
+    memcpy(copy, rig.params[p].visible, nbytes_of(p));
+    return copy;
+}
+
+/* One bit of one element, low enough that the value stays finite. */
+static void edit_at(zt_rig_t *r, uint32_t p, size_t element) {
+    r->params[p].visible[element * r->params[p].elem_nbytes] ^= 1;
+}
+
+static size_t somewhere(uint32_t p, uint64_t seed) { return (size_t)(zt_hash(seed << 8 | p) % rig.params[p].n_elems); }
+
+static zf_status_t flush(zt_rig_t *r) { return zt_quiesce(r, ZF_QUIESCE_FLUSH); }
+
+static void announce(zt_rig_t *r, uint32_t p) {
+    uint32_t id = r->params[p].id;
+    ZT_OK(r, zt_changed(r, id, 0));
+}
+
+static zf_status_t save_it(void) { return zt_save(&rig, NULL, zt_state_dir(), 0, NULL); }
+
+static void wait_for_steps(zt_rig_t *r) { ZT_OK(r, zt_quiesce(r, ZF_QUIESCE_DRAIN)); }
+
+static void fetch(zt_rig_t *r, uint32_t p) {
+    uint32_t id = r->params[p].id;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    ZT_OK(r, zt_fetch(r, id, &fence));
+    zt_rig_wait(r, &fence);
+}
+
+/* What is asked about each parameter, all of which but p are as they should be. */
+static void check_answer(uint32_t p, uint8_t expected) {
+    const zf_digest_ext_t *ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    uint8_t found[N_SHAPES];
+    ZT_OK(&rig, ext->written(rig.inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig.err));
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        ck_assert_msg(found[rig.params[i].id] == (i == p ? expected : 0), "%s: %u", rig.params[i].name,
+                      found[rig.params[i].id]);
+}
+
+/* No call fails, and none writes over it. */
+START_TEST(hold_leaves_it_and_fails_nothing) {
+    for (uint32_t flags = 0; flags < 2; flags++) {
+        start(holds, flags ? ZF_CREATE_CAP_FETCH : 0);
+        zt_rig_steps(&rig, 6);
+        for (uint32_t t = 0; t < 18; t++) {
+            uint32_t p = t % N_SHAPES;
+            unsigned char *written;
+            wait_for_steps(&rig);
+            edit_at(&rig, p, somewhere(p, t));
+            written = copy_of(p);
+            if (flags)
+                fetch(&rig, p);
+            zt_rig_steps(&rig, 1 + (int)(t % 3));
+            ZT_OK(&rig, t % 2 ? flush(&rig) : save_it());
+            wait_for_steps(&rig);
+            ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+            check_answer(p, 1);
+            check_answer(p, 1);
+            announce(&rig, p);
+            check_answer(p, 0);
+            ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+            free(written);
+            zt_rig_steps(&rig, 2);
+        }
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+static void end_alike(zt_rig_t *a, zt_rig_t *b, uint32_t announced) {
+    zt_rig_t *both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        ZT_OK(both[i], flush(both[i]));
+        announce(both[i], announced);
+        zt_rig_steps(both[i], 7);
+        ZT_OK(both[i], flush(both[i]));
+    }
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        ck_assert_msg(memcmp(a->params[p].visible, b->params[p].visible, zt_nbytes(&a->params[p])) == 0, "%s",
+                      a->params[p].name);
+}
+
+/* Written back after a write left it out, it is told to be behind. Announced then, it goes on as if it had never been
+ * written; written back before, it is as it was. */
+START_TEST(hold_and_written_back) {
+    static zt_rig_t twin;
+    for (uint32_t t = 0; t < 4 * N_SHAPES; t++) {
+        uint32_t p = t % N_SHAPES, is_late = t % 3;
+        unsigned char *was;
+        zt_rig_start(&twin, shapes, N_SHAPES);
+        zt_rig_open(&twin, holds, 0);
+        start(holds, 0);
+        zt_rig_steps(&rig, 6 + (int)(t % 5));
+        zt_rig_steps(&twin, 6 + (int)(t % 5) + (is_late != 0));
+        was = copy_of(p);
+        edit_at(&rig, p, somewhere(p, t));
+        if (is_late)
+            zt_rig_steps(&rig, 1);
+        wait_for_steps(&rig);
+        memcpy(rig.params[p].visible, was, nbytes_of(p));
+        if (is_late == 2) { /* nobody asks, and it is written again */
+            zt_rig_steps(&rig, 3);
+            zt_rig_steps(&twin, 3);
+            ck_assert(memcmp(rig.params[p].visible, was, nbytes_of(p)) != 0);
+        }
+        check_answer(p, is_late ? 2 : 0);
+        end_alike(&rig, &twin, p);
+        check_answer(p, 0);
+        free(was);
+        zt_rig_end(&twin);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+ZT_MAIN("hold", hold_leaves_it_and_fails_nothing, hold_and_written_back)
