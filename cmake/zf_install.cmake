@@ -82,7 +82,7 @@ if(ZF_PYTHON3)
     if(TARGET zf-conform AND NOT CMAKE_CROSSCOMPILING)
         add_custom_command(OUTPUT man/man1/zf-conform.1 man/man1/zf-host.1 DEPENDS zf-conform zf-host "${PROJECT_SOURCE_DIR}/abi/man.py" VERBATIM
             COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-conform>
-                    "the conformance suite of libzfplugin" abi exact shard glue ablation perf
+                    "the conformance suite of libzfplugin" abi exact shard glue ablation
             COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-host>
                     "the reference trainer of libzfplugin's conformance suite")
         add_custom_target(zf_conform_pages ALL DEPENDS man/man1/zf-conform.1)

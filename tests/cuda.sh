@@ -47,7 +47,7 @@ done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
-targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_sizes test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
+targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_sizes test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -67,6 +67,14 @@ fails() {
     failed="$failed $1"
 }
 wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+# run STAGE COMMAND...: if it is wanted, and what processor time everything took until then.
+run() {
+    wanted "$1" || return 0
+    shift
+    "$@"
+    times >build/cuda-times
+    say "processor time of all so far: $(tail -n 1 build/cuda-times)"
+}
 is_matched() { printf '%s\n' "$1" | grep -qE -- "$match"; }
 
 # build SOURCE FOLDER CMAKE-ARGUMENT...
@@ -269,6 +277,18 @@ stage_nccl() {
     fi
 }
 
+# caught_by KIND NAME: by what it was caught when the page of results was written; that is tried first.
+caught_by() {
+    sed -n "/^## $1/,/^## /s/^| $2 | \([^ |]*\) |.*/\1/p" conformance/results/cuda-faults.md
+}
+
+# first WORD LINE...: the lines, those that begin with the word first.
+first() {
+    word=$1
+    shift
+    printf '%s\n' "$@" | awk -v word="$word" '$1 == word { print; next } { rest = rest $0 "\n" } END { printf "%s", rest }'
+}
+
 # What a fault, or a wait that was left out, was found by; one file each, so that pieces of a stage (--match) add up.
 found() { printf '%s\n' "$2" >"build/cuda-faults/found/$1"; }
 
@@ -328,16 +348,21 @@ catches() {
     shows "build/cuda-faults/$1/conform.out" $?
 }
 
-# The backend's orders made call by call, and sizes that no case of exact has (tests/cuda/backend).
+# Sizes that no case of exact has, for kernels, and the backend's orders made call by call (tests/cuda/backend).
 catches_by_own_tests() {
     mkdir -p build/cuda-faults/own
     build_fault plain || return 1
-    ctest --test-dir build/cuda-faults/plain -R '^test_cuda_(backend|sizes)' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
-    shows build/cuda-faults/own/conform.out $?
+    own="backend sizes"
+    ! grep -q '^+++ b/kernels/' "$patch" || own="sizes backend"
+    for tests in $own; do
+        ctest --test-dir build/cuda-faults/plain -R "^test_cuda_$tests" --stop-on-failure --output-on-failure >build/cuda-faults/own/conform.out 2>&1
+        ! shows build/cuda-faults/own/conform.out $? || return 0
+    done
+    return 1
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real//')
     deadline=120
     most=1
     copy_tree
@@ -349,13 +374,14 @@ stage_faults() {
             continue
         }
         caught=
-        for try in own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle; do
+        first "$(caught_by Planted "$name")" own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle >build/cuda-faults/tries
+        while read -r try; do
             # shellcheck disable=SC2086 # words
-            if catches $try; then
+            if catches $try </dev/null; then
                 caught=${try%% *}
                 break
             fi
-        done
+        done <build/cuda-faults/tries
         if [ -z "$caught" ]; then
             fails faults "$name was not caught"
         elif grep -q '^does not build' build/cuda-faults/$caught/conform.out; then
@@ -407,7 +433,7 @@ drops() {
 watchers() {
     case $1 in
     ranks/ranks.c* | ranks/buffers.c* | ranks/values_at_fetch.c* | ranks/shards.c* | hooks/reduce.c*) echo ranks ;;
-    *) echo tsan plain shuffle ;;
+    *) echo tsan shuffle plain ;;
     esac
 }
 
@@ -439,7 +465,7 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real//')
     deadline=120
     most=1
     copy_tree
@@ -453,15 +479,15 @@ stage_waits() {
         place=$(basename "$file"):$line
         caught=
         reached=
-        for way in tsan shuffle plain ranks; do
-            case " $(watchers "$file") " in *" $way "*) ;; *) continue ;; esac
-            if drops $way 12 </dev/null; then
+        reason=$(known "$file" "$line")
+        # shellcheck disable=SC2046 # words
+        for way in $([ -n "$reason" ] || first "$(caught_by Waits "$(basename "$file") $timeline $nth")" $(watchers "$file")); do
+            if drops "$way" 12 </dev/null; then
                 caught=$way
                 break
             fi
         done
-        reason=$(known "$file" "$line")
-        if [ -z "$caught" ] && [ "${reason#test }" != "$reason" ] && fails_without "${reason#test }"; then
+        if [ "${reason#test }" != "$reason" ] && fails_without "${reason#test }" </dev/null; then
             say "waits: $file:$line $timeline: caught (${reason#test })"
             found "wait $(basename "$file") $timeline $nth" "${reason#test } | fails on the CPU's backend"
         elif [ -n "$caught" ]; then
@@ -507,16 +533,16 @@ case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || 
     tail -n 20 build/cuda/cuda.log
     exit 1
 }
-! wanted gate || stage_gate
-! wanted plain || stage_plain
-! wanted glue || stage_glue
-! wanted failures || stage_failures
-! wanted asan || stage_sanitized asan address
-! wanted tsan || stage_sanitized tsan thread
-! wanted ranks || stage_ranks
-! wanted nccl || stage_nccl
-! wanted faults || stage_faults
-! wanted waits || stage_waits
+run gate stage_gate
+run plain stage_plain
+run glue stage_glue
+run failures stage_failures
+run asan stage_sanitized asan address
+run tsan stage_sanitized tsan thread
+run ranks stage_ranks
+run nccl stage_nccl
+run faults stage_faults
+run waits stage_waits
 [ -z "$record" ] || write_record
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - builds everything and runs every test. From any directory: sh tests/run.sh [--quick]
 #
-#   1. build/test   plain build (RelWithDebInfo), all tests
+#   1. build/test   plain build (RelWithDebInfo), all tests; CUDA kernels are assembled for one architecture alone, since each
+#                   takes long (the gate of tests/cuda.sh assembles them for all)
 #   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only: tests not labelled
 #                   "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh; a minute each by hand).
 #                   Without clang and its libFuzzer: gcc and no fuzzers
@@ -224,7 +225,7 @@ export PYTHONPYCACHEPREFIX
 
 start_python
 is_built=0
-build test -DZF_WERROR="$werror" && is_built=1
+build test -DZF_WERROR="$werror" -DZF_CUDA_ARCHITECTURES=90a && is_built=1
 if [ "$quick" -eq 0 ]; then
     rm -rf build/later
     build_later &

@@ -6,7 +6,7 @@
 #
 #   --repeat N    repetitions per figure (default 5 for kernels, 15 for hooks); figures are medians over all of them
 #   --isa NAME    kernels of one instruction set: generic, neon, avx2, avx512 (default: the best of this machine)
-#   --full        kernels of every instruction set, and the pass over the gradient
+#   --full        kernels of every instruction set
 #
 # Without --full it takes less than 3 minutes.
 #
@@ -43,7 +43,7 @@ machine() {
 }
 
 cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DZF_BENCH=ON >/dev/null
-cmake --build "$build" --target zf-bench-host zf-bench-stats zf-bench-hooks zfplugin >/dev/null
+cmake --build "$build" --target zf-bench-host zf-bench-hooks zfplugin >/dev/null
 programs=$build/conformance/bench
 
 printf '%s\n%s\n%s\n\n== kernels ==\n' "$(date +%Y-%m-%d)" "$(machine)" "$command"
@@ -53,7 +53,3 @@ elems=16
 printf '\n== hooks ==\n'
 "$programs/zf-bench-hooks" --plugin "$build/plugin/libzfplugin.so" --repeat "${repeat:-15}"
 printf 'at the end: %s\n' "$(machine)"
-
-[ -n "$full" ] || exit 0
-echo
-"$programs/zf-bench-stats"

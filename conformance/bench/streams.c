@@ -63,16 +63,3 @@ CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nby
             touch(streams->v, i, streams->moment_nbytes, &sum, ahead_nbytes);
     }
 }
-
-CLONES uint32_t streams_read(const void *from, size_t n_nbytes) {
-    line_t sum[4] = {{0}};
-    uint32_t folded = 0;
-
-    for (size_t at = 0; at + 4 * LINE <= n_nbytes; at += 4 * LINE)
-        for (int u = 0; u < 4; u++)
-            fold(&sum[u], (const char *)from + at + (size_t)(u * LINE));
-    sum[0] ^= sum[1] ^ sum[2] ^ sum[3];
-    for (int l = 0; l < LINE / 4; l++)
-        folded ^= sum[0][l];
-    return folded;
-}

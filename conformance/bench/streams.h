@@ -23,7 +23,4 @@ typedef struct streams {
  * = none. */
 void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes);
 
-/* Reads n_nbytes (a multiple of 64, aligned to 64). Returns something that depends on all of them. */
-uint32_t streams_read(const void *from, size_t n_nbytes);
-
 #endif

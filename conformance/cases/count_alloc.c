@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* count_alloc.c - zf_count_alloc.so: counts allocations of a process that preloads it, for the areas "perf" and "abi".
+/* count_alloc.c - zf_count_alloc.so: counts allocations of a process that preloads it, for the area "abi".
  *
  * Stands before the C library's functions and calls glibc's own names for them, so it needs no look-up at start. */
 #define _GNU_SOURCE /* syscall */

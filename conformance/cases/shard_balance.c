@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "harness/progress.h"
-#include "perf_model.h"
 #include "shard_mirror.h"
+#include "shard_model.h"
 #include "zf_loader.h"
 
 enum { S = 4, WARM_UP = 2, BEFORE = WARM_UP + 2 * S /* every cohort has closed a whole window */, MOST_RANKS = 64 };
@@ -20,7 +20,7 @@ typedef struct host {
     zf_stream_t stream;
     const zf_plugin_t *zf;
     zf_instance_t *instance;
-    zp_model_t model;
+    zs_model_t model;
     zf_tensor_t *params, *grads;
 } host_t;
 
@@ -38,7 +38,7 @@ static const void *get_extension(void *ctx, const char *id) {
 }
 
 static void bind(host_t *host) {
-    const zp_model_t *model = &host->model;
+    const zs_model_t *model = &host->model;
     zf_param_decl_t *decls = calloc(model->n, sizeof *decls);
     zf_error_t err = {.struct_size = sizeof err};
 
@@ -47,7 +47,7 @@ static void bind(host_t *host) {
     if (!decls || !host->params || !host->grads)
         exit(2);
     for (size_t i = 0; i < model->n; i++) {
-        const zp_tensor_t *t = &model->list[i];
+        const zs_tensor_t *t = &model->list[i];
 
         zf_tensor_contiguous(t->value, zf_dtype_bfloat16(), t->n_dims, t->shape, &host->params[i]);
         zf_tensor_contiguous(t->grad, zf_dtype_bfloat16(), t->n_dims, t->shape, &host->grads[i]);
@@ -74,7 +74,7 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t rank, ui
 
     memset(host, 0, sizeof *host);
     zs_mirror_init(&host->mirror, rank, n_ranks, 0);
-    if (zp_model_init(&host->model, millions, 2) != 0)
+    if (zs_model_init(&host->model, millions) != 0)
         exit(2);
     host->zf = zf_loader_plugin(loader);
     args.config_text_nbytes =
@@ -92,7 +92,7 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t rank, ui
 
 static void close_host(host_t *host) {
     host->zf->destroy(host->instance, NULL);
-    zp_model_free(&host->model);
+    zs_model_free(&host->model);
     free(host->params);
     free(host->grads);
 }
@@ -110,7 +110,7 @@ static uint64_t step(host_t *host, uint32_t number) {
     uint64_t before, after;
     zf_error_t err = {.struct_size = sizeof err};
 
-    zp_model_fill_gradients(&host->model, number);
+    zs_model_fill_gradients(&host->model, number);
     check(zf_counter_value(host->zf, host->instance, "replay_elems", &before, &err), "zf_counter_value", &err);
     for (uint32_t i = (uint32_t)host->model.n; i-- > 0;) {
         const zf_grad_item_t item = {

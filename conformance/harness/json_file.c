@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harness/json_file.c - look-up by path, and files of one line per member (json_file.h). */
+/* harness/json_file.c - files of one line per member (json_file.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "json_file.h"
 
@@ -8,31 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-json_t *zj_parse(const char *text) { return json_loads(text, 0, NULL); }
-
-/* The member that a path of names leads to; NULL where there is none. */
-static const json_t *find(const json_t *from, const char *path) {
-    while (from != NULL && path != NULL) {
-        size_t length = strcspn(path, ".");
-        char name[64];
-
-        (void)snprintf(name, sizeof name, "%.*s", (int)length, path);
-        from = json_object_get(from, name);
-        path = path[length] != '\0' ? path + length + 1 : NULL;
-    }
-    return from;
-}
-
-double zj_number(const json_t *from, const char *path, double fallback) {
-    const json_t *value = find(from, path);
-
-    return json_is_number(value) ? json_number_value(value) : fallback;
-}
-
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 json_t *zj_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harness/json_file.h - the JSON files that zf-host and the areas write, and the texts that they read, by jansson.
- *
- * A path names members from the outside in, joined by dots: "report.metric.value"; NULL is the value itself. What is
- * looked for in NULL is not there. Values are made with jansson's own functions, but for those below, which take what
- * jansson refuses: numbers that are not finite, and bytes that are no UTF-8. */
+/* harness/json_file.h - the JSON files that zf-host writes, by jansson. Values are made with jansson's own functions,
+ * but for those below, which take what jansson refuses: numbers that are not finite, and bytes that are no UTF-8. */
 #ifndef ZF_CONFORMANCE_JSON_FILE_H
 #define ZF_CONFORMANCE_JSON_FILE_H
 
@@ -11,16 +8,6 @@
 
 #include <jansson.h>
 #include <stddef.h>
-
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-/* NULL where the text is not JSON. Release with json_decref. */
-json_t *zj_parse(const char *text);
-
-/* The number at path; fallback where there is none. */
-double zj_number(const json_t *from, const char *path, double fallback);
-
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* A number; null where it is not finite. */
 json_t *zj_real(double value);

@@ -7,7 +7,6 @@
 
 #include "abi_main.h"
 #include "exact.h"
-#include "perf_area.h"
 #include "python_command.h"
 #include "shard.h"
 
@@ -23,7 +22,6 @@ static const area_t areas[] = {
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"ablation", zc_accuracy_main, "training loss of the plugin's settings beside AdamW's, on unlike tasks"},
-    {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
 };
 
 static void print_usage(FILE *out) {

@@ -86,10 +86,7 @@ static int store_positive(const zc_option_t *option, const char *text, void *pla
         return need(needed, "a number from %g to %g", option->least, option->most);
     if (!is_number || real == 0.0 || real >= 1e6)
         return need(needed, "a number above 0, below 10^6");
-    if (option->kind == ZC_POSITIVE)
-        *(double *)place = real;
-    else
-        *(const char **)place = text;
+    *(double *)place = real;
     return 0;
 }
 
@@ -131,7 +128,6 @@ static int store_parsed(const zc_option_t *option, const char *text, void *place
 static int store(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
     switch (option->kind) {
     case ZC_TEXT:
-    case ZC_OPERAND:
         *(const char **)place = text;
         return 0;
     case ZC_SWITCH:
@@ -147,7 +143,6 @@ static int store(const zc_option_t *option, const char *text, void *place, char 
     case ZC_REAL:
         return parse_real(text, place) == 0 ? 0 : need(needed, "a number, 0 or more");
     case ZC_POSITIVE:
-    case ZC_POSITIVE_TEXT:
         return store_positive(option, text, place, needed);
     default:
         return store_whole(option, text, place, needed);
@@ -160,11 +155,8 @@ static int has_area(const zc_option_t *option, const char *area) {
     return option->areas == NULL || area == NULL || index_of(area, option->areas) >= 0;
 }
 
-/* "--name", or the operand where the word begins otherwise. */
 static int is_meant(const zc_option_t *option, const char *word) {
-    if (strncmp(word, "--", 2) != 0)
-        return option->kind == ZC_OPERAND;
-    return option->kind != ZC_OPERAND && strcmp(option->name, word + 2) == 0;
+    return strncmp(word, "--", 2) == 0 && strcmp(option->name, word + 2) == 0;
 }
 
 static const zc_option_t *find(const zc_option_t *table, size_t n, const char *area, const char *word) {
@@ -174,7 +166,7 @@ static const zc_option_t *find(const zc_option_t *table, size_t n, const char *a
     return NULL;
 }
 
-static int takes_value(const zc_option_t *option) { return option->kind != ZC_SWITCH && option->kind != ZC_OPERAND; }
+static int takes_value(const zc_option_t *option) { return option->kind != ZC_SWITCH; }
 
 /* Whether the option at argv[at] stands before it already. */
 static int is_repeated(const zc_option_t *table, size_t n, const char *area, char **argv, int at) {
@@ -194,20 +186,20 @@ int zc_options_parse(const zc_option_t *table, size_t n, const char *area, int a
                      glue_error_t *err) {
     for (int i = 1; i < argc; i++) {
         const zc_option_t *option = find(table, n, area, argv[i]);
-        const char *dashes = option != NULL && option->kind == ZC_OPERAND ? "" : "--", *text = argv[i];
+        const char *text = argv[i];
         char needed[NEEDED_NBYTES];
 
         if (option == NULL)
             return glue_fail(err, "found \"%.60s\"; an option is needed, --help lists them", argv[i]);
         if (is_repeated(table, n, area, argv, i))
-            return glue_fail(err, "%s%s: given twice; once is needed", dashes, option->name);
+            return glue_fail(err, "--%s: given twice; once is needed", option->name);
         if (takes_value(option)) {
             if (i + 1 == argc)
                 return glue_fail(err, "--%s: nothing follows; %s is needed", option->name, option->argument);
             text = argv[++i];
         }
         if (store(option, text, (char *)out + option->offset, needed) != 0)
-            return glue_fail(err, "%s%s: found \"%.60s\"; %s is needed", dashes, option->name, text, needed);
+            return glue_fail(err, "--%s: found \"%.60s\"; %s is needed", option->name, text, needed);
     }
     return 0;
 }
@@ -215,8 +207,7 @@ int zc_options_parse(const zc_option_t *table, size_t n, const char *area, int a
 void zc_options_print(FILE *file, const zc_option_t *table, size_t n, const char *area) {
     for (size_t i = 0; i < n; i++)
         if (has_area(&table[i], area) && table[i].help != NULL)
-            (void)fprintf(file, "  %s%-*s %-12s %s\n", table[i].kind == ZC_OPERAND ? "" : "--",
-                          table[i].kind == ZC_OPERAND ? 15 : 13, table[i].name,
+            (void)fprintf(file, "  --%-13s %-12s %s\n", table[i].name,
                           table[i].argument != NULL ? table[i].argument : "", table[i].help);
 }
 

@@ -14,19 +14,17 @@
 #include <stdio.h>
 
 typedef enum zc_option_kind {
-    ZC_TEXT,          /* const char * */
-    ZC_SWITCH,        /* int, without a value: 1 */
-    ZC_COUNT,         /* size_t, 1 to 10^9 */
-    ZC_U32,           /* uint32_t, .least to .most */
-    ZC_U64,           /* uint64_t, below 2^63, so that JSON holds it */
-    ZC_REAL,          /* double, 0 or more */
-    ZC_POSITIVE,      /* double, above 0 and below 10^6 */
-    ZC_POSITIVE_TEXT, /* const char *: the text of such a number */
-    ZC_CHOICE,        /* int or enum: which word of choices */
-    ZC_CHOICE_TEXT,   /* const char *: one of choices */
-    ZC_PARSED,        /* what .parse makes of it */
-    ZC_OVERRIDE,      /* zc_overrides_t: one more, section.key=value; may be repeated */
-    ZC_OPERAND        /* const char *: the one word that does not begin with "--" */
+    ZC_TEXT,        /* const char * */
+    ZC_SWITCH,      /* int, without a value: 1 */
+    ZC_COUNT,       /* size_t, 1 to 10^9 */
+    ZC_U32,         /* uint32_t, .least to .most */
+    ZC_U64,         /* uint64_t, below 2^63, so that JSON holds it */
+    ZC_REAL,        /* double, 0 or more */
+    ZC_POSITIVE,    /* double, above 0 and below 10^6 */
+    ZC_CHOICE,      /* int or enum: which word of choices */
+    ZC_CHOICE_TEXT, /* const char *: one of choices */
+    ZC_PARSED,      /* what .parse makes of it */
+    ZC_OVERRIDE,    /* zc_overrides_t: one more, section.key=value; may be repeated */
 } zc_option_kind_t;
 
 enum { ZC_MAX_OVERRIDES = 64 };
@@ -44,7 +42,7 @@ typedef struct zc_option {
     const char *help;     /* NULL: the help does not list it (what a program says to its own children) */
     const char *choices;  /* "fp32 bf16" */
     const char *areas;    /* that have it, separated by spaces; NULL = all */
-    double least, most;   /* of ZC_U32; of ZC_POSITIVE and its text where most > 0 */
+    double least, most;   /* of ZC_U32; of ZC_POSITIVE where most > 0 */
     /* Fills *place; returns NULL, or what was needed instead. */
     const char *(*parse)(const char *text, void *place);
 } zc_option_t;

@@ -38,13 +38,12 @@ lists() {
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
 lists abi --plugin --headers --mocks --layout --headers-only --print-layout --only --tap
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --quiet
-lists perf --plugin --config --set --millions --out
 
-for area in abi exact perf; do
+for area in abi exact; do
     refused 'found "--nonsense"; an option is needed, --help lists them' $area --nonsense 1
     refused '--help: given twice; once is needed' $area --help --help
 done
-for area in abi exact perf; do
+for area in abi exact; do
     refused 'found "nonsense"; an option is needed, --help lists them' $area nonsense
     refused '--plugin: nothing follows; FILE is needed' $area --plugin
     refused '--plugin: given twice; once is needed' $area --plugin a.so --plugin b.so
@@ -54,8 +53,6 @@ refused '--cases: found "0"; a whole number from 1 to 99999999 is needed' exact 
 refused '--law: found "7"; a whole number from 1 to 6 is needed' exact --law 7
 refused '--isa: found "sse"; all or generic or avx2 or avx512 or plugin is needed' exact --isa sse
 refused '--seed: found "-1"; a whole number below 2^63 is needed' exact --seed -1
-refused '--set: found "a.b"; section.key=value, at most 64 times is needed' perf --set a.b
-refused '--millions: found "0.5"; a number from 1 to 100000 is needed' perf --millions 0.5
 
 # shows TEXT AREA ARGUMENT...: what it does is said on a terminal, and not in a pipe
 shows() {
@@ -64,7 +61,6 @@ shows() {
     script -qec "'$conform' $*" /dev/null </dev/null | grep -q "$text" || fail "$*: no \"$text\" on a terminal"
     "$conform" "$@" </dev/null 2>&1 | grep -q "$text" && fail "$*: \"$text\" in a pipe"
 }
-shows 'perf: 1 of 10, gradients in bf16, S = 1 \.\.\. 0 s' perf --plugin /nowhere.so
 shows 'abi: layout and headers \.\.\. 0 s' abi --plugin "$conform" --headers /nowhere
 
 "$conform" nonsense >/dev/null 2>&1

@@ -257,29 +257,6 @@ START_TEST(names_and_lines) {
 }
 END_TEST
 
-START_TEST(numbers) {
-    static const char *const no_reals[] = {"",     "x",       "0x1p-3", "inf", "nan", "0,5",
-                                           "0.5f", "0.1 0.2", "1e",     ".",   "- 1", "--1"};
-    char text[128];
-    for (size_t i = 0; i < sizeof no_reals / sizeof no_reals[0]; i++) {
-        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", no_reals[i]);
-        refused(text, "is no real; allowed: [0, 1]");
-    }
-    refused("[zenflow]\ntopk_ratio = 0,5\n", "the decimal sign is a point");
-    refused("[zenflow]\ntopk_ratio = -0.1\n", "topk_ratio = -0.1 is out of range; allowed: [0, 1]");
-    refused("[zenflow]\ntopk_ratio = 1.0000001\n", "is out of range");
-    refused("[zenflow]\ntopk_ratio = 1e999\n", "is out of range");
-    refused("[zenflow]\nupdate_interval = 4.0\n", "update_interval = \"4.0\" is no int");
-    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64");
-    refused("[zenflow]\nupdate_interval = 65\n", "out of range");
-    refused("[zenflow]\nupdate_interval = -4\n", "out of range");
-    refused("[zenflow]\nupdate_interval = 4294967297\n", "out of range");
-    refused("[host]\nmemory_limit_mib = 99999999999999999999999\n", "out of range");
-    refused("[log]\nlevel = loud\n", "level = \"loud\" is no choice; allowed: error | warn | info | debug");
-    refused("[host]\nmoments_dtype = float16\n", "float32 | bfloat16 | bfloat16_stochastic");
-}
-END_TEST
-
 /* A word in place of a number is read, printed and read again. */
 START_TEST(words_for_numbers) {
     char buf[64];
@@ -361,51 +338,6 @@ START_TEST(texts) {
     longest[ZFI_TEXT_NBYTES - 1] = 'a';
     ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_RANGE);
     ck_assert_uint_eq(strlen(config.trace_file), ZFI_TEXT_NBYTES - 1);
-}
-END_TEST
-
-START_TEST(long_lines) {
-    char text[512];
-    int n = snprintf(text, sizeof text, "[log]\nlevel = info ; ");
-    memset(text + n, 'x', 300);
-    strcpy(text + n + 300, "\nlevel = warn\n");
-    refused(text, "zf.ini:2: line of 315 bytes, at most 199 are read");
-    strcpy(text, "[log]\nlevel = info ; ");
-    memset(text + n, 'x', (size_t)(199 + 6 - n));
-    strcpy(text + 199 + 6, "\n");
-    ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
-    strcpy(text + 199 + 6, "x\n");
-    refused(text, "line of 200 bytes");
-    memset(text, '#', 400); /* a comment may be as long as it likes */
-    text[400] = '\0';
-    ck_assert_int_eq(parse(text), ZF_OK);
-}
-END_TEST
-
-START_TEST(binary) {
-    refused_bytes("[log]\nlevel = in\0fo\n", 20, "zf.ini:2: byte 0x00: this is not UTF-8 text");
-    refused("[log]\n# caf\xE9\n", "zf.ini:2: byte 0xe9");
-    refused("# \xC0\xAF\n", "byte 0xc0");
-    refused("# \xED\xA0\x80\n", "byte 0xed");
-    refused("\x7F"
-            "ELF\x02\x01\x01",
-            "byte 0x7f");
-    refused("\xFF\xFE[\0", "byte 0xff");
-    ck_assert_int_eq(parse("# caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\n"), ZF_OK);
-}
-END_TEST
-
-START_TEST(all_at_once) {
-    char text[4096];
-    size_t n = (size_t)snprintf(text, sizeof text, "[zenflow]\n");
-    refused("[zenflow]\ntopk_ratio = 3\nupdate_interval = x\n[lgo]\n[log]\nlevel = 1\n", "zf.ini:2");
-    ck_assert(strstr(err.message, "zf.ini:3") && strstr(err.message, "zf.ini:4") && strstr(err.message, "zf.ini:6"));
-    for (int i = 0; i < 100; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "wrong_key_%d = 1\n", i);
-    refused(text, "zf.ini:2: ");
-    ck_assert_msg(strstr(err.message, "; ... and 9") != NULL, "%s", err.message);
-    ck_assert_uint_lt(strlen(err.message), sizeof err.message);
-    ck_assert_str_eq(err.message + strlen(err.message) - 5, " more");
 }
 END_TEST
 
@@ -537,24 +469,6 @@ START_TEST(keys_describe_themselves) {
 }
 END_TEST
 
-START_TEST(keys_are_sized) {
-    struct {
-        zf_config_key_t key;
-        unsigned char guard[8];
-    } b;
-    memset(&b, 0xA5, sizeof b);
-    b.key.struct_size = 16;
-    ck_assert_int_eq(zfi_config_key(0, &b.key, NULL), ZF_OK);
-    ck_assert_str_eq(b.key.section, "zenflow");
-    for (size_t i = 16; i < sizeof b; i++)
-        ck_assert_uint_eq(((unsigned char *)&b)[i], 0xA5);
-    ck_assert_int_eq(zfi_config_key(zfi_config_n_keys(), &b.key, NULL), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zfi_config_key(0, NULL, NULL), ZF_ERR_ARGUMENT);
-    b.key.struct_size = 0;
-    ck_assert_int_eq(zfi_config_key(0, &b.key, NULL), ZF_ERR_ABI);
-}
-END_TEST
-
 START_TEST(values_are_cut) {
     char buf[8] = "zzzzzzz";
     parse("[zenflow]\ntopk_ratio = 0.12345678901234567\n");
@@ -593,7 +507,6 @@ START_TEST(locale) {
 END_TEST
 
 ZT_MAIN("config", whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks,
-        state_on_the_device, one_word, lag_follows_the_host, prediction, overrides, names_and_lines, numbers,
-        words_for_numbers, automatic_interval, what_is_gone, texts, long_lines, binary, all_at_once,
-        a_long_name_of_the_text, arguments, files, a_file_in_pieces, keys_describe_themselves, keys_are_sized,
-        values_are_cut, locale)
+        state_on_the_device, one_word, lag_follows_the_host, prediction, overrides, names_and_lines, words_for_numbers,
+        automatic_interval, what_is_gone, texts, a_long_name_of_the_text, arguments, files, a_file_in_pieces,
+        keys_describe_themselves, values_are_cut, locale)

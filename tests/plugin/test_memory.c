@@ -235,6 +235,56 @@ START_TEST(early_replays_take_what_is_left) {
 }
 END_TEST
 
+/* ---- the formulas of docs/memory.md -------------------------------------------------------------------------------
+ */
+
+static const char *in_windows(uint32_t interval) {
+    static char text[160];
+    snprintf(text, sizeof text,
+             "[zenflow]\nupdate_interval = %u\npublish_lag = 1\nfull_warm_up_rounds = 1\npredict = off\n"
+             "topk_ratio = 0.1\n[host]\nthreads = 1\n",
+             (unsigned)interval);
+    return text;
+}
+
+/* Counters over two whole windows, per parameter and step. */
+static void check_link(uint32_t interval) {
+    const double per = 2.0 * interval * (double)rig.layout.n_elems, up = 2.0 / interval;
+    uint64_t downs, ups;
+    zt_rig_steps(&rig, 2 * (int)interval);
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    downs = zt_rig_counter(&rig, "down_grad_nbytes");
+    ups = zt_rig_counter(&rig, "up_publish_nbytes");
+    zt_rig_steps(&rig, 2 * (int)interval);
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    downs = zt_rig_counter(&rig, "down_grad_nbytes") - downs;
+    ups = zt_rig_counter(&rig, "up_publish_nbytes") - ups;
+    ck_assert_double_eq_tol((double)downs / per, 2.0, 0.01);
+    ck_assert_double_eq_tol((double)ups / per, up, 0.005 * up);
+}
+
+/* Of weights and gradients of 2 bytes, in tensors of which each window has several. */
+START_TEST(bytes_follow_the_formulas) {
+    enum { N = 24 };
+    zt_shape_t many[N];
+    for (int k = 0; k < N; k++)
+        many[k] = (zt_shape_t){.rows = 128, .cols = 128, .is_bf16 = 1};
+    for (uint32_t s = 1; s <= 8; s *= 2) {
+        const zfi_layout_t *parts;
+        double n;
+        zt_rig_start(&rig, many, N);
+        zt_rig_open(&rig, in_windows(s), 0);
+        n = (double)rig.layout.n_elems;
+        parts = zt_rig_parts(&rig);
+        ck_assert_double_eq_tol((double)parts->host_state_nbytes / n, 12.0, 0.01);
+        ck_assert_double_le((double)parts->host_slots_nbytes / n, 2 * ((s + 1) / 2.0 + 1) * 1.05);
+        ck_assert_double_le((double)parts->host_publish_nbytes / n, 2.0 / s * 1.05);
+        check_link(s);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 /* Bytes per parameter in host memory beside state, slots and what waits to be published. */
 static double beside(const zt_shape_t *shape, const char *block_elems) {
     double nbytes;
@@ -301,8 +351,8 @@ START_TEST(moves_are_counted_of_a_buckets_own_parameters) {
 }
 END_TEST
 
-ZT_MAIN("memory", wide_rows_cost_little_beside_their_state, planned_is_measured, rules_of_one_moment_keep_one,
-        bf16_moments_take_two_bytes, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
-        refused_with_need_and_have, what_is_refused_says_what_would_take_it, what_others_were_promised_is_not_there,
-        ranks_share_the_memory, the_limit_is_exact, early_replays_take_what_is_left,
-        moves_are_counted_of_a_buckets_own_parameters)
+ZT_MAIN("memory", bytes_follow_the_formulas, wide_rows_cost_little_beside_their_state, planned_is_measured,
+        rules_of_one_moment_keep_one, bf16_moments_take_two_bytes, sums_and_staging_are_counted,
+        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_is_refused_says_what_would_take_it,
+        what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact,
+        early_replays_take_what_is_left, moves_are_counted_of_a_buckets_own_parameters)

@@ -3,7 +3,6 @@
 #include "plan/params.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rig.h"
@@ -78,51 +77,6 @@ START_TEST(reserved_members) {
     decls[2].grad_dtype = (zf_dtype_t){0, 0, 0};
     accepted();
     zfi_params_free(params, N);
-}
-END_TEST
-
-START_TEST(name_rules) {
-    start();
-    decls[1].name = NULL;
-    refused(ZF_ERR_PARAM, "parameter 1: name is NULL");
-    names[1][0] = '\0';
-    decls[1].name = names[1];
-    refused(ZF_ERR_PARAM, "empty");
-    memset(names[1], 'x', 256);
-    refused(ZF_ERR_PARAM, "longer than 255");
-    memcpy(names[1], "caf\xE9", 5); /* Latin-1 */
-    refused(ZF_ERR_PARAM, "parameter 1: name is not UTF-8");
-    memset(names[1], 'x', 255);
-    names[1][255] = '\0';
-    accepted();
-    zfi_params_free(params, N);
-    start();
-    decls[3].name = "p0";
-    refused(ZF_ERR_PARAM, "parameters 0 and 3 have the same name \"p0\"");
-}
-END_TEST
-
-START_TEST(number_rules) {
-    start();
-    decls[2].flags = 0x400;
-    refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p2\": unknown flags 0x400");
-    start();
-    decls[2].group = 65536;
-    refused(ZF_ERR_PARAM, "group = 65536");
-    start();
-    decls[2].channels = 2;
-    refused(ZF_ERR_PARAM, "channels = 2");
-    start();
-    decls[2].n_batch_axes = 3;
-    refused(ZF_ERR_PARAM, "n_batch_axes = 3");
-    decls[2].n_batch_axes = -1;
-    refused(ZF_ERR_PARAM, "n_batch_axes = -1");
-    start();
-    decls[2].grad_dtype = (zf_dtype_t){2, 64, 1};
-    refused(ZF_ERR_DTYPE, "gradient data type");
-    ck_assert_int_eq(zfi_params_build(decls, 0, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zfi_params_build(decls, UINT32_MAX, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zfi_params_build(decls, N, 24, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ABI);
 }
 END_TEST
 
@@ -259,5 +213,5 @@ START_TEST(too_many_rows) {
 }
 END_TEST
 
-ZT_MAIN("params", reserved_members, plain, name_rules, number_rules, ties, ties_of_different_tensors, shared_memory,
-        interleaved_views, matrices_of_a_tensor, nothing_and_scalars, too_many_rows)
+ZT_MAIN("params", reserved_members, plain, ties, ties_of_different_tensors, shared_memory, interleaved_views,
+        matrices_of_a_tensor, nothing_and_scalars, too_many_rows)

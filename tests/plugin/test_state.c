@@ -2,7 +2,6 @@
 /* tests/plugin/test_state.c - zf.state/1 within one process: what is refused and with which words, what the header
  * says, storage that fails. That a run goes on to the bit in every mode is zf-conform exact's, law 3. */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,8 +73,6 @@ START_TEST(another_host_rule_is_refused) {
 }
 END_TEST
 
-/* ---- the automatic interval ------------------------------------------------------------------------------------- */
-
 /* ---- compact, other configurations, other sets --------------------------------------------------------------------
  */
 
@@ -126,28 +123,6 @@ START_TEST(weights_without_an_instance) {
     ck_assert_int_eq(zt_state(&rig)->weights(&args, "no such", (float *)&args, 1, &rig.err), ZF_ERR_PARAM);
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
-}
-END_TEST
-
-START_TEST(notes) {
-    char path[128], buf[16];
-    zf_state_report_t report = {.struct_size = sizeof report};
-    zf_state_args_t args = {
-        .struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC, .path = path, .note = "step \xc3\xa9"};
-    snprintf(path, sizeof path, "%s/note", zt_state_dir());
-    zt_state_open(&rig, zt_state_configs[0]);
-    ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, &report, &rig.err));
-    ck_assert_uint_eq(report.note_nbytes, 7);
-    args.flags = 0;
-    ZT_OK(&rig, zt_state(&rig)->note(&args, buf, sizeof buf, &rig.err));
-    ck_assert_str_eq(buf, "step \xc3\xa9");
-    ZT_OK(&rig, zt_state(&rig)->note(&args, buf, 5, &rig.err));
-    ck_assert_str_eq(buf, "step");
-    args.note = "\xff\xfe";
-    args.flags = ZF_STATE_NO_SYNC;
-    ck_assert_int_eq(zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zt_load(&rig, NULL, path, 0, NULL), ZF_OK); /* the refused save replaced nothing */
-    zt_rig_end(&rig);
 }
 END_TEST
 
@@ -292,4 +267,4 @@ START_TEST(trains_after_a_failed_load) {
 END_TEST
 
 ZT_MAIN("state", too_many_steps, stores_that_fail, trains_after_a_failed_load, shapes_in_the_header, totals_count_on,
-        another_rule_is_refused, another_host_rule_is_refused, exact_or_not_at_all, weights_without_an_instance, notes)
+        another_rule_is_refused, another_host_rule_is_refused, exact_or_not_at_all, weights_without_an_instance)

@@ -150,4 +150,4 @@ def refused():
 
 
 def hugging_face():
-    ranks_worker.hugging_face([("fsdp", {}, 1), ("fsdp", {}, 2)])
+    ranks_worker.hugging_face([("fsdp", {}, 2)])

@@ -357,7 +357,7 @@ def subgroup():
         raises(zfplugin.errors.ArgumentError, "member", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=group))
 
 
-def hugging_face(kinds=(("group", STAGES[0], 1), ("group", STAGES[1], 2), ("ddp", {}, 2))):
+def hugging_face(kinds=(("group", STAGES[1], 2), ("ddp", {}, 2))):
     """A small GPT-2 with random weights: the loss curve of AdamW on the whole batch. kinds: (how several ranks train as one,
     the plugin's stage, micro-batches)."""
     import transformers

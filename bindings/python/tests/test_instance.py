@@ -92,28 +92,6 @@ class Training(unittest.TestCase):
         self.assertEqual(w, out)
         self.assertNotEqual(w, before)
 
-    def test_params_changed_moves_the_master(self):
-        opt = self.make(support.SYNCHRONOUS)
-        w = floats(1, 1)
-        opt.bind([zfplugin.Param("w", w)])
-        w[0] = w[1] = 5
-        opt.params_changed([0])
-        opt.grads_ready([(0, floats(1, 1))])
-        opt.step([zfplugin.Hyper(0.1, weight_decay=0)])
-        self.assertAlmostEqual(w[0], 4.9, places=5)
-
-    def test_clip_unscale_discard(self):
-        opt = self.make(support.SYNCHRONOUS)
-        w = floats(0, 0)
-        opt.bind([zfplugin.Param("w", w)])
-        opt.grads_ready([(0, floats(300, 400))])
-        report = opt.step([zfplugin.Hyper(0.1)], unscale=0.01, clip_norm=1)
-        self.assertAlmostEqual(report.grad_norm, 5, places=6)
-        self.assertAlmostEqual(report.clip_factor, 0.2, places=5)
-        opt.grads_ready([(0, floats(9, 9))])
-        after = opt.step([], discard=True)
-        self.assertEqual(after.submitted_step, 1)
-
     def test_a_gradient_that_is_not_finite_is_skipped_and_named(self):
         opt = self.make(support.SYNCHRONOUS)
         w = floats(1, 1)
@@ -159,16 +137,6 @@ class Training(unittest.TestCase):
             opt.bind([zfplugin.Param("w", floats(1, 2))])
             opt.close()
         self.assertTrue(any("2 elements" in line for line in caught.output), caught.output)
-
-    def test_fetch_waits_for_the_values(self):
-        opt = self.make(support.SYNCHRONOUS, fetch=True)
-        w = floats(1)
-        opt.bind([zfplugin.Param("w", w)])
-        for _ in range(10):
-            opt.grads_ready([(0, floats(1))])
-            opt.step([zfplugin.Hyper(0.1)])
-            opt.fetch([0])
-        self.assertAlmostEqual(w[0], adamw(1, [1.0] * 10, 0.1), places=5)
 
     def test_dropping_the_object_ends_its_threads(self):
         before = len(os.listdir("/proc/self/task"))

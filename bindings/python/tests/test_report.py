@@ -38,10 +38,6 @@ SAMPLES = {
     "defaults": {"area": "defaults", "bars": {"fetches": {"worst": 0.02}, "does not fetch": {"worst": 0.04}},
                  "settings": [ablation("s4-lag0-auto", "fetches", 0.001), ablation("s8-lag1-0", "does not fetch", None),
                               ablation("adamw-x2", "", 0.3)]},
-    "perf": {"area": "perf", "rows": [
-        {"gradient": "bf16", "interval": 4, "down_formula": 2, "up_formula": 0.5, "host_formula": 19.5,
-         "measured": {"down": 2, "up": 0.5, "records": 0.01, "enter": 0.02, "state": 12, "slots": 7, "publish": 0.5, "mapped": 19.7,
-                      "stall_us": 100}}]},
     "tune": {"area": "tune", "max_stall": 0.03, "settings": [
         tuned(1, 0, "stalls too long", 0.022263, 0.049, 0), tuned(2, 1, "chosen", 0.016068, 0.006, 0.00057),
         tuned(1, 1, "later, or slower", 0.017029, 0.012, 0.000991),
@@ -126,8 +122,8 @@ class Refused(Folder):
 
     def test_the_command_ends_with_status_2_and_one_line(self):
         self.keep("glue")
-        self.keep("perf", {**SAMPLES["perf"], "rows": 3}, "perf-3")
-        for arguments in (["perf-3.json", "--plots", "out"], ["nowhere", "--plots", "x"], ["glue.json", "--plots", "glue.json/x"], ["glue.json", "--plots", "out", "--only", "nonsense"]):
+        self.keep("tune", {**SAMPLES["tune"], "settings": 3}, "tune-3")
+        for arguments in (["tune-3.json", "--plots", "out"], ["nowhere", "--plots", "x"], ["glue.json", "--plots", "glue.json/x"], ["glue.json", "--plots", "out", "--only", "nonsense"]):
             done = self.start(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertRegex(done.stderr, r"^zfplugin\.report: [^\n]+\n$")
@@ -150,31 +146,6 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(mean - low, high - mean)
         self.assertTrue(math.isnan(figures.interval([1.0])[1]) and math.isnan(figures.interval([])[0]))
 
-    def test_curves_are_smoothed_once(self):
-        self.assertEqual(figures.smooth([1, 2, 6, 4, 5], 1), [1.5, 3, 4, 5, 4.5])
-        x, y = figures.losses({"mean_losses": [float(i) for i in range(2000)]})
-        self.assertEqual((x[:2], x[-1], len(x), y[100]), ([5, 10], 2000, 400, 504.0))
-
-
-def text_boxes(make):
-    """[(text, its place)] of all text of a figure: titles, labels, ticks, legends."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    with matplotlib.rc_context(draw.STYLE):
-        drawn = make()
-        canvas = FigureCanvasAgg(drawn)
-        canvas.draw()
-        hidden = set()
-        for axis in [axis for axes in drawn.axes for axis in (axes.xaxis, axes.yaxis)]:
-            low, high = sorted(axis.get_view_interval())
-            for tick in axis.get_major_ticks():
-                hidden |= {id(tick.label2)} if low <= tick.get_loc() <= high else {id(tick.label1), id(tick.label2)}
-        found = [t for t in drawn.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
-        return [(t.get_text(), t.get_window_extent(canvas.get_renderer())) for t in found]
-
-
 class Pictures(Folder):
     def test_every_picture_is_labelled_and_the_same_each_time(self):
         names = []
@@ -188,7 +159,7 @@ class Pictures(Folder):
                 self.assertTrue(axes.get_xlabel(), names[-1])
                 self.assertTrue(axes.get_ylabel() or any(t.get_text() for t in axes.get_yticklabels()), names[-1])
         self.assertEqual(names, ["glue", "glue relative", "glue scores", "glue differences", "glue link", "glue stall", "defaults fetching",
-                                 "defaults not-fetching", "defaults other", "perf link", "perf memory", "perf stall", "tune"])
+                                 "defaults not-fetching", "defaults other", "tune"])
 
     def test_the_choice_of_tune_is_marked(self):
         """Three runs of four settings: hollow where it stalls too long, a ring around the one that was chosen."""
@@ -205,18 +176,6 @@ class Pictures(Folder):
         self.assertIn("age", axes.get_ylabel())
         self.assertEqual([float(c.get_offsets()[0][1]) for c in axes.collections], [0, 2, 2, 1])
 
-    def test_no_text_lies_over_another(self):
-        data = copy.deepcopy(SAMPLES)
-        data["glue"]["arms"][1]["title"] = "a very long name of an arm that somebody chose"
-        data["defaults"]["settings"][0]["name"] = "a very long name of a setting"
-        for area, sample in data.items():
-            for figure in figures.figures_of(area, sample):
-                boxes = text_boxes(figure.draw)
-                self.assertGreater(len(boxes), 2)
-                for i, (text, box) in enumerate(boxes):
-                    for other, other_box in boxes[:i]:
-                        self.assertFalse(box.overlaps(other_box), f"{area} {figure.name}: {text!r} over {other!r}")
-
     def test_files_are_named_after_their_results(self):
         self.keep("glue", name="fine-tune-cola")
         self.keep("defaults")
@@ -226,18 +185,9 @@ class Pictures(Folder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.folder / "png" / "fine-tune-cola-scores.png").read_bytes()[:4], b"\x89PNG")
 
-    def test_numbers_that_are_not_there_are_left_out(self):
-        for area, sample in SAMPLES.items():
-            data = copy.deepcopy(sample)
-            for path in list(places(data)):
-                if isinstance(at(data, path), (int, float)) and not isinstance(at(data, path), bool):
-                    put(data, path, None)
-            for figure in figures.figures_of(area, data):
-                self.assertIn(b"</svg>", draw.rendered(figure.draw), f"{area} {figure.name}")
-
     def test_the_results_of_this_repository_can_be_read(self):
         kept = results.read([str(support.ROOT / "conformance" / "results")])
-        self.assertEqual({r.area for r in kept}, {"glue", "defaults", "perf"})
+        self.assertEqual({r.area for r in kept}, {"glue", "defaults"})
         for result in kept:
             self.assertTrue(figures.figures_of(result.area, result.data), result.path)
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, worst
+from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
 import zfplugin
 
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
@@ -87,16 +87,6 @@ class AsAnOptimizer(TorchTest):
         self.assertIsInstance(opt, torch.optim.Optimizer)
         self.assertEqual(opt.defaults["lr"], 0.5)
         self.assertIn("lr: 0.5", repr(opt))
-
-    def test_add_param_group_before_the_first_step(self):
-        ours, theirs = twins()
-        opt = zfplugin.torch.ZenFlow([("first", ours[0].weight)], **HYPER, config=config())
-        self.made.append(opt)
-        reference = torch.optim.AdamW([theirs[0].weight], **HYPER)
-        opt.add_param_group({"params": [(n, p) for n, p in ours.named_parameters() if n != "0.weight"], "lr": 1e-2})
-        reference.add_param_group({"params": [p for n, p in theirs.named_parameters() if n != "0.weight"], "lr": 1e-2})
-        self.train_both(ours, theirs, opt, reference, 50, plain_step)
-        self.assert_same(ours, theirs)
 
     def test_copies_and_pickles_explain_themselves(self):
         opt = self.zenflow(mlp())
@@ -209,46 +199,6 @@ class AsAnOptimizer(TorchTest):
             n_changed += sum(not torch.equal(p, values) for p, values in zip(ours.parameters(), shown))
             self.assert_same(ours, theirs, bound=0)
         self.assertGreater(n_changed, 20)
-
-    def test_an_average_is_swapped_in_before_anything_is_fetched(self):
-        """An evaluation of it sees it whole; swapped out, training goes on as if nothing had been."""
-        for through_data in (False, True):
-            ours, theirs = twins()
-            opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
-            reference = self.zenflow(theirs, **HYPER, model=theirs, config=config(WINDOWED))
-            for i in range(24):
-                plain_step(ours, opt, i)
-                plain_step(theirs, reference, i)
-                kept = [p.detach().clone() for p in ours.parameters()]
-                average = mlp(seed=i)
-                with torch.no_grad():
-                    for p, values in zip(ours.parameters(), average.parameters()):
-                        (p.data if through_data else p).copy_(values)
-                    self.assertEqual(loss_of(ours, i), loss_of(average, i))
-                    ours.state_dict()
-                    for p, q, values in zip(ours.parameters(), average.parameters(), kept):
-                        self.assertTrue(torch.equal(p, q))
-                        (p.data if through_data else p).copy_(values)
-            opt.flush()
-            reference.flush()
-            self.assert_same(ours, theirs, bound=0)
-
-    def test_an_edit_before_the_fetch_is_followed(self):
-        """What the user wrote counts, not what was on its way: as with a host whose values are all in place."""
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
-        train(ours, opt, range(24))
-        with torch.no_grad():
-            for p in ours.parameters():
-                p.data.fill_(0.25)
-            loss_of(ours, 0)
-            for p in ours.parameters():
-                self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
-        opt.params_changed()
-        for p in ours.parameters():
-            self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
-        for master in opt.export().values():
-            self.assertTrue(torch.equal(master, torch.full_like(master, 0.25)))
 
     def test_fetch_needs_a_model(self):
         with self.assertRaises(zfplugin.ArgumentError):

@@ -201,27 +201,6 @@ class AsTorch(TorchTest):
             self.check(one_step)
         self.check(one_step, model=mlp(), fetch=False)
 
-    def test_an_average_assigned_is_an_edit_all_the_same(self):
-        def one_step(model, opt, i):
-            drawn_step(model, opt, i)
-            if i % 7 == 3:
-                for p, q in zip(model.parameters(), mlp(seed=i).parameters()):
-                    p.data = q.data.clone()
-
-        self.check(one_step)
-
-    def test_taken_out_of_the_groups_and_put_back(self):
-        """Its moments and its count go on."""
-        def one_step(model, opt, i):
-            params = opt.param_groups[0]["params"]
-            if i in (6, 15):
-                params[:] = [p for p in params if p is not model[2].weight]
-            if i in (11, 19):
-                params.append(model[2].weight)
-            drawn_step(model, opt, i)
-
-        self.check(one_step)
-
     def test_a_state_thrown_away(self):
         """The ways to let moments begin anew; what would fill a state is refused."""
         ways = {

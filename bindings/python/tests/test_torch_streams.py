@@ -313,6 +313,18 @@ class Asynchrony(StreamTest):
             handle.remove()
 
 
+    def test_several_processes_look_at_every_step(self):
+        """What their own devices tell when would be found at different steps, and replicas would differ."""
+        model = support.mlp()
+        with mock.patch("zfplugin.torch.processes.are_several", lambda: True):
+            opt = self.streamed(model, config=config(AT_FETCH))
+        self.assertEqual(opt.config()["zenflow.on_overwrite"], "ask")
+        for number in range(2 * ASKED_STEPS):
+            before = opt.stats()["host_waits"]
+            self.assertFalse(self.shipped_early(opt, model, number))
+            self.assertGreater(opt.stats()["host_waits"], before)
+
+
 class EditedUnseen(StreamTest):
     """What moves no version counter, in steps that wait for nothing."""
 

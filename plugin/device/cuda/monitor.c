@@ -2,8 +2,11 @@
 /* plugin/device/cuda/monitor.c - the thread that turns what the device writes into signals for the host's threads,
  * issues parked operations, and measures waits (model in backend.h).
  *
- * While anything is under way it looks every POLL_NS, without a call of the driver; else it sleeps until something is
- * enqueued. It takes `lock` only if nobody holds it: a thread that holds it may be waiting for a signal. */
+ * While anything is under way it looks again and again, without a call of the driver; else it sleeps until something is
+ * enqueued. The longer nothing has come, the longer it sleeps between two looks, by a share of that time: a signal is
+ * late by at most a PATIENCE-th of what it was waited for, and a device that computes for 100 ms costs some hundred
+ * looks in place of some thousand. It takes `lock` only if nobody holds it: a thread that holds it may be waiting for a
+ * signal. */
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -12,25 +15,31 @@
 #include "base/thread.h"
 #include "device/cuda/backend.h"
 
-enum { POLL_NS = 15000, QUERY_NS = 100000000 /* between two looks for errors of the driver, or after one */ };
+enum {
+    POLL_NS = 15000,       /* between two looks, at least, ... */
+    LONG_POLL_NS = 500000, /* ... and at most */
+    PATIENCE = 16,
+    QUERY_NS = 100000000 /* between two looks for errors of the driver, or after one */
+};
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* Whether the line has signals under way. */
-static int poll_line(zfi_cuda_line_t *line) {
+static int poll_line(zfi_cuda_line_t *line, int *has_come) {
     uint64_t value = atomic_load(line->device_word);
     if (value != line->seen && line->timeline) {
         line->seen = value;
         zfi_timeline_signal(line->timeline, value);
+        *has_come = 1;
     }
     return line->timeline && value != atomic_load(&line->enqueued);
 }
 
-static int poll_lines(zfi_device_t *device) {
+static int poll_lines(zfi_device_t *device, int *has_come) {
     int n = 0;
     pthread_mutex_lock(&device->poll_lock);
     for (uint32_t i = 0; i < atomic_load(&device->n_lines); i++)
-        n += poll_line(&device->lines[i]);
+        n += poll_line(&device->lines[i], has_come);
     pthread_mutex_unlock(&device->poll_lock);
     return n;
 }
@@ -144,22 +153,33 @@ static int serve(zfi_device_t *device, uint64_t *queried_ns) {
     return n;
 }
 
+static void nap(uint64_t quiet_ns) {
+    uint64_t ns = quiet_ns / PATIENCE;
+    ns = ns < POLL_NS ? POLL_NS : ns > LONG_POLL_NS ? LONG_POLL_NS : ns;
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
 static void *monitor(void *raw) {
     zfi_device_t *device = raw;
-    uint64_t queried_ns = zfi_now_ns();
+    uint64_t queried_ns = zfi_now_ns(), came_ns = queried_ns, known = 0;
     prctl(PR_SET_TIMERSLACK, 1000);
     device->clock = zfi_run_clock();
     while (!atomic_load(&device->is_ending)) {
         uint64_t news = zfi_timeline_now(&device->news);
-        int n = poll_lines(device);
+        int has_come = news != known, n = poll_lines(device, &has_come);
+        known = news;
         if (pthread_mutex_trylock(&device->lock) == 0) {
-            n += serve(device, &queried_ns);
+            int n_parked = serve(device, &queried_ns);
+            has_come |= n_parked > 0; /* room comes command by command */
+            n += n_parked;
             pthread_mutex_unlock(&device->lock);
         } else {
             n++;
         }
+        if (has_come)
+            came_ns = zfi_now_ns();
         if (n && !atomic_load(&device->has_failed))
-            nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+            nap(zfi_now_ns() - came_ns);
         else
             zfi_timeline_wait(&device->news, news + 1, QUERY_NS, NULL);
     }

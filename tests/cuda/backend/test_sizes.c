@@ -200,15 +200,19 @@ static uint64_t hash_of(const zt_rig_t *rig, uint32_t n) {
 /* Where a step takes seconds. */
 static int has_large_grids(void) { return getenv("FAKECUDA_MULTIPROCESSORS") != NULL; }
 
+static void deliver(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t t) {
+    for (uint32_t i = 0; i < n; i++) {
+        zt_rig_fill_grad(rig, i, t + 1);
+        if (device == ZF_DEVICE_CUDA)
+            move_to_device(rig->params[i].grad, &rig->params[i].grad_tensor);
+        ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
+    }
+}
+
 /* What is visible after each step and after FLUSH. */
 static void train(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t hashes[N_STEPS]) {
     for (uint64_t t = 0; t < (has_large_grids() ? N_STEPS / 2 : N_STEPS); t++) {
-        for (uint32_t i = 0; i < n; i++) {
-            zt_rig_fill_grad(rig, i, t + 1);
-            if (device == ZF_DEVICE_CUDA)
-                move_to_device(rig->params[i].grad, &rig->params[i].grad_tensor);
-            ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
-        }
+        deliver(rig, n, device, t);
         ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
         read_values(rig, n, device);
         hashes[t] = hash_of(rig, n);
@@ -272,4 +276,27 @@ START_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
 }
 END_TEST
 
-ZT_MAIN("sizes", many_rows, long_rows, offsets_beyond_32_bits, offsets_beyond_32_bits_with_the_state_on_the_device)
+/* All of them, so that many threads say so of one matrix at once. */
+START_TEST(weights_that_become_infinite) {
+    static zt_rig_t rig;
+    if (has_large_grids())
+        return;
+    open_driver();
+    is_far = 0;
+    open_rig(&rig, usual, 3, "[zenflow]\nfull_warm_up_rounds = 1\n[device]\nstate_mib = all\n", ZF_DEVICE_CUDA);
+    for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
+        rig.groups[i].lr = 1e30, rig.groups[i].weight_decay = 1;
+    for (uint64_t t = 0; t < 2; t++) {
+        deliver(&rig, 3, ZF_DEVICE_CUDA, t);
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+        need(synchronise());
+    }
+    ck_assert_int_lt(zt_rig_submit(&rig, 0, NULL), 0);
+    ck_assert_msg(strstr(rig.err.message, "became Inf or NaN"), "%s", rig.err.message);
+    ck_assert_uint_eq(n_findings(), 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("sizes", weights_that_become_infinite, many_rows, long_rows, offsets_beyond_32_bits,
+        offsets_beyond_32_bits_with_the_state_on_the_device)

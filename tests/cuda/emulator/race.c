@@ -191,10 +191,31 @@ static inline const char *shared_cell(const emu_thread_t *x, cell_t *c, emu_kind
     return NULL;
 }
 
+/* Most accesses, in short: plain ones to cells of which no write counts any more. */
+static inline int is_plain(const emu_thread_t *x, cell_t *c, int is_shared, emu_kind_t kind, uint64_t now) {
+    const emu_order_t *order = &x->launch->order;
+    uint64_t since = is_shared ? order->block : order->launch, begin = since << CLOCK_AT;
+    uint64_t barrier = order->barrier << CLOCK_AT;
+    if (is_shared ? c->write < begin || c->write >= barrier : c->write >= begin)
+        return 0;
+    if (kind == EMU_STORE && c->read < begin)
+        c->write = now;
+    else if (kind != EMU_LOAD)
+        return 0;
+    else if (c->read < begin)
+        c->read = now;
+    else if (c->read != now && !(c->read & MANY_BLOCKS) && !(c->read & MANY_WARPS && c->read >= barrier))
+        c->read = read_after(x, since, c->read); /* else it stands for this thread, too */
+    return 1;
+}
+
 void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, emu_kind_t kind, int line) {
     page_t *page = page_of(x->launch->races, a, nbytes);
     cell_t *c = &page->cells[a % PAGE >> page->shift], *end = c + (nbytes >> page->shift);
+    uint64_t now = record_by(x, 0);
     for (; c < end; c++) {
+        if (is_plain(x, c, is_shared, kind, now))
+            continue;
         const char *what = is_shared ? shared_cell(x, c, kind) : global_cell(x, c, kind);
         if (what) {
             emu_complain(x, what, a, line);

@@ -139,39 +139,6 @@ def of_defaults(data):
     return [Figure(name, lambda kind=kind: gaps(data, kind)) for kind, name in KINDS.items() if any(s["bar"] == kind for s in data["settings"])]
 
 
-# ---- perf: bytes over the link and in memory against the formulas, stall ----------------------------------------------
-
-def label(row):
-    return f"{row['gradient']}, S = {value(row['interval']):g}"
-
-
-def measured(row, *names):
-    return [value(row["measured"][name]) for name in names]
-
-
-def perf_link(rows):
-    bars = [draw.Bar(label(r), measured(r, "down", "up", "records", "enter"), value(r["down_formula"]) + value(r["up_formula"])) for r in rows]
-    return draw.bars(bars, ["down: gradients", "up: published", "down: records", "up: state of entering channels"],
-                     "bytes per parameter and step", "formula: g + 2/S")
-
-
-def perf_memory(rows):
-    bars = []
-    for r in rows:
-        parts = measured(r, "state", "slots", "publish")
-        bars.append(draw.Bar(label(r), [*parts, *(mapped - sum(parts) for mapped in measured(r, "mapped"))], value(r["host_formula"])))
-    return draw.bars(bars, ["w, m, v", "gradient slots", "waiting to be published", "beside: maps, records, batches"],
-                     "host bytes per parameter", "formula: 12 + g((S + 1)/2 + 1) + 2/S")
-
-
-def of_perf(data):
-    rows = data["rows"]
-    if not rows:
-        return []
-    stalls = [draw.Bar(label(r), measured(r, "stall_us")) for r in rows]
-    return [Figure("link", lambda: perf_link(rows)), Figure("memory", lambda: perf_memory(rows)), Figure("stall", lambda: stall(stalls))]
-
-
 # ---- zf tune --json: what old weights cost against the time of a step, and which setting was chosen --------------------
 
 def age(setting):
@@ -197,4 +164,4 @@ def of_tune(data):
 
 
 def figures_of(area, data):
-    return {"glue": of_glue, "defaults": of_defaults, "perf": of_perf, "tune": of_tune}[area](data)
+    return {"glue": of_glue, "defaults": of_defaults, "tune": of_tune}[area](data)

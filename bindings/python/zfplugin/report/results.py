@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-AREAS = ("glue", "defaults", "perf", "tune")
+AREAS = ("glue", "defaults", "tune")
 
 
 class ResultError(Exception):

@@ -56,7 +56,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more on a
         CPU; on CUDA version counters tell, once some steps were watched. Once none was changed in some steps, updates begin during
-        backward, too. Default: on CUDA True where this process trains alone, on a CPU False without final_gradients: at step.
+        backward, too. Default: on CUDA True in a job of one process; elsewhere, without final_gradients, False: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -125,10 +125,12 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
             processes.check_cut(fetch)
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
-        # on a stream the plugin looks, too, for the answer would have to be waited for
+        # on a stream the plugin looks, too, for the answer would have to be waited for; of several processes all have to find it at one step
+        is_single = not processes.are_several()
+
         def make_instance(*, place, **more):
             return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=self.log, name="torch",
-                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
+                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream and is_single else 'ask'}"],
                             after=["zenflow.mode=exact"] if exact else [], place=place, **more)
 
         self._place = self._find_place()
@@ -157,7 +159,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
             table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
-            feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
+            feed_options={"overlap": final_gradients if overlap is None and not is_single else overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
                           "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients,
                           "is_releasing": release_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)

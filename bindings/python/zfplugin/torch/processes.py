@@ -12,6 +12,11 @@ from .parameters import listed
 from .ranks import check_group
 
 
+def are_several():
+    """Whether other processes train with this one, DDP's replicas among them: what is found has to be found by all at the same step."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
 def groups_of(function, held):
     """Every group that a function of (name, parameter) gives, once, in the order of the parameters."""
     found = [function(name, p) for name, p in held] if function is not None else []

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* perf_model.c - made-up tensors and gradients (perf_model.h). */
-#include "perf_model.h"
+/* shard_model.c - made-up tensors and gradients (shard_model.h). */
+#include "shard_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static uint32_t mix(uint32_t x) { /* a bijection that scatters bits (Ettinger's 
 
 static float to_unit(uint32_t bits) { return (float)(bits >> 8) * (1.0f / 8388608.0f) - 1.0f; }
 
-static int add(zp_model_t *m, const char *name, size_t layer, int64_t rows, int64_t columns) {
-    zp_tensor_t *t = &m->list[m->n++];
+static int add(zs_model_t *m, const char *name, size_t layer, int64_t rows, int64_t columns) {
+    zs_tensor_t *t = &m->list[m->n++];
 
     (void)snprintf(t->name, sizeof t->name, "layer%zu.%s", layer, name);
     t->n_dims = rows > 0 ? 2 : 1;
@@ -32,7 +32,7 @@ static int add(zp_model_t *m, const char *name, size_t layer, int64_t rows, int6
     t->shape[1] = columns;
     t->n_elems = (size_t)((rows > 0 ? rows : 1) * columns);
     t->value = malloc(t->n_elems * sizeof *t->value);
-    t->grad = calloc(t->n_elems, m->gradient_size);
+    t->grad = calloc(t->n_elems, sizeof *t->grad);
     m->n_elems += t->n_elems;
     if (t->value == NULL || t->grad == NULL)
         return -1;
@@ -41,7 +41,7 @@ static int add(zp_model_t *m, const char *name, size_t layer, int64_t rows, int6
     return 0;
 }
 
-static int add_layer(zp_model_t *m, size_t layer) {
+static int add_layer(zs_model_t *m, size_t layer) {
     static const struct {
         const char *name;
         int64_t rows, columns;
@@ -60,13 +60,13 @@ static int add_layer(zp_model_t *m, size_t layer) {
     return 0;
 }
 
-int zp_model_init(zp_model_t *m, double millions, unsigned gradient_size) {
+int zs_model_init(zs_model_t *m, double millions) {
     double beside = (double)N_PIECES * WIDTH, per_layer = 12.0 * WIDTH * WIDTH;
     double n = (millions * 1e6 - beside) / per_layer + 0.5;
     size_t n_layers = n > 1.0 ? (size_t)n : 1;
     int st;
 
-    *m = (zp_model_t){.gradient_size = gradient_size};
+    *m = (zs_model_t){.n = 0};
     m->list = calloc(n_layers * TENSORS_PER_LAYER + TENSORS_BESIDE, sizeof *m->list);
     if (m->list == NULL)
         return -1;
@@ -76,7 +76,7 @@ int zp_model_init(zp_model_t *m, double millions, unsigned gradient_size) {
     return st;
 }
 
-void zp_model_free(zp_model_t *m) {
+void zs_model_free(zs_model_t *m) {
     for (size_t i = 0; i < m->n; i++) {
         free(m->list[i].value);
         free(m->list[i].grad);
@@ -84,22 +84,9 @@ void zp_model_free(zp_model_t *m) {
     free(m->list);
 }
 
-/* One row of a gradient; scale: by column. */
-static void fill_row(void *grad, unsigned gradient_size, const float *scale, size_t n, uint32_t seed) {
-    if (gradient_size == 2) {
-        uint16_t *out = grad;
-        for (size_t j = 0; j < n; j++)
-            out[j] = to_bfloat16(to_unit(mix(seed + (uint32_t)j)) * scale[j]);
-    } else {
-        float *out = grad;
-        for (size_t j = 0; j < n; j++)
-            out[j] = to_unit(mix(seed + (uint32_t)j)) * scale[j];
-    }
-}
-
-void zp_model_fill_gradients(zp_model_t *m, unsigned step) {
+void zs_model_fill_gradients(zs_model_t *m, unsigned step) {
     for (size_t i = 0; i < m->n; i++) {
-        zp_tensor_t *t = &m->list[i];
+        zs_tensor_t *t = &m->list[i];
         size_t columns = (size_t)t->shape[t->n_dims - 1], hot = (step / 8 * 3 + i * 5) % columns;
         uint32_t seed = mix(step * 977u + (uint32_t)i);
         float scale[WIDEST];
@@ -107,6 +94,7 @@ void zp_model_fill_gradients(zp_model_t *m, unsigned step) {
         for (size_t c = 0; c < columns; c++)
             scale[c] = (c + columns - hot) % columns < columns / 10 ? 1e-2f : 1e-3f;
         for (size_t at = 0; at < t->n_elems; at += columns)
-            fill_row((char *)t->grad + at * m->gradient_size, m->gradient_size, scale, columns, seed + (uint32_t)at);
+            for (size_t c = 0; c < columns; c++)
+                t->grad[at + c] = to_bfloat16(to_unit(mix(seed + (uint32_t)at + (uint32_t)c)) * scale[c]);
     }
 }
