@@ -34,4 +34,7 @@ static inline uint64_t zfi_digest_element(uint32_t bits, uint64_t index) {
     return 2 * ((uint64_t)x * h) + x;
 }
 
+/* Where indices have more than 32 bits, those above count by this factor, which is odd, and 1 for the first 2^32. */
+static inline uint64_t zfi_digest_factor(uint64_t index) { return 2 * (index >> 32) * 0x9E3779B97F4A7C15u + 1; }
+
 #endif

@@ -63,10 +63,11 @@ int zf_cli_replace_begin(const char *path, zf_cli_replace_t *out);
  * caller has said why. */
 int zf_cli_replace_end(zf_cli_replace_t *file, int is_whole);
 
+int zf_cli_audit(zf_cli_t *cli, int argc, char **argv);            /* script.c, audit.py */
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
 int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */
-int zf_cli_tune(zf_cli_t *cli, int argc, char **argv);             /* tune.c */
+int zf_cli_tune(zf_cli_t *cli, int argc, char **argv);             /* script.c, tune.py */
 int zf_cli_page(zf_cli_t *cli, int argc, char **argv);             /* page.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
 int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */

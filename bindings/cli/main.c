@@ -37,6 +37,10 @@ static const zf_cli_command_t commands[] = {
      "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n"
      "  --json               for programs\n",
      zf_cli_tune, 0},
+    {"audit", NULL, "A B", "the first step, array, parameter and rank in which two runs with [audit] file part",
+     "  A and B are the paths of [audit] file, without .rankN. Settings and shapes that differ are named first.\n"
+     "  exit status  0: no difference in the steps that both have; 1: they part; 2: nothing could be compared\n",
+     zf_cli_audit, 0},
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect, 0},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,

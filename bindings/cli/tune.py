@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 LEAST_STEPS, MOST_STEPS = 16, 300  # of a run, behind warm-up
 SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
 MOST_ROUNDS, MOST_SETTINGS = 9, 32
-MOST_TRACE_PATH = 191  # bytes of [trace] file
+MOST_TRACE_PATH = 160  # bytes, of 191 of [trace] file with the steps
 GRACE_S = 5  # from SIGTERM to SIGKILL
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@,=%-]+")  # what no shell misreads
 
@@ -143,7 +143,7 @@ def is_replaced(key, value, setting, has_trace):
         return bool(windows & setting.keys.keys()) or key in setting.keys
     if key in windows and setting.keys.get(("zenflow", "mode")) == "exact":
         return True
-    return key in setting.keys or (has_trace and key in (("trace", "file"), ("trace", "steps")))
+    return key in setting.keys or (has_trace and key == ("trace", "file"))
 
 
 def configuration(text, setting, trace=None, warm_up=0):
@@ -152,7 +152,7 @@ def configuration(text, setting, trace=None, warm_up=0):
     keys = dict(setting.keys)
     if trace:
         first = warm_up + SETTLE + 1
-        keys |= {("trace", "file"): trace, ("trace", "steps"): f"{first}..{first + MOST_STEPS - 1}"}
+        keys |= {("trace", "file"): f"{trace} steps {first}..{first + MOST_STEPS - 1}"}
     for section in dict.fromkeys(section for section, _ in keys):
         kept += ["", f"[{section}]", *(f"{key} = {value}" for (of, key), value in keys.items() if of == section)]
     return "\n".join(kept) + "\n"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy: does training through the plugin reach what AdamW reaches? Python drives, judges and draws; a trainer trains.
 
-``zf-conform glue`` is ``python3 -m zfplugin.accuracy glue``: one GLUE task by AdamW, by the plugin in its synchronous mode and by the
+``zf-conform glue`` is ``python3 -m zfplugin.accuracy glue``: one GLUE task by AdamW, by the plugin in its exact mode and by the
 plugin as configured, over seeds. ``zf-conform ablation`` is ``python3 -m zfplugin.accuracy ablation``: unlike tasks, each with many
 settings of the plugin. Both keep finished runs and do not repeat them.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged, told and drawn.
 
-AdamW, the plugin in its synchronous mode (ZeRO-Offload's semantics) and the plugin as configured. The last one's paired test over seeds
-is the verdict; the synchronous mode, or a start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
+AdamW, the plugin in its exact mode (ZeRO-Offload's semantics) and the plugin as configured. The last one's paired test over seeds
+is the verdict; the exact mode, or a start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
 for, stand beside them and are not judged.
 """
 
@@ -18,13 +18,13 @@ from .runs import CannotRun, last_quarter
 from .tasks import Task, find_file, read
 from .trainers import Arm
 
-SYNCHRONOUS = ("zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=0")
+EXACT = ("zenflow.mode=exact", "zenflow.update_interval=1", "zenflow.publish_lag=0")  # the last two: over what was asked
 
 
 def make_arms(a) -> list[Arm]:
     """AdamW first, the configured plugin last of the three that are judged."""
     sets = tuple(a.set)
-    arms = [Arm("adamw", "AdamW", a.seeds), Arm("synchronous", "synchronous", a.sync_seeds, True, sets + SYNCHRONOUS, a.config),
+    arms = [Arm("adamw", "AdamW", a.seeds), Arm("exact", "exact", a.exact_seeds, True, sets + EXACT, a.config),
             Arm("zenflow", "ZenFlow", a.seeds, True, sets, a.config)]
     if a.deepspeed:
         arms += [Arm("deepspeed-offload", "DeepSpeed ZeRO-Offload", a.seeds), Arm("deepspeed-zenflow", "DeepSpeed ZenFlow", a.seeds)]
@@ -36,34 +36,31 @@ def describe(run, report: dict) -> str:
             f"{last_quarter(report['losses']):.4f}, {report['seconds']:.1f} s")
 
 
-def train(arms, trainer, a) -> dict:
-    """{arm's name: its runs, seed 1 first}."""
-    plan = {(arm.name, seed): trainer.run(arm, seed) for seed in range(1, a.seeds + 1) for arm in arms if seed <= arm.n_seeds}
-    with progress.Line("zf-conform glue") as line:
-        kept = runs.make(list(plan.values()), a.out, a.jobs, line, describe)
-    return {arm.name: [kept[plan[arm.name, seed]] for seed in range(1, arm.n_seeds + 1)] for arm in arms}
-
-
 def figures_of(campaign: dict) -> dict:
     """{arm's name: judge.arm_figures()} of the two that are judged."""
     a, out = campaign["options"], {}
     for arm in campaign["arms"][1:3]:
         asked = campaign["probes"][arm.name]
-        n_start = judge.START_STEPS if arm.name == "synchronous" else int(asked.number("zenflow.full_warm_up_rounds", 0))
+        n_start = judge.START_STEPS if arm.name == "exact" else int(asked.number("zenflow.full_warm_up_rounds", 0))
         out[arm.name] = judge.arm_figures(campaign["runs"][arm.name], campaign["runs"]["adamw"], asked, a.margin, n_start,
                                           campaign["trainer"].start_tolerance, 2.0 if a.dtype == "bf16" else 4.0)
     return out
 
 
-def campaign_of(task: Task, a) -> dict:
-    """Everything of one task, trained and judged: what text and result are made of. a: the options, settled (glue.py)."""
+def planned(task: Task, a) -> dict:
+    """What there is to train: "plan" is {(arm's name, seed): run}, a seed's arms beside each other. a: the options, settled (glue.py)."""
     arms = make_arms(a)
-    probes = {arm.name: probe.ask(a.plugin, arm.config, arm.sets) for arm in arms if arm.is_plugin}
     trainer = trainers.TRAINERS[a.trainer](task, a)
-    if a.data is None:
-        print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
-    out = {"task": task, "options": a, "arms": arms, "probes": probes, "trainer": trainer, "runs": train(arms, trainer, a)}
-    dev = read(task, find_file(task, trainer.data, task.dev[0]))
+    probes = {arm.name: probe.ask(a.plugin, arm.config, arm.sets) for arm in arms if arm.is_plugin}
+    plan = {(arm.name, seed): trainer.run(arm, seed) for seed in range(1, a.seeds + 1) for arm in arms if seed <= arm.n_seeds}
+    return {"task": task, "options": a, "arms": arms, "probes": probes, "trainer": trainer, "plan": plan}
+
+
+def judged(c: dict, kept: dict) -> dict:
+    """Everything of one task, trained and judged: what text and result are made of. kept: {run: its report} of the whole plan."""
+    task, a, plan = c["task"], c["options"], c["plan"]
+    out = {**c, "runs": {arm.name: [kept[plan[arm.name, seed]] for seed in range(1, arm.n_seeds + 1)] for arm in c["arms"]}}
+    dev = read(task, find_file(task, c["trainer"].data, task.dev[0]))
     try:
         out["figures"] = figures_of(out)
     except judge.NoVerdict as problem:
@@ -83,7 +80,12 @@ def draw(path: str, folder: str) -> None:
 
 def run_task(task: Task, a, stem: str) -> int:
     """Trains, judges and tells one task; files OUT/stem.json, .txt and .svg. The exit status."""
-    campaign = campaign_of(task, a)
+    campaign = planned(task, a)
+    if a.data is None:
+        print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
+    with progress.Line("zf-conform glue") as line:
+        kept = runs.make(list(campaign["plan"].values()), a.out, a.jobs, line, describe)
+    campaign = judged(campaign, kept)
     table, path = text.table(campaign), os.path.join(a.out, stem)
     print(table, flush=True)
     result.write(campaign, path + ".json")

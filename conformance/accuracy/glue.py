@@ -28,7 +28,7 @@ TABLE = (
     Option("model", "DIR", "fine-tune this BERT encoder (config.json, model.safetensors, vocab.txt); without: from scratch. torch: also an "
            "installed package that holds one, or a hub's name"),
     Option("seeds", "N", "seeds 1..N of AdamW and of the plugin (12, torch 5; --full 32)", count),
-    Option("sync-seeds", "N", "seeds of the synchronous mode (2, torch 1; --full 8)", count),
+    Option("exact-seeds", "N", "seeds of the exact mode (2, torch 1; --full 8)", count),
     Option("config", "FILE", "the plugin's INI file"),
     Option("set", "S.KEY=VALUE", "override a key of the INI file; may be repeated", override, repeats=True),
     Option("margin", "X", "how much worse is still as good, points (default: the task's, 1.0)", positive),
@@ -81,7 +81,7 @@ def settle(args, task: Task) -> argparse.Namespace:
     own = task.steps if is_torch else task.host_steps if a.model else 2000
     a.steps = a.steps or (2 * own if a.full else own)
     a.seeds = a.seeds or (32 if a.full else 5 if is_torch else 12)
-    a.sync_seeds = min(a.seeds, a.sync_seeds or (8 if a.full else 1 if is_torch else 2))
+    a.exact_seeds = min(a.seeds, a.exact_seeds or (8 if a.full else 1 if is_torch else 2))
     a.batch, a.jobs = a.batch or (16 if is_torch else 32), a.jobs or (1 if is_torch else 2)
     a.lr, a.margin = a.lr or ("1e-4" if a.model else "1e-3"), a.margin or task.margin
     a.dtype, a.products = a.dtype or ("bf16" if a.precision == "bfloat16" else "fp32"), a.products or "fp32"

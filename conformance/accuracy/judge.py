@@ -3,7 +3,7 @@
 
 Three questions are asked of each arm of the plugin:
   metric        a paired non-inferiority test over the seeds (verdict());
-  start         while the plugin claims AdamW's own semantics (the synchronous mode always, any mode in its warm-up) its training loss
+  start         while the plugin claims AdamW's own semantics (the exact mode always, any mode in its warm-up) its training loss
                 must follow AdamW's: a wrong update rule shows here at once, although a long training may forgive it;
   last quarter  mean training loss of the last quarter of the steps, relative to AdamW's: told, not judged.
 """

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import queue
+import signal
 import statistics
 import subprocess
 import threading
@@ -152,6 +153,8 @@ class Pool:
         return process.returncode, said
 
     def _failed(self, run: Run, path: str, status: int, said: str):
+        if self.is_ending or -status in (signal.SIGINT, signal.SIGTERM):  # from outside: no failure of the run
+            raise CannotRun(f"{run.title}: stopped")
         what = f"{run.title}: " + (f"the process ended by signal {-status}; {said}" if status < 0 else f"exit status {status}: {said}")
         if not run.is_plugin or status not in (1, *range(-64, 0)):  # 2: it could not start; 127: no program
             raise CannotRun(what)

@@ -65,7 +65,7 @@ def seeds_lines(c: dict) -> list[str]:
         beside = (f"{arm.title} {statistics.fmean(scores(runs[arm.name], 'second')):.2f}" for arm in arms)
         lines.append(f"  mean of {runs['adamw'][0]['report']['second']['name']} x 100: {', '.join(beside)}")
     if arms[1].n_seeds < arms[0].n_seeds:
-        lines.append(f"  (the synchronous mode ran {arms[1].n_seeds} seeds only; its differences below are over those)")
+        lines.append(f"  (the exact mode ran {arms[1].n_seeds} seeds only; its differences below are over those)")
     return lines
 
 

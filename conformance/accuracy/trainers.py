@@ -9,11 +9,17 @@ zfplugin.accuracy.pytorch, a fine-tune through the PyTorch binding. Both write t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
+import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import zfplugin
 
 from . import probe
 from .runs import CannotRun, Run, digest, key_of, last_line, make_folder
@@ -63,6 +69,14 @@ def data_digests(task: Task, data: str) -> dict[str, str]:
     """Of the task's files, by the names that the result has for them."""
     out = {"train": digest(find_file(task, data, "train.tsv")), "dev": digest(find_file(task, data, task.dev[0]))}
     return {**out, "second_dev": digest(find_file(task, data, task.dev[1]))} if task.dev[1:] else out
+
+
+@functools.cache
+def python_sources() -> str:
+    """Of the binding and of the trainers in Python."""
+    packages, own = Path(zfplugin.__file__).parent, Path(__file__).parent
+    files = [f for folder in (packages, packages / "torch", own / "pytorch") for f in sorted(folder.glob("*.py"))]
+    return key_of([digest(str(f)) for f in (*files, own / "tasks.py", own / "ablation" / "language.py")])
 
 
 def options_of(args, names) -> list[str]:
@@ -154,6 +168,8 @@ class Torch:
             raise CannotRun(f"--trainer torch: {error}; pip install torch transformers scikit-learn") from None
         from .pytorch.model import locate
 
+        if args.deepspeed and not importlib.util.find_spec("deepspeed"):
+            raise CannotRun("--deepspeed: it is not installed; pip install deepspeed")
         self.packages = [torch.__version__, transformers.__version__]
         self.data, self.model = args.data, locate(args.model)
         self.digests = data_digests(task, self.data)
@@ -173,8 +189,9 @@ class Torch:
         places = ["--data", self.data, "--model", self.model]
         if arm.is_plugin:
             places += ["--plugin", a.plugin, *(["--config", arm.config] if arm.config else [])]
-        files = [digest(path) for path in (a.plugin, arm.config) if path] if arm.is_plugin else []
-        key = key_of(deciding, sorted(self.digests.items()), self.model, self.encoder, self.packages, files, machine(None))
+        files = [python_sources(), *(digest(path) for path in (a.plugin, arm.config) if path and arm.is_plugin)]
+        packages = self.packages + ([importlib.metadata.version("deepspeed")] if arm.name.startswith("deepspeed") else [])
+        key = key_of(deciding, sorted(self.digests.items()), self.model, self.encoder, packages, files, machine(None))
         return Run(f"{self.task.name}-torch-{arm.name}-seed{seed}", f"{arm.title}, seed {seed}",
                    (sys.executable, "-m", f"{__package__}.pytorch", *deciding, *places), key, a.steps, arm.is_plugin,
                    (probe.python_path(),))

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
 
-    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 61] [--only grads|replay|step] [--json FILE]
+    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 61] [--only grads|replay|step|process] [--json FILE]
                                  [--config TEXT] [--new-config TEXT]
 
 One zf-bench-hooks (the one of NEW's build tree, unless --bench names another) measures both. A round runs it once with each,
 and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, of the workers for
-replays; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
+replays, of the whole process for steps with all that comes of them; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
 one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. Exit status 0:
 measured, whatever the figures say.
 
@@ -21,15 +21,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-# section: (what names a row, what is compared, unit)
-SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per tensor"),
-            "replay": (("tensors", "elems"), "ns_per_elem_update", "ns per element"),
-            "step": (("tensors",), "cpu_ns", "ns per step")}
+# what is measured: (what names a row, what is compared, unit, the section of zf-bench-hooks)
+SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per tensor", "grads"),
+            "replay": (("tensors", "elems"), "ns_per_elem_update", "ns per element", "replay"),
+            "step": (("tensors",), "cpu_ns", "ns per step", "step"),
+            "process": (("tensors",), "process_cpu_ns", "ns per step", "step")}
 
 
 def measure(bench, plugin, section, repeat, config):
     """{name of a row: figure} of one run of the benchmark."""
-    names, figure, _ = SECTIONS[section]
+    names, figure, _, section = SECTIONS[section]
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         subprocess.run([bench, "--plugin", plugin, "--only", section, "--repeat", str(repeat), "--json", out.name,
                         *(["--config", config.replace("\\n", "\n")] if config else [])],

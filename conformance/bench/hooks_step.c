@@ -4,6 +4,11 @@
  * A repetition visits every number of tensors once. The gradients of a step are handed over and taken before the clock
  * starts, so that the hook finds an idle instance; it returns as soon as the step is submitted. Steps take all places
  * in the window in turn (closes are staggered over it). Limit: an empty hook (poll). */
+#define _GNU_SOURCE /* asprintf */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "hooks.h"
 #include "rig.h"
 #include "samples.h"
@@ -14,8 +19,18 @@ static const uint32_t sizes[N_SIZES] = {1, 10, 100, 1000, 10000};
 
 typedef struct step {
     rig_t rigs[N_SIZES];
-    samples_t step[N_SIZES], step_cpu[N_SIZES], fetch[N_SIZES], poll, lost;
+    samples_t step[N_SIZES], step_cpu[N_SIZES], process[N_SIZES], fetch[N_SIZES], poll, lost;
 } step_t;
+
+/* Instances with files need one each: a @ in the text becomes the number of tensors. To be freed. */
+static char *config_of(const char *text, uint32_t n_tensors) {
+    const char *at = text ? strchr(text, '@') : NULL;
+    char *out = NULL;
+    int n = at ? asprintf(&out, "%.*s%u%s", (int)(at - text), text, n_tensors, at + 1)
+               : asprintf(&out, "%s", text ? text : "");
+
+    return n < 0 ? NULL : out;
+}
 
 static void deliver_and_wait(rig_t *rig) {
     zf_fence_t done = {.struct_size = sizeof done};
@@ -36,8 +51,8 @@ static uint64_t fetch_ns(rig_t *rig) {
     return samples_now_ns() - begin;
 }
 
-static void time_one(rig_t *rig, samples_t *step, samples_t *step_cpu, samples_t *fetch) {
-    uint64_t wall, cpu;
+static void time_one(rig_t *rig, samples_t *step, samples_t *step_cpu, samples_t *process, samples_t *fetch) {
+    uint64_t wall, cpu, all = samples_process_cpu_ns();
 
     deliver_and_wait(rig);
     cpu = samples_thread_cpu_ns();
@@ -49,6 +64,7 @@ static void time_one(rig_t *rig, samples_t *step, samples_t *step_cpu, samples_t
     samples_add(step_cpu, (double)cpu);
     samples_add(fetch, (double)fetch_ns(rig));
     rig_drain(rig);
+    samples_add(process, (double)(samples_process_cpu_ns() - all));
 }
 
 static void time_poll(const rig_t *rig, samples_t *samples) {
@@ -72,8 +88,8 @@ static void print_row(const hooks_t *hooks, const step_t *step, int i) {
     if (hooks->json)
         fprintf(hooks->json,
                 "%s\n  {\"tensors\": %u, \"step_ns\": %.0f, \"q1_ns\": %.0f, \"q3_ns\": %.0f, \"cpu_ns\": %.0f, "
-                "\"fetch_ns\": %.0f}",
-                i ? "," : "", sizes[i], wall.median, wall.q1, wall.q3, cpu, fetch);
+                "\"process_cpu_ns\": %.0f, \"fetch_ns\": %.0f}",
+                i ? "," : "", sizes[i], wall.median, wall.q1, wall.q3, cpu, samples_median(&step->process[i]), fetch);
 }
 
 static void print_all(const hooks_t *hooks, const step_t *step) {
@@ -97,25 +113,27 @@ static void print_all(const hooks_t *hooks, const step_t *step) {
 
 void hooks_step(hooks_t *hooks) {
     static step_t step;
-    static samples_t ignored[3];
+    static samples_t ignored[4];
 
     for (int i = 0; i < N_SIZES; i++) {
+        char *config = config_of(hooks->config, sizes[i]);
         const rig_spec_t spec = {.n_tensors = sizes[i],
                                  .ndim = 2,
                                  .shape = {20, HOOKS_SMALL_ELEMS / 20},
                                  .dtype = zf_dtype_bfloat16(),
                                  .mode = RIG_ASYNC,
-                                 .config = hooks->config};
+                                 .config = config};
 
         rig_open(&step.rigs[i], hooks->loader, &spec);
+        free(config);
         for (int warm = 0; warm < 2 * HOOKS_WINDOW; warm++)
-            time_one(&step.rigs[i], &ignored[0], &ignored[1], &ignored[2]);
+            time_one(&step.rigs[i], &ignored[0], &ignored[1], &ignored[2], &ignored[3]);
     }
     for (int r = 0; r < hooks->n_repeats; r++) {
         time_poll(&step.rigs[0], &step.poll);
         samples_add(&step.lost, samples_lost_share(5000000));
         for (int i = 0; i < N_SIZES; i++)
-            time_one(&step.rigs[i], &step.step[i], &step.step_cpu[i], &step.fetch[i]);
+            time_one(&step.rigs[i], &step.step[i], &step.step_cpu[i], &step.process[i], &step.fetch[i]);
     }
     print_all(hooks, &step);
     for (int i = 0; i < N_SIZES; i++)

@@ -58,6 +58,8 @@ uint64_t samples_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
 uint64_t samples_thread_cpu_ns(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
+uint64_t samples_process_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
+
 double samples_lost_share(uint64_t n_ns) {
     const uint64_t begin = samples_now_ns();
     uint64_t last = begin, lost = 0;

@@ -29,6 +29,7 @@ double samples_median(const samples_t *samples);
 /* Monotonic time, and the time that the calling thread spent on a CPU, in ns. */
 uint64_t samples_now_ns(void);
 uint64_t samples_thread_cpu_ns(void);
+uint64_t samples_process_cpu_ns(void); /* of all threads */
 
 /* Time on a CPU, in ns, of all threads of this process that have this name. */
 uint64_t samples_named_cpu_ns(const char *name);

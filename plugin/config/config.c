@@ -362,22 +362,48 @@ static void take_ranks(reading_t *r) {
         report_text(r, "host", "local_rank", config->local_rank_text);
 }
 
+/* PATH, or PATH WORD and what is said behind it: NULL, or that. */
+static const char *take_path(const char *text, const char *word, char path[ZFI_TEXT_NBYTES]) {
+    const char *at = NULL;
+    memcpy(path, text, ZFI_TEXT_NBYTES);
+    for (const char *next = strstr(text, word); next; next = strstr(next + 1, word))
+        at = next;
+    if (!at || at == text)
+        return NULL;
+    path[at - text] = '\0';
+    return at + strlen(word);
+}
+
+enum { MOST_STEPS = 1000000000 };
+
 /* N, or FIRST..LAST. */
 static void take_trace(reading_t *r) {
-    enum { DEFAULT_STEPS = 20, MOST_STEPS = 1000000000 };
+    enum { DEFAULT_STEPS = 20 };
     zfi_config_t *config = &r->config;
-    const char *at = config->trace_steps_text;
+    const char *at = take_path(config->trace_text, " steps ", config->trace_file);
     uint32_t last;
     config->trace_first_step = 1;
     config->trace_steps = DEFAULT_STEPS;
-    if (!*at || (read_number(&at, 0, MOST_STEPS, &config->trace_steps) && !*at))
+    if (!at)
+        return;
+    config->trace_steps = 0;
+    if (read_number(&at, 0, MOST_STEPS, &config->trace_steps) && !*at)
         return;
     config->trace_first_step = config->trace_steps;
-    if (at == config->trace_steps_text || config->trace_first_step == 0 || strncmp(at, "..", 2) != 0 ||
+    if (strncmp(at, "..", 2) != 0 || config->trace_first_step == 0 ||
         (at += 2, !read_number(&at, config->trace_first_step, MOST_STEPS, &last)) || *at)
-        report_text(r, "trace", "steps", config->trace_steps_text);
+        report_text(r, "trace", "file", config->trace_text);
     else
         config->trace_steps = last - config->trace_first_step + 1;
+}
+
+static void take_audit(reading_t *r) {
+    enum { DEFAULT_EVERY = 100 };
+    zfi_config_t *config = &r->config;
+    const char *at = take_path(config->audit_text, " every ", config->audit_file);
+    config->audit_every = DEFAULT_EVERY;
+    if (at && (!read_number(&at, 1, MOST_STEPS, &config->audit_every) || *at))
+        report_text(r, "audit", "file", config->audit_text);
 }
 
 /* A key that `mode = exact` sets, and its one value there. */
@@ -409,6 +435,7 @@ static void take_together(reading_t *r) {
     take_interval(&r->config);
     take_ranks(r);
     take_trace(r);
+    take_audit(r);
 }
 
 static void set_defaults(zfi_config_t *config) {

@@ -153,12 +153,17 @@ static const zfi_key_t keys[] = {
      "built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
-    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
+    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, 0, NULL,
+     "none | PATH | PATH steps N | PATH steps FIRST..LAST, up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
-     "chrome://tracing. Several ranks write a file each, NAME.rank3.json."},
-    {"trace", "steps", ZFI_KEY_TEXT, MEMBER(trace_steps_text), 0, 0, 0, NULL, "N | FIRST..LAST, of 1000000000", "20",
-     "Which steps are traced: the first N, or those from FIRST to LAST. The file is written after the last of them, or "
-     "when the instance is destroyed. 0: all, of which the first million events are kept."},
+     "chrome://tracing: of the first N steps, or of those from FIRST to LAST; without them 20. The file is written "
+     "after the last of them, or when the instance is destroyed. 0: all, of which the first million events are kept. "
+     "Several ranks write a file each, NAME.rank3.json."},
+    {"audit", "file", ZFI_KEY_TEXT, MEMBER(audit_text), 0, 0, 0, NULL,
+     "none | PATH | PATH every N, of 1000000000; up to 191 bytes", "none",
+     "At every N-th step, without N every 100th, digests of the visible weights, masters and moments are added there, "
+     "by parameter; zf audit A B says where two runs part. Such a step waits until all that is in flight has ended. "
+     "Several ranks write a file each, PATH.rank3."},
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
@@ -189,7 +194,8 @@ static const zfi_gone_t gone[] = {
      "1"},
     {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},
     {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write", "follow"},
-    {"trace", "first_step", NULL, "write steps = FIRST..LAST", "*"},
+    {"trace", "first_step", NULL, "write file = PATH steps FIRST..LAST", "*"},
+    {"trace", "steps", NULL, "write file = PATH steps N, or PATH steps FIRST..LAST", "*"},
     {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", "*"},
     {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", "*"},
     {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", "*"},
@@ -301,7 +307,7 @@ const char *zfi_gone_instead(const char *section, const char *name, const char *
 }
 
 int zfi_key_is_free(const char *section, const char *name) {
-    static const char *const sections[] = {"shard", "log", "trace"};
+    static const char *const sections[] = {"shard", "log", "trace", "audit"};
     static const char *const of_host[] = {"threads", "affinity", "local_rank", "memory_limit_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)

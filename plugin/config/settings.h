@@ -58,10 +58,14 @@ typedef struct zfi_config {
     uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
     int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* [trace] */
-    char trace_file[ZFI_TEXT_NBYTES];       /* text, default none, which is kept as empty: nothing is traced */
-    char trace_steps_text[ZFI_WORD_NBYTES]; /* N or FIRST..LAST, default 20, which is kept as empty; of it follow: */
-    uint32_t trace_first_step;              /* 1..1000000000 */
-    uint32_t trace_steps;                   /* 0..1000000000; 0 = all from there on */
+    char trace_text[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty; of it follow: */
+    char trace_file[ZFI_TEXT_NBYTES]; /* empty: nothing is traced */
+    uint32_t trace_first_step;        /* 1..1000000000 */
+    uint32_t trace_steps;             /* 0..1000000000; 0 = all from there on */
+    /* [audit] */
+    char audit_text[ZFI_TEXT_NBYTES]; /* the same */
+    char audit_file[ZFI_TEXT_NBYTES]; /* empty: nothing is audited */
+    uint32_t audit_every;             /* 1..1000000000: steps from one record to the next */
     /* no key: state_mib in bytes, or ZFI_RESIDENT_ALL; auto: 0 until bind_params has seen the device's memory */
     uint64_t resident_nbytes;
     int32_t deferred;     /* no key, of mode: what a window does with its gradients */

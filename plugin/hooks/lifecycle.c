@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "device/device.h"
+#include "hooks/audit.h"
 #include "hooks/claims.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
@@ -139,6 +140,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_run_free(inst->run);
     zfi_engine_close(&inst->engine);
     zfi_rules_free(&inst->engine);
+    zfi_auditing_end(&inst->engine);
     zfi_tracing_end(&inst->engine);
     zfi_engine_free(&inst->engine);
     zfi_step_records_end(&inst->step_records);
@@ -295,7 +297,11 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
+    if (!st) /* an instance that this one follows is gone by now */
+        st = zfi_auditing_begin(&inst->engine, &inst->engine.config, err);
     if (st) {
+        zfi_claims_drop(inst->claims);
+        inst->claims = NULL;
         zfi_params_free(params, n);
         zfi_rules_drop(&inst->engine, &rules);
         return st;
@@ -401,6 +407,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
         zfi_memory_layout(&inst->run->ranks, &layout);
         zfi_struct_write(out_layout, &layout, sizeof layout);
         log_bound(inst);
+        zfi_auditing_bound(inst);
         warn_of_few_samples(inst);
     }
     zfi_hook_end(inst);
@@ -480,6 +487,7 @@ static void destroy(zf_instance_t *inst, const zf_destroy_args_t *args) {
             "a stream of the host's still holds work of this instance after %u ms "
             "([host] deadline_ms): its memory is left to them",
             inst->engine.config.deadline_ms);
+    zfi_auditing_end(&inst->engine);
     zfi_claims_drop(inst->claims);
     inst->claims = NULL;
     inst->magic = 0;

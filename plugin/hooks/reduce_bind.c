@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log]
- * and [trace], one for what create was given, one per parameter. First the ranks compare their number and one
+ * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log],
+ * [trace] and [audit], one for what create was given, one per parameter. First the ranks compare their number and one
  * digest of all lines, then, only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static int is_own(const comparison_t *it, const zf_config_key_t *key) {
         return strcmp(key->key, "moments_dtype") != 0;
     if (strcmp(key->key, "lateness") == 0)
         return !zfi_is_sharded(&it->inst->engine);
-    return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "stats") == 0;
+    return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
 }
 
 static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {

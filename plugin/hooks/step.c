@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "hooks/audit.h"
 #include "hooks/batch.h"
 #include "hooks/changed.h"
 #include "hooks/deliver.h"
@@ -232,9 +233,10 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(&inst->run->windows);
+        st = zfi_auditing_step(inst, t + inst->run->clock.steps_before, err);
         expect_step(inst, args);
         atomic_fetch_add(&inst->engine.count.host_waits, (uint64_t)is_waited);
-        if (is_waited)
+        if (is_waited && !st)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
         if (!st)
             zfi_waits_watch(inst);

@@ -64,6 +64,8 @@ typedef struct zfi_rules {
     const zfi_group_rule_t **of; /* [n] */
 } zfi_rules_t;
 
+struct zfi_audit;
+
 typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
@@ -103,7 +105,8 @@ typedef struct zfi_engine {
     uint64_t n_taken;               /* ... of the latter, what `taken` reaches */
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
-    zfi_trace_t *trace; /* NULL: nothing is traced */
+    struct zfi_audit *audit; /* (state/audit.h) NULL: nothing is audited */
+    zfi_trace_t *trace;      /* NULL: nothing is traced */
     zfi_traced_t traced;
 } zfi_engine_t;
 

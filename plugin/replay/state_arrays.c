@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "digest.h"
 #include "instance/device_memory.h"
 
 /* How an array's elements lie. */
@@ -95,6 +96,44 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
         st = put(state->side, array, of->is_resident, to, m, values + done);
     }
     return st;
+}
+
+/* The kernel counts in 32 bits: beyond, each 2^32 elements have a factor of their own. */
+uint64_t zfi_param_digest(const zfi_kernels_t *kernels, const void *bits, zfi_dtype_t dtype, uint64_t n,
+                          uint64_t index) {
+    const unsigned char *from = bits;
+    uint64_t sum = 0;
+    while (n) {
+        uint64_t left = ((uint64_t)1 << 32) - (uint32_t)index, m = n < left ? n : left;
+        sum += zfi_digest_factor(index) * kernels->digest(from, dtype, m, index);
+        from += m * zfi_dtype_nbytes(dtype);
+        index += m;
+        n -= m;
+    }
+    return sum;
+}
+
+/* In place, where a thread of the host's can read it. */
+zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                             uint64_t *io_sum) {
+    const zfi_matrix_t *of = &state->plan->matrices[matrix];
+    zfi_dtype_t dtype = dtype_of(state->dev, array);
+    int is_away = of->is_resident && state->engine->ops->has_own_memory;
+    for (uint64_t done = 0, m; done < n; done += m) {
+        uint64_t at = zfi_state_stretch(state->plan, of, first + done, n - done, &m);
+        const void *from = place_of(state, array, of, at, &m);
+        zf_status_t st = ZF_OK;
+        if (!from)
+            return ZF_OK;
+        if (is_away) {
+            st = zfi_device_read(state->engine, state->dev->exchange, from, m * zfi_dtype_nbytes(dtype));
+            from = state->dev->exchange;
+        }
+        if (st)
+            return st;
+        *io_sum += zfi_param_digest(state->engine->kernels, from, dtype, m, of->param_offset + first + done);
+    }
+    return ZF_OK;
 }
 
 static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_tile_t *tile) {

@@ -18,6 +18,13 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
 zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values);
 
+/* The digest of such elements as they lie, index counted in the parameter (kernels/digest.h), is added to *io_sum. */
+zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                             uint64_t *io_sum);
+/* [any-thread] The same of elements that lie one behind the other, from element `index` of a parameter on. */
+uint64_t zfi_param_digest(const zfi_kernels_t *kernels, const void *bits, zfi_dtype_t dtype, uint64_t n,
+                          uint64_t index);
+
 /* The moments of a matrix := 0. */
 zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t matrix);
 

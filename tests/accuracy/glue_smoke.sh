@@ -16,7 +16,7 @@ glue() {
     "$conform" glue "$@" >"$out/$name" 2>"$out/$name.err"
 }
 
-small="--seeds 2 --sync-seeds 1 --steps 250 --jobs 2"
+small="--seeds 2 --exact-seeds 1 --steps 250 --jobs 2"
 
 # shellcheck disable=SC2086 # a list of words
 glue first --plugin "$plugin" $small --out "$out/kept"
@@ -24,7 +24,7 @@ status=$?
 [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "exit status $status: $(cat "$out/first" "$out/first.err")"
 has "$out/first.err" 'SYNTHETIC' '5 of 5: '
 [ -s "$out/kept/glue.txt" ] || fail "no glue.txt"
-has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'synchronous against AdamW' 'ZenFlow against AdamW' \
+has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'exact against AdamW' 'ZenFlow against AdamW' \
     'ran 1 seeds only' 'equal in every digit (so up to step' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
 has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
 readable "$out/kept/glue.json"
@@ -46,7 +46,7 @@ has "$out/second.err" '5 of 5 runs are kept from before, 0 to do'
 cmp -s "$out/first" "$out/second" || fail "other figures when everything is kept: $(diff "$out/first" "$out/second")"
 
 # Runs that learn nothing give no verdict.
-glue short --plugin "$plugin" --seeds 2 --sync-seeds 1 --steps 20 --out "$out/kept"
+glue short --plugin "$plugin" --seeds 2 --exact-seeds 1 --steps 20 --out "$out/kept"
 [ $? -eq 3 ] || fail "20 steps: no exit status 3"
 has "$out/short" 'AdamW itself has not learned yet'
 
@@ -85,7 +85,7 @@ if command -v python3 >/dev/null 2>&1; then
         head -n 400 "$data/$file" >"$out/few/$file"
     done
     cp "$data/vocab.txt" "$out/few"
-    tuned="--model $out/encoder --data $out/few --seeds 1 --sync-seeds 1 --steps 5"
+    tuned="--model $out/encoder --data $out/few --seeds 1 --exact-seeds 1 --steps 5"
     python3 "$(dirname "$0")/../conformance/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 1
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
@@ -114,7 +114,7 @@ fi
 
 # Plugins that train wrongly: one leaves AdamW's path at once, the other never updates what it defers.
 if [ -n "$faults" ]; then
-    glue bias --plugin "$faults/wrong_bias_correction.so" --set zenflow.topk_ratio=0.01 --seeds 2 --sync-seeds 1 \
+    glue bias --plugin "$faults/wrong_bias_correction.so" --set zenflow.topk_ratio=0.01 --seeds 2 --exact-seeds 1 \
         --steps 20 --out "$out/kept"
     [ $? -eq 1 ] || fail "wrong_bias_correction: exit status is not 1"
     has "$out/bias" 'start         FAIL'

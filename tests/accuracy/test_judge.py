@@ -153,21 +153,21 @@ def campaign(plugin_scores, plugin_losses, **more):
     counters = dict.fromkeys(("window_closes", "down_bytes_per_step", "up_publish_bytes_per_step", "up_enter_bytes_per_step",
                               "stall_us_per_step", "host_planned_bytes_per_param", "host_bytes_per_param", "device_bytes_per_param"), 2.0)
     losses = [0.7] * 10 + [0.3] * 10
-    made = {"adamw": [report(losses, s) for s in (80.0, 81.0)], "synchronous": [report(losses, 80.0, **counters)],
+    made = {"adamw": [report(losses, s) for s in (80.0, 81.0)], "exact": [report(losses, 80.0, **counters)],
             "zenflow": [report(plugin_losses or losses, s, **counters) for s in plugin_scores]}
-    arms = [Arm("adamw", "AdamW", 2), Arm("synchronous", "synchronous", 1, True, ("a.b=1",)), Arm("zenflow", "ZenFlow", 2, True)]
-    figures = {name: judge.arm_figures(made[name], made["adamw"], probe, 1.0, 20, 1e-5, 4.0) for name in ("synchronous", "zenflow")}
+    arms = [Arm("adamw", "AdamW", 2), Arm("exact", "exact", 1, True, ("a.b=1",)), Arm("zenflow", "ZenFlow", 2, True)]
+    figures = {name: judge.arm_figures(made[name], made["adamw"], probe, 1.0, 20, 1e-5, 4.0) for name in ("exact", "zenflow")}
     trainer = SimpleNamespace(name="c", digests={"train": "a" * 64, "dev": "b" * 64}, encoder=[], describe=lambda n: f"host, {n} parameters")
     options = Namespace(data=None, steps=20, batch=8, lr="1e-3", dtype="fp32", products="fp32", config=None, margin=1.0, ranks=None,
                         device=None, jobs=2)
-    return {"task": task, "options": options, "arms": arms, "probes": {"synchronous": probe, "zenflow": probe}, "trainer": trainer,
+    return {"task": task, "options": options, "arms": arms, "probes": {"exact": probe, "zenflow": probe}, "trainer": trainer,
             "runs": made, "figures": figures, "not_learned": "", "exit_status": judge.exit_status(list(figures.values()), True), **more}
 
 
 class Told(unittest.TestCase):
     def test_the_table_says_what_was_found(self):
         table = text.table(campaign([80.1, 81.0], None))
-        for said in ("SYNTHETIC corpus", "  seed         AdamW   synchronous       ZenFlow  ZenFlow-AdamW\n     1         80.00",
+        for said in ("SYNTHETIC corpus", "  seed         AdamW         exact       ZenFlow  ZenFlow-AdamW\n     1         80.00",
                      "ran 1 seeds only", "equal in every digit (so up to step 20)", "4M(1 + 1/S), S = 2", "planned 2.00, mapped 2.00",
                      "stall         2 us per step", "on a SYNTHETIC corpus, PASS: the plugin trains as well as AdamW"):
             self.assertIn(said, table)

@@ -71,7 +71,7 @@ class Program(unittest.TestCase):
         self.assertIn(first.returncode, (0, 1, 3), first.stderr)
         kept = self.runs()
         self.assertEqual(sorted(name.rsplit("-", 1)[0] for name in kept),
-                         [f"cola-torch-{arm}" for arm in ("adamw-seed1", "adamw-seed2", "synchronous-seed1", "zenflow-seed1", "zenflow-seed2")])
+                         [f"cola-torch-{arm}" for arm in ("adamw-seed1", "adamw-seed2", "exact-seed1", "zenflow-seed1", "zenflow-seed2")])
         for said in ("torch ", "one-sided 95 % bounds", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
             self.assertIn(said, first.stdout)
         self.assertNotIn("has not learned", first.stdout)
@@ -80,7 +80,7 @@ class Program(unittest.TestCase):
         self.assertEqual((again.returncode, self.runs(), again.stdout), (first.returncode, kept, first.stdout))
         losses = {name.rsplit("-", 1)[0]: json.loads(Path(self.folder.name, "out", "runs", name).read_text())["losses"] for name in kept}
         # all lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
-        for name in ("cola-torch-synchronous-seed1", "cola-torch-zenflow-seed1"):
+        for name in ("cola-torch-exact-seed1", "cola-torch-zenflow-seed1"):
             for ours, theirs in zip(losses[name][:12], losses["cola-torch-adamw-seed1"]):
                 self.assertAlmostEqual(ours, theirs, places=4)
         self.assertNotEqual(losses["cola-torch-adamw-seed1"], losses["cola-torch-adamw-seed2"])

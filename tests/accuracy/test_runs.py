@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from concurrent import futures
 from pathlib import Path
 from unittest import mock
 
@@ -40,7 +41,7 @@ class Campaign(unittest.TestCase):
         self.root = Path(self.folder.name)
         os.mkfifo(self.root / "pipe")
         self.command = [os.environ["ZF_CONFORM"], "glue", "--host", str(HERE / "stand_in_host.py"), "--out", str(self.root / "out"),
-                        "--seeds", "3", "--sync-seeds", "1", "--steps", "40", "--jobs", "1"]
+                        "--seeds", "3", "--exact-seeds", "1", "--steps", "40", "--jobs", "1"]
         (self.root / "hidden").mkdir()
         (self.root / "hidden" / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")  # figures stand without a plot
         self.environment = {**os.environ, "STAND_IN": str(self.root), "PYTHONPATH": str(self.root / "hidden")}
@@ -115,7 +116,7 @@ class Campaign(unittest.TestCase):
             self.say("fails", str(status))
             done = self.start()
             self.assertEqual(done.returncode, ends, done.stderr)
-            self.assertEqual(done.stderr.splitlines()[-1], f"zf-conform glue: synchronous, seed 1: exit status {status}: zf-host: the plugin gave up")
+            self.assertEqual(done.stderr.splitlines()[-1], f"zf-conform glue: exact, seed 1: exit status {status}: zf-host: the plugin gave up")
         (self.root / "fails").unlink()
         self.say("cut")
         done = self.start()
@@ -157,6 +158,17 @@ class Kept(unittest.TestCase):
                 run = runs.Run("x", "x", (), "key", 2, True)
                 self.assertEqual(runs.read_kept(str(path), run, takes_failures=False) is not None, is_taken, text)
             self.assertEqual(runs.read_kept(str(path), run, takes_failures=True), {"failure": "x"})
+
+    def test_a_run_that_is_ended_from_outside_is_no_failure_to_keep(self):
+        with tempfile.TemporaryDirectory() as folder, futures.ThreadPoolExecutor() as threads:
+            for end in (runs.Pool.end, lambda pool: [p.send_signal(signal.SIGINT) for p in pool.processes]):
+                pool = runs.Pool(folder, goes_on=True)
+                (Path(folder) / "runs").mkdir(exist_ok=True)
+                told = threads.submit(pool.train, runs.Run("x", "x", ("sh", "-c", "exec sleep 60"), "key", 2, True))
+                wait_until(lambda pool=pool: pool.processes, "a process")
+                end(pool)
+                self.assertRaisesRegex(runs.CannotRun, "x: stopped", told.result, DEADLINE_S)
+                self.assertEqual(os.listdir(Path(folder) / "runs"), [])
 
     def test_what_decides_a_run_is_in_its_name(self):
         one = runs.key_of(["--steps", "1"], ["plugin"])

@@ -102,7 +102,7 @@ grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once
     grep -q '^ *link: not measured, no page-locked memory' "$dir/terminal" || { echo "FAIL: link: $(cat -v "$dir/terminal")"; failed=1; }
 grep -qE '^ +S = 2: [0-9.]+ \([0-9.]+ to [0-9.]+\) G elements' "$dir/terminal" || { echo "FAIL: spread: $(cat -v "$dir/terminal")"; failed=1; }
 # ---- a trace of a training program ----
-printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nsteps = 20..29\n' "$dir" >"$dir/trace.ini"
+printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json steps 20..29\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
 python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
 import json, sys

@@ -118,13 +118,29 @@ START_TEST(steps_of_a_trace) {
     char text[64];
     ck_assert(parse("") == ZF_OK && config.trace_first_step == 1 && config.trace_steps == 20);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        snprintf(text, sizeof text, "[trace]\nsteps = %s\n", good[i].text);
+        snprintf(text, sizeof text, "[trace]\nfile = a steps b steps %s\n", good[i].text);
         ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+        ck_assert_str_eq(config.trace_file, "a steps b");
         ck_assert(config.trace_first_step == good[i].first && config.trace_steps == good[i].n);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "[trace]\nsteps = %s\n", bad[i]);
-        refused(text, "N | FIRST..LAST");
+        snprintf(text, sizeof text, "[trace]\nfile = a steps %s\n", bad[i]);
+        refused(text, "PATH steps N | PATH steps FIRST..LAST");
+    }
+}
+END_TEST
+
+START_TEST(steps_of_an_audit) {
+    static const char *const bad[] = {"0", "-1", "1000000001", "2 3", "all", "1..2"};
+    char text[64];
+    ck_assert(parse("[audit]\nfile = none\n") == ZF_OK && !*config.audit_file);
+    ck_assert(parse("[audit]\nfile = a b\n") == ZF_OK && config.audit_every == 100);
+    ck_assert_str_eq(config.audit_file, "a b");
+    ck_assert(parse("[audit]\nfile = a every b every 7\n") == ZF_OK && config.audit_every == 7);
+    ck_assert_str_eq(config.audit_file, "a every b");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "[audit]\nfile = a every %s\n", bad[i]);
+        refused(text, "none | PATH | PATH every N, of 1000000000");
     }
 }
 END_TEST
@@ -337,7 +353,7 @@ START_TEST(texts) {
     ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_OK);
     longest[ZFI_TEXT_NBYTES - 1] = 'a';
     ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_RANGE);
-    ck_assert_uint_eq(strlen(config.trace_file), ZFI_TEXT_NBYTES - 1);
+    ck_assert_uint_eq(strlen(config.trace_text), ZFI_TEXT_NBYTES - 1);
 }
 END_TEST
 
@@ -506,7 +522,7 @@ START_TEST(locale) {
 }
 END_TEST
 
-ZT_MAIN("config", whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks,
+ZT_MAIN("config", whole_file, how_numbers_are_written, steps_of_a_trace, steps_of_an_audit, a_rank_is_one_of_the_ranks,
         state_on_the_device, one_word, lag_follows_the_host, prediction, overrides, names_and_lines, words_for_numbers,
         automatic_interval, what_is_gone, texts, a_long_name_of_the_text, arguments, files, a_file_in_pieces,
         keys_describe_themselves, values_are_cut, locale)

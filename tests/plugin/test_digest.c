@@ -131,4 +131,17 @@ START_TEST(two_threads) {
 }
 END_TEST
 
-ZT_MAIN_WITH("digest", start, end, every_bit, swapped_elements, two_threads)
+/* Who asks what was written, and takes it over. */
+START_TEST(questions_that_are_refused) {
+    uint32_t unknown = 99;
+    uint8_t found;
+    zt_rig_bind(&rig);
+    ck_assert_int_eq(ext->written(rig.inst, 3, NULL, 0, &found, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_int_eq(ext->written(rig.inst, 0, &unknown, 1, &found, &rig.err), ZF_ERR_PARAM);
+    ck_assert_int_eq(ext->written(rig.inst, 0, &unknown, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->adopt(rig.inst, &unknown, 1, &rig.err), ZF_ERR_PARAM);
+    zt_refused(&rig.err, ext->adopt(rig.inst, NULL, 0, &rig.err), ZF_ERR_STATE, "on_overwrite = ask");
+}
+END_TEST
+
+ZT_MAIN_WITH("digest", start, end, every_bit, swapped_elements, two_threads, questions_that_are_refused)

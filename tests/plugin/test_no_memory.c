@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "hooks/audit.h"
+#include "state/audit.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -406,4 +408,27 @@ START_TEST(step_and_destroy) {
 }
 END_TEST
 
-ZT_MAIN("no_memory", save, save_compact, load, without_an_instance, create, bind, bind_again, step_and_destroy)
+/* No memory for the digests of what was bound: nothing is audited, and training goes on. */
+START_TEST(audit) {
+    char text[256];
+    int has_failed = 1;
+    start();
+    snprintf(text, sizeof text, "%s\n[audit]\nfile = %s/audit every 1\n", config, zt_state_dir());
+    open_small(&rig, text);
+    for (int64_t n = 0; has_failed; n++) {
+        arm(n);
+        zfi_auditing_bound(rig.inst);
+        has_failed = disarm();
+        ck_assert(has_failed == !rig.inst->engine.audit->sums);
+        zt_state_steps(&rig, 1);
+        ck_assert(has_failed || n > 20);
+    }
+    open_small(&reference, config);
+    zt_state_steps(&reference, (int)rig.step);
+    zt_state_check_equal(&rig, &reference, "audited at last");
+    zt_rig_end(&reference);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("no_memory", save, save_compact, load, without_an_instance, create, bind, bind_again, step_and_destroy, audit)

@@ -46,6 +46,39 @@ START_TEST(bind_again_refused) {
 }
 END_TEST
 
+static int32_t descent(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] -= (float)u->lr * u->g[i];
+    return 0;
+}
+
+/* A group keeps its rule, and a parameter the rule of its group. */
+START_TEST(another_rule_is_refused) {
+    static const zf_rule_callback_t callback = {.struct_size = sizeof callback, .name = "descent", .update = descent};
+    static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17, .group = 1}};
+    zf_rule_callback_t other = callback;
+    zt_rig_start(&rig, shapes, 2);
+    rig.rules[1].rule = ZF_RULE_CALLBACK;
+    rig.rules[1].callback = &callback;
+    zt_rig_open(&rig, "", 0);
+    rig.rules[0].rule = ZF_RULE_LION;
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_PARAM,
+               "group 0: its rule is \"AdamW\" (2 moments), not \"Lion\" (1)");
+    rig.rules[0].rule = ZF_RULE_ADAMW;
+    other.ctx = &rig;
+    rig.rules[1].callback = &other;
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_PARAM,
+               "group 1: callback \"descent\" has another function or ctx");
+    rig.rules[1].callback = &callback;
+    rig.decls[0].group = 1;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_PARAM);
+    rig.decls[0].group = 0;
+    zt_rig_bind(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* The same where the larger set does not fit, which shows only after much of it is made. */
 START_TEST(bind_again_without_room) {
     static const int64_t sizes[] = {4096, 1024};
@@ -100,4 +133,5 @@ START_TEST(statistics_while_runs_are_exchanged) {
 }
 END_TEST
 
-ZT_MAIN("rebind", bind_again_refused, bind_again_without_room, statistics_while_runs_are_exchanged)
+ZT_MAIN("rebind", bind_again_refused, another_rule_is_refused, bind_again_without_room,
+        statistics_while_runs_are_exchanged)

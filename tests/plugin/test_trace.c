@@ -34,12 +34,12 @@ static void remove_folder(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
-static void train(const char *trace_lines, int n_steps) {
+static void train(const char *trace_steps, int n_steps) {
     char config[512];
     snprintf(config, sizeof config,
              "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\nselect_interval = 4\n[host]\nthreads = 2\n"
-             "[trace]\nfile = %s\n%s",
-             in_folder("t.json"), trace_lines);
+             "[trace]\nfile = %s%s\n",
+             in_folder("t.json"), trace_steps);
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     zt_rig_steps(&rig, n_steps);
@@ -109,7 +109,7 @@ static json_int_t place_of(const json_t *events, const char *lane) {
 START_TEST(asked_for_steps) {
     json_t *whole, *events;
     make_folder();
-    train("steps = 5..8\n", 20);
+    train(" steps 5..8", 20);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
     events = events_of("t.json", &whole);
@@ -133,7 +133,7 @@ END_TEST
 
 /* Fewer steps than asked for: what there was is written at the end; 0 steps: all of them. */
 START_TEST(until_the_end) {
-    static const char *const lines[] = {"steps = 3..102\n", "steps = 0\n"};
+    static const char *const lines[] = {" steps 3..102", " steps 0"};
     json_t *whole;
     make_folder();
     for (int i = 0; i < 2; i++) {
@@ -153,7 +153,7 @@ END_TEST
 START_TEST(waits_are_seen) {
     json_t *whole, *events;
     make_folder();
-    train("steps = 6\n", 8);
+    train(" steps 6", 8);
     zt_rig_end(&rig);
     events = events_of("t.json", &whole);
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -321,7 +321,7 @@ START_TEST(what_steps_took) {
         double began = 0, took = 0;
         char lines[64];
         json_t *whole;
-        snprintf(lines, sizeof lines, "steps = %s\n[log]\nlateness = 1\n", steps[k]);
+        snprintf(lines, sizeof lines, " steps %s\n[log]\nlateness = 1\n", steps[k]);
         train(lines, 9);
         usleep(100000);
         for (int i = 10; i <= (k ? 26 : 36); i++) {

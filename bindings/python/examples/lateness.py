@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The meter of lateness beside what it estimates: loss(weights the model saw) - loss(weights that were due), per step.
 
-    python3 lateness.py [--steps N] [--lr LR] [--plot FILE.png] [section.key=value ...]
+    python3 lateness.py [--steps N] [--lr LR] [--plot FILE.png] [--out FILE.json] [section.key=value ...]
 
 A small net from scratch. The weights that were due are opt.export()'s, the same batch goes through both, and the optimizer
 measures every weight ([log] lateness = 1). Printed are means over each tenth of the run. The meter is the first-order term of
 the difference; where the loss curves upwards the true one is smaller, so the meter says too much rather than too little.
 """
 import argparse
+import json
+import time
 
 import torch
 from torch import nn
@@ -90,7 +92,9 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--plot")
+    parser.add_argument("--out")
     args = parser.parse_args()
+    began = time.monotonic()
     metered, true, losses = train(args.steps, args.lr, dict(s.split("=", 1) for s in args.settings))
     print(f"{'steps':>11} {'loss':>9} {'meter':>10} {'true':>10}")
     for first, last, loss, by_meter, truth in table(metered, true, losses):
@@ -98,6 +102,9 @@ def main():
     print(f"   together {sum(losses) / len(losses):9.4f} {sum(metered) / len(metered):10.6f} {sum(true) / len(true):10.6f}")
     if args.plot:
         draw(args.plot, metered, true)
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            json.dump({"losses": losses, "meter": metered, "true": true, "seconds": time.monotonic() - began}, file)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ WINDOWS = "[zenflow]\ntopk_ratio = 0.1\nfull_warm_up_rounds = 2\n[log]\nlevel = 
 
 @unittest.skipIf(torch is None or importlib.util.find_spec("transformers") is None, "torch and transformers are not installed")
 class Snippets(TorchTest):
-    def run_snippet(self, words, *packages):
+    def run_snippet(self, words, *packages, make=dict):
+        """make: what more the snippet names, or has in place of what all have."""
         for package in packages:
             if importlib.util.find_spec(package) is None:
                 self.skipTest(f"{package} is not installed")
@@ -45,7 +46,7 @@ class Snippets(TorchTest):
             os.chdir(folder)  # where trainers write
             names = {"model": model, "dataset": dataset, "loader": torch.utils.data.DataLoader(dataset, batch_size=8),
                      "args": transformers.TrainingArguments(output_dir=folder, max_steps=9, use_cpu=True, report_to=[],
-                                                            max_grad_norm=0, disable_tqdm=True)}
+                                                            max_grad_norm=0, disable_tqdm=True), **make()}
             before = self.loss(model, dataset)
             flush = zfplugin.torch.ZenFlow.flush
             with mock.patch.object(zfplugin.torch.ZenFlow, "flush", autospec=True, side_effect=flush) as flushed:
@@ -63,8 +64,8 @@ class Snippets(TorchTest):
 
     def test_all_are_run(self):
         self.assertEqual([title.split(".")[0] for title, _ in SNIPPETS],
-                         ["A loop of your own", "Hugging Face's Trainer", "Trainer that makes the optimizer and its decay groups itself", "Accelerate",
-                          "Lightning"])
+                         ["A loop of your own", "Hugging Face's Trainer", "Trainer that makes the optimizer and its decay groups itself",
+                          "TRL's trainers hand the same on", "Accelerate", "Lightning"])
 
     def test_loop(self):
         self.run_snippet("A loop")
@@ -74,6 +75,20 @@ class Snippets(TorchTest):
 
     def test_a_trainer_that_makes_it(self):
         self.run_snippet("Trainer that makes", "accelerate")
+
+    def test_trl(self):
+        def make():
+            import datasets
+            import tokenizers
+            import transformers
+            from tiny import VOCAB, Language
+
+            datasets.disable_progress_bars()
+            words = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0"))
+            return {"dataset": datasets.Dataset.from_dict({"input_ids": Language(96).ids.tolist()}),
+                    "tokenizer": transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="0")}
+
+        self.run_snippet("TRL", "trl", make=make)
 
     def test_accelerate(self):
         self.run_snippet("Accelerate", "accelerate")

@@ -5,7 +5,7 @@ import unittest
 import weakref
 from unittest import mock
 
-from support import BOTH, HYPER, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+from support import BOTH, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins
 from test_torch_gradients import EARLY
 import zfplugin
 
@@ -69,39 +69,8 @@ class BeforeTheStep(TorchTest):
         self.assertEqual([i for i, is_final in enumerate(flags) if is_final], [3, 4, 5, 6, *range(11, 16)])
         self.assertGreater(opt.stats()["early_taken"], 0)
 
-    def test_an_edit_that_moves_no_counter(self):
-        """One element, through .data, after everything was taken for final."""
-        def one_step(model, opt, i):
-            opt.zero_grad()
-            loss_of(model, i).backward()
-            if i == 9:
-                model[2].weight.grad.data[3, 5] += 0.5
-            opt.step()
-
-        self.pair(one_step, n_lost=1)
-
     def test_the_plugin_clips(self):
         self.pair(plain_step, n_lost=1, clip_norm=0.02)
-
-    def test_weights_edited_between_backward_and_step(self):
-        def one_step(model, opt, i):
-            opt.zero_grad()
-            loss_of(model, i).backward()
-            if i in (8, 12):
-                model[2].weight.data[3] = 0.125
-            opt.step()
-
-        self.pair(one_step, n_lost=1)
-
-    def test_another_number_of_backwards(self):
-        def one_step(model, opt, i):
-            opt.zero_grad()
-            for k in range(1 + (i in (7, 8, 9))):
-                loss_of(model, i + k).backward()
-            opt.step()
-
-        self.pair(one_step, n_lost=1)
-
 
 @EARLY
 class Released(TorchTest):
@@ -135,18 +104,6 @@ class Released(TorchTest):
         opt = self.check(one_step, {"accumulation_steps": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
                                                                                "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
         self.assertEqual(opt.stats()["early_lost"], 0)
-
-    def test_layers_without_a_gradient_and_fewer_backwards(self):
-        def one_step(model, opt, i):
-            for k in range(1 + i % 2):
-                x, y = batch(2 * i + k)
-                for at, layer in enumerate(model):
-                    x = x if at in (2, 3, 4) and (i + k) % 3 == 1 else layer(x)
-                torch.nn.functional.mse_loss(x, y).backward()
-            opt.step()
-            opt.zero_grad()
-
-        self.check(one_step, {"accumulation_steps": 2})
 
     def test_memory_is_free_before_the_step(self):
         """As much as one bucket is held, and what the plugin has not read yet."""

@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import io
+import json
 import pickle
 import tempfile
 import time
@@ -25,6 +26,25 @@ class AgainstAdamW(TorchTest):
 
     def test_1000_steps_all_selected_with_windows(self):
         self.run_pair(1000, config_=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 5}))
+
+    def test_audits(self):
+        """Two runs leave the same digests; an optimizer that follows another goes on in its file."""
+        def lines_of(path):
+            with open(path) as file:
+                lines = [json.loads(line) for line in file]
+            return [{k: v for k, v in line.items() if k != "ms"} for line in lines]
+
+        with tempfile.TemporaryDirectory() as folder:
+            for model, name in zip(twins(), "ab"):
+                for _ in range(2):
+                    opt = self.zenflow(model, config=config(SYNCHRONOUS, {"audit.file": f"{folder}/{name} every 2"}))
+                    for i in range(6):
+                        plain_step(model, opt, i)
+            a, b = lines_of(f"{folder}/a"), lines_of(f"{folder}/b")
+        self.assertEqual(a, b)
+        self.assertEqual([line.get("step") for line in a], [None, 2, 4, 6] * 2)
+        self.assertEqual({p["name"] for p in a[0]["params"]}, {name for name, _ in model.named_parameters()})
+        self.assertEqual(len({line["visible"] for line in a if "step" in line}), 6)
 
     def test_the_bound_sees_a_wrong_learning_rate(self):
         ours, theirs = twins()

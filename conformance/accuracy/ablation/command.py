@@ -14,7 +14,7 @@ from zfplugin.library import find
 from .. import probe, runs
 from ..options import Option, count, parse
 from ..runs import CannotRun, Run, digest, key_of
-from ..trainers import find_host, machine
+from ..trainers import find_host, machine, python_sources
 from . import data, judge, plan
 
 HEAD = "zf-conform ablation - training loss of the plugin's settings beside AdamW's, on unlike tasks"
@@ -52,7 +52,7 @@ class Programs:
 
 def programs(args, cells) -> Programs:
     """Finds all that the cells need; CannotRun says what is missing."""
-    host = find_host(args.host) if any(c.task != "gpt" for c in cells) else None
+    host = find_host(args.host) if any(c.task not in plan.LANGUAGE for c in cells) else None
     model = args.model
     if model is not None and not os.path.isdir(model):
         from ..pytorch.model import locate
@@ -74,12 +74,12 @@ def run_of(cell, setting, seed: int, p: Programs) -> Run:
     files = [p.plugin] if setting.is_plugin else []
     where = ["--plugin", p.plugin] if setting.is_plugin else []
     made_with = [p.digests[cell.task], machine(None)]
-    if cell.task == "gpt":
+    if cell.task in plan.LANGUAGE:
         import torch
+        import transformers
 
-        program = [sys.executable, "-m", f"{__package__}.gpt", "--data", os.path.join(p.data, data.TEXT)]
-        made_with.append(torch.__version__)
-        files.append(os.path.join(os.path.dirname(__file__), "gpt.py"))
+        program = [sys.executable, "-m", f"{__package__}.language", "--data", os.path.join(p.data, data.TEXT)]
+        made_with += [torch.__version__, transformers.__version__, python_sources()]
     else:
         program = [p.host, "--quiet", "--data", p.data]
         files.append(p.host)

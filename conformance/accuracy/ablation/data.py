@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that runs read, made from official GLUE files: training rows as they are, few dev rows (training losses are what is judged),
-a regression in STS-B's layout, and the language model's text."""
+a regression in STS-B's layout, and the language models' text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import os
 
 from ..tasks import DataError, find_file, find_task, read
+from .plan import LANGUAGE
 
 DEV_ROWS = 32
 TEXT = "sentences.txt"
@@ -57,7 +58,7 @@ def prepare(data: str, out: str, tasks: set[str]) -> dict[str, str]:
         rows = pairs(sentences(data, "cola"))
         write(os.path.join(out, "STS-B", "train.tsv"), stsb_lines(rows[DEV_ROWS:]))
         write(os.path.join(out, "STS-B", "dev.tsv"), stsb_lines(rows[:DEV_ROWS]))
-    if "gpt" in tasks:
+    if tasks & set(LANGUAGE):
         write(os.path.join(out, TEXT), [*sentences(data, "cola"), *sentences(data, "sst2")])
     return {t: digest(*files(out, t)) for t in tasks}
 
@@ -69,7 +70,7 @@ def sentences(data: str, name: str) -> list[str]:
 
 
 def files(out: str, task: str) -> list[str]:
-    if task == "gpt":
+    if task in LANGUAGE:
         return [os.path.join(out, TEXT)]
     return [os.path.join(out, find_task(task).folder, "train.tsv"), os.path.join(out, "vocab.txt")]
 

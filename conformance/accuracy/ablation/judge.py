@@ -7,7 +7,7 @@ import math
 import statistics
 
 from ..runs import last_quarter
-from .plan import ADAMW, Cell, Setting
+from .plan import ADAMW, LANGUAGE, Cell, Setting
 
 # Hosts that fetch a parameter before they read it take lag 0; the others take lag 1. Shares of AdamW's loss.
 BARS = {"fetches": {"mean": 0.005, "worst": 0.02}, "does not fetch": {"mean": 0.01, "worst": 0.04}}
@@ -22,7 +22,7 @@ def bar_of(setting: Setting) -> str:
     """Which hosts a setting is for; "": no bar is for it."""
     lag = [o for o in setting.overrides if o.startswith("zenflow.publish_lag=")]
     if not setting.is_plugin or not lag:
-        return "fetches" if setting.name == "defaults" else ""
+        return "fetches" if setting.name in ("defaults", "exact") else ""
     return "fetches" if lag[0].endswith("=0") else "does not fetch"
 
 
@@ -72,7 +72,7 @@ def cell_source(cell: Cell, seeds, runs: dict) -> dict:
     base = [runs[cell.name, ADAMW.name, s] for s in seeds if (cell.name, ADAMW.name, s) in runs]
     early = [statistics.fmean(r["losses"][:max(1, len(r["losses"]) // 20)]) for r in base]
     return {"name": cell.name, "what": cell.what, "steps": cell.steps, "batch": cell.batch, "lr": cell.lr, "dtype": cell.dtype,
-            "trained_by": "PyTorch" if cell.task == "gpt" else "zf-host", "seeds": len(base),
+            "trained_by": "PyTorch" if cell.task in LANGUAGE else "zf-host", "seeds": len(base),
             "first_loss": number(statistics.fmean(early)) if early else None,
             "adamw_loss": number(statistics.fmean(last_quarter(r["losses"]) for r in base)) if base else None}
 

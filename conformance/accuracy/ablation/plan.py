@@ -12,6 +12,9 @@ from ..runs import CannotRun
 WARM_UP = 5
 
 
+LANGUAGE = ("gpt", "llama")  # language models in PyTorch
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One task at one peak rate. AdamW, its schedule (linear rise over a tenth of the steps, linear fall to zero), decay 0.01 of matrices
@@ -19,7 +22,7 @@ class Cell:
 
     name: str
     what: str  # one line for readers
-    task: str  # of zf-host; "gpt": the language model in PyTorch
+    task: str  # of zf-host, or a family of LANGUAGE
     steps: int
     batch: int
     lr: float
@@ -28,9 +31,9 @@ class Cell:
     more: tuple[str, ...] = ()  # further options of zf-host
 
     def arguments(self) -> list[str]:
-        """Options that zf-host and the language model's program (gpt.py) both know, then the cell's own."""
+        """Options that zf-host and the language models' program (language.py) both know, then the cell's own."""
         out = ["--steps", str(self.steps), "--batch", str(self.batch), "--lr", f"{self.lr:g}"]
-        return out if self.task == "gpt" else ["--task", self.task, *out, "--dtype", self.dtype, *self.more]
+        return ["--family", self.task, *out] if self.task in LANGUAGE else ["--task", self.task, *out, "--dtype", self.dtype, *self.more]
 
 
 CELLS = {c.name: c for c in (
@@ -40,8 +43,9 @@ CELLS = {c.name: c for c in (
     Cell("sst2-scratch-bf16", "SST-2 from scratch, parameters and gradients in bf16", "sst2", 600, 32, 1e-3, dtype="bf16"),
     Cell("overlap-scratch", "regression (words that two sentences share), 4 layers from scratch", "stsb", 300, 16, 1e-3,
          more=("--layers", "4")),
-    Cell("gpt", "language model (bytes of sentences), GPT-2-like, from scratch", "gpt", 300, 8, 1e-3),
-    Cell("gpt-4e-3", "the same at four times the rate", "gpt", 300, 8, 4e-3),
+    Cell("gpt", "language model (bytes of sentences), GPT-2, from scratch", "gpt", 300, 8, 1e-3),
+    Cell("llama", "the same, Llama", "llama", 300, 8, 1e-3),
+    Cell("gpt-4e-3", "GPT-2 at four times the rate", "gpt", 300, 8, 4e-3),
     Cell("cola-tune", "CoLA, pretrained encoder", "cola", 150, 8, 1e-4, is_pretrained=True),
     Cell("cola-tune-3e-4", "the same at three times the rate", "cola", 150, 8, 3e-4, is_pretrained=True),
     Cell("overlap-tune", "regression (shared words), pretrained encoder", "stsb", 120, 8, 1e-4, is_pretrained=True),
@@ -60,8 +64,9 @@ class Setting:
 
 
 ADAMW = Setting("adamw", is_plugin=False)
+OWN = {s.name: s for s in (ADAMW, Setting("defaults"), Setting("exact", ("zenflow.mode=exact",)))}
 
-GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], defaults, adamw or adamw-x<factor on the rate>"
+GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], defaults, exact, adamw or adamw-x<factor on the rate>"
 
 GROUPS = {
     "core": ("s4-lag0-auto", "s2-lag0-auto", "s4-lag1-auto", "s2-lag1-auto", "s1-lag1-auto", "s4-lag1-0"),
@@ -75,8 +80,8 @@ GROUPS = {
 
 def setting(name: str) -> Setting:
     """The setting that a name describes (GRAMMAR); CannotRun where it describes none."""
-    if name in ("adamw", "defaults"):
-        return ADAMW if name == "adamw" else Setting(name)
+    if name in OWN:
+        return OWN[name]
     if found := re.fullmatch(r"adamw-x(\d+(?:\.\d+)?)", name):
         return Setting(name, rate_factor=float(found[1]), is_plugin=False)
     found = re.fullmatch(r"s(\d+)-lag([01])-(auto|0)(?:-k(\d+(?:\.\d+)?))?(?:-w(\d+))?", name)

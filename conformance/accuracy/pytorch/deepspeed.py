@@ -5,8 +5,12 @@ at its first start."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 from .train import groups, rate
 
@@ -21,12 +25,31 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+@contextlib.contextmanager
+def building():
+    """DeepSpeed compiles here, one process at a time. torch's builder waits for a file that a process left which was ended meanwhile; whoever
+    is in here is alone, so such a file is nobody's."""
+    folder = Path(tempfile.gettempdir(), f"zfplugin-deepspeed-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(folder)
+    with open(folder / "in-use", "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for left in folder.glob("*/lock"):
+            left.unlink()
+        yield
+
+
 class Engine:
     """What train.Stepper is to torch's optimizers."""
 
     def __init__(self, model, s):
         os.environ.update(DS_ACCELERATOR="cpu", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                           MASTER_PORT=str(free_port()))
+        with building():
+            self._start(model, s)
+        self.settings, self.n_steps = s, 0
+
+    def _start(self, model, s) -> None:
         import deepspeed
 
         zero = {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": False}}
@@ -38,7 +61,6 @@ class Engine:
         deepspeed.init_distributed("gloo")
         parameters = [{**g, "params": [p for _, p in g["params"]]} for g in groups(model, s.weight_decay)]
         self.model, self.optimizer, _, _ = deepspeed.initialize(model=model, config=config, model_parameters=parameters)
-        self.settings, self.n_steps = s, 0
 
     def step(self, loss) -> None:
         for group in self.optimizer.param_groups:

@@ -27,7 +27,7 @@ head -n 33 "$out/all/dev.tsv" >"$out/data/dev.tsv"
 python3 "$here/../../conformance/tiny_encoder.py" "$out/encoder" "$out/all/vocab.txt" 1 || exit 77
 
 if [ "$full" = --full ]; then
-    there "$conform" glue --plugin "$plugin" --device cuda --data "$out/all" --model "$out/encoder" --seeds 3 --sync-seeds 1 --steps 400 \
+    there "$conform" glue --plugin "$plugin" --device cuda --data "$out/all" --model "$out/encoder" --seeds 3 --exact-seeds 1 --steps 400 \
         --lr 3e-3 --max-tokens 16 --jobs "${ZF_JOBS:-2}" --out "$out/kept" >"$out/full"
     status=$?
     cat "$out/full"
@@ -83,7 +83,7 @@ for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adam
 EOF
 
 # shellcheck disable=SC2086
-there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 3 \
+there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --exact-seeds 1 --steps 3 \
     --batch 4 --max-tokens 10 --jobs 1 --out "$out/kept" >"$out/glue" 2>"$out/glue.err"
 [ $? -eq 3 ] || fail "glue: exit status is not 3: $(cat "$out/glue.err")"
 has "$out/glue" '^trained on .*products by cuBLAS' 'equal in every digit' 'on the device'

@@ -59,7 +59,7 @@ def losses(arm):
 
 
 def is_dashed(arm):
-    return "synchronous" in name_of(arm)
+    return name_of(arm) == "exact"
 
 
 def relative_lines(arms):

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of docs/accuracy.md between their marks, a JSON file for each, and two pictures. What is not measured is said by its name."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+
+from rows import FAMILIES
+from zfplugin.accuracy import result, runs
+from zfplugin.accuracy.ablation.judge import BARS, percent
+from zfplugin.report import draw
+from zfplugin.report import figures as plots
+
+BAR = BARS["fetches"]
+MARK = "<!-- evidence: {} -->\n"
+
+
+def table(heads, lines) -> str:
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in (heads, ["---"] * len(heads), *lines))
+
+
+def gap(arm) -> float:
+    return arm["last_quarter_ratio"] - 1.0
+
+
+def margins(values) -> tuple[bool, str]:
+    mean, worst = statistics.fmean(values), max(values)
+    holds = mean <= BAR["mean"] and worst <= BAR["worst"]
+    return holds, f"mean {percent2(mean)}, worst {percent2(worst)}: {'held' if holds else 'MISSED'}"
+
+
+def percent2(x: float) -> str:
+    return f"{100 * x:+.2f} %"
+
+
+# ---- a table: its text, and whether everything in it holds (None: not decided) ---------------------------------------------------------------
+
+
+def glue(found) -> tuple[str, bool | None]:
+    lines = []
+    for row, f in found:
+        by = "PyTorch" if "torch" in row.words else "reference trainer"
+        adamw, exact, windows = f["arms"][:3]
+        points = f"{windows['mean_difference']:+.2f} ({windows['lower']:+.2f} .. {windows['upper']:+.2f})"
+        scores = [f"{statistics.fmean(arm['metric']):.2f}" for arm in (adamw, exact, windows)]
+        lines.append([row.what, by, len(adamw["metric"]), *scores, points, percent2(gap(exact)), percent2(gap(windows)), f["verdict"]])
+    verdicts, (holds, said) = [f["verdict"] for _, f in found], margins([gap(f["arms"][2]) for _, f in found])
+    heads = ("task", "trained by", "seeds", "AdamW", "exact", "windows", "windows - AdamW, points (one-sided 95 % bounds)",
+             "loss, last quarter: exact", "windows", "verdict")
+    text = table(heads, lines) + (f"\nThe windows' loss of the last quarter beside AdamW's: {said} (at most {percent2(BAR['mean'])} and "
+                                  f"{percent2(BAR['worst'])}). PASS on {verdicts.count('PASS')} of {len(found)} tasks.\n")
+    return text, False if not holds or "FAIL" in verdicts else True if set(verdicts) == {"PASS"} else None
+
+
+def tasks(found) -> tuple[str, bool | None]:
+    ((row, f),) = found
+    columns = [{c["cell"]: c for c in s["cells"]} for s in f["settings"]]
+    lines = [[c["what"], c["trained_by"], f"{c['steps']} x {c['batch']}", f"{c['lr']:g}", c["seeds"], f"{c['adamw_loss']:.3f}",
+              *(percent(own[c["name"]]["mean"]) for own in columns)] for c in f["cells"]]
+    lines.append(["**mean, worst**", "", "", "", "", "", *(f"{percent(s['mean'])}, {percent(s['worst'])}" for s in f["settings"])])
+    bars = [f"{s['verdict']} ({100 * f['bars'][s['bar']]['mean']:g}, {100 * f['bars'][s['bar']]['worst']:g})" if s["bar"] else ""
+            for s in f["settings"]]
+    lines.append(["bar: mean, worst", "", "", "", "", "", *bars])
+    heads = ("task", "trained by", "steps x rows", "rate", "seeds", "AdamW's loss", *(f"{s['name']}, %" for s in f["settings"]))
+    return table(heads, lines), all(s["verdict"] in ("held", "-") for s in f["settings"]) or row.name == "settings"
+
+
+def peers(found) -> tuple[str, bool | None]:
+    ((row, f),) = found
+    base = statistics.fmean(f["arms"][0]["last_quarter_loss"])
+    lines = [["torch AdamW" if arm["name"] == "adamw" else arm["title"], " ".join(f"{x:.2f}" for x in arm["metric"]),
+              f"{statistics.fmean(arm['metric']):.2f}", percent2(statistics.fmean(arm["last_quarter_loss"]) / base - 1)] for arm in f["arms"]]
+    return f"{row.what}:\n\n" + table(("optimizer", f"{f['metric']} x 100, by seed", "mean", "loss, last quarter"), lines), True
+
+
+def lateness(found) -> tuple[str, bool | None]:
+    ((_, f),) = found
+    return table(("setting", "loss, mean of 300 steps", "meter", "true difference"),
+                 [[s["name"], *(f"{s[x]:.6f}" for x in ("loss", "meter", "true"))] for s in f["settings"]]), True
+
+
+TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "lateness": lateness, "settings": tasks}
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------------------------------
+
+
+def draw_glue(found) -> bytes | None:
+    first = next((f for row, f in found if row.name == "sst2"), None)
+    return draw.rendered(plots.curves(first)[0].draw) if first else None
+
+
+def draw_families(found) -> bytes:
+    ((_, f),) = found
+
+    def figure():
+        made, axes = draw.new(12, 3.8, ncols=3)
+        for at, (cell, title) in zip(axes, FAMILIES.items()):
+            curves = [(name.split(", ")[1], y) for name, y in f["mean_losses"].items() if name.startswith(f"{cell}, ")]
+            lines = [draw.Line(name, *plots.losses({"mean_losses": y}), name == "exact") for name, y in curves]
+            draw.put_lines(at, lines, "optimizer step", "training loss")
+            at.set_title(title, loc="left")
+            if at is not axes[-1]:
+                at.get_legend().remove()
+        return made
+
+    return draw.rendered(figure)
+
+
+PICTURES = {"glue": (draw_glue, "Training loss of AdamW, the exact mode and the default windows on SST-2"),
+            "tasks": (draw_families, "Training loss of BERT, GPT-2 and Llama by AdamW, the exact mode and the default windows")}
+
+
+# ---- the files -------------------------------------------------------------------------------------------------------------------------------
+
+
+def slim(value):
+    """Without the curves, which the pictures show."""
+    if isinstance(value, dict):
+        return {name: slim(v) for name, v in value.items() if name != "mean_losses"}
+    return [slim(v) for v in value] if isinstance(value, list) else value
+
+
+def section(name: str, own, at: str, results) -> tuple[str, bool | None]:
+    """Text of one table, which rows it lacks included; writes its JSON file and picture, or takes old ones away."""
+    found = [(row, f) for row in own if (f := row.figures()) is not None]
+    lacking = [(row.what + (" (PyTorch)" if "torch" in getattr(row, "words", ()) else ""), row.problem) for row in own
+               if row not in [r for r, _ in found]]
+    text, holds, picture = "", None, None
+    for old in results.glob(f"accuracy-{name}.*"):
+        old.unlink()
+    if found:
+        text, holds = TABLES[name](found)
+        text = f"Commit {at}.\n\n{text}"
+        rows = [json.dumps(slim(result.plain({"row": row.name, **f}))) for row, f in found]
+        runs.write(results / f"accuracy-{name}.json",
+                   f'{{"area": "accuracy", "commit": "{at}", "rows": [\n  ' + ",\n  ".join(rows) + "\n]}\n")
+        drawer, title = PICTURES.get(name, (None, ""))
+        picture = drawer(found) if drawer else None
+    if picture:
+        (results / f"accuracy-{name}.svg").write_bytes(picture)
+        text += f"\n![{title}](../conformance/results/accuracy-{name}.svg)\n"
+    if lacking:
+        said = ", ".join(what + (f" ({problem})" if problem else "") for what, problem in lacking)
+        text += f"\nNot measured on commit {at}: {said}.\n"
+    return text, None if lacking and holds else holds
+
+
+def write(tree, at: str, every) -> int:
+    """Writes all; the exit status that it comes to: 0 all holds, 1 something does not, 3 not all is decided."""
+    page, results = tree / "docs" / "accuracy.md", tree / "conformance" / "results"
+    old, statuses = page.read_text(encoding="utf-8"), []
+    text = old
+    for name in TABLES:
+        own, holds = section(name, [row for row in every if row.table == name], at, results)
+        begin, end = MARK.format(name), MARK.format(f"end of {name}")
+        text, n = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{own.strip()}\n\n{end}", text, flags=re.DOTALL)
+        if n != 1:
+            raise runs.CannotRun(f"docs/accuracy.md: found {n} places for the table {name}; one is needed")
+        statuses.append(holds)
+    runs.write(page, text)
+    return 1 if False in statuses else 3 if None in statuses else 0

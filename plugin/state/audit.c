@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/audit.c - digests of the training state, and their lines (contract in audit.h). */
+#include "state/audit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "config/config_table.h"
+#include "instance/device_memory.h"
+#include "ranks/groups.h"
+#include "replay/state_arrays.h"
+#include "state/json.h"
+#include "state/table.h"
+
+enum { HEX = 16, HEAD_NBYTES = 128 };
+
+static const char *const names[ZFI_AUDIT_ARRAYS] = {"visible", "w", "m", "v"};
+
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
+
+/* Visible values on their way from the device: several stretches are read together. */
+typedef struct reading {
+    const zfi_state_t *state;
+    uint64_t (*sums)[ZFI_AUDIT_ARRAYS];
+    zfi_place_args_t places[ZFI_LIST_OPS];
+    uint64_t at[ZFI_LIST_OPS], nbytes; /* in the scratch */
+    uint32_t n;
+    zf_status_t status;
+} reading_t;
+
+static void read_visible(reading_t *reading) {
+    const zfi_state_t *state = reading->state;
+    unsigned char *bits = (unsigned char *)state->dev->exchange;
+    if (!reading->status && reading->n)
+        reading->status = zfi_device_read(state->engine, bits, state->dev->scratch, reading->nbytes);
+    for (uint32_t i = 0; i < reading->n && !reading->status; i++) {
+        const zfi_place_args_t *place = &reading->places[i];
+        const zfi_matrix_t *matrix = &state->plan->matrices[place->matrix];
+        reading->sums[matrix->param][ZFI_AUDIT_VISIBLE] +=
+            zfi_param_digest(state->engine->kernels, bits + reading->at[i], matrix->place.dtype, place->n,
+                             matrix->param_offset + place->first);
+    }
+    reading->n = 0;
+    reading->nbytes = 0;
+}
+
+static void collect(reading_t *reading, uint32_t number, uint64_t first, uint64_t n) {
+    const zfi_state_t *state = reading->state;
+    uint64_t nbytes = (n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype) + HEX - 1) / HEX * HEX;
+    zfi_place_args_t *place;
+    if (reading->n == ZFI_LIST_OPS || reading->nbytes + nbytes > state->dev->exchange_elems * sizeof(float))
+        read_visible(reading);
+    place = &reading->places[reading->n];
+    *place = (zfi_place_args_t){.data = state->dev->data,
+                                .matrix = number,
+                                .first = first,
+                                .n = n,
+                                .bits = (unsigned char *)state->dev->scratch + reading->nbytes};
+    reading->at[reading->n++] = reading->nbytes;
+    reading->nbytes += nbytes;
+    zfi_list_add(&state->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, place, sizeof *place));
+}
+
+/* Where the host's threads can read it. */
+static uint64_t digest_here(const zfi_kernels_t *kernels, const zfi_matrix_t *matrix, uint64_t first, uint64_t n) {
+    const zfi_place_t *place = &matrix->place;
+    uint64_t sum = 0, m;
+    for (; n; first += m, n -= m) {
+        uint64_t left = matrix->cols - first % matrix->cols;
+        m = place->col_offset ? 1 : n < left || place->row_stride == (int64_t)matrix->cols ? n : left;
+        sum += zfi_param_digest(kernels, zfi_place_at(place, first / matrix->cols, first % matrix->cols), place->dtype,
+                                m, matrix->param_offset + first);
+    }
+    return sum;
+}
+
+/* Elements [first, first + n) of a matrix. */
+static void add_visible(reading_t *reading, uint32_t number, uint64_t first, uint64_t n) {
+    const zfi_engine_t *engine = reading->state->engine;
+    const zfi_matrix_t *matrix = &reading->state->plan->matrices[number];
+    if (engine->ops->has_own_memory)
+        collect(reading, number, first, n);
+    else
+        reading->sums[matrix->param][ZFI_AUDIT_VISIBLE] += digest_here(engine->kernels, matrix, first, n);
+}
+
+static zf_status_t add_state(reading_t *reading, const zfi_tile_t *tile) {
+    static const zfi_array_t arrays[] = {ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V};
+    uint64_t *sums = reading->sums[reading->state->plan->matrices[tile->matrix].param];
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < ZFI_AUDIT_ARRAYS - ZFI_AUDIT_W && !st; i++)
+        st = zfi_state_digest(reading->state, arrays[i], tile->matrix, tile->matrix_offset, tile->n_elems,
+                              &sums[ZFI_AUDIT_W + i]);
+    return st;
+}
+
+static zf_status_t digest_all(const zfi_state_t *state, uint64_t (*sums)[ZFI_AUDIT_ARRAYS]) {
+    const zfi_plan_t *plan = state->plan;
+    reading_t reading = {.state = state, .sums = sums};
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        int is_part = state->side->params[matrix->param].is_sharded;
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && is_part; k++)
+            add_visible(&reading, i, plan->tiles[k].matrix_offset, plan->tiles[k].n_elems);
+        if (!is_part)
+            add_visible(&reading, i, 0, matrix->rows * matrix->cols);
+    }
+    read_visible(&reading);
+    for (uint32_t k = 0; k < plan->n_tiles && !reading.status && !st; k++)
+        st = add_state(&reading, &plan->tiles[k]);
+    return st ? st : reading.status;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static json_t *settings_of(zfi_json_t *json, const zfi_config_t *config) {
+    json_t *out = json_object();
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
+        const zfi_key_t *key = zfi_key_at(i);
+        char name[64], value[64];
+        if (zfi_key_is_free(key->section, key->name))
+            continue;
+        snprintf(name, sizeof name, "%s.%s", key->section, key->name);
+        zfi_config_effect(config, i, value, sizeof value);
+        zfi_json_set(json, out, name, json_string(value));
+    }
+    return out;
+}
+
+/* The element types and the rule as numbers of the ABI's and the kernels', which only have to be the same. */
+static json_t *describe_param(zfi_json_t *json, const zfi_param_t *param, int is_expert) {
+    json_t *out = json_pack("{s:s, s:i, s:i, s:i, s:[I,I], s:b, s:b}", "name", param->name, "dtype", (int)param->dtype,
+                            "grad_dtype", (int)param->grad_dtype, "rule", (int)param->rule->number, "owned",
+                            (json_int_t)param->owned_first, (json_int_t)param->owned_end, "sharded", param->is_sharded,
+                            "own", is_expert);
+    json_t *shape = json_array();
+    for (int i = 0; i < param->ndim; i++)
+        zfi_json_append(json, shape, json_integer((json_int_t)param->shape[i]));
+    zfi_json_set(json, out, "shape", shape);
+    return out;
+}
+
+static char *header_of(const zfi_state_t *state, const zfi_config_t *config, zfi_member_t process) {
+    const zfi_engine_t *engine = state->engine;
+    zfi_json_t json = {0};
+    json_t *params = json_array();
+    json_t *all =
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "zf_audit", 1, "process", (int)process.rank, "n_processes",
+                  (int)process.n_ranks, "part", (int)(zfi_is_grouped(engine) ? engine->model : 0), "rank",
+                  (int)zfi_rank(engine), "n_ranks", (int)zfi_n_ranks(engine), "parts", zfi_is_sharded(engine));
+    char *text;
+    for (uint32_t i = 0; i < state->side->n_params; i++)
+        if (state->side->params[i].has_state)
+            zfi_json_append(
+                &json, params,
+                describe_param(&json, &state->side->params[i], state->side->params[i].reduce_group[0] != 0));
+    zfi_json_set(&json, all, "settings", settings_of(&json, config));
+    zfi_json_set(&json, all, "params", params);
+    text = all ? zfi_json_print(&json, all) : NULL;
+    json_decref(all);
+    return text;
+}
+
+void zfi_audit_forget(zfi_audit_t *audit) {
+    free(audit->sums);
+    free(audit->header);
+    free(audit->text);
+    audit->sums = NULL;
+    audit->header = audit->text = NULL;
+}
+
+int zfi_audit_describe(zfi_audit_t *audit, const zfi_state_t *state, const zfi_config_t *config, zfi_member_t process) {
+    uint64_t n = state->side->n_params;
+    char *header = header_of(state, config, process), *line;
+    zfi_audit_forget(audit);
+    audit->sums = calloc(n + 1, sizeof *audit->sums);
+    audit->text = malloc(HEAD_NBYTES + ZFI_AUDIT_ARRAYS * (n * HEX + HEX));
+    line = header ? realloc(header, strlen(header) + 2) : NULL;
+    audit->header = line ? strcat(line, "\n") : header;
+    if (line && audit->sums && audit->text)
+        return 1;
+    zfi_audit_forget(audit);
+    return 0;
+}
+
+static void put_hex(char *to, uint64_t value) {
+    for (int i = 0; i < HEX; i++)
+        to[i] = "0123456789abcdef"[value >> 4 * (HEX - 1 - i) & 15];
+}
+
+static size_t write_record(const zfi_audit_t *audit, const zfi_device_side_t *side, uint64_t step) {
+    struct timespec now = {0};
+    size_t n;
+    clock_gettime(CLOCK_REALTIME, &now);
+    n = (size_t)snprintf(audit->text, HEAD_NBYTES, "{\"step\":%" PRIu64 ",\"ms\":%" PRIu64, step,
+                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    for (int array = 0; array < ZFI_AUDIT_ARRAYS; array++) {
+        n += (size_t)sprintf(audit->text + n, ",\"%s\":\"", names[array]);
+        for (uint32_t i = 0; i < side->n_params; i++) {
+            if (!side->params[i].has_state)
+                continue;
+            put_hex(audit->text + n, audit->sums[i][array]);
+            n += HEX;
+        }
+        audit->text[n++] = '"';
+    }
+    memcpy(audit->text + n, "}\n", 2);
+    return n + 2;
+}
+
+zf_status_t zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes) {
+    zf_status_t st;
+    memset(audit->sums, 0, state->side->n_params * sizeof *audit->sums);
+    st = digest_all(state, audit->sums);
+    if (!st)
+        *out_nbytes = write_record(audit, state->side, step);
+    return st;
+}
