@@ -202,8 +202,6 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
-    if (inst->run->dev.checks_afresh)
-        return st; /* whoever writes leaves out what it finds */
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);

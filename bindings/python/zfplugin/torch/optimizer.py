@@ -126,10 +126,10 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         # on a stream the plugin looks, too, for the answer would have to be waited for; of several processes all have to find it at one step
-        is_single = not processes.are_several()
+        is_single, log = not processes.are_several(), self.log
 
-        def make_instance(*, place, **more):
-            return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=self.log, name="torch",
+        def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
+            return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=log, name="torch",
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream and is_single else 'ask'}"],
                             after=["zenflow.mode=exact"] if exact else [], place=place, **more)
 
