@@ -15,6 +15,7 @@ from zfplugin.report import draw
 from zfplugin.report import figures as plots
 
 BAR = BARS["fetches"]
+NAMES = {"adamw": "torch's AdamW", "exact": "the plugin, exact", "zenflow": "the plugin, windows"}
 MARK = "<!-- evidence: {} -->\n"
 
 
@@ -46,7 +47,8 @@ def glue(found) -> tuple[str, bool | None]:
         adamw, exact, windows = f["arms"][:3]
         points = f"{windows['mean_difference']:+.2f} ({windows['lower']:+.2f} .. {windows['upper']:+.2f})"
         scores = [f"{statistics.fmean(arm['metric']):.2f}" for arm in (adamw, exact, windows)]
-        lines.append([row.what, by, len(adamw["metric"]), *scores, points, percent2(gap(exact)), percent2(gap(windows)), f["verdict"]])
+        lines.append([row.what, by, len(adamw["metric"]), *scores, points, percent2(gap(exact)), percent2(gap(windows)),
+                      f["verdict"] + ("" if f["adamw_has_learned"] else ": AdamW itself has not learned")])
     verdicts, (holds, said) = [f["verdict"] for _, f in found], margins([gap(f["arms"][2]) for _, f in found])
     heads = ("task", "trained by", "seeds", "AdamW", "exact", "windows", "windows - AdamW, points (one-sided 95 % bounds)",
              "loss, last quarter: exact", "windows", "verdict")
@@ -71,7 +73,7 @@ def tasks(found) -> tuple[str, bool | None]:
 def peers(found) -> tuple[str, bool | None]:
     ((row, f),) = found
     base = statistics.fmean(f["arms"][0]["last_quarter_loss"])
-    lines = [["torch AdamW" if arm["name"] == "adamw" else arm["title"], " ".join(f"{x:.2f}" for x in arm["metric"]),
+    lines = [[NAMES.get(arm["name"], arm["title"]), " ".join(f"{x:.2f}" for x in arm["metric"]),
               f"{statistics.fmean(arm['metric']):.2f}", percent2(statistics.fmean(arm["last_quarter_loss"]) / base - 1)] for arm in f["arms"]]
     return f"{row.what}:\n\n" + table(("optimizer", f"{f['metric']} x 100, by seed", "mean", "loss, last quarter"), lines), True
 
