@@ -151,6 +151,8 @@ static void fill_arg(abi_args_t *a, int i) {
         a->v[i].u32 = count_of(a);
     else if (strcmp(name, "elem") == 0)
         a->v[i].u32 = (uint32_t)abi_struct_size(a->slot.args[array].type);
+    else if (strcmp(name, "what") == 0)
+        a->v[i].u32 = ZF_RELEASE_DEVICE;
     else if (strcmp(name, "id") == 0)
         a->v[i].u32 = a->ids[0];
     else if (strcmp(name, "u64") == 0)
@@ -194,6 +196,8 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
         return plugin->get_extension(ZF_EXT_INSPECT);
     if (strcmp(owner, "zf_digest_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_DIGEST);
+    if (strcmp(owner, "zf_residency_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_RESIDENCY);
     if (strcmp(owner, "zf_plan_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_PLAN);
     if (strcmp(owner, "zf_shards_ext_t") == 0)

@@ -17,7 +17,7 @@ static void parse_role(const abi_entry_t *entry, const char *word, abi_role_t *o
     static const char *const pointers[] = {"instance", "queue",  "in",  "out",     "handle", "array",
                                            "ids",      "outids", "err", "str",     "text",   "buf",
                                            "strs",     "ptr",    "fn",  "tensors", NULL};
-    static const char *const words4[] = {"n", "elem", "flags", "index", "id", "nstrs", NULL};
+    static const char *const words4[] = {"n", "elem", "flags", "what", "index", "id", "nstrs", NULL};
     static const char *const words8[] = {"u64", "nbytes", NULL};
     size_t n = strcspn(word, ":?~");
     const char *type = strchr(word, ':');

@@ -17,7 +17,7 @@ void abi_layout_dump(FILE *out) {
     size_t n;
     const abi_entry_t *entries = abi_table(&n);
     fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
-            ZF_ABI_MAJOR(ZF_ABI_0_4), ZF_ABI_MINOR(ZF_ABI_0_4));
+            ZF_ABI_MAJOR(ZF_ABI_0_5), ZF_ABI_MINOR(ZF_ABI_0_5));
     fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
     for (size_t i = 0; i < n; i++) {
         const abi_entry_t *e = &entries[i];

@@ -12,7 +12,7 @@
     __asm__(".section .rodata\n" #symbol ":\n.incbin \"" file "\"\n.byte 0\n.previous\n");                             \
     extern const char symbol[] __attribute__((visibility("hidden")));
 
-EMBED(zfc_embedded_layout, ZFC_ABI_DIR "/layout/v0.4.txt")
+EMBED(zfc_embedded_layout, ZFC_ABI_DIR "/layout/v0.5.txt")
 EMBED(zfc_embedded_exports, ZFC_ABI_DIR "/exports.txt")
 
 const char *abi_golden_layout(void) { return zfc_embedded_layout; }

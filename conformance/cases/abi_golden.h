@@ -3,7 +3,7 @@
 #ifndef ZFC_ABI_GOLDEN_H
 #define ZFC_ABI_GOLDEN_H
 
-const char *abi_golden_layout(void);  /* abi/layout/v0.4.txt */
+const char *abi_golden_layout(void);  /* abi/layout/v0.5.txt */
 const char *abi_golden_exports(void); /* abi/exports.txt */
 
 #endif

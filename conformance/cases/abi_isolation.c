@@ -133,7 +133,7 @@ static void probe_python(abi_probe_t *p) {
     char *version[] = {"python3", "-c", "import ctypes", NULL};
     int status = -1;
     pid_t pid;
-    snprintf(number, sizeof number, "%u", ZF_ABI_0_4);
+    snprintf(number, sizeof number, "%u", ZF_ABI_0_5);
     abi_try(p, "python3");
     if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
         status != 0) {

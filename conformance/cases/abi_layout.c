@@ -147,7 +147,7 @@ void abi_layout_check(abi_report_t *report) {
         if (entries[i].kind == ABI_STRUCT)
             check_struct(report, &entries[i]);
     if (sizeof(void *) == 8)
-        abi_layout_compare(report, abi_golden_layout(), now, ZF_ABI_MAJOR(ZF_ABI_0_4));
+        abi_layout_compare(report, abi_golden_layout(), now, ZF_ABI_MAJOR(ZF_ABI_0_5));
     else
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
     free(now);

@@ -17,15 +17,15 @@ const char abi_rig_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_4};
+    uint32_t abis[] = {ZF_ABI_0_5};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_4, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_4);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_5, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_5);
     return boot.plugin;
 }
 
@@ -284,11 +284,24 @@ int abi_rig_rest(abi_rig_t *rig) {
 
 zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err) { return quiesce(rig, ZF_QUIESCE_FLUSH, err); }
 
+static int release(abi_rig_t *rig) {
+    const zf_residency_ext_t *residency = rig->table->get_extension(ZF_EXT_RESIDENCY);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st;
+    abi_try(rig->probe, "release with right arguments");
+    abi_host_enter(&rig->host);
+    st = residency->release(rig->instance, ZF_RELEASE_DEVICE, &rig->stream, NULL, &err);
+    abi_host_leave(&rig->host);
+    return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "release returned %d: %s", st, err.message);
+}
+
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     if (!has_slots(rig->table))
         return 0; /* reported under TABLE */
+    if (stage == ABI_RELEASED)
+        rig->create.flags |= ZF_CREATE_CAP_RELEASE;
     abi_try(rig->probe, "create and bind with right arguments");
     st = start(rig, stage, &err);
     if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create or bind_params returned %d: %s", st, err.message))
@@ -298,9 +311,9 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
         rig->items[i].id = rig->ids[i];
     if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID))
         return 0;
-    if (stage == ABI_QUIESCED)
-        return abi_rig_rest(rig);
-    return 1;
+    if (stage == ABI_RELEASED)
+        return release(rig);
+    return stage < ABI_QUIESCED || abi_rig_rest(rig);
 }
 
 void abi_rig_end(abi_rig_t *rig) {

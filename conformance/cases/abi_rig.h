@@ -17,6 +17,7 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/draft/plan.h"
 #include "zf/ext/draft/shards.h"
+#include "zf/ext/residency.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"
@@ -29,7 +30,7 @@ enum {
     ABI_RIG_STEPS = 3 /* to state active */
 };
 
-typedef enum { ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED } abi_stage_t;
+typedef enum { ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED, ABI_RELEASED } abi_stage_t;
 
 typedef struct abi_host { /* the host table and what was seen of its use */
     zf_host_t table;

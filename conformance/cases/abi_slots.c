@@ -12,7 +12,9 @@ enum { LONGER_BY = 64, N_BAD_SIZES = 4 };
 static const abi_entry_t *current; /* slot of the probe that the child runs; set before the fork */
 
 static abi_stage_t stage_for(const abi_entry_t *slot) {
-    return strcmp(slot->name, "bind_params") == 0 ? ABI_CREATED : ABI_ACTIVE;
+    return strcmp(slot->name, "bind_params") == 0 ? ABI_CREATED
+           : strcmp(slot->name, "resume") == 0    ? ABI_RELEASED
+                                                  : ABI_ACTIVE;
 }
 
 static int start(abi_rig_t *rig) {
@@ -21,6 +23,8 @@ static int start(abi_rig_t *rig) {
     abi_rig_describe(rig, 1);
     if (strcmp(current->name, "adopt") == 0) /* legal under this key alone */
         rig->create.overrides = asks, rig->create.n_overrides = 1;
+    if (strcmp(current->name, "release") == 0)
+        rig->create.flags = ZF_CREATE_CAP_RELEASE;
     return abi_rig_start(rig, stage_for(current));
 }
 
@@ -32,7 +36,8 @@ static int fill(abi_args_t *a, abi_rig_t *rig) { return abi_args_fill(a, rig, cu
 
 /* Slots that are legal once, or once in a step: after a success the rig starts anew. */
 static int is_once(void) {
-    return strcmp(current->name, "bind_params") == 0 || strcmp(current->name, "grads_ready") == 0;
+    return strcmp(current->name, "bind_params") == 0 || strcmp(current->name, "grads_ready") == 0 ||
+           strcmp(current->owner, "zf_residency_ext_t") == 0;
 }
 
 static int is_destroy(void) {
@@ -327,17 +332,21 @@ static void probe_outputs(abi_probe_t *probe) {
 
 /* abi/README.md, "States": what is not legal. */
 static int is_legal(const char *slot, abi_stage_t stage) {
+    if (stage == ABI_RELEASED)
+        return strcmp(slot, "export_params") == 0;
     return strcmp(slot, "bind_params") == 0 || stage != ABI_CREATED;
 }
 
 static void probe_states(abi_probe_t *probe) {
-    static const char *const names[] = {"created", "bound", "active", "quiesced"};
+    static const char *const names[] = {"created", "bound", "active", "quiesced", "released"};
     static abi_rig_t rig;
     static abi_args_t a;
     char what[64];
+    int last;
     if (!abi_rig_open(&rig, probe, probe->env->plugin))
         return;
-    for (int stage = ABI_CREATED; stage <= ABI_QUIESCED; stage++) {
+    last = rig.table->get_extension(ZF_EXT_RESIDENCY) ? ABI_RELEASED : ABI_QUIESCED;
+    for (int stage = ABI_CREATED; stage <= last; stage++) {
         abi_rig_end(&rig);
         abi_rig_describe(&rig, 1);
         if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill(&a, &rig))

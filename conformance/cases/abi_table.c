@@ -15,6 +15,7 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/draft/plan.h"
 #include "zf/ext/draft/shards.h"
+#include "zf/ext/residency.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf/host.h"

@@ -121,6 +121,8 @@ static void print_changes(int law, const uint64_t *n) {
         printf("law %d drew: %" PRIu64 " instances of a host whose threads flush denormals\n", law, n[ZX_FLUSHING]);
     if (n[ZX_LAYERS])
         printf("law %d drew: %" PRIu64 " fetches and changes of some matrices of a parameter\n", law, n[ZX_LAYERS]);
+    if (n[ZX_RELEASED])
+        printf("law %d drew: %" PRIu64 " releases of the device's memory\n", law, n[ZX_RELEASED]);
     if (n[ZX_ASKED])
         printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found; %" PRIu64
                " taken over by element\n",

@@ -145,6 +145,7 @@ static void draw_changes(zx_case_t *c) {
     c->is_rebound = zx_chance(&r, 30);
     c->is_ask = zx_chance(&r, 20);
     c->is_flushing = zx_chance(&r, 30);
+    c->is_releasing = zx_chance(&r, 40);
 }
 
 static void write_config(zx_case_t *c) {

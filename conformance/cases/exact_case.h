@@ -57,6 +57,7 @@ typedef struct zx_case {
     zx_mode_t mode;
     int is_ask;        /* on_overwrite */
     int is_flushing;   /* the host's threads flush denormals when the instance is made */
+    int is_releasing;  /* the device's memory goes and comes back (exact_release.c) */
     int is_rebound;    /* bind_params comes again in mid-run */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;

@@ -206,7 +206,7 @@ static void compare_exports(zx_run_t *run, int law, int is_adamw) {
 /* Then, now and then, what is shown without a fetch: an export brings all to rest, one of nothing is no call. */
 void zx_run_export(zx_run_t *run) {
     compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0);
-    if (run->c->law != 1 && zx_host_can_look_unfetched(&run->host) && zx_chance(&run->exports, 50))
+    if (run->c->law != 1 && !run->is_released && zx_host_can_look_unfetched(&run->host) && zx_chance(&run->exports, 50))
         look(run, 1, 0);
 }
 

@@ -13,6 +13,7 @@
 #include "shard.h"
 #include "shard_fetch.h"
 #include "zf/ext/config.h"
+#include "zf/ext/residency.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -43,12 +44,17 @@ static void set_sizes(const zx_case_t *c) {
     set_or_not("ZF_TEST_STATE_BYTES", c->config.resident_nbytes == ZO_ALL_RESIDENT ? 0 : c->config.resident_nbytes);
 }
 
+static int can_release(const zx_host_t *h) {
+    return h->c->is_releasing && zf_loader_plugin(h->loader)->get_extension(ZF_EXT_RESIDENCY) != NULL;
+}
+
 static int create(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_create_args_t args = {.struct_size = sizeof args,
-                             .flags = h->shards        ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS
-                                      : h->c->mode % 2 ? ZF_CREATE_CAP_FETCH
-                                                       : 0,
+                             .flags = (h->shards        ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS
+                                       : h->c->mode % 2 ? ZF_CREATE_CAP_FETCH
+                                                        : 0) |
+                                      (can_release(h) ? ZF_CREATE_CAP_RELEASE : 0),
                              .host = &h->table,
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),

@@ -65,6 +65,8 @@ void zx_run_between(zx_run_t *run) {
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
     zx_run_ask_point(run);
+    if (!c->ranks) /* whose gradients may be on their way to each other */
+        zx_run_release_point(run);
     zx_run_rebind_point(run, 1);
 }
 
@@ -153,6 +155,8 @@ static void run_steps(zx_run_t *run) {
         zx_run_between(run);
         zx_run_damage_point(run);
         zx_run_rebind_point(run, 0);
+        if (c->ranks)
+            zx_run_release_point(run);
         zx_run_save_point(run);
         zx_run_move_point(run);
         if (run->is_over)
@@ -212,6 +216,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->result = result;
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
     run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
+    run->releases = zx_rng(c->seed + 0x72656c65617365, (uint64_t)c->law, c->index);
     run->exports = zx_rng(c->seed + 0x6578706f7274, (uint64_t)c->law, c->index);
     run->layers = zx_rng(c->seed + 0x6c6179657273, (uint64_t)c->law, c->index);
     run->ranges = zx_rng(c->seed + 0x72616e676573, (uint64_t)c->law, c->index);

@@ -32,9 +32,11 @@ typedef struct zx_run {
     int has_damaged;
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
-    zx_rng_t exports;   /* exact_compare.c */
-    zx_rng_t layers;    /* exact_layers.c */
-    zx_rng_t ranges;    /* ..., the same on every rank */
+    zx_rng_t releases;  /* exact_release.c */
+    int is_released;
+    zx_rng_t exports; /* exact_compare.c */
+    zx_rng_t layers;  /* exact_layers.c */
+    zx_rng_t ranges;  /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;
@@ -70,6 +72,11 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i);
 void zx_run_ask_point(zx_run_t *run);
 /* params_changed of all that it wrote, or held over a step: a checkpoint does not say what was held. */
 void zx_run_announce_all(zx_run_t *run);
+/* exact_release.c: zf.residency/1. Perhaps the plugin's device memory is released; then 1, and zx_run_resume() comes
+ * before any other call. chance: in percent, of the cases that release at all. */
+int zx_run_release(zx_run_t *run, uint32_t chance);
+void zx_run_resume(zx_run_t *run);
+void zx_run_release_point(zx_run_t *run); /* perhaps both, with an export or a look at the state in between */
 /* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
 void zx_run_between(zx_run_t *run);
 

@@ -213,6 +213,7 @@ static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_comp
         spoil_params(run);
     run->n_before = 0;
     run->is_dry = is_dry;
+    run->is_released = 0;
     if ((is_dry ? zx_host_open_dry : zx_host_open)(&run->host, run->c, run->result, loader))
         return -1;
     run->host.step = zo_n_steps(run->oracle);
@@ -349,13 +350,14 @@ static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact
 
 void zx_run_save_point(zx_run_t *run) {
     zx_case_t *c = run->c;
-    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20), is_moving;
+    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20), is_moving, is_released;
     zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
 
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
     zx_run_announce_all(run);
+    is_released = zx_run_release(run, 50);
     if (!run->is_dry) {
         zx_host_sync(&run->host);
         if (save(run, is_compact))
@@ -365,6 +367,8 @@ void zx_run_save_point(zx_run_t *run) {
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
     is_moving = zx_run_is_moving(run);
+    if (is_released && (place == SAME_INSTANCE || is_compact)) /* some are destroyed as they are */
+        zx_run_resume(run);
     go_on(run, place, is_moving, is_compact);
 }
 
@@ -393,8 +397,13 @@ static void save_move(zx_run_t *run) {
                             .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
                             .path = ranks->moves_through};
 
+    int is_released;
+
     zx_host_sync(&run->host);
+    is_released = zx_run_release(run, 50);
     zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &err), &err);
+    if (is_released)
+        zx_run_resume(run);
 }
 
 void zx_run_move_point(zx_run_t *run) {

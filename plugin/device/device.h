@@ -50,6 +50,7 @@ typedef struct zfi_device_env {
     uint64_t (*host_busy_ns)(void *ctx);
     /* What a stream's own threads do may be recorded; NULL, or NULL there: nothing is. */
     zfi_trace_t *const *trace;
+    int is_releasable; /* memory from alloc may be released */
 } zfi_device_env_t;
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -114,6 +115,12 @@ typedef struct zfi_device_info {
     const char *image;  /* which kernels were loaded, for the log; NULL: they are part of the library */
 } zfi_device_info_t;
 
+/* Memory from alloc. */
+typedef struct zfi_block {
+    void *memory;
+    uint64_t nbytes;
+} zfi_block_t;
+
 typedef struct zfi_device_ops {
     const char *name;
     int32_t device_type; /* ZF_DEVICE_... */
@@ -133,6 +140,13 @@ typedef struct zfi_device_ops {
     void (*free)(zfi_device_t *device, void *memory, uint64_t nbytes);
     zf_status_t (*pin)(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable, zf_error_t *err);
     void (*unpin)(zfi_device_t *device, void *memory, uint64_t nbytes);
+
+    /* optional, both or none [control]: all bytes of n blocks, and what the backend itself keeps on the device, go back
+     * to the driver while env.is_releasable, and come again at the same addresses, with any content. Everything rests,
+     * and no work touches them meanwhile; `free` is legal. release fails for good or not at all. resume: all of it, or
+     * ZF_ERR_MEMORY and nothing. */
+    zf_status_t (*release)(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
+    zf_status_t (*resume)(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
 
     /* streams. resolve [hook]: the stream that a host's descriptor names, the same for the same handle; NULL for a host
      * that computes on the calling thread. */

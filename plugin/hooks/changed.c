@@ -22,6 +22,7 @@
 #include "step/guard.h"
 #include "step/publish.h"
 #include "step/publisher.h"
+#include "step/released.h"
 #include "zf/ext/draft/digest.h"
 
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
@@ -196,14 +197,20 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     return zfi_error_about(err, ZF_ERR_OVERWRITTEN, id);
 }
 
+static zf_status_t look(zf_instance_t *inst) {
+    zf_status_t st;
+    if (inst->state == ZFI_STATE_RELEASED)
+        return inst->run->dev.checks_afresh ? ZF_OK : zfi_released_check(&inst->run->state);
+    st = zfi_batch_flush(inst);
+    zfi_guard_check(&inst->run->side);
+    return st ? st : zfi_synchronise(&inst->engine, 1);
+}
+
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
-    st = zfi_batch_flush(inst);
-    zfi_guard_check(&inst->run->side);
-    if (!st)
-        st = zfi_synchronise(&inst->engine, 1);
+    st = look(inst);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }
@@ -246,6 +253,18 @@ static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t
     }
 }
 
+static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < asked->n; i++) {
+        const zfi_param_t *param = &asked->run->params[owner_at(asked, i)];
+        int differs = 0;
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !differs && !st; m++)
+            st = zfi_released_differs(&asked->run->state, m, &differs);
+        out[i] = differs ? ZFI_FOUND : asked->run->dev.overwritten[param->id] & ZFI_FOUND_BEHIND;
+    }
+    return st;
+}
+
 /* Done when it returns. Checks that are on their way would say what was, so they are over first. */
 static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
     zf_status_t st = zfi_batch_flush(inst);
@@ -259,7 +278,10 @@ static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
 
 /* What is accepted is read before this returns: the host may write there next. */
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
-    zf_status_t st = look_at(inst, asked);
+    zf_status_t st;
+    if (inst->state == ZFI_STATE_RELEASED)
+        return answer_released(asked, out);
+    st = look_at(inst, asked);
     if (st)
         return st;
     for (uint32_t i = 0; i < asked->n; i++) {
@@ -274,7 +296,8 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "written", err);
+    unsigned released = flags == ZF_WRITTEN_LOOK ? 1u << ZFI_STATE_RELEASED : 0;
+    zf_status_t st = zfi_hook_begin(inst, AT_REST | released, "written", err);
     asked_t asked;
     if (st)
         return st;

@@ -8,7 +8,10 @@
 #include "step/program.h"
 
 static zf_status_t drain(zf_instance_t *inst, zf_status_t (*rest)(zfi_run_t *run), zf_error_t *err) {
-    zf_status_t st = zfi_batch_flush(inst);
+    zf_status_t st;
+    if (inst->state == ZFI_STATE_RELEASED) /* it rests */
+        return ZF_OK;
+    st = zfi_batch_flush(inst);
     if (!st)
         st = rest(inst->run);
     if (!st)

@@ -10,6 +10,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "instance/memory.h"
+#include "instance/residency.h"
 #include "instance/rules.h"
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"
@@ -61,7 +62,8 @@ static void fill(const zfi_run_t *run, const zfi_policy_t *policy, zf_plan_t *ou
         .n_buckets = run->buckets.n,
         .update_interval = policy->interval,
         .publish_lag = policy->lag,
-        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
+        .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes +
+                       zfi_residency_images_nbytes(run->engine, layout->device_nbytes),
         .host_exchange_nbytes = zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,

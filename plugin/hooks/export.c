@@ -21,7 +21,7 @@
 #include "state/rehearse.h"
 #include "state/together.h"
 
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
+enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED | 1u << ZFI_STATE_RELEASED };
 
 /* ---- what is asked for ------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/ext.c - the plugin's extensions: zf.config/1, zf.cpu/1, zf.inspect/0, zf.digest/0, and the
  * list of all (zf.stats/1: hooks/stats.c, zf.state/1: hooks/state.c, zf.plan/0: hooks/dry_run.c, zf.shards/0:
- * hooks/fetch.c). */
+ * hooks/fetch.c, zf.residency/1: hooks/residency.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,8 +20,9 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/stats.h"
 
-const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT
-                                                    " " ZF_EXT_DIGEST " " ZF_EXT_PLAN " " ZF_EXT_SHARDS;
+const char zfi_provided_extensions[] =
+    ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT " " ZF_EXT_DIGEST " " ZF_EXT_PLAN
+                 " " ZF_EXT_SHARDS " " ZF_EXT_RESIDENCY;
 
 zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
     if (inst && inst->magic == ZFI_INSTANCE_MAGIC)
@@ -107,7 +108,7 @@ const void *zfi_get_extension(const char *id) {
         const void *table;
     } all[] = {{ZF_EXT_STATS, &zfi_stats_ext}, {ZF_EXT_CONFIG, &config_ext},   {ZF_EXT_CPU, &zfi_cpu_ext},
                {ZF_EXT_STATE, &zfi_state_ext}, {ZF_EXT_INSPECT, &inspect_ext}, {ZF_EXT_DIGEST, &digest_ext},
-               {ZF_EXT_PLAN, &zfi_plan_ext},   {ZF_EXT_SHARDS, &shards_ext}};
+               {ZF_EXT_PLAN, &zfi_plan_ext},   {ZF_EXT_SHARDS, &shards_ext},   {ZF_EXT_RESIDENCY, &zfi_residency_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].id, id) == 0)
             return all[i].table;

@@ -7,6 +7,7 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/draft/plan.h"
 #include "zf/ext/draft/shards.h"
+#include "zf/ext/residency.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"
@@ -58,6 +59,8 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *out,
 extern const zf_state_ext_t zfi_state_ext;
 /* dry_run.c: zf.plan/0 */
 extern const zf_plan_ext_t zfi_plan_ext;
+/* residency.c: zf.residency/1 */
+extern const zf_residency_ext_t zfi_residency_ext;
 /* ext.c: [any-thread] an instance argument of an extension, without the hook's lock; the extensions */
 zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 const void *zfi_get_extension(const char *id);

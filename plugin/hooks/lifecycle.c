@@ -53,12 +53,17 @@ static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
 }
 
 static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
-    if (args->flags & ~(ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
+    const zfi_device_ops_t *backend = find_backend(args->device_type);
+    if (args->flags & ~(ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS | ZF_CREATE_CAP_RELEASE))
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
-    if (!find_backend(args->device_type))
+    if (!backend)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "device type %d; this version has backends for the CPU (%d) and CUDA (%d)", args->device_type,
                          ZF_DEVICE_CPU, ZF_DEVICE_CUDA);
+    if ((args->flags & ZF_CREATE_CAP_RELEASE) && !backend->release)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
+                         "ZF_CREATE_CAP_RELEASE: the backend \"%s\" cannot give memory back for a while",
+                         backend->name);
     if (args->config_text && args->config_path)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)
@@ -429,7 +434,7 @@ static int wait_for_host_streams(zf_instance_t *inst) {
 
 /* What waits to be fetched stays away: the parameters keep what they show, or what the host wrote there since. */
 static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "destroy", err);
+    zf_status_t st = zfi_hook_begin(inst, ANY_STATE | 1u << ZFI_STATE_RELEASED, "destroy", err);
     if (st)
         return st;
     st = zfi_drain_but_unfetched(inst, err);

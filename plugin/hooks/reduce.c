@@ -320,3 +320,10 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
         st = agree(inst, 1);
     return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);
 }
+
+zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    if (!zfi_is_reduced(inst->run) || !inst->run->reduction.next)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, origin,
+                     "gradients of this step are on their way to the other ranks: step first, or DISCARD");
+}

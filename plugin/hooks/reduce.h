@@ -25,6 +25,8 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst);
 
 /* [hook] DISCARD on every rank: the step's exchanges are made to their end, which is before what comes next. */
 zf_status_t zfi_reduce_discard(zf_instance_t *inst);
+/* [control] Refuses where exchanges of the step that is being filled may be under way, which DRAIN leaves alone. */
+zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 
 /* [hook] Forgets what was delivered. */
 void zfi_reduce_reset(zfi_run_t *run);

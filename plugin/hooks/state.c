@@ -141,7 +141,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_state_args_t args;
     zfi_together_t together;
     uint64_t start = zfi_now_ns();
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    zf_status_t st = zfi_hook_begin(inst, AT_REST | 1u << ZFI_STATE_RELEASED, "state", err);
     if (st)
         return st;
     st = zfi_parts_open(inst->run, &together, err);
@@ -213,13 +213,6 @@ static zf_status_t read_together(const zf_state_args_t *args, load_args_t *to, z
     return st;
 }
 
-static zf_status_t check_gradients(const zf_instance_t *inst, zf_error_t *err) {
-    if (!zfi_is_reduced(inst->run) || !inst->run->reduction.next)
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_STATE, "state",
-                     "gradients of this step are on their way to the other ranks: step first, or DISCARD");
-}
-
 /* Until the instance is drained. */
 static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                                 zf_state_args_t *out, zf_error_t *err) {
@@ -227,7 +220,7 @@ static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *give
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
-        st = check_gradients(inst, err);
+        st = zfi_reduce_check_rest(inst, "state", err);
     if (!st)
         st = zfi_fetch_check_released(inst, "state", err);
     if (!st)

@@ -13,6 +13,7 @@
 zf_status_t zfi_device_run(zfi_engine_t *engine, const zfi_op_t *ops, uint32_t n);
 
 zf_status_t zfi_device_write(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes);
+/* Also while the device's memory is released. */
 zf_status_t zfi_device_read(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes);
 /* Bytes := 0. */
 zf_status_t zfi_device_clear(zfi_engine_t *engine, void *to, uint64_t nbytes);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 
@@ -105,19 +106,6 @@ static void log_image(const zfi_engine_t *engine) {
         zfi_log(engine, ZF_LOG_INFO, "create", "kernels: %s", info.image);
 }
 
-zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err) {
-    int is_long = engine->ops->has_own_memory && arena->total_nbytes >= ZFI_LONG_PIN_NBYTES;
-    zfi_run_clock_t clock = zfi_run_clock();
-    zf_status_t st;
-    if (is_long)
-        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking %" PRIu64 " MiB of host memory, which takes seconds",
-                arena->total_nbytes >> 20);
-    st = engine->ops->pin(engine->device, arena->base, arena->total_nbytes, out_is_pageable, err);
-    if (is_long)
-        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking took %.1f s", (double)zfi_run_ns(&clock) * 1e-9);
-    return st;
-}
-
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     zfi_device_env_t env = {.kernels = engine->kernels,
                             .timeout_ns = engine->timeout_ns,
@@ -127,7 +115,8 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
                             .failed = on_failed,
                             .is_stuck = on_stuck,
                             .host_busy_ns = host_busy_ns,
-                            .trace = &engine->trace};
+                            .trace = &engine->trace,
+                            .is_releasable = (engine->flags & ZF_CREATE_CAP_RELEASE) != 0};
     int is_pageable;
     zf_status_t st = engine->ops->open(engine->device_id, &env, &engine->device, err);
     zfi_arena_take(&engine->pinned, 1, sizeof *engine->totals);
@@ -136,7 +125,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     if (!st)
         st = zfi_arena_map(&engine->pinned, "the device's counters", err);
     if (!st)
-        st = zfi_engine_pin(engine, &engine->pinned, &is_pageable, err);
+        st = engine->ops->pin(engine->device, engine->pinned.base, engine->pinned.total_nbytes, &is_pageable, err);
     engine->totals = (void *)engine->pinned.base;
     if (!st)
         st = open_ranks(engine, err);
@@ -176,6 +165,7 @@ void zfi_engine_close(zfi_engine_t *engine) {
         engine->ops->unpin(engine->device, engine->pinned.base, engine->pinned.total_nbytes);
     zfi_arena_free(&engine->pinned);
     engine->ops->close(engine->device);
+    free(engine->residency.all);
 }
 
 /* Deadlines do not count the host's own work on its stream: what was spent in it is waited for once more. */

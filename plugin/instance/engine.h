@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "device/list.h"
+#include "instance/held.h"
 #include "instance/meter.h"
 #include "instance/timelines.h"
 #include "kernels.h"
@@ -93,6 +94,7 @@ typedef struct zfi_engine {
     zfi_stream_t *ranks_stream, *values_stream; /* ... and their streams, where the device's memory is exchanged */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
+    zfi_residency_t residency;
     zfi_arena_t pinned;   /* one page that the device writes: */
     zfi_totals_t *totals; /* what it counts, from create() on */
     /* read and changed by hooks alone */
@@ -218,8 +220,6 @@ void zfi_engine_settle(zfi_engine_t *engine, zfi_stream_t *const *host_streams, 
 /* [control] The device, its streams and the control thread. stop runs what was enqueued and ends them; then the memory
  * of a run can be freed, and last the device closed. Both are legal after an open that failed. */
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err);
-/* Makes memory of the host reachable for the device; says so where that may take seconds. */
-zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err);
 void zfi_engine_stop(zfi_engine_t *engine);
 void zfi_engine_close(zfi_engine_t *engine);
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 static const char *state_name(int state) {
-    static const char *const names[] = {"created", "bound", "active", "quiesced"};
+    static const char *const names[] = {"created", "bound", "active", "quiesced", "released"};
     return names[state];
 }
 
@@ -34,8 +34,8 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
         zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
         st = zfi_poisoned(&inst->engine, err);
     } else if (!(states & (1u << inst->state))) {
-        st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\": call bind_params first",
-                       state_name(inst->state));
+        st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\": call %s first", state_name(inst->state),
+                       inst->state == ZFI_STATE_RELEASED ? "resume of zf.residency/1" : "bind_params");
     }
     if (st)
         zfi_hook_end(inst);

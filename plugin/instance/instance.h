@@ -7,7 +7,7 @@
 #include "instance/run.h"
 
 enum { ZFI_MOST_STREAMS = 64 }; /* streams of the host's that one instance may be used with */
-enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
+enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED, ZFI_STATE_RELEASED };
 
 /* What a trainer that does not fetch waits (hooks/waits.h). */
 typedef struct zfi_waits {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/memory.c - the memory of a run (contract in memory.h). */
 #include "instance/memory.h"
+#include "instance/residency.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,9 +32,9 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
     char source[96];
     uint64_t have = find_room(mem, promised_nbytes, source, sizeof source);
     zfi_device_info_t info;
-    uint64_t need;
+    uint64_t need, images = zfi_residency_images_nbytes(engine, device);
     engine->ops->info(engine->device, &info);
-    need = host + (info.is_host_memory ? device : 0);
+    need = host + (info.is_host_memory ? device : 0) + images;
     if (need <= have)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
@@ -41,29 +42,30 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
                      "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
                      "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
                      need >> 20, have >> 20, source, mem->layout.host_state_nbytes >> 20,
-                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20, device >> 20);
+                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20,
+                     (device + images) >> 20);
 }
 
 void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out) {
-    *out = (zf_layout_t){
-        .struct_size = sizeof *out,
-        .host_nbytes = ranks->mem->layout.host_nbytes + zfi_memory_mirrors_nbytes(ranks) + ranks->mem->room_nbytes,
-        .device_nbytes = ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0),
-        .n_elems = ranks->mem->layout.n_elems};
+    uint64_t device = ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0);
+    *out = (zf_layout_t){.struct_size = sizeof *out,
+                         .host_nbytes = ranks->mem->layout.host_nbytes + zfi_memory_mirrors_nbytes(ranks) +
+                                        ranks->mem->room_nbytes + zfi_residency_images_nbytes(ranks->engine, device),
+                         .device_nbytes = device,
+                         .n_elems = ranks->mem->layout.n_elems};
 }
 
 /* Device memory for what was counted. */
 static zf_status_t map_device(zfi_engine_t *engine, zfi_arena_t *arena, const char *what, zf_error_t *err) {
     void *memory;
-    zf_status_t st = engine->ops->alloc(engine->device, zfi_arena_mapped_nbytes(arena), what, &memory, err);
+    zf_status_t st = zfi_device_take(engine, zfi_arena_mapped_nbytes(arena), what, &memory, err);
     if (!st)
         zfi_arena_adopt(arena, memory);
     return st;
 }
 
 static void free_device(zfi_engine_t *engine, zfi_arena_t *arena) {
-    if (arena->total_nbytes)
-        engine->ops->free(engine->device, arena->base, arena->total_nbytes);
+    zfi_device_give(engine, arena->base, arena->total_nbytes);
     arena->base = NULL;
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
@@ -151,16 +153,14 @@ static void free_exchanged(zfi_run_t *run) {
 }
 
 void zfi_memory_free(zfi_run_t *run) {
-    if (run->mem.host_arena.total_nbytes)
-        run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
+    zfi_engine_unpin(run->engine, &run->mem.host_arena);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run->engine, &run->mem.device_arena);
     if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
         free_exchanged(run);
     free_device(run->engine, &run->mem.sum_arena);
     free_device(run->engine, &run->shards.arena);
-    if (run->dev.columns)
-        run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
+    zfi_device_give(run->engine, run->dev.columns, run->dev.columns_nbytes);
 }
 
 zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
@@ -231,9 +231,12 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
 
 void zfi_memory_report(zfi_engine_t *engine, const zfi_run_memory_t *mem) {
     zfi_counters_t *count = &engine->count;
-    atomic_store(&count->host_planned_nbytes, mem->layout.host_nbytes + mem->extra_host_nbytes);
-    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(mem));
-    atomic_store(&count->device_planned_nbytes, mem->layout.device_nbytes + mem->extra_device_nbytes);
-    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(mem));
+    uint64_t planned = mem->layout.device_nbytes + mem->extra_device_nbytes, mapped = zfi_memory_device_nbytes(mem);
+    atomic_store(&count->host_planned_nbytes,
+                 mem->layout.host_nbytes + mem->extra_host_nbytes + zfi_residency_images_nbytes(engine, planned));
+    atomic_store(&count->host_measured_nbytes,
+                 zfi_memory_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));
+    atomic_store(&count->device_planned_nbytes, planned);
+    atomic_store(&count->device_measured_nbytes, engine->residency.released ? 0 : mapped);
     atomic_store(&count->slot_pieces, mem->layout.n_pieces);
 }

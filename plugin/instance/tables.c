@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/callback.h"
 #include "instance/device_memory.h"
+#include "instance/residency.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -96,10 +97,10 @@ static zf_status_t upload_columns(const zfi_device_side_t *side, zf_error_t *err
     zfi_engine_t *engine = side->engine;
     uint64_t nbytes = columns_nbytes(side->params, side->n_params), at = 0;
     void *memory = NULL;
-    zf_status_t st = nbytes ? engine->ops->alloc(engine->device, nbytes, "column maps", &memory, err) : ZF_OK;
+    zf_status_t st = nbytes ? zfi_device_take(engine, nbytes, "column maps", &memory, err) : ZF_OK;
     if (st)
         return st;
-    engine->ops->free(engine->device, side->dev->columns, side->dev->columns_nbytes);
+    zfi_device_give(engine, side->dev->columns, side->dev->columns_nbytes);
     side->dev->columns = memory;
     side->dev->columns_nbytes = nbytes;
     for (uint32_t i = 0; i < side->n_params && !st; i++) {

@@ -3,6 +3,7 @@
 #include "ranks/mirror.h"
 
 #include "instance/memory.h"
+#include "instance/residency.h"
 
 /* Transports that move the device's memory need none. */
 static int is_wanted(zfi_engine_t *engine) {
@@ -23,8 +24,7 @@ zf_status_t zfi_mirror_map_always(zfi_ranks_t *ranks, zfi_mirror_t *mirror, cons
 }
 
 void zfi_mirror_free(zfi_engine_t *engine, zfi_run_memory_t *mem, zfi_mirror_t *mirror) {
-    if (mirror->arena.total_nbytes)
-        engine->ops->unpin(engine->device, mirror->arena.base, mirror->arena.total_nbytes);
+    zfi_engine_unpin(engine, &mirror->arena);
     mem->extra_host_nbytes -= mirror->arena.total_nbytes;
     zfi_arena_free(&mirror->arena);
     mirror->device = NULL;

@@ -9,6 +9,7 @@
 #include "ranks/gathering.h"
 #include "ranks/selected_sums.h"
 #include "replay/state_arrays.h"
+#include "step/released.h"
 #include "step/scalars.h"
 #include "step/selected.h"
 
@@ -21,7 +22,8 @@ zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, 
         .data = state->dev->data, .matrix = number, .first = first, .n = n, .bits = state->dev->scratch};
     zfi_range_t range = {out, state->dev->scratch, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return zfi_device_run(state->engine, ops, 2);
+    return state->engine->residency.released ? zfi_released_get_visible(state, number, first, n, out)
+                                             : zfi_device_run(state->engine, ops, 2);
 }
 
 static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,

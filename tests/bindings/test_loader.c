@@ -249,13 +249,13 @@ END_TEST
 /* ---- plugins that break a rule ----------------------------------------------------------------------------------- */
 
 START_TEST(other_abi) {
-    fails(MOCK_DIR "/mock_other_abi.so", ZF_ERR_ABI, "serves 0.4", "plugin knows 7.3");
+    fails(MOCK_DIR "/mock_other_abi.so", ZF_ERR_ABI, "serves 0.5", "plugin knows 7.3");
     contains(err.message, "mock_other_abi.so");
-    fails(MOCK_DIR "/mock_silent_abi.so", ZF_ERR_ABI, "serves 0.4", "nothing");
+    fails(MOCK_DIR "/mock_silent_abi.so", ZF_ERR_ABI, "serves 0.5", "nothing");
 }
 END_TEST
 
-START_TEST(unserved_abi) { fails(MOCK_DIR "/mock_unserved_abi.so", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.4"); }
+START_TEST(unserved_abi) { fails(MOCK_DIR "/mock_unserved_abi.so", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.5"); }
 END_TEST
 
 START_TEST(refuses) { fails(MOCK_DIR "/mock_refuses.so", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"); }
@@ -264,7 +264,7 @@ END_TEST
 START_TEST(no_table) { fails(MOCK_DIR "/mock_no_table.so", ZF_ERR_ABI, "mock_no_table.so", "no table"); }
 END_TEST
 
-START_TEST(table_of_another_abi) { fails(MOCK_DIR "/mock_table_abi.so", ZF_ERR_ABI, "chose ABI 0.4", "says 3.1"); }
+START_TEST(table_of_another_abi) { fails(MOCK_DIR "/mock_table_abi.so", ZF_ERR_ABI, "chose ABI 0.5", "says 3.1"); }
 END_TEST
 
 START_TEST(null_slot) { fails(MOCK_DIR "/mock_null_slot.so", ZF_ERR_ABI, "no function step", "mock_null_slot.so"); }
@@ -281,7 +281,7 @@ END_TEST
 START_TEST(good) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     const zf_plugin_t *plugin = zf_loader_plugin(loader);
-    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_4);
+    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_5);
     contains(zf_loader_file(loader), "mock_good.so");
     ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(describe)), 1);
     ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(get_extension)), 1);

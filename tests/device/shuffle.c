@@ -14,9 +14,9 @@
  *     copied one by one in random order, while other streams run in between.
  *
  * What is checked, by abort with a message: the targets of one copy do not overlap; copies up and fills go to memory
- * from alloc; copies down come from there or from memory that is the host's own device memory, never from pinned host
- * memory; the host's side of a copy is not in device memory; freed device memory, which is filled with POISON and kept
- * until the device is closed, is not written.
+ * from alloc that is not released; copies down come from there or from memory that is the host's own device memory,
+ * never from pinned host memory; the host's side of a copy is not in device memory; freed device memory, which is
+ * filled with POISON and kept until the device is closed, is not written.
  *
  * Threads. `lock` guards the lists of streams and of memory and every list of operations. The scheduler thread alone
  * removes operations, and it owns the random state, the priorities and the delays. An operation runs without the lock.
@@ -63,7 +63,7 @@ struct zfi_stream {
     uint64_t hold_ns; /* it runs once all others have rested for so long; 0: it is not held */
 };
 
-typedef enum memory_kind { MEMORY_DEVICE, MEMORY_FREED, MEMORY_PINNED } memory_kind_t;
+typedef enum memory_kind { MEMORY_DEVICE, MEMORY_RELEASED, MEMORY_FREED, MEMORY_PINNED } memory_kind_t;
 
 typedef struct memory {
     struct memory *next;
@@ -174,6 +174,8 @@ static void end_memory(zfi_device_t *device, memory_kind_t kind, void *base, uin
     memory_t *memory;
     pthread_mutex_lock(&device->lock);
     memory = find_memory(device, base, nbytes);
+    if (memory && memory->kind == MEMORY_RELEASED && kind == MEMORY_DEVICE)
+        memory->kind = kind;
     if (!memory || memory->kind != kind || memory->base != base || memory->nbytes != nbytes)
         fail(what, base, nbytes);
     memory->kind = MEMORY_FREED;
@@ -195,6 +197,34 @@ static zf_status_t shuffle_alloc(zfi_device_t *device, uint64_t nbytes, const ch
 static void shuffle_free(zfi_device_t *device, void *base, uint64_t nbytes) {
     if (base)
         end_memory(device, MEMORY_DEVICE, base, nbytes, "free of what alloc did not give");
+}
+
+/* It comes back with something else in it. */
+static void turn(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, memory_kind_t from, memory_kind_t to) {
+    pthread_mutex_lock(&device->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        memory_t *memory = find_memory(device, blocks[i].memory, blocks[i].nbytes);
+        if (!memory || memory->kind != from || memory->base != blocks[i].memory || memory->nbytes != blocks[i].nbytes)
+            fail("release or resume of what is not there", blocks[i].memory, blocks[i].nbytes);
+        for (uint64_t k = 0; k < memory->nbytes && from == MEMORY_RELEASED; k++)
+            if (memory->base[k] != POISON)
+                fail("released device memory was written", memory->base, memory->nbytes);
+        memory->kind = to;
+        memset(memory->base, POISON, memory->nbytes);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+static zf_status_t shuffle_release(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
+    (void)err;
+    turn(device, blocks, n, MEMORY_DEVICE, MEMORY_RELEASED);
+    return ZF_OK;
+}
+
+static zf_status_t shuffle_resume(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
+    (void)err;
+    turn(device, blocks, n, MEMORY_RELEASED, MEMORY_DEVICE);
+    return ZF_OK;
 }
 
 static zf_status_t shuffle_pin(zfi_device_t *device, void *base, uint64_t nbytes, int *out_is_pageable,
@@ -583,6 +613,8 @@ static const zfi_device_ops_t shuffle = {
     .free = shuffle_free,
     .pin = shuffle_pin,
     .unpin = shuffle_unpin,
+    .release = shuffle_release,
+    .resume = shuffle_resume,
     .stream_create = shuffle_stream_create,
     .stream_destroy = shuffle_stream_destroy,
     .stream_resolve = shuffle_stream_resolve,

@@ -3,6 +3,7 @@
  *
  * States of an instance, and where a slot is legal:
  *   created --bind_params--> bound --first grads_ready or step--> active <--quiesce / next hook--> quiesced
+ *   released: from release to resume of zf.residency/1, which says what is legal then.
  *   destroy is legal in every state. A hook called elsewhere returns ZF_ERR_STATE and changes nothing.
  * Thread tags: [any-thread]; [control] may block, never together with another call on the same instance; [hook] any
  * thread, never two at once per instance, does not block unless said, does not allocate after the first step.
@@ -43,6 +44,8 @@ typedef struct zf_description { /* output struct; strings live as long as the li
 #define ZF_CREATE_CAP_FETCH 1u
 /* With FETCH: it reads parameters where zf.shards/0 says, and releases what it has read before it steps. */
 #define ZF_CREATE_CAP_SHARDS 2u
+/* It gives the plugin's device memory back for a while, by zf.residency/1, which tells what that costs. */
+#define ZF_CREATE_CAP_RELEASE 4u
 
 typedef struct zf_create_args {
     uint32_t struct_size;

@@ -186,9 +186,9 @@ def _make_host(logger, ctx_name, collectives):
     return host
 
 
-_HOOKS = {"announce", "grads_ready", "step", "discard", "param_fetch"}
+_HOOKS = {"announce", "grads_ready", "step", "discard", "param_fetch", "release", "resume"}
 _BEHIND = 2  # of written(): as the plugin left it, but passed over since (zf/ext/draft/digest.h)
-_RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load"}
+_RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load", "release"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
 
@@ -198,10 +198,12 @@ class Instance:
     before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
     before, after: overrides that come before, and after, those of a dict and of overrides. place: where the caller computes (places.py).
     collectives: a Collectives (collectives.py), where this is one of several ranks that train as one; None = this one alone.
-    norm_group: the number, in collectives, of the group of all processes that train one model together; 0 = group 0."""
+    norm_group: the number, in collectives, of the group of all processes that train one model together; 0 = group 0.
+    releasable: release() will be called; bind() maps as much page-locked host memory for it as device memory."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=(), after=(), collectives=None, place=places.HOST_THREAD, norm_group=0):
+                 log=None, name="python", before=(), after=(), collectives=None, place=places.HOST_THREAD, norm_group=0,
+                 releasable=False):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         if rule_callback is not None and rule != "adamw":
@@ -227,20 +229,22 @@ class Instance:
         self._rules = ()  # of groups that have one of their own
         self._callback = rule_callback.fill() if rule_callback is not None else None
         self._norm_group = norm_group
-        self.handle = self._create(config, overrides, before, after, fetch)
+        self.is_released = False
+        flags = (_abi.CREATE_CAP_FETCH if fetch else 0) | (_abi.CREATE_CAP_RELEASE if releasable else 0)
+        self.handle = self._create(config, overrides, before, after, flags)
         kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
-    def _create(self, config, overrides, before, after, fetch):
+    def _create(self, config, overrides, before, after, flags):
         text, path, lines = _split_config(config)
         lines = [*before, *lines, *_config_lines(overrides), *after]
         _check_sections(lines, self.lib)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
         array = library.string_array(lines)
         args = _abi.CreateArgs(
-            struct_size=C.sizeof(_abi.CreateArgs), flags=_abi.CREATE_CAP_FETCH if fetch else 0,
+            struct_size=C.sizeof(_abi.CreateArgs), flags=flags,
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
             overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=self.place.device_type,
@@ -270,7 +274,7 @@ class Instance:
         """One foreign call under the lock; raises for a negative status."""
         if self.is_closed:
             raise errors.StateError(f"{doing}: this instance was closed")
-        if self.before_rest is not None and doing in _RESTING:
+        if self.before_rest is not None and doing in _RESTING and not self.is_released:
             self.before_rest()
         record = errors.new_record()
         with self.lock:
@@ -422,6 +426,25 @@ class Instance:
     def _quiesce(self, mode, doing):
         args = _abi.QuiesceArgs(struct_size=C.sizeof(_abi.QuiesceArgs), mode=mode)
         self.call(self.table.quiesce, C.byref(args), doing=doing)
+
+    def _residency(self):
+        ext = self.lib.extension(_abi.EXT_RESIDENCY, _abi.ResidencyExt)
+        if ext is None:
+            raise errors.UnsupportedFieldError("this plugin has no zf.residency/1: its device memory cannot be released")
+        return ext
+
+    def release(self, pinned=False):
+        """Gives all of the plugin's device memory back to the driver until resume(); its contents go to the host memory that
+        releasable=True has planned. pinned: that and all other host memory is no longer page-locked either. Meanwhile export, save,
+        stats and close work, and nothing else."""
+        what = _abi.RELEASE_DEVICE | (_abi.RELEASE_PINNED if pinned else 0)
+        self.call(self._residency().release, what, C.byref(self.stream), None, doing="release")
+        self.is_released = True
+
+    def resume(self):
+        """Takes the memory again, and what was in it. OutOfMemory: all is released as before; call it again."""
+        self.call(self._residency().resume, C.byref(self.stream), None, doing="resume")
+        self.is_released = False
 
     def export(self, destinations):
         """The fp32 weights that flush() would give, into memory of the caller: {id: contiguous float32 array}."""

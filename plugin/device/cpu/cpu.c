@@ -61,6 +61,28 @@ static void cpu_free(zfi_device_t *device, void *memory, uint64_t nbytes) {
     zfi_arena_free(&arena);
 }
 
+/* The pages go and the addresses stay, where every access faults. */
+static zf_status_t cpu_release(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
+    zf_error_t why = {.struct_size = sizeof why};
+    for (uint32_t i = 0; i < n; i++)
+        if (madvise(blocks[i].memory, blocks[i].nbytes, MADV_DONTNEED) ||
+            mprotect(blocks[i].memory, blocks[i].nbytes, PROT_NONE)) {
+            zfi_error(&why, ZF_ERR_MEMORY, "release", "memory cannot be given back: %s", strerror(errno));
+            device->env.failed(device->env.ctx, why.message);
+            return zfi_error_copy(err, &why);
+        }
+    return ZF_OK;
+}
+
+static zf_status_t cpu_resume(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
+    (void)device;
+    for (uint32_t i = 0; i < n; i++)
+        if (mprotect(blocks[i].memory, blocks[i].nbytes, PROT_READ | PROT_WRITE))
+            return zfi_error(err, ZF_ERR_MEMORY, "resume", "%" PRIu64 " bytes cannot be mapped again: %s",
+                             blocks[i].nbytes, strerror(errno));
+    return ZF_OK;
+}
+
 static zf_status_t cpu_pin(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable, zf_error_t *err) {
     (void)device;
     (void)memory;
@@ -393,6 +415,8 @@ const zfi_device_ops_t zfi_device_cpu = {
     .free = cpu_free,
     .pin = cpu_pin,
     .unpin = cpu_unpin,
+    .release = cpu_release,
+    .resume = cpu_resume,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .stream_resolve = cpu_stream_resolve,

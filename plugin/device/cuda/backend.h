@@ -141,7 +141,10 @@ struct zfi_device {
     uint32_t most_in_flight;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
-    CUstream control;      /* for what is waited for at once */
+    CUstream control;   /* for what is waited for at once */
+    size_t granularity; /* of blocks that may be released; 0: they may not */
+    CUmemAllocationProp block_kind;
+    int is_released;       /* blocks.c */
     CUdeviceptr has_ended; /* a word in device memory (kernels/cuda/params.h) */
     unsigned char *words;  /* page-locked */
     CUdeviceptr words_at;
@@ -169,6 +172,17 @@ void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed
 void zfi_cuda_leave(zfi_device_t *device);
 /* A free pair of addresses of one word, zero. */
 zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
+
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still.
+ */
+CUresult zfi_cuda_fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes);
+
+/* blocks.c [context]. begin: blocks may be released; CUDA_ERROR_NOT_SUPPORTED where the device cannot. */
+CUresult zfi_cuda_blocks_begin(zfi_device_t *device);
+CUresult zfi_cuda_block_take(zfi_device_t *device, uint64_t nbytes, CUdeviceptr *out);
+void zfi_cuda_block_give(zfi_device_t *device, CUdeviceptr at, uint64_t nbytes);
+zf_status_t zfi_cuda_release(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
+zf_status_t zfi_cuda_resume(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err);
 
 /* kernels.c */
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err);

@@ -132,9 +132,7 @@ static zf_status_t enter_context(zfi_device_t *device, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still.
- */
-static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
+CUresult zfi_cuda_fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
     CUresult rc = device->driver->cuMemsetD8Async(at, byte, nbytes, device->control);
     return rc ? rc : device->driver->cuStreamSynchronize(device->control);
 }
@@ -142,10 +140,10 @@ static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, u
 /* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may
  * wait for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
 static CUresult warm_up(zfi_device_t *device) {
-    CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
+    CUresult rc = zfi_cuda_fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
     if (!rc)
         rc = zfi_cuda_kernels_warm_up(device, device->control);
-    return rc ? rc : fill(device, device->has_ended, 0, sizeof(uint64_t));
+    return rc ? rc : zfi_cuda_fill(device, device->has_ended, 0, sizeof(uint64_t));
 }
 
 /* [context] */
@@ -156,9 +154,13 @@ static zf_status_t prepare(zfi_device_t *device, zf_error_t *err) {
         st = zfi_cuda_kernels_load(device, err);
     if (st)
         return st;
+    if (device->env.is_releasable)
+        rc = zfi_cuda_blocks_begin(device);
+    if (rc)
+        return refuse(device, rc, "virtual memory management, for ZF_CREATE_CAP_RELEASE,", err);
     rc = device->driver->cuStreamCreateWithPriority(&device->control, CU_STREAM_NON_BLOCKING, device->lowest_priority);
     if (!rc)
-        rc = device->driver->cuMemAlloc(&device->has_ended, sizeof(uint64_t));
+        rc = zfi_cuda_block_take(device, sizeof(uint64_t), &device->has_ended);
     if (!rc)
         rc = warm_up(device);
     return rc ? refuse(device, rc, "preparing it", err) : ZF_OK;
@@ -202,7 +204,7 @@ static void free_memory(zfi_device_t *device) {
     zfi_cuda_lines_close(device);
     zfi_cuda_kernels_free(device);
     if (device->has_ended)
-        device->driver->cuMemFree(device->has_ended);
+        zfi_cuda_block_give(device, device->has_ended, sizeof(uint64_t));
     if (device->control)
         device->driver->cuStreamDestroy(device->control);
     if (device->is_pinned)
@@ -246,11 +248,11 @@ static zf_status_t cuda_alloc(zfi_device_t *device, uint64_t nbytes, const char 
     CUresult rc;
     char reason[192];
     zfi_cuda_enter(device);
-    rc = device->driver->cuMemAlloc(&memory, nbytes ? nbytes : 1);
+    rc = zfi_cuda_block_take(device, nbytes ? nbytes : 1, &memory);
     if (!rc)
-        rc = fill(device, memory, 0, nbytes ? nbytes : 1);
+        rc = zfi_cuda_fill(device, memory, 0, nbytes ? nbytes : 1);
     if (rc && memory)
-        device->driver->cuMemFree(memory);
+        zfi_cuda_block_give(device, memory, nbytes ? nbytes : 1);
     zfi_cuda_leave(device);
     *out = (void *)(uintptr_t)memory;
     if (!rc)
@@ -263,11 +265,10 @@ static zf_status_t cuda_alloc(zfi_device_t *device, uint64_t nbytes, const char 
 }
 
 static void cuda_free(zfi_device_t *device, void *memory, uint64_t nbytes) {
-    (void)nbytes;
     if (!memory)
         return;
     zfi_cuda_enter(device);
-    (void)device->driver->cuMemFree((CUdeviceptr)(uintptr_t)memory);
+    zfi_cuda_block_give(device, (CUdeviceptr)(uintptr_t)memory, nbytes ? nbytes : 1);
     zfi_cuda_leave(device);
 }
 
@@ -308,6 +309,8 @@ const zfi_device_ops_t zfi_device_cuda = {
     .free = cuda_free,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .release = zfi_cuda_release,
+    .resume = zfi_cuda_resume,
     .stream_create = zfi_cuda_stream_create,
     .stream_destroy = zfi_cuda_stream_destroy,
     .stream_resolve = zfi_cuda_stream_resolve,

@@ -26,6 +26,7 @@ static zfi_stream_t *own, *hosts;
 static CUstream hosts_handle;
 static _Atomic int is_poisoned, n_timed_out, n_failed;
 static zfi_timeline_t gate, line, answer;
+static int is_releasable;
 
 static void timed_out(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
     (void)ctx, (void)timeline, (void)value;
@@ -71,7 +72,8 @@ static void open_with(uint64_t timeout_ns) {
                             .is_poisoned = &is_poisoned,
                             .timed_out = timed_out,
                             .failed = failed,
-                            .is_stuck = is_stuck};
+                            .is_stuck = is_stuck,
+                            .is_releasable = is_releasable};
     ck_assert_int_eq(ops->open(0, &env, &device, NULL), ZF_OK);
     ck_assert_int_eq(ops->stream_create(device, "own", &own, NULL), ZF_OK);
     zfi_timeline_init(&gate, "gate");
@@ -549,6 +551,64 @@ START_TEST(closing_waits_for_what_runs) {
 }
 END_TEST
 
+/* ---- release and resume ------------------------------------------------------------------------------------------ */
+
+static uint64_t used_nbytes(void) {
+    zfi_device_info_t info;
+    ops->info(device, &info);
+    return info.total_nbytes - info.free_nbytes;
+}
+
+/* All of it goes, behind what was given to the backend's own streams; where the third piece does not come again, none
+ * does. */
+START_TEST(memory_is_released_and_comes_again) {
+    enum { N_BLOCKS = 2, N_FILLS = 60, NBYTES = (3 << 20) + 5 };
+    static unsigned char seen[NBYTES];
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_block_t blocks[N_BLOCKS];
+    zfi_range_t range = {seen, NULL, NBYTES};
+    int is_pageable;
+    setenv("FAKECUDA_FAIL", "cuMemCreate:6:2", 1);
+    is_releasable = 1;
+    open_all();
+    for (int i = 0; i < N_BLOCKS; i++) {
+        blocks[i].nbytes = NBYTES;
+        ck_assert_int_eq(ops->alloc(device, NBYTES, "test", &blocks[i].memory, NULL), ZF_OK);
+    }
+    ck_assert_int_eq(ops->pin(device, seen, NBYTES, &is_pageable, NULL), ZF_OK);
+    for (int i = 0; i < N_FILLS; i++)
+        enqueue(own, zfi_op_fill(blocks[i % N_BLOCKS].memory, NBYTES));
+    ck_assert_int_eq(ops->release(device, blocks, N_BLOCKS, &err), ZF_OK);
+    ck_assert_uint_eq(used_nbytes(), 0);
+    ck_assert_int_eq(ops->resume(device, blocks, N_BLOCKS, &err), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.message, "resume again"));
+    ck_assert_uint_eq(used_nbytes(), 0);
+    ck_assert_int_eq(ops->resume(device, blocks, N_BLOCKS, &err), ZF_OK);
+    ck_assert_uint_gt(used_nbytes(), N_BLOCKS * (uint64_t)NBYTES);
+    memset(seen, 0x5A, sizeof seen);
+    range.from = blocks[1].memory;
+    enqueue(own, zfi_op_fill(blocks[1].memory, NBYTES));
+    enqueue(own, zfi_op_down(&range, 1));
+    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert(seen[0] == 0 && memcmp(seen, seen + 1, NBYTES - 1) == 0);
+    ck_assert_int_eq(atomic_load(&n_failed), 0);
+    ck_assert_int_eq(ops->release(device, blocks, N_BLOCKS, &err), ZF_OK); /* freed as they are */
+    ops->unpin(device, seen, NBYTES);
+    for (int i = 0; i < N_BLOCKS; i++)
+        ops->free(device, blocks[i].memory, NBYTES);
+    close_all();
+}
+END_TEST
+
+START_TEST(a_device_that_cannot_release_is_refused) {
+    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .is_releasable = 1};
+    zf_error_t err = {.struct_size = sizeof err};
+    setenv("FAKECUDA_VMM", "0", 1);
+    ck_assert_int_eq(ops->open(0, &env, &device, &err), ZF_ERR_DEVICE);
+    ck_assert_ptr_nonnull(strstr(err.message, "ZF_CREATE_CAP_RELEASE"));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -571,6 +631,8 @@ int main(void) {
     tcase_add_test(orders, an_order_comes_behind_what_is_parked);
     tcase_add_loop_test(orders, closing_waits_for_what_runs, 0, 2);
     tcase_add_loop_test(orders, the_kernels_image_is_named, 0, CUDA_VERSION >= 12010 ? 2 : 1);
+    tcase_add_test(orders, memory_is_released_and_comes_again);
+    tcase_add_test(orders, a_device_that_cannot_release_is_refused);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_strict.c - what the double forbids though a GPU at hand may let it pass: races on global memory, memory that was
  * registered for copies alone, words that are written without a barrier or unregistered while a stream waits for them.
- * And what it promises less than one may think: a stream that is destroyed does not wait for its work. */
+ * And what it promises less than one may think: a stream that is destroyed does not wait for its work, memory that is
+ * mapped has no access yet and anything in it. */
 #include <check.h>
 #include <cuda.h>
 #include <stdatomic.h>
@@ -168,9 +169,105 @@ START_TEST(a_destroyed_stream_goes_on) {
 }
 END_TEST
 
+/* ---- virtual memory ---------------------------------------------------------------------------------------------- */
+
+enum { PIECE = 2 << 20 };
+static const CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+static size_t used(void) {
+    size_t is_free, total;
+    need(cuMemGetInfo(&is_free, &total));
+    return total - is_free;
+}
+
+/* Without access; the handle is let go at once, which frees nothing that is mapped. */
+static void map(CUdeviceptr at) {
+    CUmemGenericAllocationHandle handle;
+    need(cuMemCreate(&handle, PIECE, &kind, 0));
+    need(cuMemMap(at, PIECE, 0, handle, 0));
+    need(cuMemRelease(handle));
+}
+
+static void open_up(CUdeviceptr at) {
+    const CUmemAccessDesc access = {.location = kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    need(cuMemSetAccess(at, PIECE, &access, 1));
+}
+
+START_TEST(memory_goes_and_comes_at_one_address) {
+    CUdeviceptr at;
+    unsigned char seen[64], first[64];
+    start();
+    size_t before = used();
+    need(cuMemAddressReserve(&at, PIECE, 0, 0, 0));
+    ck_assert_uint_eq(used(), before);
+    for (int i = 0; i < 3; i++) {
+        map(at);
+        ck_assert_uint_eq(used(), before + PIECE);
+        open_up(at);
+        need(cuMemcpyDtoH(seen, at, sizeof seen));
+        memset(first, 0xAB, sizeof first);
+        ck_assert_int_ne(memcmp(seen, first, sizeof seen), 0); /* not what was there */
+        need(cuMemsetD8Async(at, 0xAB, PIECE, stream));
+        need(cuStreamSynchronize(stream));
+        need(cuMemUnmap(at, PIECE));
+        ck_assert_uint_eq(used(), before);
+    }
+    need(cuMemAddressFree(at, PIECE));
+    end_with(0);
+}
+END_TEST
+
+START_TEST(what_is_mapped_has_no_access_yet) {
+    CUdeviceptr at;
+    start();
+    need(cuMemAddressReserve(&at, PIECE, 0, 0, 0));
+    map(at);
+    ck_assert_int_eq(run("add_one", 1, at, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+    end_with(2); /* its load and its store */
+}
+END_TEST
+
+START_TEST(what_is_unmapped_is_gone) {
+    CUdeviceptr at;
+    start();
+    need(cuMemAddressReserve(&at, PIECE, 0, 0, 0));
+    map(at);
+    open_up(at);
+    need(run("add_one", 1, at, 4));
+    need(cuMemUnmap(at, PIECE));
+    ck_assert_int_eq(run("add_one", 1, at, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+    end_with(2);
+}
+END_TEST
+
+START_TEST(whole_mappings_and_each_once) {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    start();
+    need(cuMemAddressReserve(&at, 2 * PIECE, 0, 0, 0));
+    map(at);
+    open_up(at);
+    need(cuMemCreate(&handle, PIECE, &kind, 0));
+    ck_assert_int_eq(cuMemMap(at, PIECE, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemMap(at + 2 * PIECE, PIECE, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    need(cuMemRelease(handle));
+    ck_assert_int_eq(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemUnmap(at, PIECE / 2), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemAddressFree(at, 2 * PIECE), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemFree(at), CUDA_ERROR_INVALID_VALUE); /* said by its status alone */
+    ck_assert_int_eq(cuMemCreate(&handle, PIECE / 2, &kind, 0), CUDA_ERROR_INVALID_VALUE);
+    need(cuMemUnmap(at, PIECE));
+    ck_assert_int_eq(cuMemUnmap(at, PIECE), CUDA_ERROR_INVALID_VALUE);
+    need(cuMemAddressFree(at, 2 * PIECE));
+    end_with(6);
+}
+END_TEST
+
 ZT_MAIN("strict", a_sum_without_an_atomic, a_sum_of_two_blocks_without_an_atomic, one_thread_is_no_race,
         a_sum_by_atomics_is_no_race, a_neighbours_word_at_once, a_neighbours_word_after_a_barrier_is_no_race,
         two_blocks_and_one_word, two_launches_are_no_race, a_word_and_its_last_byte,
         a_word_and_the_byte_behind_it_are_no_race, memory_for_copies_is_not_for_kernels,
         flags_of_memory_operations_are_known_ones, a_word_that_goes_while_a_stream_waits_for_it,
-        a_destroyed_stream_goes_on)
+        a_destroyed_stream_goes_on, memory_goes_and_comes_at_one_address, what_is_mapped_has_no_access_yet,
+        what_is_unmapped_is_gone, whole_mappings_and_each_once)

@@ -19,6 +19,7 @@ static const struct {
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
     {"FAKECUDA_PIN_BYTES", &fc_config.pin_nbytes, UINT64_MAX},
     {"FAKECUDA_MEMOPS", &fc_config.has_memops, 1},
+    {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
     {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},

@@ -119,6 +119,8 @@ static int attribute(CUdevice_attribute attrib) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
         return fc_config.has_memops != 0;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        return fc_config.has_virtual_memory != 0;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
         return fc_config.has_host_pointer != 0;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

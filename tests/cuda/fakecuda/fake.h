@@ -32,6 +32,7 @@ typedef struct fc_config {
     uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
     uint64_t has_memops;       /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
     uint64_t has_host_pointer; /* registered memory has the same address on the device */
+    uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
     uint64_t n_multiprocessors;
     uint64_t is_fatal; /* a finding ends the process */
@@ -116,6 +117,7 @@ typedef struct fc_zone {
     uint64_t host;     /* alias: the registered address */
     int is_plugin;     /* made by libzfplugin */
     int is_for_copies; /* registered without DEVICEMAP: kernels and memory operations do not reach it */
+    int is_mapped;     /* device memory by cuMemMap */
 } fc_zone_t;
 
 int fc_memory_start(void); /* 0: no address space */
@@ -123,6 +125,7 @@ int fc_zone_of(uint64_t a, fc_zone_t *out);
 /* As kernels of a device find memory. */
 int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out);
 int fc_is_in_window(uint64_t a);
+uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind them */
 void fc_add_zone(const fc_zone_t *zone);
 void fc_remove_zone(uint64_t lo);
 /* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: not a place to copy from or
@@ -195,6 +198,8 @@ void fc_enqueue_record(CUstream stream, fc_marker_t *m); /* commands of the call
 void fc_enqueue_event_wait(CUstream stream, fc_marker_t *m);
 CUresult fc_synchronise(CUstream stream);
 CUresult fc_synchronise_context(fc_context_t *c);
+/* A stream of libzfplugin that is alone on its queue has commands that are not over. */
+int fc_has_plugin_work(fc_context_t *c);
 void fc_destroy_streams_of(fc_context_t *c);
 uint64_t fc_random(void);           /* [any-thread] */
 int fc_spoil_global_captures(void); /* the number of streams captured in that mode */

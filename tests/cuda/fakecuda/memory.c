@@ -31,8 +31,7 @@ int fc_memory_start(void) {
 
 int fc_is_in_window(uint64_t a) { return a - window < window_nbytes; }
 
-/* A fresh range of the window with a gap behind it. */
-static uint64_t window_range(uint64_t nbytes) {
+uint64_t fc_window_range(uint64_t nbytes) {
     uint64_t size = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + PAGE;
     return __atomic_fetch_add(&next_free, size, __ATOMIC_RELAXED);
 }
@@ -136,9 +135,9 @@ static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *calle
     if (bytes == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(bytes, nbytes);
-    uint64_t at = window_range(nbytes);
+    uint64_t at = fc_window_range(nbytes);
     int is_plugin = fc_is_plugin(caller);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin, 0});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin, 0, 0});
     fc_count_plugin_object(is_plugin, 1);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
     fc_count_object(&c->n_memory, 1);
@@ -171,7 +170,7 @@ FC_API cuMemFree(CUdeviceptr at) {
     fc_zone_t z;
     if (st || at == 0)
         return st;
-    if (!fc_zone_of(at, &z) || z.kind != FC_DEVICE_MEMORY || z.lo != at)
+    if (!fc_zone_of(at, &z) || z.kind != FC_DEVICE_MEMORY || z.is_mapped || z.lo != at)
         return CUDA_ERROR_INVALID_VALUE;
     st = fc_unless_captured();
     if (st)
@@ -235,7 +234,7 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0, 0});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0, 0, 0});
     fc_count_object(&fc_current()->n_pinned, 1);
     *out = p;
     return CUDA_SUCCESS;
@@ -279,15 +278,15 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
     /* Without PORTABLE it is of the context at hand alone, as the driver's page says; many drivers give more. */
     int device = flags & CU_MEMHOSTREGISTER_PORTABLE ? FC_ALL_DEVICES : fc_current()->device;
-    fc_zone_t zone = {a,      a + nbytes, p,         FC_HOST_REGISTERED,
-                      device, a,          is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP)};
+    fc_zone_t zone = {
+        a, a + nbytes, p, FC_HOST_REGISTERED, device, a, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP), 0};
     if (!try_add_zone(&zone)) {
         __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     if (!fc_config.has_host_pointer) {
-        uint64_t at = window_range(nbytes);
-        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, device, a, 0, zone.is_for_copies});
+        uint64_t at = fc_window_range(nbytes);
+        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, device, a, 0, zone.is_for_copies, 0});
     }
     fc_count_plugin_object(is_plugin, 1);
     fc_count_object(&fc_current()->n_pinned, 1);

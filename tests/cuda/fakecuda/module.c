@@ -112,7 +112,7 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
         uint64_t at = (uint64_t)(uintptr_t)v->bytes;
         fc_zone_t zone;
         if (!fc_zone_of(at, &zone))
-            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0, 0});
+            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0, 0, 0});
     }
     fc_count_object(&m->context->n_modules, 1);
     m->is_plugin = fc_is_plugin(caller);

@@ -316,6 +316,16 @@ CUresult fc_synchronise_context(fc_context_t *c) {
     return (CUresult)__atomic_load_n(&c->sticky, __ATOMIC_RELAXED);
 }
 
+int fc_has_plugin_work(fc_context_t *c) {
+    int has_work = 0;
+    fc_lock(&fc_global_lock);
+    for (CUstream s = all_streams; s && !has_work; s = s->next)
+        has_work = s->context == c && s->is_plugin && s->queue->n_streams == 1 &&
+                   __atomic_load_n(&s->queue->n_commands, __ATOMIC_ACQUIRE) != 0;
+    fc_unlock(&fc_global_lock);
+    return has_work;
+}
+
 int fc_spoil_global_captures(void) {
     int n = 0;
     fc_lock(&fc_global_lock);

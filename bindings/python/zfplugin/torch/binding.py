@@ -229,6 +229,15 @@ class Binding:
         else:
             self.instance.fetch()
 
+    def fetch_each(self):
+        """Ids of all that is trained, each once its values are in place, but where somebody else wrote."""
+        if self.fetcher is not None:
+            self.fetcher.begin_reads()
+        for i, _ in self.table.trainable:
+            if self.fetcher is not None:
+                self.fetcher.fetch([i])
+            yield i
+
     # ---- following the trainer ---------------------------------------------------------------------------------------
 
     def _find_replaced(self, groups, is_step):

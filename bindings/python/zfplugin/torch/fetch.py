@@ -125,9 +125,13 @@ class Fetcher:
             self.edited = set(self.table.find_edited([i for i in self.table.ids if not self.table.is_gone(i)]))
         return self.edited.intersection(ids)
 
-    def fetch_all(self):
+    def begin_reads(self):
+        """Somebody reads parameters in an order of his own."""
         self.edited = None
         self.watch.pause(1)  # from here on nothing is late
+
+    def fetch_all(self):
+        self.begin_reads()
         if self.instance is not None and not self.instance.is_closed:
             self.fetch(self.table.ids)
 

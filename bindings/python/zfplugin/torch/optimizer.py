@@ -29,12 +29,11 @@ from .fetch import Fetcher
 from .hooks import outside_of_graphs
 from .parameters import listed, names_in, split_names, successors
 from .ranks import ALL, number_own, open_ranks
+from .residency import Residency
 from .saving import FinalWeights, Tally
 
 
-
-
-class ZenFlow(figures.Figures, torch.optim.Optimizer):
+class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     """AdamW (Loshchilov & Hutter, arXiv 1711.05101) with ZenFlow's offload (arXiv 2505.12242).
 
     params: parameters, (name, parameter) pairs (model.named_parameters()), or groups of either. Names are used in
@@ -77,6 +76,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
+    releasable: release() will be called (residency.py): as much page-locked host memory is kept for it as the plugin takes on the device.
     unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
         unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
@@ -86,8 +86,8 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, exact=False, unscale_in_plugin=False, library=None, log=None,
-                 **options_of_torchs):
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False, unscale_in_plugin=False, library=None,
+                 log=None, **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
         if exact and fetch:
@@ -131,7 +131,7 @@ class ZenFlow(figures.Figures, torch.optim.Optimizer):
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
             return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=log, name="torch",
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream and is_single else 'ask'}"],
-                            after=["zenflow.mode=exact"] if exact else [], place=place, **more)
+                            after=["zenflow.mode=exact"] if exact else [], releasable=releasable, place=place, **more)
 
         self._place = self._find_place()
         instance = make_instance(place=self._place)
