@@ -19,13 +19,20 @@ from .tasks import Task, find_file, read
 from .trainers import Arm
 
 EXACT = ("zenflow.mode=exact", "zenflow.update_interval=1", "zenflow.publish_lag=0")  # the last two: over what was asked
+CHOOSES_MODE = ("zenflow.mode", "zenflow.update_interval", "zenflow.publish_lag")
+
+
+def windows_of(a) -> tuple:
+    """As configured; where nothing chooses a mode, windows, since exact has an arm of its own."""
+    chosen = a.config or any(o.split("=")[0] in CHOOSES_MODE for o in a.set)
+    return tuple(a.set) if chosen else (*a.set, "zenflow.mode=windows")
 
 
 def make_arms(a) -> list[Arm]:
     """AdamW first, the configured plugin last of the three that are judged."""
     sets = tuple(a.set)
     arms = [Arm("adamw", "AdamW", a.seeds), Arm("exact", "exact", a.exact_seeds, True, sets + EXACT, a.config),
-            Arm("zenflow", "ZenFlow", a.seeds, True, sets, a.config)]
+            Arm("zenflow", "ZenFlow", a.seeds, True, windows_of(a), a.config)]
     if a.deepspeed:
         arms += [Arm("deepspeed-offload", "DeepSpeed ZeRO-Offload", a.seeds), Arm("deepspeed-zenflow", "DeepSpeed ZenFlow", a.seeds)]
     return arms

@@ -112,8 +112,8 @@ def draw_families(found) -> bytes:
     return draw.rendered(figure)
 
 
-PICTURES = {"glue": (draw_glue, "Training loss of AdamW, the exact mode and the default windows on SST-2"),
-            "tasks": (draw_families, "Training loss of BERT, GPT-2 and Llama by AdamW, the exact mode and the default windows")}
+PICTURES = {"glue": (draw_glue, "Training loss of AdamW, the exact mode and windows on SST-2"),
+            "tasks": (draw_families, "Training loss of BERT, GPT-2 and Llama by AdamW, the exact mode and windows")}
 
 
 # ---- the files -------------------------------------------------------------------------------------------------------------------------------

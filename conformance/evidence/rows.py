@@ -103,7 +103,7 @@ class Tasks(Row):
 class Lateness(Row):
     """bindings/python/examples/lateness.py at some settings."""
 
-    SETTINGS = {"windows, the defaults": (), "S = 4": ("zenflow.update_interval=4",), "lag 1": ("zenflow.publish_lag=1",)}
+    SETTINGS = {"windows": (), "S = 4": ("zenflow.update_interval=4",), "lag 1": ("zenflow.publish_lag=1",)}
 
     def plan(self, place) -> list:
         import torch
@@ -133,7 +133,7 @@ MEASURED = (
     Glue("cola-torch", "glue", "CoLA, 500 steps of 16 rows, pretrained", 100, TORCH + "cola"),
     Glue("mrpc-torch", "glue", "MRPC, 230 steps of 16 rows, pretrained", 100, TORCH + "mrpc"),
     Glue("sst2-torch", "glue", "SST-2, 300 steps of 16 rows, pretrained", 80, TORCH + "sst2"),
-    Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,defaults,noise", 2),
+    Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,windows,noise", 2),
     Glue("peers", "peers", "CoLA, 500 steps of 16 rows, pretrained", 150, "--trainer torch --model MODEL --deepspeed --exact-seeds 3 --seeds 3 --task cola"),
     Lateness("lateness", "lateness", "lateness", 20),
     Tasks("settings", "other settings", 16, "s2-lag1-auto,s4-lag0-auto,s1-lag1-auto", 2),

@@ -415,14 +415,24 @@ static void pin(reading_t *r, const char *name, uint32_t *value, uint32_t pinned
     *value = pinned;
 }
 
+/* A length or a lag of windows asks for windows, where no mode is given. */
 static void take_mode(reading_t *r) {
-    r->config.deferred = r->config.mode == ZFI_MODE_MEAN ? ZFI_DEFERRED_MEAN : ZFI_DEFERRED_REPLAY;
-    if (r->config.mode != ZFI_MODE_EXACT)
+    enum { STEPS_OF_WINDOWS = 2 };
+    zfi_config_t *config = &r->config;
+    int has_interval = r->is_given[zfi_key_find("zenflow", "update_interval")];
+    int has_lag = config->publish_lag != ZFI_PUBLISH_LAG_AUTO, has_mode = r->is_given[zfi_key_find("zenflow", "mode")];
+    config->waits_unasked = !has_lag && !(has_mode && config->mode == ZFI_MODE_EXACT);
+    if (!has_mode && (has_interval || has_lag))
+        config->mode = ZFI_MODE_WINDOWS;
+    config->deferred = config->mode == ZFI_MODE_MEAN ? ZFI_DEFERRED_MEAN : ZFI_DEFERRED_REPLAY;
+    if (config->mode != ZFI_MODE_EXACT) {
+        if (!has_interval)
+            config->given_update_interval = STEPS_OF_WINDOWS;
         return;
-    pin(r, "update_interval", &r->config.given_update_interval, 1);
-    if (r->config.publish_lag == ZFI_PUBLISH_LAG_AUTO)
-        r->config.publish_lag = 0;
-    pin(r, "publish_lag", &r->config.publish_lag, 0);
+    }
+    pin(r, "update_interval", &config->given_update_interval, 1);
+    if (has_lag)
+        pin(r, "publish_lag", &config->publish_lag, 0);
 }
 
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */

@@ -47,10 +47,11 @@ static const zfi_choice_t levels[] = {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, 0, modes, "exact | windows | mean", "windows",
+    {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, 0, modes, "exact | windows | mean", "exact",
      "What is promised. exact: the weights are plain AdamW's at every step; it sets update_interval = 1 and "
      "publish_lag = "
-     "0. windows: deferred channels take every step's update, but once per window, so that weights are late by a "
+     "0. windows, also where one of these two keys is given and this one is not: deferred channels take every step's "
+     "update, but once per window, so that weights are late by a "
      "bounded "
      "number of steps. mean: ZenFlow's own rule, one update per window from the mean of its gradients."},
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
@@ -69,8 +70,9 @@ static const zfi_key_t keys[] = {
      "auto: "
      "4 windows."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, "1..64 | auto",
-     "2",
-     "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
+     "1",
+     "S: steps per window; 2 where mode = windows or mean and this key is not given. Deferred channels are updated on "
+     "the host once per window, with every step's gradient. "
      "auto: a cohort's window closes when the deferred channels of half of its matrices have gathered as much gradient "
      "as a selected one has per step, after 3 to 16 steps; slots are planned for 16. zf tune and zf plan say which S a "
      "machine hides."},

@@ -27,6 +27,10 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
     if (strcmp(key->name, "publish_lag") == 0)
         return config->is_publish_lag_given;
     zfi_key_print(key, config, value, sizeof value);
+    if (strcmp(key->name, "update_interval") == 0 && config->mode != ZFI_MODE_EXACT)
+        return strcmp(value, "2") != 0;
+    if (strcmp(key->name, "mode") == 0) /* windows may follow from another key, which is named then */
+        return config->mode == ZFI_MODE_MEAN;
     return strcmp(value, key->deflt) != 0;
 }
 

@@ -7,10 +7,8 @@
 
 void zfi_config_settle(zfi_config_t *config, int can_fetch) {
     config->can_fetch = can_fetch;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO)
         config->publish_lag = 0;
-        config->waits_unasked = !can_fetch;
-    }
 }
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {

@@ -24,13 +24,14 @@ enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    int32_t mode;             /* exact | windows | mean, default windows; of it follow `deferred`, and with exact S
+    int32_t mode;             /* exact | windows | mean, default exact; of it follow `deferred`, and with exact S
                                * and the lag */
     double topk_ratio;        /* [0, 1], default 0.1: share of channels that run ahead on the device */
     int32_t select_strategy;  /* step | epoch | auto, default step: when channels are chosen anew */
     uint32_t select_interval; /* 1..1000000 or auto, default 16: steps between choices of a cohort */
-    uint32_t given_update_interval; /* 1..64 or auto: steps per window; of it follow the next two */
-    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
+    uint32_t
+        given_update_interval; /* 1..64 or auto, default 1, of windows 2: steps per window; of it follow the next two */
+    uint32_t update_interval;  /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
@@ -73,7 +74,7 @@ typedef struct zfi_config {
     int has_homes;        /* no key: blocks may be resident one by one: this process trains the model alone */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
-    int waits_unasked;    /* no key: publish_lag is 0 by auto, though the host does not fetch */
+    int waits_unasked;    /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */
     uint32_t most_spares; /* no key: UINT32_MAX; create() lets tests lower it */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/waits.c - waits of a trainer that does not fetch (contract in waits.h). */
+/* plugin/hooks/waits.c - waits that nobody asked for (contract in waits.h). */
 #include "hooks/waits.h"
 
 #include <inttypes.h>
@@ -11,10 +11,13 @@ static const double LEAST_SHARE = 0.03, LEAST_S = 1e-3; /* of a step; below, nob
 static void say(zf_instance_t *inst, double wait_s, double step_s) {
     zfi_log(
         &inst->engine, ZF_LOG_WARN, "step",
-        "this trainer does not fetch parameters, so each step waits %.2f ms of %.2f (%.0f %%) for the windows that it "
-        "closes: call param_fetch before parameters are read (PyTorch: model=) and forward hides it; [zenflow] "
-        "publish_lag = 1 takes it away for values that come a step later, which costs training loss",
-        1e3 * wait_s, 1e3 * step_s, 100 * wait_s / step_s);
+        "each step waits %.2f ms of %.2f (%.0f %%) for its updates: %s[device] state_mib keeps part of the state on "
+        "the device, [zenflow] mode = windows or a longer update_interval updates the rest less often; zf plan and "
+        "zf tune say what a machine hides",
+        1e3 * wait_s, 1e3 * step_s, 100 * wait_s / step_s,
+        inst->engine.config.can_fetch ? ""
+                                      : "this trainer does not fetch parameters: call param_fetch before they are "
+                                        "read (PyTorch: model=) and forward hides it; else ");
 }
 
 void zfi_waits_watch(zf_instance_t *inst) {

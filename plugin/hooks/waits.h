@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/waits.h - what a trainer that does not fetch waits for, said once.
+/* plugin/hooks/waits.h - waits that nobody asked for, said once.
  *
- * With publish_lag = auto its steps wait until the values of the windows that they close are there (SCHEDULE.md), so
- * that it trains on the same values as one that fetches. Nobody asked for that wait, so the log says how long it is and
- * what takes it away, if it is more than 3 % of a step and a millisecond. */
+ * Updates of a step are waited for where forward and backward do not hide them, and wherever the trainer does not fetch
+ * (SCHEDULE.md). Where the configuration leaves mode and publish_lag open, the log says how long that is and what
+ * shortens it, if it is more than 3 % of a step and a millisecond. */
 #ifndef ZFI_WAITS_H
 #define ZFI_WAITS_H
 

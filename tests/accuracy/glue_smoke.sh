@@ -90,7 +90,7 @@ if command -v python3 >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
     [ $? -eq 3 ] || fail "fine-tune: no exit status 3: $(cat "$out/tuned.err")"
-    has "$out/tuned" "ZenFlow is set by the plugin's defaults"
+    has "$out/tuned" "ZenFlow is set by zenflow.mode=windows"
     has "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
     has "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
     # shellcheck disable=SC2086

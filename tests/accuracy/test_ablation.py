@@ -27,7 +27,7 @@ class Names(unittest.TestCase):
         self.assertEqual(plan.setting("s8-lag1-0-k0.2-w50").overrides,
                          ("zenflow.update_interval=8", "zenflow.publish_lag=1", "zenflow.predict=off", "zenflow.topk_ratio=0.2",
                           "zenflow.full_warm_up_rounds=50"))
-        self.assertEqual(plan.setting("defaults").overrides, ())
+        self.assertEqual(plan.setting("windows").overrides, ("zenflow.mode=windows",))
         noise = plan.setting("adamw-x1.5")
         self.assertEqual((noise.rate_factor, noise.is_plugin), (1.5, False))
 
@@ -97,7 +97,7 @@ class Judged(unittest.TestCase):
                 ("s4-lag0-auto", (0.012, -0.003), "held"), ("s4-lag0-auto", (0.012, 0.0), "MISSED"),  # mean 0.45 and 0.6 %
                 ("s4-lag0-auto", (0.021, -0.03), "MISSED"), ("s4-lag1-auto", (0.021, -0.03), "held"),  # worst 2.1 %
                 ("s4-lag1-auto", (0.03, -0.009), "MISSED"), ("s4-lag1-auto", (0.041, -0.03), "MISSED"),
-                ("defaults", (0.012, -0.003), "held"), ("adamw-x2", (0.3, 0.3), "-")):
+                ("windows", (0.012, -0.003), "held"), ("adamw-x2", (0.3, 0.3), "-")):
             own = self.judged(name, {"gpt": [gaps[0]], "cola-tune": [gaps[1]]})
             self.assertEqual((own["verdict"], own["worst_cell"]), (said, "gpt"), (name, gaps))
 
@@ -169,7 +169,7 @@ class Program(unittest.TestCase):
         for arguments, said in ((("--tasks", "cola-tune"), "cola-tune needs --model"), (("--tasks", "sst2"), "task 'sst2'"),
                                 (("--settings", "s4"), "setting 's4'"), (("--tasks", "gpt", "--host", "nowhere", "--data", "nowhere"), "vocab.txt"),
                                 (("--tasks", "sst2-scratch", "--host", "nowhere"), "nowhere: no program"),
-                                (("--tasks", "sst2-scratch", "--plugin", "/nowhere.so", "--settings", "defaults"), "nowhere.so")):
+                                (("--tasks", "sst2-scratch", "--plugin", "/nowhere.so", "--settings", "windows"), "nowhere.so")):
             done = self.start(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertRegex(done.stderr.splitlines()[-1], rf"^zf-conform ablation: .*{said}")

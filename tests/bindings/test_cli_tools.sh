@@ -35,7 +35,7 @@ says 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: u
 says 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
 says 1 'nearest: topk_ratio' config "$dir/some.ini" zenflow.topk_rato=1
 : >"$dir/empty.ini"
-says 0 '^update_interval = 2 *; default$' config "$dir/empty.ini"
+says 0 '^update_interval = 1 *; default$' config "$dir/empty.ini"
 mkfifo "$dir/fifo"
 says 1 'not a regular file' config "$dir/fifo"
 says 1 'not a regular file' config "$dir"

@@ -37,6 +37,7 @@ static void set_gradients(int step) {
 /* Windows of 4 with nothing selected at all: after flush() the bits are AdamW's all the same. */
 static zf_trainer_t *start(unsigned flags) {
     zf_trainer_t *t = zf_trainer_new(NULL, NULL, flags);
+    zf_trainer_set(t, "zenflow.mode=windows");
     zf_trainer_set(t, "zenflow.full_warm_up_rounds=1");
     ck_assert_int_eq(zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0), 0);
     zf_trainer_adamw(t, 0.9, 0.999, 1e-8, 0.1);

@@ -164,12 +164,27 @@ static void expect_exact(const char *text) {
     ck_assert_uint_eq(zfi_config_predict(&config), 0);
 }
 
+static const struct {
+    const char *text;
+    uint32_t interval;
+} of_windows[] = {{"[zenflow]\nmode = windows\n", 2},
+                  {"[zenflow]\nupdate_interval = 1\n", 1},
+                  {"[zenflow]\nupdate_interval = auto\n", 16},
+                  {"[zenflow]\npublish_lag = 1\n", 2}};
+
 START_TEST(one_word) {
     expect_exact("[zenflow]\nmode = exact\n");
     expect_exact("[zenflow]\npublish_lag = auto\nmode = exact\n");
     expect_exact("[zenflow]\nupdate_interval = 1\npublish_lag = 0\nmode = exact\n");
-    ck_assert_int_eq(parse("[zenflow]\nmode = windows\n"), ZF_OK);
-    ck_assert_uint_eq(config.update_interval, 2);
+    ck_assert_int_eq(config.waits_unasked, 0);
+    expect_exact("");
+    expect_exact("[zenflow]\npublish_lag = auto\ntopk_ratio = 0.2\n");
+    ck_assert_int_eq(config.waits_unasked, 1);
+    for (size_t i = 0; i < sizeof of_windows / sizeof *of_windows; i++) {
+        ck_assert_int_eq(parse(of_windows[i].text), ZF_OK);
+        ck_assert_int_eq(config.mode, ZFI_MODE_WINDOWS);
+        ck_assert_uint_eq(config.update_interval, of_windows[i].interval);
+    }
     refused("[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1");
     refused("[zenflow]\nmode = exact\nupdate_interval = auto\n", "leave update_interval out, or write mode = windows");
     refused("[zenflow]\npublish_lag = 1\nmode = exact\n", ":2: [zenflow] mode = exact sets publish_lag = 0");
@@ -177,15 +192,15 @@ START_TEST(one_word) {
 }
 END_TEST
 
-/* auto: 0, which a host that does not fetch waits for without having asked for it; what was given stays. */
+/* auto: 0, whose waits nobody asked for; what was given stays. */
 START_TEST(lag_follows_the_host) {
     char text[16];
     int key = zfi_key_find("zenflow", "publish_lag");
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
-        ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\n"), ZF_OK);
+        ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\nmode = windows\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 0);
-        ck_assert_int_eq(config.waits_unasked, !can_fetch);
+        ck_assert_int_eq(config.waits_unasked, 1);
         ck_assert_uint_eq(zfi_config_predict(&config), 1);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
         zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
@@ -293,7 +308,7 @@ END_TEST
 
 START_TEST(automatic_interval) {
     char buf[64];
-    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 2);
+    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 1);
     ck_assert(parse("[zenflow]\nupdate_interval = 6\n") == ZF_OK && config.update_interval == 6);
     ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK);
     ck_assert(config.is_interval_auto && config.update_interval == 16);

@@ -132,7 +132,8 @@ END_TEST
 
 /* A meter that measures a few weights only says so; the automatic choice measures enough, or all. */
 START_TEST(few_samples_are_said) {
-    static const char *const texts[] = {"[log]\nlateness = 16\n", "[log]\nlateness = 1\n", ""};
+    static const char *const texts[] = {"[zenflow]\nmode = windows\n[log]\nlateness = 16\n",
+                                        "[zenflow]\nmode = windows\n[log]\nlateness = 1\n", ""};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         zt_rig_start(&rig, shapes, N_SHAPES);
         listen();

@@ -126,7 +126,7 @@ END_TEST
 /* One block of three, chosen anew in every window. A matrix has 1 to 50 blocks, so single steps stray widely. */
 START_TEST(sample_is_unbiased) {
     double all = 0, got = 0, sizes = 0;
-    open_rig("[zenflow]\nfull_warm_up_rounds = 1\ntopk_ratio = 0\n[log]\nlateness = 3\n");
+    open_rig("[zenflow]\nmode = windows\nfull_warm_up_rounds = 1\ntopk_ratio = 0\n[log]\nlateness = 3\n");
     steps(N_STEPS);
     flush();
     for (uint64_t t = 1; t <= N_STEPS; t++)
@@ -144,7 +144,7 @@ END_TEST
 /* What the host writes is not late; windows whose visible values are known again are measured again. */
 START_TEST(after_params_changed) {
     uint32_t id = 0;
-    open_rig("[zenflow]\nfull_warm_up_rounds = 1\n[log]\nlateness = 1\n");
+    open_rig("[zenflow]\nmode = windows\nfull_warm_up_rounds = 1\n[log]\nlateness = 1\n");
     steps(12);
     flush();
     for (size_t i = 0; i < rig.params[0].n_elems; i++) {

@@ -125,7 +125,7 @@ START_TEST(refused_with_need_and_have) {
     uint64_t before;
     zf_layout_t layout;
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
+    zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY); /* allocators settle */
     before = mapped_nbytes();
     layout = rig.layout;
@@ -149,7 +149,7 @@ START_TEST(what_is_refused_says_what_would_take_it) {
     zt_rig_open(&rig, "[zenflow]\npublish_lag = 1\n[host]\nthreads = 1\n", 0);
     layout = *zt_rig_parts(&rig);
     rig.zf->destroy(rig.inst, NULL);
-    zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
+    zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
     ck_assert_int_eq(sscanf(strstr(rig.err.message, "need "),
                             "need %" SCNu64 " MiB, have 5 MiB ([host] memory_limit_mib): state %" SCNu64

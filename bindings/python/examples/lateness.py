@@ -34,7 +34,8 @@ def train(steps, lr, settings):
     """Lists over the steps that are known at the end: what the meter says, the true difference, the loss."""
     model, due = net(), net()
     opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=lr, model=model,
-                                 config={"log.lateness": 1, "log.level": "warn", "zenflow.full_warm_up_rounds": 5, **settings})
+                                 config={"log.lateness": 1, "log.level": "warn", "zenflow.mode": "windows",
+                                         "zenflow.full_warm_up_rounds": 5, **settings})
     metered, true, losses = [None] * steps, [], []
     for step in range(steps):
         x, y = batch(step)

@@ -79,7 +79,7 @@ class Training(unittest.TestCase):
         self.assertEqual(opt.stats()["steps_applied"], 5)
 
     def test_export_is_what_flush_gives(self):
-        opt = self.make({"zenflow.full_warm_up_rounds": 1, "zenflow.topk_ratio": 0.25})
+        opt = self.make({"zenflow.mode": "windows", "zenflow.full_warm_up_rounds": 1, "zenflow.topk_ratio": 0.25})
         w = floats(*range(1, 17))
         opt.bind([zfplugin.Param("w", memoryview(w).cast("B").cast("f", (4, 4)))])
         for step in range(7):

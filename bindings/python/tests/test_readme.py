@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent / "examples"))
 TEXT = (HERE.parent / "README.md").read_text(encoding="utf-8")
 PART = TEXT[TEXT.index("## In your trainer"):TEXT.index("## Behaviour")]
 SNIPPETS = re.findall(r"^([A-Z][^\n]*):\n```python\n(.*?)```", PART, re.S | re.M)
-WINDOWS = "[zenflow]\ntopk_ratio = 0.1\nfull_warm_up_rounds = 2\n[log]\nlevel = warn\n"  # so that something is on its way
+WINDOWS = "[zenflow]\nmode = windows\ntopk_ratio = 0.1\nfull_warm_up_rounds = 2\n[log]\nlevel = warn\n"  # so that something is on its way
 
 
 @unittest.skipIf(torch is None or importlib.util.find_spec("transformers") is None, "torch and transformers are not installed")

@@ -85,7 +85,8 @@ class AgainstAdamW(TorchTest):
 
     def test_deferred_channels_arrive_after_flush(self):
         """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
-        ours, theirs, opt, reference = self.pair(config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
+        ours, theirs, opt, reference = self.pair(
+            config=config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
         torch.manual_seed(3)
         for _ in range(60):
             for p, q in zip(ours.parameters(), theirs.parameters()):

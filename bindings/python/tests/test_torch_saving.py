@@ -209,7 +209,7 @@ class ForgottenFlush(TorchTest):
         self.assertEqual(self.left(lambda m, o: m.state_dict(), with_model=True), [])
         for mode in (SYNCHRONOUS, ALL_SELECTED, {"zenflow.update_interval": 1, "zenflow.publish_lag": 0}):
             self.assertEqual(self.left(lambda m, o: None, mode=mode), [])
-        self.assertEqual(self.left(lambda m, o: None, mode={"zenflow.full_warm_up_rounds": 11}), [])
+        self.assertEqual(self.left(lambda m, o: None, mode={"zenflow.mode": "windows", "zenflow.full_warm_up_rounds": 11}), [])
         self.assertEqual(self.left(lambda m, o: None, n_steps=0), [])
 
     def test_at_the_end_of_the_process(self):

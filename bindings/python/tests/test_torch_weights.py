@@ -111,7 +111,7 @@ class Followed(TorchTest):
     def test_the_same_weights_loaded_after_the_optimizers_state_are_no_change(self):
         """Either order of loading goes on to the bit, in mid-window, with 16-bit weights too."""
         for dtype in (torch.float32, torch.bfloat16):
-            mode = config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2})
+            mode = config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2})
 
             def steps(model, opt, numbers, dtype=dtype):
                 for i in numbers:
@@ -174,7 +174,7 @@ class Followed(TorchTest):
 
     def test_flush_is_no_change_of_the_trainer(self):
         ours = mlp()
-        opt = self.zenflow(ours, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1}))
+        opt = self.zenflow(ours, config=config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1}))
         train(ours, opt, range(9))
         opt.flush()
         with self.assertNoLogs("zfplugin", logging.INFO):

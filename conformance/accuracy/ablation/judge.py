@@ -22,7 +22,7 @@ def bar_of(setting: Setting) -> str:
     """Which hosts a setting is for; "": no bar is for it."""
     lag = [o for o in setting.overrides if o.startswith("zenflow.publish_lag=")]
     if not setting.is_plugin or not lag:
-        return "fetches" if setting.name in ("defaults", "exact") else ""
+        return "fetches" if setting.name in ("windows", "exact") else ""
     return "fetches" if lag[0].endswith("=0") else "does not fetch"
 
 

@@ -64,9 +64,9 @@ class Setting:
 
 
 ADAMW = Setting("adamw", is_plugin=False)
-OWN = {s.name: s for s in (ADAMW, Setting("defaults"), Setting("exact", ("zenflow.mode=exact",)))}
+OWN = {s.name: s for s in (ADAMW, *(Setting(mode, (f"zenflow.mode={mode}",)) for mode in ("exact", "windows")))}
 
-GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], defaults, exact, adamw or adamw-x<factor on the rate>"
+GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], exact, windows, adamw or adamw-x<factor on the rate>"
 
 GROUPS = {
     "core": ("s4-lag0-auto", "s2-lag0-auto", "s4-lag1-auto", "s2-lag1-auto", "s1-lag1-auto", "s4-lag1-0"),
@@ -74,7 +74,7 @@ GROUPS = {
     "window": ("s4-lag0-0", "s3-lag0-auto", "s8-lag0-auto", "s8-lag1-auto", "s1-lag1-0", "s2-lag1-0", "s2-lag0-0", "s8-lag1-0", "s8-lag0-0"),
     "topk": tuple(f"s4-lag{lag}-auto-k{k}" for lag in (0, 1) for k in ("0", "0.05", "0.2")),
     "warm-up": tuple(f"s4-lag{lag}-auto-w{n}" for lag in (0, 1) for n in (1, 50)),
-    "fine-tune": ("s4-lag1-auto-k0.2-w50", "defaults"),
+    "fine-tune": ("s4-lag1-auto-k0.2-w50", "windows"),
 }
 
 
