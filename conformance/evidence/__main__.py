@@ -102,7 +102,8 @@ def main(argv) -> int:
         refuse("--data DIR is needed (or ZF_GLUE_DIR): the folder of the official GLUE files")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that runs under way are ended, too
     build()
-    os.environ.update(ZF_CONFORM=str(BUILD / "conformance" / "zf-conform"), ZFPLUGIN_PATH=str(BUILD / "plugin" / "libzfplugin.so"),
+    plugin = str(BUILD / "plugin" / "libzfplugin.so")
+    os.environ.update(ZF_CONFORM=str(BUILD / "conformance" / "zf-conform"), ZFPLUGIN_PATH=plugin, ZFPLUGIN_LIBRARY=plugin,
                       OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", HF_HUB_OFFLINE="1")
     sys.path.insert(0, str(BUILD / "conformance" / "python"))
     import pages
