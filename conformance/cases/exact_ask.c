@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_ask.c - on_overwrite = ask: the host writes weights at any moment and says nothing. It asks `written` of
  * zf.digest/0 when it likes, writes back what was there, holds a parameter, accepts what came of it, announces it, or
- * has it adopted by element.
+ * has it adopted by element. Of several ranks all do the same, as far as each has the whole parameter.
  *
  * What the plugin shows meanwhile comes over the host's values, channel by channel; so the oracle shows the same
  * mixture, and only a parameter that is held stays as the host wrote it. Drawn from run->questions. */
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "exact_run.h"
+#include "shard.h"
 
 static zx_rng_t borrow(zx_run_t *run) {
     zx_rng_t kept = run->c->rng;
@@ -104,18 +105,25 @@ static void *sound_values(zx_run_t *run, uint32_t i) {
     return values;
 }
 
+/* What is not fetched differs between ranks, which write the same. */
+static void fetch_alike(zx_run_t *run, uint32_t i) {
+    const zs_ranks_t *ranks = run->c->ranks;
+
+    if ((run->c->mode % 2 && (ranks || !zx_host_can_look_unfetched(&run->host))) || (ranks && zs_shards_params(ranks)))
+        zx_run_fetch(run, &i, 1);
+}
+
 static void announce(zx_run_t *run, uint32_t i) {
     void *values;
 
-    if (run->c->mode % 2 && !zx_host_can_look_unfetched(&run->host))
-        zx_run_fetch(run, &i, 1);
+    fetch_alike(run, i);
     values = sound_values(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, 0);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
     free(values);
 }
 
-/* By element: those that the host did not write keep what they have in store. */
+/* Those that the host did not write, nor others of their band, keep what they have in store. */
 static void adopt(zx_run_t *run) {
     uint32_t params[ZX_MAX_PARAMS], n = 0;
 
@@ -124,8 +132,10 @@ static void adopt(zx_run_t *run) {
             params[n++] = i;
     if (n == 0)
         return;
-    if (run->is_dry ? !run->host.is_on_gpu : zx_host_adopt(&run->host, params, n)) { /* a GPU's keeps no element */
+    if (run->is_dry || zx_host_adopt(&run->host, params, n)) {
         zo_adopt(run->oracle, params, n);
+        for (int i = 0; i < 2 && run->c->ranks; i++) /* of the FLUSH, and of what was taken over */
+            zs_count_values(run->c->ranks, run->c, run->oracle);
         run->host.is_quiet = 1;
         zx_count_drawn(run->result, ZX_ADOPTED, n);
         return;
@@ -158,9 +168,13 @@ static void write_one(zx_run_t *run) {
     uint64_t nbytes;
     void *was, *values;
 
-    if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i))
+    if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i) ||
+        (run->host.shards && run->host.is_sharded[i]))
         return;
-    zx_run_fetch_to_write(run, i);
+    if (c->ranks)
+        fetch_alike(run, i);
+    else
+        zx_run_fetch_to_write(run, i);
     nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
     was = zx_alloc(nbytes);
     memcpy(was, zo_visible(run->oracle, i), nbytes);
@@ -190,7 +204,8 @@ void zx_run_ask_point(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_rng_t kept;
 
-    if (!c->is_ask || c->ranks || !run->host.finds_edits || !run->host.digest)
+    if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault)) || !run->host.finds_edits ||
+        !run->host.digest)
         return;
     kept = borrow(run);
     if (c->law != 1 && c->law != 6 && zx_chance(&c->rng, 25))

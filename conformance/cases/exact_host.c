@@ -407,8 +407,6 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
         ids[i] = h->c->params[params[i]].id;
     zx_host_sync(h);
     st = digest->adopt(h->instance, ids, n, &err);
-    if (h->is_on_gpu && st == ZF_ERR_STATE)
-        return 0;
     zx_is_call_bad(h, "adopt", st, &err);
     return 1;
 }

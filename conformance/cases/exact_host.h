@@ -85,8 +85,7 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
 /* Waits until its looks are over, then overwrites a parameter's visible values, and says so of a range of them. With
  * FETCH: fetched, or all is quiet. */
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset);
-/* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none, or none for this device: refused.
- */
+/* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none. */
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);
 /* A call's status: negative fails the case, with the plugin's message. */

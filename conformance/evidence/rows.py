@@ -103,7 +103,7 @@ class Tasks(Row):
 class Lateness(Row):
     """bindings/python/examples/lateness.py at some settings."""
 
-    SETTINGS = {"windows": (), "S = 4": ("zenflow.update_interval=4",), "lag 1": ("zenflow.publish_lag=1",)}
+    SETTINGS = {"windows": ("zenflow.mode=windows",), "S = 4": ("zenflow.update_interval=4",), "lag 1": ("zenflow.publish_lag=1",)}
 
     def plan(self, place) -> list:
         import torch

@@ -60,6 +60,7 @@ typedef struct zo_config {
     int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
     int is_interval_auto; /* update_interval is the longest window */
     uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
+    int by_bands;         /* parameters on a device with memory of its own: edits are told by bands of rows */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -134,7 +135,7 @@ void zo_hold(zo_t *o, uint32_t id, int is_held);
 int zo_is_held(const zo_t *o, uint32_t id);
 int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
 void zo_accept(zo_t *o, uint32_t id);
-/* What the host wrote of n parameters is taken over by element, in a flush. */
+/* What the host wrote of n parameters is taken over by element, or by bands, in a flush. */
 void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 /* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
 void zo_fetch(zo_t *o, const zo_range_t *range);

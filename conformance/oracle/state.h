@@ -29,6 +29,8 @@ typedef struct zo_matrix {
     int is_publish_due;
     int is_sent, is_sent_next; /* zo_matrix_info_t; with the coming step */
     int is_unfetched;          /* "Publishing at fetch": P waits for a fetch */
+    int is_edited;             /* on_overwrite = ask: the host wrote some of it, ... */
+    int is_mixed;              /* ... and this page wrote since, while nobody held it */
 } zo_matrix_t;
 
 typedef struct zo_param {

@@ -172,13 +172,18 @@ DEVICE uint64_t digest_move(uint32_t from, uint32_t to, uint64_t index) {
     return digest_element(to, index) - digest_element(from, index);
 }
 
-/* Every thread of a warp calls it: their parts go to *sum together. */
-DEVICE void add_to_digest(uint64_t *sum, uint64_t part) {
+/* Every thread of a warp calls it, and gets the sum of their parts. */
+DEVICE uint64_t sum_of_warp(uint64_t part) {
     for (int half = 16; half > 0; half /= 2) {
         uint32_t low = __shfl_xor_sync(0xffffffffu, (uint32_t)part, half);
         uint32_t high = __shfl_xor_sync(0xffffffffu, (uint32_t)(part >> 32), half);
         part += (uint64_t)high << 32 | low;
     }
+    return part;
+}
+/* ... which goes to *sum. */
+DEVICE void add_to_digest(uint64_t *sum, uint64_t part) {
+    part = sum_of_warp(part);
     if (threadIdx.x % 32 == 0)
         atomicAdd((unsigned long long *)in_global(sum), (unsigned long long)part);
 }

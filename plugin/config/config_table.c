@@ -89,10 +89,10 @@ static const zfi_key_t keys[] = {
      "error | hold | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. hold: nothing of it "
-     "is "
-     "overwritten while it differs, no call fails, and a trainer that asks is told. ask: no check but when the trainer "
-     "asks for one (zf.digest/0); on a CPU, with whole parameters on each rank, a second copy of them "
-     "tells which elements were written. off: no check; such weights are lost in silence, or mixed with others."},
+     "is overwritten while it differs, no call fails, and a trainer that asks is told. ask: no check but when the "
+     "trainer asks for one (zf.digest/0); a second copy of what a rank owns tells which elements were written, on a "
+     "GPU "
+     "digests which rows. off: no check; such weights are lost in silence, or mixed with others."},
     {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, 0, states,
      "0..1073741824 | auto | all", "0",
      "MiB of masters and moments that the device keeps in place of the host. As many blocks as fit are resident: "

@@ -96,22 +96,54 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
     return st;
 }
 
-/* The parameters of a list. All rests and the host's writes are over, so our own stream does it: the host's queue may
- * be held up, and these waits have no deadline. */
-static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
-    zfi_run_t *run = inst->run;
-    zfi_stream_t *hosts = inst->engine.stream;
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(&run->ranks, run->hs.n) : ZF_OK;
-    inst->engine.stream = inst->engine.own_stream;
-    for (uint32_t i = 0; i < n && !st; i++) {
-        zfi_named_t named = zfi_named_at(run->params, list, i);
-        if (!list->n && named.owner != i)
-            continue; /* a tied one: taken with its owner */
-        if (run->params[named.owner].has_state) {
-            zfi_reduce_changed(run, named.owner, named.first, named.end, flags);
-            st = take_over(run, &named, flags);
+/* Number i of a list; 0: nothing is to be taken over, as of what is tied and taken with its owner. */
+static int find_listed(const zfi_param_t *params, const zfi_named_list_t *list, uint32_t i, zfi_named_t *out) {
+    *out = zfi_named_at(params, list, i);
+    return (list->n || out->owner == i) && params[out->owner].has_state;
+}
+
+static zf_status_t take_over_listed(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
+    zf_status_t st = ZF_OK;
+    zfi_named_t named;
+    for (uint32_t i = 0; i < n && !st; i++)
+        if (find_listed(inst->run->params, list, i, &named)) {
+            zfi_reduce_changed(inst->run, named.owner, named.first, named.end, flags);
+            st = take_over(inst->run, &named, flags);
         }
+    return st;
+}
+
+/* Those of a list that are foreign, as far as this rank owns them; then each shows all of them, which is compared. */
+static zf_status_t adopt_listed(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
+    const zfi_param_t *params = inst->run->params;
+    const zfi_device_side_t *side = &inst->run->side;
+    zf_status_t st = ZF_OK;
+    zfi_named_t named;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        if (!find_listed(params, list, i, &named) || !side->dev->overwritten[named.owner])
+            continue;
+        zfi_guard_forget(side, named.owner, named.owner + 1); /* or nothing is written there */
+        st = take_over(inst->run, &named, flags);
     }
+    if (!st)
+        st = zfi_publish_share_all(&inst->run->ranks, inst->run->clock.t);
+    zfi_guard_seal(side);
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 0);
+    for (uint32_t i = 0; i < n && !st; i++)
+        if (find_listed(params, list, i, &named) && !params[named.owner].is_sharded)
+            zfi_reduce_changed(inst->run, named.owner, named.first, named.end, flags);
+    return st;
+}
+
+/* All rests and the host's writes are over, so our own stream does it: the host's queue may be held up, and these waits
+ * have no deadline. */
+static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
+    zfi_stream_t *hosts = inst->engine.stream;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(&inst->run->ranks, inst->run->hs.n) : ZF_OK;
+    inst->engine.stream = inst->engine.own_stream;
+    if (!st)
+        st = (flags & BY_ELEMENT ? adopt_listed : take_over_listed)(inst, list, n, flags);
     if (!st)
         st = zfi_synchronise(&inst->engine, 0);
     inst->engine.stream = hosts;
@@ -285,31 +317,25 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
 static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     uint8_t unused;
     zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
-    if (!st && !zfi_keeps_shown(&inst->engine))
-        st = zfi_error(
-            err, ZF_ERR_STATE, "adopt",
-            "no element is kept to compare with: need [zenflow] on_overwrite = ask or hold, parameters in the "
-            "host's memory, and [shard] stage = 0 or one rank");
-    return st;
+    if (!st && !zfi_tells_when_asked(&inst->engine))
+        st = zfi_error(err, ZF_ERR_STATE, "adopt",
+                       "nothing is kept to compare with: need [zenflow] on_overwrite = ask or hold");
+    return st ? st : zfi_fetch_check_released(inst, "adopt", err);
 }
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
+    zfi_named_list_t list = {.ids = asked->ids, .n = asked->ids ? asked->n : 0};
     zf_status_t st =
         zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)
         st = zfi_close_windows(inst, err);
-    for (uint32_t i = 0; i < asked->n && !st; i++) {
-        uint32_t owner = owner_at(asked, i);
-        if (!inst->run->dev.overwritten[owner])
-            continue;
-        zfi_guard_forget(&inst->run->side, owner, owner + 1); /* or nothing is written there */
-        st = zfi_hook_failed(inst, take_over_all(inst, &(zfi_named_list_t){.ids = &owner, .n = 1}, 1, BY_ELEMENT),
-                             "adopt", "the device did not take the changed parameters", err);
-    }
-    return st;
+    if (st)
+        return st;
+    return zfi_hook_failed(inst, take_over_all(inst, &list, asked->n, BY_ELEMENT), "adopt",
+                           "the device did not take the changed parameters", err);
 }
 
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {

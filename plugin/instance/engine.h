@@ -157,7 +157,15 @@ static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
 }
 /* ... and element by element: the device keeps a second copy of what kernels wrote to visible values. */
 static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
-    return zfi_tells_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU && !zfi_is_sharded(engine);
+    return zfi_tells_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU;
+}
+/* ... or band by band: digests of some rows each. */
+static inline int zfi_keeps_bands(const zfi_engine_t *engine) {
+    return zfi_tells_when_asked(engine) && engine->device_type != ZF_DEVICE_CPU;
+}
+/* The elements that a band has at least. */
+static inline uint64_t zfi_least_of_band(const zfi_engine_t *engine) {
+    return engine->config.block_elems >= 4 * 128 ? engine->config.block_elems / 128 : 4;
 }
 /* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {

@@ -2,6 +2,8 @@
 /* plugin/instance/layout.c - what lies in the two arenas of a run (contract in layout.h). */
 #include "instance/layout.h"
 
+#include "instance/tables.h"
+
 static uint64_t max_channels(const zfi_plan_t *plan) {
     uint64_t most = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
@@ -17,6 +19,18 @@ static uint64_t largest_matrix(const zfi_plan_t *plan) {
         if (plan->matrices[i].rows * plan->matrices[i].cols > most)
             most = plan->matrices[i].rows * plan->matrices[i].cols;
     return most;
+}
+
+/* Of all matrices, and the most of one. */
+static uint64_t n_bands(const zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t *out_most) {
+    uint64_t n = 0;
+    *out_most = 0;
+    for (uint32_t i = 0; i < plan->n_matrices && zfi_keeps_bands(engine); i++) {
+        uint64_t more = zfi_n_bands(engine, &plan->matrices[i]);
+        *out_most = more > *out_most ? more : *out_most;
+        n += more;
+    }
+    return n;
 }
 
 /* Counts of entering channels, where each selected one is counted by itself. */
@@ -141,6 +155,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
+    uint64_t most_bands;
     int at_fetch = run->engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
@@ -160,6 +175,8 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->dev.overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->dev.overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
+    (void)n_bands(run->engine, &run->plan, &most_bands);
+    run->dev.is_edited = zfi_arena_take(arena, most_bands, 1);
     run->dev.exchange_elems = largest_matrix(&run->plan);
     run->dev.scratch_nbytes = run->dev.exchange_elems * sizeof(float);
     if (run->dev.scratch_nbytes < run->plan.publish_piece_nbytes)
@@ -234,6 +251,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
+    uint64_t n, most;
     run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
     head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
     head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
@@ -257,6 +275,8 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
+    n = n_bands(run->engine, plan, &most);
+    head->bands = n ? zfi_arena_take(arena, n, sizeof *head->bands) : NULL;
 }
 
 /* The state of resident matrices. */
@@ -303,10 +323,12 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
 }
 
+/* Of what other ranks own they know. */
 static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
-        void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
+        uint64_t n_elems = matrix->held_rows * matrix->cols, nbytes = n_elems * zfi_dtype_nbytes(matrix->place.dtype);
+        void *shown = matrix->own.n ? zfi_arena_take(arena, nbytes, 1) : NULL;
         if (out)
             out[i].shown = shown;
     }

@@ -257,17 +257,6 @@ static zf_status_t stage_due(zfi_publishing_t *publishing) {
     return zfi_send(publishing->engine);
 }
 
-/* Where each rank has written what it owns: everything is shown by all. */
-static zf_status_t share_visible(zfi_ranks_t *ranks) {
-    zf_status_t st;
-    for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
-        zfi_values_note(ranks->engine, ranks->reduction, c);
-    if (!zfi_values_share(ranks, 0))
-        return ZF_OK;
-    st = zfi_send(ranks->engine);
-    return st ? st : zfi_device_run(ranks->engine, NULL, 0);
-}
-
 /* The new run goes on from where its clocks are. */
 static zf_status_t resume(const zfi_replacement_t *replacement) {
     zfi_run_t *run = replacement->into;
@@ -280,7 +269,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
             st = zfi_exchange_put_visible(&run->state, i, replacement->overlay[i]);
     zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
-        st = share_visible(&run->ranks);
+        st = zfi_publish_share_all(&run->ranks, 0);
     if (!st)
         st = zfi_guard_start(&run->side);
     if (!st)

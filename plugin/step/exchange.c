@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "instance/device_memory.h"
+#include "instance/tables.h"
 #include "ranks/gathering.h"
 #include "ranks/selected_sums.h"
 #include "replay/state_arrays.h"
@@ -55,6 +56,32 @@ static zf_status_t take_all(const part_t *part) {
     return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
+/* Which bands of a matrix the host has written: all, where they were not sealed while it showed what the plugin wrote.
+ */
+static zf_status_t find_edited_bands(const zfi_state_t *state, uint32_t number) {
+    const zfi_data_matrix_t *matrix = &state->dev->matrices[number];
+    uint64_t *kept = (uint64_t *)(void *)state->dev->exchange; /* fewer than half as many as elements */
+    unsigned char *bits = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
+    uint64_t n = matrix->rows * matrix->cols, of_band = matrix->band_rows * matrix->cols, sealed = 0, found = 0, digest;
+    uint64_t n_bands = zfi_n_bands(state->engine, &state->plan->matrices[number]);
+    zf_status_t st = zfi_device_read(state->engine, &digest, state->dev->head.digests + number, sizeof digest);
+    if (!st)
+        st = zfi_device_read(state->engine, kept, state->dev->head.bands + matrix->band_base, n_bands * sizeof *kept);
+    if (!st)
+        st = zfi_exchange_get_visible(state, number, state->plan->matrices[number].held_first, n, bits);
+    for (uint64_t i = 0; i < n_bands && !st; i++) {
+        uint64_t first = i * of_band, n_elems = n - first < of_band ? n - first : of_band;
+        uint64_t now = state->engine->kernels->digest(bits + first * zfi_dtype_nbytes(matrix->place.dtype),
+                                                      matrix->place.dtype, n_elems, first);
+        state->dev->is_edited[i] = now != kept[i];
+        sealed += kept[i];
+        found += now;
+    }
+    if (!st && (found == digest || sealed != digest))
+        memset(state->dev->is_edited, found != digest, n_bands);
+    return st;
+}
+
 /* What is there, what the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four. */
 typedef struct compared {
     unsigned char *visible, *shown, *due;
@@ -63,10 +90,19 @@ typedef struct compared {
 
 static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
     const unsigned char *shown = part->state->dev->matrices[part->number].shown;
+    uint64_t first = part->first - part->state->plan->matrices[part->number].held_first;
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, to->visible);
-    if (!st)
-        st = zfi_device_read(part->state->engine, to->shown, shown + part->first * elem, part->n * elem);
+    if (!st && shown)
+        st = zfi_device_read(part->state->engine, to->shown, shown + first * elem, part->n * elem);
     return st ? st : zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
+}
+
+static int is_edited(const part_t *part, const compared_t *by, uint64_t i, size_t elem) {
+    const zfi_data_matrix_t *matrix = &part->state->dev->matrices[part->number];
+    uint64_t first = part->first - part->state->plan->matrices[part->number].held_first;
+    if (matrix->shown)
+        return memcmp(by->visible + i * elem, by->shown + i * elem, elem) != 0;
+    return part->state->dev->is_edited[(first + i) / matrix->cols / matrix->band_rows];
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
@@ -80,8 +116,7 @@ static zf_status_t take_edits(const part_t *part, const compared_t *by) {
     kernels->narrow(by->due, dtype, by->w, part->n);
     for (uint64_t i = 0; i < part->n; i++) {
         unsigned char *visible = by->visible + i * elem, *due = by->due + i * elem;
-        int is_edited = memcmp(visible, by->shown + i * elem, elem) != 0;
-        if (is_edited && memcmp(visible, due, elem) != 0)
+        if (is_edited(part, by, i, elem) && memcmp(visible, due, elem) != 0)
             kernels->widen(&by->w[i], visible, dtype, 1);
         else
             memcpy(visible, due, elem);
@@ -112,7 +147,9 @@ zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, 
     for (uint32_t i = first; i < end && !st; i++) {
         const zfi_slice_t *own = &state->plan->matrices[i].own;
         part_t part = {state, i, own->first, own->n};
-        if (own->n)
+        if (by_element && own->n && state->dev->head.bands)
+            st = find_edited_bands(state, i);
+        if (own->n && !st)
             st = by_element ? take_edits_of_all(&part) : take_all(&part);
     }
     return st;

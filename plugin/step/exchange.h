@@ -10,8 +10,8 @@
 
 #include "instance/run.h"
 
-/* Masters of matrices [first, end) := their visible values. by_element, where a second copy is kept and no window open:
- * of elements that differ from it; the others show round(w). */
+/* Masters of matrices [first, end) := their visible values. by_element, while no window is open: of elements that
+ * differ from the second copy, or whose bands differ from what was sealed; the others show round(w). */
 zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element);
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);

@@ -5,6 +5,7 @@
  * least two buckets, so that one is copied while the other is merged. */
 #include "step/publish.h"
 
+#include "instance/device_memory.h"
 #include "ranks/values.h"
 
 typedef struct bucket {
@@ -118,6 +119,12 @@ void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
         return;
     for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
         zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[c]);
+}
+
+zf_status_t zfi_publish_share_all(zfi_ranks_t *ranks, uint64_t step) {
+    for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
+        zfi_values_note(ranks->engine, ranks->reduction, c);
+    return zfi_values_share(ranks, step) ? zfi_device_run(ranks->engine, NULL, 0) : ZF_OK;
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,8 @@ void zfi_publish_due(zfi_publishing_t *publishing);
 /* [hook] What was published anywhere is shown on this rank. Which cohorts that were is forgotten: a fetch waits for
  * all. */
 void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step);
+/* [control] Each rank has written what it owns: all show all of it when this returns. */
+zf_status_t zfi_publish_share_all(zfi_ranks_t *ranks, uint64_t step);
 /* [control] What `up` reaches while nothing more is merged than what is due now. */
 uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing);
 /* [control] Publications that are due of matrices [first, first + n) are dropped. */

@@ -290,9 +290,13 @@ static void edited(uint32_t n, job_t as) {
 }
 
 START_TEST(ranks_are_edited) {
+    static char text[512];
     edited(2, (job_t){.config = sharded, .is_edited = 1, .is_silent = 1});
     edited(4, (job_t){.config = sharded, .is_edited = 1});
-    edited(2, (job_t){.config = asking, .is_edited = 1, .adopts = 1});
+    for (uint32_t stage = 0; stage <= 2; stage++) {
+        snprintf(text, sizeof text, "%sstage = %u\n", asking, stage);
+        edited(stage == 1 ? 4 : 2, (job_t){.config = text, .is_edited = 1, .adopts = 1});
+    }
 }
 END_TEST
 

@@ -22,6 +22,7 @@ from torch import nn
 import zfplugin
 import zfplugin.torch
 import zfplugin.torch.ranks
+from zfplugin.torch.binding import FLUSHED_STEPS
 
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
@@ -176,6 +177,33 @@ def edited():
         assert_close(ours, theirs, stage)
         assert_same_on_all_ranks(ours)
         opt.close()
+
+
+def edited_row():
+    """A row that every rank writes in open windows leaves all else its updates, at every stage: to the bit those of a run without
+    the edit whose windows end alike."""
+    def step_once(model, opt, step):
+        generator = torch.Generator().manual_seed(2 * step + dist.get_rank())
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+        opt.step()
+
+    for stage in STAGES:
+        (ours, opt), (theirs, plain) = (make({**DEFERRED, **stage}) for _ in range(2))
+        for step in range(24):
+            step_once(ours, opt, step)
+            step_once(theirs, plain, step)
+            if step == 7:
+                ours[2].weight.data[3] = 0.25
+            if 7 <= step <= 7 + FLUSHED_STEPS:
+                plain.flush()
+            kept = theirs[2].weight.detach().clone()
+            kept[3] = ours[2].weight[3].detach()
+            if step > 7:
+                assert torch.equal(ours[2].weight, kept), (stage, step)
+        assert_same_on_all_ranks(ours)
+        opt.close()
+        plain.close()
 
 
 def taken_out():

@@ -103,7 +103,7 @@ class Ranks(TorchTest):
     def test_two(self):
         import ranks_worker
 
-        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "summed", "clipped", "changed_after_backward", "taken_out", "dropped",
+        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "edited_row", "summed", "clipped", "changed_after_backward", "taken_out", "dropped",
                   "moved_after_backward", "refused", "saved_together")
 
     @needs("transformers")

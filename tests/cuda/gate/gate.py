@@ -60,6 +60,7 @@ LOADS = {
     "zf_read_place": (4, 4),
     "zf_round_moments": (0, 2),
     "zf_run_ahead": (5, 20),    # w, m, v, gradient, visible; of four rows
+    "zf_seal": (2, 2),          # as zf_check
     "zf_sum_parts": (4, 4),     # four ranks' parts at once
     "zf_update_all": (5, 6),    # w, m, v, gradient, visible; a column's place
     "zf_write_place": (4, 16),

@@ -47,9 +47,14 @@ typedef struct zf_digest_ext {
     /* Takes over by element what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list of no ids:
      * of none). Closes all windows, as FLUSH does. Then every element that is not what the plugin put there last is a
      * weight that the host gave, as with params_changed; every other one has all its updates, master and moments
-     * included. Legal where params_changed is; the host's writes are over. Needs [zenflow] on_overwrite = ask or hold,
-     * parameters in the host's memory, of which a second copy is kept then, and [shard] stage = 0 or one rank; else
-     * ZF_ERR_STATE.
+     * included. Legal where params_changed is; the host's writes are over. On several ranks all make this call, and
+     * have written the same. Needs [zenflow] on_overwrite = ask or hold; else ZF_ERR_STATE.
+     *
+     * * Parameters in the host's memory: a second copy is kept of what a rank owns of them. On CUDA digests of rows are
+     * kept: an edited row, or as many narrow ones as have 512 elements, counts as a whole, and so does a block that was
+     * written before a step, FLUSH or fetch and not held by then: hold what was written, or adopt it first.
+     * * [shard] stage = 3: nothing may be fetched, as for FLUSH. What was written in a parameter that lives as shards is
+     * said by params_changed, before it is released.
      * [control] */
     zf_status_t (*adopt)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err);
 } zf_digest_ext_t;
