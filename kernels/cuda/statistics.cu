@@ -41,18 +41,19 @@ DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
     col = index && !matrix->channels_are_rows ? in_global(index)[j] : j;
     for (; i < end; i += GATHER_AT_ONCE * gather->high) {
         WORD x[GATHER_AT_ONCE];
-        uint64_t from[GATHER_AT_ONCE];
+        uint32_t is_here = 0; /* a bit for each: of channels that are rows some may be another rank's */
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++) {
-            const uint64_t at = i + u * gather->high < end ? i + u * gather->high : i;
-            /* of channels that are rows some may not be here; before the first: wraps around */
-            from[u] = index && matrix->channels_are_rows ? in_global(index)[at] - matrix->first_row : at;
-            if (from[u] < matrix->rows)
-                x[u] = in_global(grad)[from[u] * matrix->cols + col];
+            const int is_inside = i + u * gather->high < end;
+            uint64_t row = is_inside ? i + u * gather->high : i;
+            if (index && matrix->channels_are_rows)
+                row = in_global(index)[row] - matrix->first_row; /* before the first: wraps around */
+            is_here |= (uint32_t)(is_inside && row < matrix->rows) << u;
+            x[u] = in_global(grad)[(row < matrix->rows ? row : 0) * matrix->cols + col];
         }
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
-            if (i + u * gather->high < end && from[u] < matrix->rows)
+            if (is_here >> u & 1)
                 in_global(to)[(i + u * gather->high) * n_cols + j] = x[u];
     }
 }

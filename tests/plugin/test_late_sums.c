@@ -2,13 +2,15 @@
 /* tests/plugin/test_late_sums.c - ranks that sum on a stream of their own, as over NCCL: a step is discarded while the
  * sums of its gradients are slow, and the next one's gradients come where those lie.
  *
- * zfi_cpu_sum_parts is wrapped (-Wl,--wrap): the first sum of a step that is discarded is held up. */
+ * zfi_cpu_sum_parts is wrapped (-Wl,--wrap): the first sum of a step that is discarded is held up. The transport's
+ * exchanges come behind what the stream has been given, as NCCL's do. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "device/cpu/cpu.h"
 #include "instance/instance.h"
 #include "launch.h"
 #include "local_ranks.h"
@@ -21,6 +23,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct job {
     zt_rig_t rig;
+    zfi_comm_ops_t comm_ops;
     uint32_t rank;
     int is_slow;
     zf_status_t st;
@@ -37,6 +40,13 @@ void __wrap_zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw) {
     if (atomic_exchange(&holds[args->rank], 0))
         usleep(HELD_US);
     __real_zfi_cpu_sum_parts(kernels, raw);
+}
+
+static zf_status_t exchange_behind(zfi_comm_t *comm, const zfi_exchange_t *what, zf_error_t *err) {
+    uint64_t waited_ns;
+    if (what->stream)
+        zfi_device_cpu.synchronise(what->stream, zfi_device_cpu.mark(what->stream), UINT64_C(60000000000), &waited_ns);
+    return zfi_comm_host.exchange(comm, what, err);
 }
 
 static void discard_a_step(job_t *job) {
@@ -61,6 +71,10 @@ static void *run_job(void *raw) {
     job->st = zt_ranks_try_open(&ranks[job->is_slow].ranks[job->rank], rig, config, 0);
     if (job->st >= 0) {
         zfi_engine_t *engine = &rig->inst->engine;
+        zfi_comm_ops_t *ops = &job->comm_ops;
+        *ops = zfi_comm_host;
+        ops->exchange = exchange_behind;
+        engine->comm_ops = ops;
         job->st = engine->ops->stream_create(engine->device, "zf-ranks", &engine->ranks_stream, &rig->err);
     }
     for (int t = 0; t < 6 && job->st >= 0; t++) {

@@ -111,7 +111,7 @@ class Opening(unittest.TestCase):
 class Configuration(unittest.TestCase):
     def test_keys_with_defaults_and_documents(self):
         keys = {f"{row['section']}.{row['key']}": row for row in zfplugin.load().config_keys()}
-        self.assertEqual(keys["zenflow.update_interval"]["default"], "2")
+        self.assertEqual(keys["zenflow.mode"]["default"], "exact")
         self.assertTrue(all(row["doc"] and row["range"] for row in keys.values()))
 
     def test_all_problems_at_once(self):
