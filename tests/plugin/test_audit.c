@@ -368,7 +368,7 @@ END_TEST
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
 static int n_warned;
-static int64_t room = -1; /* bytes that the disk takes; -1: all */
+static _Atomic int64_t room = -1; /* bytes that the disk takes; -1: all */
 
 static void note(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
                  uint64_t nbytes) {
