@@ -204,9 +204,9 @@ void zx_run_ask_point(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_rng_t kept;
 
-    if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault)) || !run->host.finds_edits ||
-        !run->host.digest)
-        return;
+    if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault || zs_moves(c->ranks))) ||
+        !run->host.finds_edits || !run->host.digest)
+        return; /* a case that moves is the same at every stage, where other parameters may be written */
     kept = borrow(run);
     if (c->law != 1 && c->law != 6 && zx_chance(&c->rng, 25))
         write_one(run);

@@ -338,6 +338,7 @@ static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact
     if (is_compact && !is_moving)
         zo_restart(run->oracle);
     if (run->is_dry && run->n_saves != run->resume) { /* somebody else has done so */
+        run->is_released = 0;
         if (is_moving)
             reopen(run, &change, is_moving, is_compact, 1);
     } else if (run->is_dry || is_moving || place == NEW_INSTANCE) {
