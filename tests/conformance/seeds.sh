@@ -19,7 +19,7 @@ done <<END
 --seed,73000236,--law,2,--only,598,--isa,generic a host that rests for an export of nothing
 --seed,1345926032,--law,3,--only,93 an edit in a block that is not due, seen by FLUSH
 --seed,770003,--law,4,--only,68,--isa,generic,--threads,2 adopted by element before a save that a new process goes on from
---seed,990001,--law,4,--only,36,--isa,avx2,--threads,3 destroyed while released, and two processes go on from two saves
+--seed,990001,--law,4,--only,36,--isa,generic,--threads,3 destroyed while released, and two processes go on from two saves
 --seed,3882164193,--law,4,--only,28,--isa,generic,--threads,3,--times,5 a close that waits for the one before while early replays exchange places
 END
 seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
