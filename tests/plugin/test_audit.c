@@ -280,6 +280,18 @@ START_TEST(equal_runs) {
 }
 END_TEST
 
+/* Memory that the host's threads can read is read in place, however it lies; of a device with its own it is copied. */
+START_TEST(equal_from_a_device) {
+    static const char *const resident[] = {NULL, "[device]\nstate_mib = all\n[host]\n"};
+    for (int i = 0; i < 2; i++)
+        for (int is_strided = 0; is_strided < 2; is_strided++) {
+            train((way_t){.name = "here", .is_strided = is_strided, .host = resident[i]});
+            equal(&(way_t){.name = "away", .is_strided = is_strided, .host = resident[i], .is_away = 1}, "here");
+            unlink(in_folder("here"));
+        }
+}
+END_TEST
+
 START_TEST(other_settings) {
     train((way_t){.name = "a"});
     train((way_t){.name = "b", .interval = 2, .every = 5});
@@ -461,5 +473,5 @@ START_TEST(beyond_32_bits) {
 }
 END_TEST
 
-ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, equal_runs, other_settings, resumed, full_disk, no_file,
-        two_instances, beyond_32_bits)
+ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, equal_runs, equal_from_a_device, other_settings, resumed,
+        full_disk, no_file, two_instances, beyond_32_bits)

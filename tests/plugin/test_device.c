@@ -164,46 +164,7 @@ START_TEST(a_wait_counts_its_time) {
 }
 END_TEST
 
-/* ---- marks and fences -------------------------------------------------------------------------------------------- */
-
-START_TEST(marks) {
-    int from = 1, to = 0;
-    uint64_t before, after, waited = 0;
-    start(a_minute);
-    before = ops->mark(first);
-    ck_assert_int_eq(ops->synchronise(first, before, 0, &waited), ZF_OK); /* nothing was enqueued */
-    ck_assert_uint_eq(waited, 0);
-    copy(first, &to, &from, sizeof from);
-    after = ops->mark(first);
-    ck_assert_uint_gt(after, before);
-    hold(first, 1);
-    ck_assert_uint_gt(ops->mark(first), after);
-    ck_assert_int_eq(ops->synchronise(first, after, a_minute, NULL), ZF_OK); /* though the stream stands still */
-    ck_assert_int_eq(to, 1);
-    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), a_moment, &waited), ZF_ERR_TIMEOUT);
-    ck_assert_uint_ge(waited, a_moment);
-    ck_assert_uint_eq(ops->mark(second), 0); /* every stream has its own */
-    zfi_timeline_signal(&gate, 1);
-    sync_stream(first);
-    end();
-}
-END_TEST
-
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
-
-START_TEST(a_deadline_passes) { /* is said, once; the stream goes on */
-    int from = 1, to = 0;
-    start(a_moment);
-    enqueue_one(first, zfi_op_wait(&line, 8, NULL));
-    copy(first, &to, &from, sizeof from);
-    sync_stream(first);
-    ck_assert_int_eq(atomic_load(&said.n_timed_out), 1);
-    ck_assert(said.timeline == &line && said.value == 8);
-    ck_assert_int_eq(to, 1);
-    ck_assert_int_eq(atomic_load(&said.n_stuck), 0);
-    end();
-}
-END_TEST
 
 START_TEST(an_order_has_a_deadline) { /* the stream waited for may be a host's that stands still */
     uint64_t mark;
@@ -296,5 +257,5 @@ START_TEST(streams_that_are_none) {
 }
 END_TEST
 
-ZT_MAIN("device", devices_that_are_not_there, ranges_and_arguments_are_copied, a_wait_counts_its_time, marks,
-        a_deadline_passes, an_order_has_a_deadline, poison_ends_waits, a_full_stream_is_stuck, streams_that_are_none)
+ZT_MAIN("device", devices_that_are_not_there, ranges_and_arguments_are_copied, a_wait_counts_its_time,
+        an_order_has_a_deadline, poison_ends_waits, a_full_stream_is_stuck, streams_that_are_none)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_state_storage.c - a save that is killed or whose file system fails: the checkpoint before it stays
- * whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked statically).
- */
+/* tests/plugin/test_state_storage.c - a save whose file system fails, or that others disturb: the checkpoint before it
+ * stays whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked
+ * statically). A machine that stops in the middle of one: test_state_crash.c. */
 #define _GNU_SOURCE
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/timeline.h"
 #include "state/beside.h"
 #include "state_rig.h"
 #include "suite.h"
@@ -198,6 +196,9 @@ START_TEST(failing_calls) {
     zt_state_steps(&rig, 1);
     fail_each(RENAME, EACCES, 9);
     check_whole(10);
+    arm(PREAD, EIO);
+    zt_refused(&rig.err, zt_load(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE, strerror(EIO));
+    armed = NONE;
     zt_state_steps(&rig, 1);
     ZT_OK(&rig, save_by_renames(&rig)); /* a file system without RENAME_EXCHANGE */
     armed = WRITE;                      /* writes that take half of what they are given */

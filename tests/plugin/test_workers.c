@@ -23,7 +23,6 @@ static const zt_shape_t shapes[] = {{.rows = 48, .cols = 40}};
 static zt_rig_t rig;
 static zfi_run_t *run;
 static float before[48 * 40];
-static double learning_rate = 1e-3;
 
 static void start(uint32_t n_workers) {
     zt_rig_start(&rig, shapes, 1);
@@ -49,7 +48,7 @@ static void push(uint64_t t, uint64_t choice_step) {
     row->t = t;
     row->scalars.applied = row->present[0] = 1;
     row->scalars.s = 1.0f;
-    row->hyper[0] = (zfi_hyper_t){learning_rate, 0.9, 0.999, 1e-8, 0.5};
+    row->hyper[0] = (zfi_hyper_t){1e-3, 0.9, 0.999, 1e-8, 0.5};
     for (uint32_t i = 0; i < run->plan.n_chunks; i++) {
         uint64_t needs_job = 0;
         ck_assert_int_eq(zfi_window_slot(&run->windows, i, &needs_job), ZF_OK);
@@ -187,14 +186,6 @@ START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     end_copies();
 }
 END_TEST
-
-/* The last is so large that the two neighbours in bfloat16 share a lot, and so a chunk. */
-static const zt_shape_t several[] = {{.rows = 4, .cols = 8},
-                                     {.rows = 5, .cols = 30, .is_bf16 = 1},
-                                     {.rows = 7, .is_bf16 = 1},
-                                     {.rows = 3, .cols = 50},
-                                     {.rows = 400, .cols = 500}};
-enum { N_SEVERAL = sizeof several / sizeof *several };
 
 START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before, which reads the same memory */
     zfi_batch_t *batch;

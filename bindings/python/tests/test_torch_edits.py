@@ -249,21 +249,6 @@ class Frozen(EditTest):
                 opt.flush()
                 self.assert_same(ours, theirs)
 
-    def test_a_state_with_open_windows_loaded_into_it_arrives_once(self):
-        """As torch, whose frozen parameter would stay at the loaded values."""
-        ours, _, opt, _ = self.pair()
-        train(ours, opt, range(9), drawn_step)
-        saved = opt.state_dict()
-        self.freeze(ours)
-        drawn_step(ours, opt, 9)
-        opt.load_state_dict(saved)
-        drawn_step(ours, opt, 9)
-        kept = self.values(ours[2])
-        train(ours, opt, range(10, 20), drawn_step)
-        opt.flush()
-        for p, values in zip(ours[2].parameters(), kept):
-            self.assertTrue(torch.equal(p, values))
-
     def test_a_run_resumes_with_it_frozen_from_the_start(self):
         """To the bit, unfrozen again later too, whether the state was saved before or after the freeze's first step."""
         for n_frozen in (0, 3):

@@ -156,32 +156,6 @@ class Holes(GradientTest):
 
         self.beside_adamw(plain_step, make=Odd)
 
-    def test_not_contiguous_parameters_and_gradients(self):
-        class Strided(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                torch.manual_seed(0)
-                self.turned = torch.nn.Parameter(torch.randn(8, 6).t())
-                self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
-                self.out = torch.nn.Linear(6, 4)
-
-            def forward(self, x):
-                image = x[:, :8].reshape(-1, 2, 2, 2).repeat(1, 1, 2, 2)
-                return self.out(x @ self.turned.t()) + self.conv(image).mean((2, 3))
-
-        def step(model, opt, i):
-            opt.zero_grad()
-            loss_of(model, i).backward()
-            if i % 2:
-                model.turned.grad = model.turned.grad.contiguous()
-                model.out.weight.grad = model.out.weight.grad.t().contiguous().t()
-            opt.step()
-
-        ours = Strided()
-        self.assertFalse(ours.turned.is_contiguous())
-        self.assertFalse(ours.conv.weight.is_contiguous())
-        self.beside_adamw(step, make=Strided)
-
 
 class Ties(GradientTest):
     def test_two_parameters_on_one_storage(self):

@@ -138,21 +138,6 @@ class Reading(TorchTest):
                 its_own.flush()
             self.assert_same(model, other, 0)
 
-    def test_edited_between_a_reading_and_the_forward(self):
-        """One row: the others get what was on its way to them. Gradients that do not depend on the weights."""
-        ours, theirs = twins()
-        opt = unwatched(self.zenflow(ours, **HYPER, model=ours, config=config(SYNCHRONOUS, FEW)))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(12):
-            for model, its in ((ours, opt), (theirs, reference)):
-                drawn_step(model, its, i)
-                if i % 4 == 3:
-                    model.state_dict()
-                    its.state_dict()
-                    model[2].weight.data[3] = 0.25
-        opt.flush()
-        self.assert_same(ours, theirs, BOUND)
-
 
 WINDOWS = {"zenflow.update_interval": 4, "zenflow.publish_lag": 0}
 

@@ -51,22 +51,6 @@ class Added(RebindTest):
         opt.flush()
         self.assert_same(ours, theirs)
 
-    def test_names(self):
-        """Names of the model where it is known; else they go on counting."""
-        model = mlp()
-        opt = zfplugin.torch.ZenFlow(model[0].parameters(), model=model, config=config())
-        self.made.append(opt)
-        plain_step(model, opt, 0)
-        model.append(torch.nn.Linear(4, 4))
-        opt.add_param_group({"params": model[-1].parameters()})
-        plain_step(model, opt, 1)
-        self.assertEqual(set(opt.export()), {"0.weight", "0.bias", "9.weight", "9.bias"})
-        opt = zfplugin.torch.ZenFlow(mlp()[0].parameters(), config=config())
-        self.made.append(opt)
-        opt.bind()
-        opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
-        self.assertEqual(set(opt.export()), {"param0", "param1", "param2"})
-
     def test_what_cannot_be_added_changes_nothing(self):
         ours, theirs, opt, reference = self.pair()
         self.train_both(ours, theirs, opt, reference, 10, plain_step)
@@ -113,14 +97,6 @@ class Removed(RebindTest):
             opt.flush()
             self.assert_same(ours, theirs)
 
-    def test_what_others_wrote_stays(self):
-        for fetch in (False, True):
-            ours, theirs, opt, reference = self.pair(fetch=fetch)
-            written = ours[2].weight.detach().clone().mul_(0.5)
-            ours[2].weight.data.copy_(written)
-            self.remove(opt, ours[2].weight)
-            self.train_with_noise(ours, theirs, opt, reference, range(15, 20))
-            self.assertTrue(torch.equal(ours[2].weight, written))
 
 class Unfrozen(RebindTest):
     def test_said_with_the_names(self):

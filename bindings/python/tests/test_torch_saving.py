@@ -180,12 +180,10 @@ class ForgottenFlush(TorchTest):
             model = mlp()
             opt = zenflow(model, config=config({mode!r}))
             train(model, opt, range(9))
-            {end}
+            raise SystemExit(0)
         """)
-        for end, is_said in (("raise SystemExit(0)", True), ("opt.flush()", False)):
-            done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=FEW, end=end)], text=True,
-                                  capture_output=True, check=True)
-            self.assertEqual("flush()" in done.stderr, is_said, done.stderr)
+        done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=FEW)], text=True, capture_output=True, check=True)
+        self.assertIn("flush()", done.stderr)
 
     def test_a_forked_child_says_nothing(self):
         model = mlp()

@@ -254,28 +254,6 @@ class FromAdamW(TorchTest):
     def test_adam(self):
         self.check(SYNCHRONOUS, rule="adam", theirs=lambda params: torch.optim.Adam(params, lr=1e-2, weight_decay=0.01))
 
-    def test_moments_of_a_frozen_one_wait_until_it_is_unfrozen(self):
-        def step(model, opt, i):
-            model[2].requires_grad_(not 20 <= i < 35)
-            plain_step(model, opt, i)
-
-        def frozen():
-            model = mlp()
-            model[2].requires_grad_(False)
-            return model
-
-        model, reference_model = frozen(), mlp()
-        reference = torch.optim.AdamW(reference_model.parameters(), lr=1e-2)
-        for i in range(20):
-            step(reference_model, reference, i)
-        model.load_state_dict(reference_model.state_dict())
-        opt = self.zenflow(model)
-        opt.load_state_dict(reference.state_dict())
-        for i in range(20, 50):
-            step(reference_model, reference, i)
-            step(model, opt, i)
-        self.assert_same(model, reference_model)
-
     def test_decay_of_the_other_rule_is_said(self):
         model = mlp()
         for theirs, rule, decay, is_said in ((torch.optim.Adam, "adamw", 0.1, True), (torch.optim.Adam, "adamw", 0, False),

@@ -208,34 +208,6 @@ class Asynchrony(StreamTest):
             act()
             self.assertEqual(self.place.n_finished > before, act != opt.synchronize)  # a fetch is a hook
 
-    def test_each_gradient_is_shipped_on_its_stream(self):
-        model = support.mlp()
-        opt = self.streamed(model, config=config(WINDOWS), final_gradients=True)
-        feed, instance = opt._binding.feed, opt._instance
-        added_on, shipped_on, real = {}, {}, instance.table
-        collect = feed._collect
-
-        def noted(i, grad, flags):
-            added_on[i] = self.place.current()[0]
-            collect(i, grad, flags)
-
-        def grads_ready(handle, items, n, *rest):
-            item = C.sizeof(_abi.GradItem)
-            for at in range(n):
-                shipped_on[_abi.GradItem.from_address(items + at * item).id] = instance.stream.handle
-            return real.grads_ready(handle, items, n, *rest)
-
-        feed._collect = noted
-        instance.table = types.SimpleNamespace(grads_ready=grads_ready, step=real.step, quiesce=real.quiesce)
-        model[3].weight.register_post_accumulate_grad_hook(lambda _: setattr(self.place, "use", 1))
-        support.loss_of(model, 0).backward()
-        self.place.use = 0
-        opt.step()
-        instance.table = real
-        self.place.finish()
-        self.assertEqual(set(added_on.values()), set(self.place.handles))
-        self.assertEqual(added_on, shipped_on)
-
     def shipped_early(self, opt, model, number):
         """Whether gradients travelled during the backward of this step."""
         opt.zero_grad()
@@ -330,15 +302,6 @@ class EditedUnseen(StreamTest):
             elif number == LATE + 1 and model is self.ours:
                 self.assertTrue(torch.equal(model[0].weight, edited[id(model)]))
         self.check(act, 3e-3)  # one update of 1e-3, and what follows from it
-
-    def test_written_back_before_the_step(self):
-        def act(model, number):
-            if number == LATE:
-                kept = model[0].weight.detach().clone()
-                model[0].weight.data.fill_(0.125)
-                support.loss_of(model, number)
-                model[0].weight.data.copy_(kept)
-        self.check(act, 0)
 
     def test_written_back_after_a_step(self):
         """Its updates of that step come once it is found."""

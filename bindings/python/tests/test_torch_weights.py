@@ -22,15 +22,6 @@ class Exchanged(TorchTest):
         self.assert_same(ours, theirs)
         return opt
 
-    def test_materialised(self):
-        with torch.device("meta"):
-            model = mlp()
-        opt = self.zenflow(model, **HYPER, model=model)
-        model.to_empty(device="cpu")
-        model.load_state_dict(mlp().state_dict())
-        plain_step(model, opt, 0)
-        self.assertEqual({id(p) for p in model.parameters()}, {id(p) for p in opt.param_groups[0]["params"]})
-
     def test_tied_or_dropped_are_left_alone(self):
         def tie(model):
             model[2].weight = model[5].weight
@@ -224,16 +215,6 @@ class Refused(TorchTest):
         model[2].weight.data = kept
         opt.step()
         self.assertEqual(opt.stats()["steps"], 2)
-
-    def test_moved_to_another_kind_of_device(self):
-        model = mlp()
-        opt = self.zenflow(model, model=model)
-        plain_step(model, opt, 0)
-        model.to("meta")
-        opt.zero_grad()
-        with self.assertRaises(zfplugin.DeviceError) as caught:
-            opt.step()
-        self.assertIn('"0.weight"', str(caught.exception))
 
     def test_replaced_parameters_are_a_step_without_gradient(self):
         model = mlp()
