@@ -37,6 +37,9 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_member_t places[ZFI_MAX_GROUPS];
     if (!zfi_has_peers(engine))
         return ZF_OK;
+    if (zfi_n_ranks(engine) > UINT16_MAX) /* of zfi_placed_t */
+        return zfi_error(err, ZF_ERR_RANKS, "bind_params", "%u ranks: this version has room for %u",
+                         zfi_n_ranks(engine), UINT16_MAX);
     for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
         places[i] = zfi_member(engine, i);
     if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
