@@ -97,7 +97,7 @@ zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err) {
 }
 
 void zfi_shards_free(zfi_ranks_t *ranks) {
-    if (!zfi_ranks_holds_memory(ranks->engine))
+    if (ranks->shards->parts.mirror.device && !zfi_ranks_holds_memory(ranks->engine))
         zfi_mirror_free(ranks->engine, ranks->mem, &ranks->shards->parts.mirror);
     free(ranks->shards->all);
     free(ranks->shards->buffers);
