@@ -178,7 +178,7 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
     zfi_move_args_t own = zfi_ranks_cut(ranks, number, shards->arena.base + shards->all[number].at,
-                                        parts->arena.base + zfi_rank(engine) * part);
+                                        parts->arena.base + bucket->place.rank * part);
     parts->bucket = number;
     ranks->reduction->events = zfi_crc32(ranks->reduction->events, &number, sizeof number);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, parts->number, &engine->count.stall_ranks_ns));

@@ -10,16 +10,15 @@
 /* [cohorts][ranks] elements of a bucket, and behind those of all buckets the table. */
 static uint64_t *of_cohort(const zfi_ranks_t *ranks, uint32_t bucket) {
     return (uint64_t *)(void *)ranks->mem->pieces.arena.base +
-           (uint64_t)bucket * ranks->plan->n_cohorts * ranks->buckets->n_ranks;
+           (uint64_t)bucket * ranks->plan->n_cohorts * ranks->buckets->most_ranks;
 }
 static zfi_placed_t *table(const zfi_ranks_t *ranks) {
     return (zfi_placed_t *)(void *)of_cohort(ranks, ranks->buckets->n);
 }
 
 /* The pieces of a matrix; what is sharded is shown where it is fetched. */
-static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint64_t *of, zfi_placed_t *out) {
+static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, uint64_t *of, zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    uint32_t n_ranks = ranks->buckets->n_ranks;
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t *before = &of[(uint64_t)matrix->cohort * n_ranks + r],
                  n = matrix->is_sharded ? 0 : matrix->slices[r].n;
@@ -35,7 +34,7 @@ static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint64_t *of,
 
 zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_reduction_t *reduction = ranks->reduction;
-    uint32_t n = 0;
+    uint64_t n = 0;
     zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->pieces.arena, zfi_memory_pieces_nbytes(ranks),
                                            "where values travel to", err);
     reduction->first_listed = calloc(ranks->buckets->n + 1u, sizeof *reduction->first_listed);
@@ -46,9 +45,10 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
         const zfi_bucket_t *bucket = &ranks->buckets->all[b];
         for (uint32_t i = 0; i < bucket->n_params; i++) {
             const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++, n++) {
-                list_matrix(ranks, m, of_cohort(ranks, b), table(ranks) + (uint64_t)n * ranks->buckets->n_ranks);
+            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+                list_matrix(ranks, m, bucket->place.n_ranks, of_cohort(ranks, b), table(ranks) + n);
                 reduction->listed[m] = n;
+                n += bucket->place.n_ranks;
             }
         }
         reduction->first_listed[b + 1] = n;
@@ -58,7 +58,7 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
 
 uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket) {
     const uint64_t *of = of_cohort(ranks, bucket);
-    uint64_t n_ranks = ranks->buckets->n_ranks, most = 0;
+    uint64_t n_ranks = ranks->buckets->all[bucket].place.n_ranks, most = 0;
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = 0;
         for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
@@ -69,28 +69,28 @@ uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket) {
     return most * zfi_dtype_nbytes(ranks->buckets->all[bucket].value_dtype);
 }
 
-/* Matrices number [first, end) of the table. */
-static zfi_place_args_t listed(const zfi_ranks_t *ranks, uint32_t bucket, uint32_t first, uint32_t end) {
-    uint32_t n_ranks = ranks->buckets->n_ranks;
+/* n entries of the table, from `first` on. */
+static zfi_place_args_t listed(const zfi_ranks_t *ranks, uint32_t bucket, uint64_t first, uint64_t n) {
+    uint32_t n_ranks = ranks->buckets->all[bucket].place.n_ranks;
     uint64_t elem = zfi_dtype_nbytes(ranks->buckets->all[bucket].value_dtype);
     return (zfi_place_args_t){.data = ranks->dev->data,
                               .bits = zfi_values(ranks, bucket),
-                              .table = table(ranks) + (uint64_t)first * n_ranks,
+                              .table = table(ranks) + first,
                               .of_cohort = of_cohort(ranks, bucket),
                               .part_elems = ranks->reduction->value_nbytes[bucket] / elem,
                               .cohorts = ranks->reduction->published,
-                              .n = (end - first) * n_ranks,
+                              .n = (uint32_t)n,
                               .step = 1,
                               .n_parts = n_ranks,
                               .skipped = n_ranks};
 }
 
 zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket) {
-    const uint32_t *first = &ranks->reduction->first_listed[bucket];
-    return listed(ranks, bucket, first[0], first[1]);
+    const uint64_t *first = &ranks->reduction->first_listed[bucket];
+    return listed(ranks, bucket, first[0], first[1] - first[0]);
 }
 
 zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix) {
-    uint32_t at = ranks->reduction->listed[matrix];
-    return listed(ranks, ranks->buckets->of_param[ranks->plan->matrices[matrix].param], at, at + 1);
+    uint32_t bucket = ranks->buckets->of_param[ranks->plan->matrices[matrix].param];
+    return listed(ranks, bucket, ranks->reduction->listed[matrix], ranks->buckets->all[bucket].place.n_ranks);
 }

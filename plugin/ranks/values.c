@@ -23,7 +23,7 @@ static void send(zfi_ranks_t *ranks, uint32_t number, uint64_t step) {
     own = zfi_value_pieces(ranks, number);
     own.step = own.n_parts;
     own.n /= own.n_parts;
-    own.table += zfi_rank(ranks->engine);
+    own.table += ranks->buckets->all[number].place.rank;
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
     st = zfi_ranks_share(ranks, &ranks->engine->to_device, number, step, reduction->value_nbytes[number],
                          &reduction->value_number[number]);
@@ -38,7 +38,7 @@ static void show(zfi_ranks_t *ranks, uint32_t number) {
         return;
     zfi_ranks_await_values(ranks, number);
     others = zfi_value_pieces(ranks, number);
-    others.skipped = zfi_rank(ranks->engine);
+    others.skipped = ranks->buckets->all[number].place.rank;
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &others, sizeof others));
 }
 

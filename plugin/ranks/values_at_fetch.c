@@ -57,7 +57,7 @@ static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *c
             const zfi_segment_t *segment = &publishing->plan->segments[publishing->plan->param_segments[s]];
             zfi_place_args_t args = zfi_value_pieces_of(ranks, segment->matrix);
             if (ranks->reduction->published >> publishing->plan->matrices[segment->matrix].cohort & 1)
-                copy_segment(publishing, segment, zfi_placed_at(&args, &args.table[zfi_rank(ranks->engine)]), copying);
+                copy_segment(publishing, segment, zfi_placed_at(&args, &args.table[bucket->place.rank]), copying);
         }
     }
 }
@@ -81,7 +81,8 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     reduction->value_nbytes[number] = zfi_value_pieces_sent(publishing->ranks, number);
     if (!reduction->value_nbytes[number])
         return;
-    copying->to = zfi_values(publishing->ranks, number) + zfi_rank(engine) * reduction->value_nbytes[number];
+    copying->to = zfi_values(publishing->ranks, number) +
+                  publishing->ranks->buckets->all[number].place.rank * reduction->value_nbytes[number];
     copy_own(publishing, number, copying);
     end_bucket(publishing);
     st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
