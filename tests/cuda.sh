@@ -374,9 +374,7 @@ stage_faults() {
             continue
         }
         caught=
-        set -- "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle
-        ! grep -qE "^== $name (kernels|plugin/device)/" tests/cuda/faults.txt || set -- own "$@"
-        first "$(caught_by Planted "$name")" "$@" >build/cuda-faults/tries
+        first "$(caught_by Planted "$name")" own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle >build/cuda-faults/tries
         while read -r try; do
             # shellcheck disable=SC2086 # words
             if catches $try </dev/null; then
