@@ -460,7 +460,28 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 }
 END_TEST
 
+/* What n ranks are told, and one less to train, leaves on each what it leaves where one trains alone. */
+START_TEST(ranks_are_edited) {
+    static job_t one, jobs[4];
+    const job_t as = {.config = sharded, .is_edited = 1};
+    zt_ranks_init(&ranks, 1);
+    run_alike(run_job, &one, 1, &as);
+    zt_ranks_free(&ranks);
+    zt_ranks_init(&ranks, 4);
+    run_alike(run_job, jobs, 4, &as);
+    for (int r = 0; r < 4; r++) {
+        ck_assert_mem_eq(jobs[r].exported, one.exported, sizeof one.exported);
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            const zt_param_t *param = &jobs[r].rig.params[i];
+            ck_assert_mem_eq(param->visible, one.rig.params[i].visible, param->n_elems * param->elem_nbytes);
+        }
+    }
+    end_jobs(jobs, 4);
+    zt_rig_end(&one.rig);
+}
+END_TEST
+
 ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, ranks_average, a_fetch_waits_for_its_bucket,
         a_rank_that_does_not_come_is_named, a_transport_that_fails_half_way, other_calls_are_named,
         other_declarations_are_named, a_world_size_that_differs, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step)
+        destroyed_in_the_middle_of_a_step, ranks_are_edited)
