@@ -70,8 +70,12 @@ conforms() {
     fi
 }
 
-# noticed FAULT TEXT [STAGE [SEED]] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+# noticed "FAULT|TEXT[|STAGE[|SEED]]" - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
+    words=$IFS IFS='|'
+    # shellcheck disable=SC2086 # parts of it
+    set -f -- $1
+    IFS=$words
     out=$(ranks 3 --fault "$1" --stage "${3:-0}" --seed "${4:-1}")
     for r in 0 2; do
         line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
@@ -117,6 +121,12 @@ kills() {
     echo "killed: $named errors of $1 runs name a rank, the right one"
 }
 
+# loads P:Q - what P ranks saved goes on with Q
+loads() {
+    # shellcheck disable=SC2086 # words
+    conforms "${1#*:}" $drawn --load "$moves/${1%:*}"
+}
+
 # moved CASES N... - saved by each number of ranks, the same data by all, and loaded by each
 moved() {
     drawn="--cases $1 --seed 31" first=$2
@@ -130,12 +140,14 @@ moved() {
             cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
         done
     done
+    pairs=
     for p in "$@"; do
         for q in "$@"; do
-            # shellcheck disable=SC2086 # words
-            conforms "$q" $drawn --load "$moves/$p"
+            pairs="$pairs $p:$q"
         done
     done
+    # shellcheck disable=SC2086 # words
+    by_twos loads $pairs
     rm -r "$moves"
 }
 
@@ -241,8 +253,8 @@ if [ "$short" -eq 1 ]; then
     recovery=--enable-recovery
     kills 2
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+    by_twos noticed "stop|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
     conforms 1 --cases 40 --seed 21
     conforms 2 --cases 200 --seed 22
@@ -260,20 +272,20 @@ else
     recovery=--enable-recovery
     kills 30
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed late "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
-    noticed name "rank 0 and rank 1 differ: \"parameter 0"
-    noticed values "rank 0 and rank 1 differ: \"parameter 0"
-    noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
-    noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
-    noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
-    noticed flush "every rank waits, rank 1 for the gathering of values" 1 # FLUSH is an exchange there
-    noticed stop "rank 1 has not come to" 1
-    noticed stop "rank 1 has not come to" 2
-    noticed stop "rank 1 has not come to" 3
-    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 20
-    noticed late "rank 1 has not come to" 3 7
+    by_twos noticed "stop|rank 1 has not come to" \
+        "late|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" \
+        "name|rank 0 and rank 1 differ: \"parameter 0" \
+        "values|rank 0 and rank 1 differ: \"parameter 0" \
+        "hyper|rank 1 and rank 0 differ at step 3 in the arguments of step" \
+        "discard|rank 1 and rank 0 differ at step 3 in DISCARD" \
+        "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
+        "flush|every rank waits, rank 1 for the gathering of values|1" \
+        "stop|rank 1 has not come to|1" \
+        "stop|rank 1 has not come to|2" \
+        "stop|rank 1 has not come to|3" \
+        "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20" \
+        "late|rank 1 has not come to|3|7"
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
