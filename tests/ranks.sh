@@ -175,11 +175,11 @@ alike() {
 audited() {
     audits=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
     mkdir "$audits/two" "$audits/three" "$audits/groups" "$audits/again"
-    ZF_AUDIT_DIR=$audits/two conforms 2 "$1" 32
-    ZF_AUDIT_DIR=$audits/three conforms 3 "$1" 32
+    ZF_AUDIT_DIR=$audits/two conforms 2 --cases "$1" --seed 32
+    ZF_AUDIT_DIR=$audits/three conforms 3 --cases "$1" --seed 32
     alike "2 and 3 ranks" "$audits/two" "$audits/three"
-    ZF_AUDIT_DIR=$audits/groups grouped 4 "$1" 33
-    ZF_AUDIT_DIR=$audits/again grouped 4 "$1" 33
+    ZF_AUDIT_DIR=$audits/groups conforms 4 --groups --cases "$1" --seed 33
+    ZF_AUDIT_DIR=$audits/again conforms 4 --groups --cases "$1" --seed 33
     alike "process groups" "$audits/groups" "$audits/again"
     rm -r "$audits"
 }
