@@ -18,8 +18,8 @@ def need_scipy() -> None:
     try:
         importlib.import_module("scipy.special")
     except ImportError:
-        raise CannotRun(f"scipy is not installed for {sys.executable}: apt-get install python3-scipy python3-matplotlib, or pip install "
-                        "scipy matplotlib, or set ZF_PYTHON to a Python that has them") from None
+        raise CannotRun(f"scipy is not installed for {sys.executable}: apt-get install python3-scipy, or pip install "
+                        "scipy, or set ZF_PYTHON to a Python that has it") from None
 
 
 def main(argv=None) -> int:

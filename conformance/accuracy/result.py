@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON file of one campaign, which zfplugin.report draws."""
+"""The JSON file of one campaign: figures, verdicts, and of each arm the mean loss at every step."""
 
 from __future__ import annotations
 

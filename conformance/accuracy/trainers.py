@@ -31,7 +31,7 @@ class Arm:
     """An optimizer with its configuration, over seeds 1 to n_seeds."""
 
     name: str  # in file names and JSON
-    title: str  # in tables and plots
+    title: str  # in tables
     n_seeds: int
     is_plugin: bool = False
     sets: tuple[str, ...] = ()  # "section.key=value"

@@ -27,7 +27,6 @@ has "$out/first.err" 'SYNTHETIC' '5 of 5: '
 has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'exact against AdamW' 'ZenFlow against AdamW' \
     'ran 1 seeds only' 'equal in every digit (so up to step' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
 has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
-readable "$out/kept/glue.json"
 
 # Without clipping, whose factor the plugin's sums may round another way, the exact mode's losses are AdamW's to the last step.
 for optimizer in adamw plugin; do

@@ -111,10 +111,6 @@ def report(result: dict, folder: str) -> None:
     print(table)
     runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
     runs.write(path + ".md", table)
-    if result["settings"]:
-        from zfplugin.report.__main__ import main as draw
-
-        draw([path + ".json", "--plots", folder])
 
 
 def main(argv) -> int:
