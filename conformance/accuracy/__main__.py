@@ -11,7 +11,7 @@ import traceback
 
 from .runs import CannotRun, PluginFailed
 
-COMMANDS = {"glue": ".glue", "ablation": ".ablation.command"}
+COMMANDS = {"glue": ".glue", "ablation": ".ablation.command", "examples": ".examples"}
 
 
 def need_scipy() -> None:
@@ -25,7 +25,7 @@ def need_scipy() -> None:
 def main(argv=None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] not in COMMANDS:
-        print("accuracy: glue or ablation is needed first; each has --help", file=sys.stderr)
+        print("accuracy: glue, ablation or examples is needed first; each has --help", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that runs under way are ended, too
     try:

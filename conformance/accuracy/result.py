@@ -30,8 +30,6 @@ def source(c: dict) -> dict:
            "adamw_has_learned": not c["not_learned"]}
     if "device" in report:
         out["device"] = report["device"]
-    if a.ranks:
-        out.update(ranks=a.ranks, shard_stage=c["probes"]["zenflow"].number("shard.stage", math.nan))
     return out
 
 

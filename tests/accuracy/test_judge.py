@@ -157,7 +157,7 @@ def campaign(plugin_scores, plugin_losses, **more):
     arms = [Arm("adamw", "AdamW", 2), Arm("exact", "exact", 1, True, ("a.b=1",)), Arm("zenflow", "ZenFlow", 2, True)]
     figures = {name: judge.arm_figures(made[name], made["adamw"], probe, 1.0, 20, 1e-5, 4.0) for name in ("exact", "zenflow")}
     trainer = SimpleNamespace(name="c", digests={"train": "a" * 64, "dev": "b" * 64}, encoder=[], describe=lambda n: f"host, {n} parameters")
-    options = Namespace(data=None, steps=20, batch=8, lr="1e-3", dtype="fp32", products="fp32", config=None, margin=1.0, ranks=None,
+    options = Namespace(data=None, steps=20, batch=8, lr="1e-3", dtype="fp32", products="fp32", config=None, margin=1.0,
                         device=None, jobs=2)
     return {"task": task, "options": options, "arms": arms, "probes": {"exact": probe, "zenflow": probe}, "trainer": trainer,
             "runs": made, "figures": figures, "not_learned": "", "exit_status": judge.exit_status(list(figures.values()), True), **more}

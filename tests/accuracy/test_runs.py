@@ -179,7 +179,7 @@ class CommandLine(unittest.TestCase):
         for words, said in ((["--task", "colour"], "known are"), (["--trainer", "torch"], "--data DIR and --model DIR are needed"),
                             (["--precision", "float32"], "--precision is for --trainer torch"), (["--blas", "own"], "--device cuda, which is missing"),
                             (["--trainer", "torch", "--dtype", "fp32"], "--dtype is for --trainer c"),
-                            (["--device", "cuda", "--ranks", "2"], "leave --ranks out"), (["--ranks", "2"], "--mpi FILE is needed")):
+                            (["--blas", "own"], "--device cuda, which is missing")):
             with mock.patch.dict(os.environ, {"ZF_MPI_PATH": ""}), self.assertRaisesRegex(runs.CannotRun, said):
                 glue.main([*words, "--plugin", "x.so"])
 
