@@ -315,7 +315,7 @@ static const int32_t ids[] = {2, 5, 7, 3, 2, 3, 2, 11, 5, 5, 9, 12, 3, 6, 2};
 static const int32_t types[] = {0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0};
 static const int32_t starts_of_batch[] = {0, 4, 6, 14, 15};
 static const double targets[] = {0, 2, 1, 2};
-static const host_batch_t batch = {ids, types, starts_of_batch, targets, 4, 3, 2};
+static const host_batch_t batch = {ids, types, starts_of_batch, targets, 4};
 
 static void make_model(host_model_t *model, host_dtype_t dtype) {
     host_model_config_t config = {.n_pieces = 13,
