@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
 done
 names=${names:-config checkpoint hooks safetensors}
 
-# weight NAME: its part of the inputs, in percent of those of all five. One of hooks or checkpoint builds and trains an instance, and
+# weight NAME: its part of the inputs. One of hooks or checkpoint builds and trains an instance, and
 # costs as much as 30 to 50 of the others.
 weight() {
     case $1 in
