@@ -249,7 +249,6 @@ if [ "$short" -eq 1 ]; then
     grouped 4 8 14
     moved 6 2 3
     grouped_moves 4 8
-    even 3 4
     recovery=--enable-recovery
     kills 2
     recovery=
