@@ -82,8 +82,12 @@ grouped() {
     fi
 }
 
-# noticed FAULT TEXT [STAGE [SEED]] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+# noticed "FAULT|TEXT[|STAGE[|SEED]]" - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
+    words=$IFS IFS='|'
+    # shellcheck disable=SC2086 # parts of it
+    set -f -- $1
+    IFS=$words
     out=$(ranks 3 --fault "$1" --stage "${3:-0}" --seed "${4:-1}")
     for r in 0 2; do
         line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
@@ -141,14 +145,15 @@ saves() {
     done
 }
 
-# loads P Q CASES - what P ranks saved goes on with Q
+# loads P:Q - what P ranks saved of $cases cases goes on with Q
 loads() {
-    out=$(ranks "$2" --cases "$3" --seed 31 --load "$moves/$1")
-    line=$(echo "$out" | grep "^law 4: $2 rank(s), $3 cases, .* conforms$")
+    p=${1%:*} q=${1#*:}
+    out=$(ranks "$q" --cases "$cases" --seed 31 --load "$moves/$p")
+    line=$(echo "$out" | grep "^law 4: $q rank(s), $cases cases, .* conforms$")
     if [ -n "$line" ]; then
-        echo "saved by $1, loaded by $2: $line" | cut -c 1-120
+        echo "saved by $p, loaded by $q: $line" | cut -c 1-120
     else
-        fail "saved by $1, loaded by $2: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
+        fail "saved by $p, loaded by $q: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
     fi
 }
 
@@ -161,11 +166,14 @@ moved() {
     for p in "$@"; do
         saves "$p" "$cases"
     done
+    pairs=
     for p in "$@"; do
         for q in "$@"; do
-            loads "$p" "$q" "$cases"
+            pairs="$pairs $p:$q"
         done
     done
+    # shellcheck disable=SC2086 # words
+    by_twos loads $pairs
     rm -r "$moves"
 }
 
@@ -252,8 +260,8 @@ if [ "$short" -eq 1 ]; then
     recovery=--enable-recovery
     kills 2
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+    by_twos noticed "stop|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
     conforms 1 40 21
     conforms 2 200 22
@@ -271,20 +279,20 @@ else
     recovery=--enable-recovery
     kills 30
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed late "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
-    noticed name "rank 0 and rank 1 differ: \"parameter 0"
-    noticed values "rank 0 and rank 1 differ: \"parameter 0"
-    noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
-    noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
-    noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
-    noticed flush "every rank waits, rank 1 for the gathering of values" 1 # FLUSH is an exchange there
-    noticed stop "rank 1 has not come to" 1
-    noticed stop "rank 1 has not come to" 2
-    noticed stop "rank 1 has not come to" 3
-    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 20
-    noticed late "rank 1 has not come to" 3 7
+    by_twos noticed "stop|rank 1 has not come to" \
+        "late|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" \
+        "name|rank 0 and rank 1 differ: \"parameter 0" \
+        "values|rank 0 and rank 1 differ: \"parameter 0" \
+        "hyper|rank 1 and rank 0 differ at step 3 in the arguments of step" \
+        "discard|rank 1 and rank 0 differ at step 3 in DISCARD" \
+        "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
+        "flush|every rank waits, rank 1 for the gathering of values|1" \
+        "stop|rank 1 has not come to|1" \
+        "stop|rank 1 has not come to|2" \
+        "stop|rank 1 has not come to|3" \
+        "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20" \
+        "late|rank 1 has not come to|3|7"
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
