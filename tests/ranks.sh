@@ -57,28 +57,16 @@ ranks() {
         --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" "$conform" shard "$@" 2>&1
 }
 
-# conforms N CASES SEED [OPTION...]
+# conforms N OPTION... - N ranks find nothing wrong
 conforms() {
-    n_ranks=$1 drawn="--cases $2 --seed $3"
-    shift 3
-    # shellcheck disable=SC2086 # words
-    out=$(ranks "$n_ranks" $drawn "$@")
+    n_ranks=$1
+    shift
+    out=$(ranks "$n_ranks" "$@")
     line=$(echo "$out" | grep "^law 4: $n_ranks rank(s), [1-9][0-9]* cases, .* conforms$")
     if [ -n "$line" ]; then
-        echo "$line"
+        echo "$*: $line"
     else
-        fail "$n_ranks ranks, $drawn $*: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
-    fi
-}
-
-# grouped N CASES SEED - with process groups
-grouped() {
-    out=$(ranks "$1" --groups --cases "$2" --seed "$3")
-    line=$(echo "$out" | grep "^law 4: $1 rank(s), $2 cases, .* conforms$")
-    if [ -n "$line" ]; then
-        echo "process groups: $line"
-    else
-        fail "process groups, $1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
+        fail "$n_ranks ranks, $*: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
     fi
 }
 
@@ -133,38 +121,24 @@ kills() {
     echo "killed: $named errors of $1 runs name a rank, the right one"
 }
 
-# saves N CASES - a checkpoint of each case, in $moves/N; its data are those that the first number of ranks saved
-saves() {
-    mkdir "$moves/$1" || exit 2
-    out=$(ranks "$1" --cases "$2" --seed 31 --save "$moves/$1")
-    echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
-        fail "$1 ranks, save: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    first=${first:-$1}
-    for data in "$moves/$first"/*/*.safetensors; do
-        cmp -s "$data" "$moves/$1/${data#"$moves/$first/"}" || fail "$data is not what $1 ranks saved"
-    done
-}
-
-# loads P:Q - what P ranks saved of $cases cases goes on with Q
+# loads P:Q - what P ranks saved goes on with Q
 loads() {
-    p=${1%:*} q=${1#*:}
-    out=$(ranks "$q" --cases "$cases" --seed 31 --load "$moves/$p")
-    line=$(echo "$out" | grep "^law 4: $q rank(s), $cases cases, .* conforms$")
-    if [ -n "$line" ]; then
-        echo "saved by $p, loaded by $q: $line" | cut -c 1-120
-    else
-        fail "saved by $p, loaded by $q: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    fi
+    # shellcheck disable=SC2086 # words
+    conforms "${1#*:}" $drawn --load "$moves/${1%:*}"
 }
 
-# moved CASES N... - saved by each number of ranks, loaded by each
+# moved CASES N... - saved by each number of ranks, the same data by all, and loaded by each
 moved() {
-    cases=$1
+    drawn="--cases $1 --seed 31" first=$2
     shift
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    first=
     for p in "$@"; do
-        saves "$p" "$cases"
+        mkdir "$moves/$p" || exit 2
+        # shellcheck disable=SC2086 # words
+        conforms "$p" $drawn --save "$moves/$p"
+        for data in "$moves/$first"/*/*.safetensors; do
+            cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
+        done
     done
     pairs=
     for p in "$@"; do
@@ -180,12 +154,8 @@ moved() {
 # grouped_moves N CASES - process groups: each part of a model saved, and loaded again
 grouped_moves() {
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    for way in save load; do
-        out=$(ranks "$1" --groups --cases "$2" --seed 9 "--$way" "$moves")
-        echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
-            fail "process groups, $1 ranks, $way: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    done
-    echo "process groups: $2 cases of $1 ranks saved and loaded, $(find "$moves" -name '*-part-*' -type d | wc -l) parts"
+    conforms "$1" --groups --cases "$2" --seed 9 --save "$moves"
+    conforms "$1" --groups --cases "$2" --seed 9 --load "$moves"
     rm -r "$moves"
 }
 
@@ -250,11 +220,11 @@ trap 'rm -f "$all_said"' EXIT
 limit=600
 if [ "$short" -eq 1 ]; then
     limit=60
-    conforms 1 4 11
-    conforms 2 12 12
-    conforms 3 8 13
-    conforms 2 60 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
-    grouped 4 8 14
+    conforms 1 --cases 4 --seed 11
+    conforms 2 --cases 12 --seed 12
+    conforms 3 --cases 8 --seed 13
+    conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
+    conforms 4 --groups --cases 8 --seed 14
     moved 6 2 3
     grouped_moves 4 8
     recovery=--enable-recovery
@@ -263,16 +233,16 @@ if [ "$short" -eq 1 ]; then
     by_twos noticed "stop|rank 1 has not come to" \
         "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
-    conforms 1 40 21
-    conforms 2 200 22
-    conforms 3 120 23
-    conforms 4 80 24
-    conforms 8 16 25
-    conforms 2 60 8 --stage 3 --only 36
-    grouped 2 100 26
-    grouped 3 20 27
-    grouped 4 120 28
-    grouped 8 40 29
+    conforms 1 --cases 40 --seed 21
+    conforms 2 --cases 200 --seed 22
+    conforms 3 --cases 120 --seed 23
+    conforms 4 --cases 80 --seed 24
+    conforms 8 --cases 16 --seed 25
+    conforms 2 --cases 60 --seed 8 --stage 3 --only 36
+    conforms 2 --groups --cases 100 --seed 26
+    conforms 3 --groups --cases 20 --seed 27
+    conforms 4 --groups --cases 120 --seed 28
+    conforms 8 --groups --cases 40 --seed 29
     moved 20 1 2 3 4 8
     grouped_moves 4 60
     grouped_moves 8 30
