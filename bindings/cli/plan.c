@@ -319,6 +319,11 @@ static void print_bytes(const plan_t *plan) {
            : is_whole                 ? "for what ranks exchange"
                                       : "for what ranks exchange, and the rank's part of the weights",
            gib((double)b->sums_nbytes));
+    if (!plan->options.is_cpu)
+        printf(
+            "           not in it, and there after a release, too: CUDA's context with the kernels%s\n"
+            "           of a host that releases: all of it in pieces of 2 MiB, and as much more page-locked memory\n",
+            plan->options.n_ranks > 1 ? ", the buffers of NCCL" : "");
     printf("disk       %9.3f GiB for a compact checkpoint of all ranks; about %.3f more for one in mid-window\n",
            gib(disk_nbytes(plan)), gib(window_nbytes(plan)));
     if (plan->speeds.available_nbytes > 0 &&
