@@ -211,31 +211,9 @@ caught_overlap() {
     echo "$1: $line"
 }
 
-# balanced RANKS MILLIONS - work of each rank and cohort; needs no MPI
-balanced() {
-    timeout -k 5 "$limit" "$conform" shard --balance --ranks "$1" --millions "$2" 2>&1
-}
-
-# caught_balance NAME
-caught_balance() {
-    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so balanced 4 4 | grep 'missed$')
-    [ -n "$line" ] || fail "planted fault $1 was not caught"
-    echo "$1: $line"
-}
-
-# even RANKS MILLIONS
-even() {
-    out=$(balanced "$1" "$2") || fail "work is not even: $out"
-    echo "$1 ranks: $(echo "$out" | grep 'imbalance:')"
-}
-
 # caught NAME
 caught() {
     case $1 in
-    balance_*)
-        caught_balance "$1"
-        return
-        ;;
     overlap_*)
         caught_overlap "$1"
         return
@@ -275,7 +253,6 @@ if [ "$short" -eq 1 ]; then
     moved 6 2 3
     grouped_moves 4 8
     audited 6
-    even 3 4
     recovery=--enable-recovery
     kills 2
     recovery=
@@ -316,13 +293,10 @@ else
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
-    even 3 5
-    even 4 16
-    even 8 16
 fi
 planted=
 for fault in "$build"/faults/ranks/*.so; do
-    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = balance_first_owns_more ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
+    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
     [ ! -e "$fault" ] || planted="$planted $(basename "$fault" .so)"
 done
 # shellcheck disable=SC2086 # words

@@ -477,7 +477,7 @@ static int print_json(const plan_t *plan) {
 
 static void print_help(void) {
     printf("usage: zf plan MODEL [options]\n"
-           "       zf plan --published        the simulator beside published measurements\n\n"
+           "\n"
            "MODEL: a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, Qwen2,\n"
            "Qwen3, GPT-2, BERT, RoBERTa, OPT, T5), or a list of shapes: [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n\n"
            "  --config FILE            configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
@@ -496,8 +496,6 @@ static void print_help(void) {
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
     static plan_t plan;
     int given[N_NUMBERS] = {0}, status;
-    if (argc == 1 && strcmp(argv[0], "--published") == 0)
-        return plan_published();
     if (argc == 1 && strcmp(argv[0], "--help") == 0) {
         print_help();
         return 0;
