@@ -41,12 +41,19 @@ def judged(f: dict) -> dict:
             "device_bytes_per_parameter": f["memory"]["device"], "stall_us_per_step": f["stall_us"], "step_us": f["step_us"]}
 
 
+def mean_losses(own) -> list:
+    return [round(statistics.fmean(step), 6) for step in zip(*(r["losses"] for r in own))]
+
+
+def curves(c: dict) -> dict:
+    return {x.title: mean_losses(c["runs"][x.name]) for x in c["arms"]}
+
+
 def arm(c: dict, x) -> dict:
     own = c["runs"][x.name]
-    losses = [r["losses"] for r in own]
     out = {"name": x.name, "title": x.title, "set": list(x.sets), "metric": scores(own, "metric"),
-           "last_quarter_loss": [runs.last_quarter(one) for one in losses],
-           "mean_losses": [round(statistics.fmean(step), 6) for step in zip(*losses)]}
+           "last_quarter_loss": [runs.last_quarter(r["losses"]) for r in own],
+           "mean_losses": mean_losses(own)}
     if "scores" in own[0]:
         out["dev_loss"] = [r["scores"].get("loss", math.nan) for r in own]
     if "second" in own[0]:

@@ -42,7 +42,9 @@ class Campaign(unittest.TestCase):
         os.mkfifo(self.root / "pipe")
         self.command = [os.environ["ZF_CONFORM"], "glue", "--host", str(HERE / "stand_in_host.py"), "--out", str(self.root / "out"),
                         "--seeds", "3", "--exact-seeds", "1", "--steps", "40", "--jobs", "1"]
-        self.environment = {**os.environ, "STAND_IN": str(self.root)}
+        (self.root / "hidden").mkdir()
+        (self.root / "hidden" / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")  # figures stand without a picture
+        self.environment = {**os.environ, "STAND_IN": str(self.root), "PYTHONPATH": str(self.root / "hidden")}
 
     def start(self, *more):
         return subprocess.run([*self.command, *more], capture_output=True, text=True, env=self.environment, check=False)
