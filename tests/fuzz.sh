@@ -9,7 +9,7 @@
 #   --seconds N   each so long (default 60)
 #   --runs N      over N inputs in all instead, which the fuzzers share by what an input costs: sh tests/fuzz.sh --runs 1000000
 #   --jobs N      so many processes of each side by side (default 1); with --runs they share the inputs
-#   NAME...       these only: config checkpoint hooks tsv safetensors
+#   NAME...       these only: config checkpoint hooks safetensors
 #
 # New inputs that reach new code go to corpus/ of that build, never into the source. What a fuzzer finds lies in its found/, with
 # the command that repeats it. With --runs a line every minute says how far it is, and the last one how many
@@ -33,17 +33,17 @@ while [ $# -gt 0 ]; do
     --seconds) limit=max_total_time=${2:?}; shift ;;
     --runs) runs=${2:?}; shift ;;
     --jobs) jobs=${2:?}; shift ;;
-    config | checkpoint | hooks | tsv | safetensors) names="$names $1" ;;
+    config | checkpoint | hooks | safetensors) names="$names $1" ;;
     *)
-        echo "usage: sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|tsv|safetensors...]" >&2
+        echo "usage: sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|safetensors...]" >&2
         exit 2
         ;;
     esac
     shift
 done
-names=${names:-config checkpoint hooks tsv safetensors}
+names=${names:-config checkpoint hooks safetensors}
 
-# weight NAME: its part of the inputs, in percent of those of all five. One of hooks or checkpoint builds and trains an instance, and
+# weight NAME: its part of the inputs. One of hooks or checkpoint builds and trains an instance, and
 # costs as much as 30 to 50 of the others.
 weight() {
     case $1 in

@@ -248,7 +248,7 @@ if outcome fuzz; then
     sh tests/fuzz.sh --build build/asan --seconds 10 config hooks >build/asan/fuzz.out 2>&1 &
     other=$!
     status=0
-    sh tests/fuzz.sh --build build/asan --seconds 10 checkpoint tsv safetensors || status=$?
+    sh tests/fuzz.sh --build build/asan --seconds 10 checkpoint safetensors || status=$?
     wait "$other" || status=$?
     cat build/asan/fuzz.out
     count "$status"

@@ -134,7 +134,7 @@ static void cut_matrix(zs_ranks_t *ranks, const zx_case_t *c, const zo_matrix_in
 
 static layout_t *lay_out(zs_ranks_t *ranks, const zx_case_t *c) {
     layout_t *out = zx_alloc(sizeof *out);
-    uint64_t(*of_cohort)[MOST_RANKS] = zx_alloc((ZO_MAX_SLOTS + 1) * sizeof *of_cohort);
+    uint64_t(*of_cohort)[ZO_MAX_SLOTS + 1][MOST_RANKS] = zx_alloc(2 * sizeof *of_cohort); /* an expert's by itself */
 
     for (int kind = 0; kind < ZO_N_DTYPES * ZO_N_DTYPES; kind++)
         for (uint32_t average = 0; average <= ZF_PARAM_AVERAGE; average += ZF_PARAM_AVERAGE)
@@ -147,7 +147,7 @@ static layout_t *lay_out(zs_ranks_t *ranks, const zx_case_t *c) {
         zo_matrix_info_t info;
 
         zo_matrix_info(ranks->oracle, m, &info);
-        cut_matrix(ranks, c, &info, of_cohort[info.cohort], out);
+        cut_matrix(ranks, c, &info, of_cohort[ranks->kinds[info.param] == ZS_EXPERT][info.cohort], out);
     }
     free(of_cohort);
     return out;

@@ -182,14 +182,14 @@ static int decides_jointly(const zx_case_t *c) {
     return c->config.is_interval_auto || strstr(c->config_text, "select_strategy = auto");
 }
 
-static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng, uint32_t stage) {
+static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng) {
     while (ranks->size % (2 * ranks->n_models) == 0 && zx_chance(rng, 60))
         ranks->n_models *= 2;
-    if (ranks->size / ranks->n_models % 2 == 0 && stage == 0 && !decides_jointly(c) && zx_chance(rng, 60))
+    if (ranks->size / ranks->n_models % 2 == 0 && !decides_jointly(c) && zx_chance(rng, 60))
         ranks->n_experts = 2;
 }
 
-/* Experts are at stage 0. A parameter that models share is always selected. */
+/* A parameter that models share is always selected. */
 static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
     zx_rng_t rng = zx_rng(c->seed, 85, c->index);
 
@@ -199,7 +199,7 @@ static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
     if (*stage > 3 && ranks->is_grouped)
         *stage = zx_chance(&rng, 50) ? 0 : zx_between(&rng, 1, 3);
     if (ranks->is_grouped)
-        draw_numbers(ranks, c, &rng, *stage);
+        draw_numbers(ranks, c, &rng);
     if (ranks->draws_groups && zs_ranks_arrange(ranks) != 0)
         exit(2);
     for (uint32_t i = 0; i < c->n_params && ranks->is_grouped; i++) {

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+enum { ZFI_MAX_GROUPS = 16 }; /* that a process is in, the data-parallel one included */
+
 typedef struct zfi_member {
     uint32_t rank, n_ranks;
 } zfi_member_t;

@@ -119,9 +119,9 @@ static void walk_part(zfi_gathering_t *gathering, uint32_t rank) {
         const zfi_param_t *param = &gathering->ranks->params[i];
         for (uint32_t m = 0; m < param->n_matrices && part->work->dst[i]; m++) {
             const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[param->first_matrix + m];
-            const zfi_slice_t *slice = &matrix->slices[rank];
-            zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + slice->first,
-                               slice->n * sizeof(float));
+            zfi_slice_t slice = zfi_gathering_slice(gathering, matrix, rank);
+            zfi_gathering_pass(gathering, part->work->dst[i] + matrix->param_offset + slice.first,
+                               slice.n * sizeof(float));
         }
     }
 }

@@ -10,12 +10,22 @@
 #include "hooks/hooks.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
+#include "state/spread.h"
 #include "state/state.h"
 
 /* Group 0, or that of the experts. */
+static uint32_t group_of(const zfi_reduction_t *reduction) {
+    return zfi_has_experts(reduction) ? reduction->groups.all[0].index : 0;
+}
+
 zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err) {
-    const zfi_group_lists_t *lists = &run->reduction.groups;
-    return zfi_together_open(run->engine, zfi_has_experts(&run->reduction) ? lists->all[0].index : 0, out, err);
+    uint32_t group = group_of(&run->reduction);
+    zfi_member_t place = zfi_member(run->engine, group);
+    zf_status_t st = zfi_together_open(run->engine, zfi_spread_gathers(&run->ranks) ? 0 : group, out, err);
+    out->group = group;
+    out->rank = place.rank;
+    out->n_ranks = place.n_ranks;
+    return st;
 }
 
 /* Memory for what ranks compare, of the transport's, so that no rank can lack it while the others wait for it: at rest
@@ -40,18 +50,6 @@ typedef struct claim {
     int32_t status;
 } claim_t;
 _Static_assert(sizeof(claim_t) <= sizeof(zfi_agreement_t), "there is room for an agreement of each rank");
-
-/* The experts' ranks: *out_first is the lowest in the norm group. */
-static zf_status_t find_first(zf_instance_t *inst, const zfi_together_t *together, uint32_t *out_first,
-                              zf_error_t *err) {
-    uint32_t *all = room(inst->run, together->n_ranks, sizeof *all);
-    zf_status_t st;
-    all[together->rank] = *out_first = zfi_norm_member(&inst->engine).rank;
-    st = gather(inst, together->group, all, sizeof *all, err);
-    for (uint32_t r = 0; r < together->n_ranks && !st; r++)
-        *out_first = all[r] < *out_first ? all[r] : *out_first;
-    return st;
-}
 
 static zf_status_t compare_claims(const claim_t *all, uint32_t n, const char *path, zf_error_t *err) {
     for (uint32_t r = 0; r < n; r++)
@@ -102,19 +100,15 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
                            zf_error_t *err) {
     zfi_engine_t *engine = &inst->engine;
     zfi_member_t place = zfi_norm_member(engine);
-    uint32_t first = engine->model;
+    uint32_t first = engine->firsts[group_of(&inst->run->reduction)];
     claim_t *all;
-    zf_status_t met = ZF_OK;
+    zf_status_t met;
     if (!zfi_is_grouped(engine))
         return st;
     if (!st)
         st = check_experts(inst->run, err);
-    if (zfi_has_experts(&inst->run->reduction))
-        met = find_first(inst, together, &first, err);
-    if (met)
-        return met;
     all = room(inst->run, place.n_ranks, sizeof *all);
-    all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->model, first, st};
+    all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->firsts[0], first, st};
     met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met)
         return met;
@@ -221,7 +215,7 @@ zf_status_t zfi_parts_compare(zf_instance_t *inst, const zf_state_args_t *args, 
     all = room(inst->run, place.n_ranks, sizeof *all);
     own = &all[place.rank];
     own->status = st = look_at(inst->run, args, together, own, err);
-    own->model = engine->model;
+    own->model = engine->firsts[0];
     own->is_partial = (args->flags & ZF_STATE_PARTIAL) != 0;
     met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met || st)

@@ -103,9 +103,9 @@ static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
     const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
     float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
-    const zfi_slice_t *slice = &matrix->slices[rank];
+    zfi_slice_t slice = zfi_gathering_slice(gathering, matrix, rank);
     for (int i = 0; i < 3; i++)
-        zfi_gathering_pass(gathering, arrays[i] + slice->first, slice->n * sizeof(float));
+        zfi_gathering_pass(gathering, arrays[i] + slice.first, slice.n * sizeof(float));
 }
 
 /* Where each rank has its own elements of a matrix: all of them, on every rank. */

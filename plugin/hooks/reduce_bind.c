@@ -135,13 +135,14 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     zfi_reduce_event_of(run, param, &what, sizeof what);
 }
 
-/* A parameter that ranks of group 0 do not share: its shape alone, for they cut and deal alike. */
+/* A parameter that ranks of group 0 do not share: what decides how it is cut and dealt, which they do alike. */
 static void write_foreign(const zfi_param_t *param, uint32_t i, const char *shape, char out[LINE]) {
     snprintf(out, LINE,
              "parameter %" PRIu32 " of process group %" PRIu32 ": %s %s, gradient %s, flags 0x%" PRIx32
-             ", home %d, rule %s of %" PRIu32 " moments",
+             ", home %d, rule %s of %" PRIu32 " moments, batch axes %d, %s",
              i, param->reduce_group[0], zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-             param->flags, param->home, param->rule->name, param->rule->n_moments);
+             param->flags, param->home, param->rule->name, param->rule->n_moments, param->n_batch_axes,
+             param->channels_are_rows ? "rows" : "columns");
 }
 
 /* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
@@ -183,26 +184,6 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
                  digest_values(&it->inst->engine, param, param->visible));
 }
 
-static uint32_t n_lines(const comparison_t *it) { return it->list ? it->list->n : it->n_keys + 1 + it->n_params; }
-
-static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
-    memset(out, 0, LINE);
-    if (it->list && i < it->list->n && it->list->which == 0)
-        write_param(it, it->list->ids[i], out);
-    else if (it->list && i < it->list->n)
-        write_second(it, i, out);
-    else if (it->list)
-        return;
-    else if (i < it->n_keys)
-        write_key(it, i, out);
-    else if (i == it->n_keys)
-        write_create(it, out);
-    else if (i < n_lines(it))
-        write_param(it, i - it->n_keys - 1, out);
-}
-
-/* ---- exchange ---------------------------------------------------------------------------------------------------- */
-
 static uint64_t digest_words(const void *words, size_t n) {
     zfi_view_t view = {.data = (unsigned char *)(uintptr_t)words,
                        .dtype = ZFI_F32,
@@ -214,6 +195,46 @@ static uint64_t digest_words(const void *words, size_t n) {
                        .is_contiguous = 1};
     return zfi_digest(&view);
 }
+
+/* Experts are cut and dealt beside all that a rank has, which has to be alike wherever one of them is. */
+static void write_beside(const comparison_t *it, char out[LINE]) {
+    uint64_t digest = 0;
+    for (uint32_t i = 0; i < it->n_params; i++) {
+        _Alignas(8) char line[LINE] = "", shape[64];
+        uint64_t pair[2];
+        zfi_shape_text(shape, sizeof shape, it->params[i].ndim, it->params[i].shape);
+        write_foreign(&it->params[i], i, shape, line);
+        pair[0] = digest;
+        pair[1] = digest_words(line, sizeof line / 4);
+        digest = digest_words(pair, 4);
+    }
+    snprintf(out, LINE, "process group %" PRIu32 ": the shapes of all %" PRIu32 " parameters, digest %016" PRIx64,
+             it->list->name, it->n_params, digest);
+}
+
+static uint32_t n_lines(const comparison_t *it) {
+    return it->list ? it->list->n + (it->list->which == 0) : it->n_keys + 1 + it->n_params;
+}
+
+static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
+    memset(out, 0, LINE);
+    if (it->list && i < it->list->n && it->list->which == 0)
+        write_param(it, it->list->ids[i], out);
+    else if (it->list && i < it->list->n)
+        write_second(it, i, out);
+    else if (it->list && i < n_lines(it))
+        write_beside(it, out);
+    else if (it->list)
+        return;
+    else if (i < it->n_keys)
+        write_key(it, i, out);
+    else if (i == it->n_keys)
+        write_create(it, out);
+    else if (i < n_lines(it))
+        write_param(it, i - it->n_keys - 1, out);
+}
+
+/* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t digest_line(const comparison_t *it, uint32_t i) {
     _Alignas(8) char line[LINE];
@@ -395,10 +416,11 @@ static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_
     zf_status_t st = find_self(it, &self, err);
     if (!st)
         st = check_members(it, 0, self, &first, err);
-    it->inst->engine.model = (uint32_t)first;
+    it->inst->engine.firsts[0] = (uint32_t)first;
     for (uint32_t i = 0; i < lists->n && !st; i++) {
         comparison_t group = among(it, &lists->all[i], lists->all[i].index);
         st = check_members(&group, lists->all[i].name, self, &first, err);
+        it->inst->engine.firsts[lists->all[i].index] = (uint32_t)first;
         if (!st)
             st = compare(&group, err);
     }

@@ -109,8 +109,8 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
                            .note = args->note,
                            .file_nbytes = zfi_state_file_nbytes(),
                            .together = together};
-    zf_status_t st = together->n_ranks > 1 ? open_together(together, args, &store, &how.file_nbytes, err)
-                                           : zfi_store_open_save(args, &store, err);
+    zf_status_t st = zfi_together_meets(together) ? open_together(together, args, &store, &how.file_nbytes, err)
+                                                  : zfi_store_open_save(args, &store, err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
     if (together->rank != 0)
@@ -131,7 +131,7 @@ static zf_status_t read_save_args(const zf_instance_t *inst, const zf_state_args
     if (!st && zfi_n_ranks(&inst->engine) > 1 && !out->path)
         st = zfi_error(err, ZF_ERR_ARGUMENT, "state",
                        "path is NULL: several ranks (%" PRIu32 ") save into one directory, not into a store",
-                       inst->run->buckets.n_ranks);
+                       zfi_n_ranks(&inst->engine));
     return st;
 }
 
@@ -244,7 +244,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     st = zfi_parts_compare(inst, &args, &to.together, st, err);
     to.flags = args.flags;
     st = zfi_together_meet(&to.together, st, err);
-    if (!st && to.together.n_ranks > 1)
+    if (!st && zfi_together_meets(&to.together))
         st = read_together(&args, &to, err);
     else if (!st)
         st = read_checkpoint(&args, read_into, &to, err);

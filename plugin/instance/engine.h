@@ -81,8 +81,9 @@ typedef struct zfi_engine {
     zfi_comm_t *comm;
     uint32_t norm_group; /* the host's number of the group of all that train one model together; 0: ranks of group 0 */
     uint32_t norm_index; /* ... and the transport's */
-    uint32_t model;      /* ... in which group 0 has this number: its first member's; from bind_params on */
-    uint32_t flags;      /* ZF_CREATE_CAP_... */
+    uint32_t firsts[ZFI_MAX_GROUPS]; /* ... of each of the transport's groups: the lowest of its members there, which
+                                      * tells it from others; from bind_params on */
+    uint32_t flags;                  /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */

@@ -54,7 +54,7 @@ uint64_t zfi_memory_staging_nbytes(const zfi_ranks_t *ranks) {
 /* A slice's rows of selected columns lie in one piece; selected rows one by one, in the order of positions. */
 uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket) {
     const zfi_bucket_t *all = &ranks->buckets->all[bucket];
-    uint64_t n = 0, n_ranks = zfi_n_ranks(ranks->engine);
+    uint64_t n = 0, n_ranks = all->place.n_ranks;
     for (uint32_t i = 0; i < all->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[all->first + i]];
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {

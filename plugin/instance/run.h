@@ -362,10 +362,10 @@ typedef struct zfi_reduction {
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
-    uint64_t *value_at;       /* [n_matrices][ranks] publishing at fetch: first element in what that rank sends */
-    uint64_t *value_done;     /* [ranks] scratch of a walk */
-    unsigned char *to_send;   /* [ranks][room_nbytes] what goes to each rank by itself */
-    unsigned char *room;      /* [ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
+    uint64_t *value_at;       /* [n_matrices][most_ranks] publishing at fetch: first element in what that rank sends */
+    uint64_t *value_done;     /* [most_ranks] scratch of a walk */
+    unsigned char *to_send;   /* [most_ranks][room_nbytes] what goes to each rank by itself */
+    unsigned char *room;      /* [most_ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
     uint64_t room_nbytes;     /* ... or the hooks' while it rests */
     unsigned char *blocks;    /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
     uint64_t block_nbytes;

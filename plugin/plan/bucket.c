@@ -56,6 +56,18 @@ static uint32_t count_second(const zfi_buckets_t *buckets, uint32_t group2) {
     return n;
 }
 
+/* The number of those who hold a parameter; they get one with their first. */
+static uint32_t holders_of(zfi_buckets_t *out, const zfi_member_t *places, uint32_t group) {
+    uint32_t i = 0;
+    while (i < out->n_holders && out->holders[i].group != group)
+        i++;
+    if (i == out->n_holders)
+        out->holders[out->n_holders++] = (zfi_holders_t){group, places[group]};
+    if (places[group].n_ranks > out->most_ranks)
+        out->most_ranks = places[group].n_ranks;
+    return i;
+}
+
 static void close_bucket(build_t *build, open_t *open) {
     zfi_buckets_t *out = build->out;
     zfi_bucket_t *bucket = &out->all[out->n];
@@ -65,6 +77,7 @@ static void close_bucket(build_t *build, open_t *open) {
     uint32_t id = open->first;
     *bucket = (zfi_bucket_t){.first = build->n_listed, .n_params = open->n_params, .dtype = param->grad_dtype};
     bucket->is_average = (param->flags & ZF_PARAM_AVERAGE) != 0;
+    bucket->holders = holders_of(out, build->places, param->group_index[0]);
     bucket->group = param->group_index[0];
     bucket->group2 = param->group_index[1];
     bucket->place = place;
@@ -141,7 +154,8 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
                               const zfi_member_t *places, zfi_buckets_t *out) {
     build_t build = {.params = params, .out = out, .places = places, .next = calloc(n_params, sizeof *build.next)};
     build.open = calloc(n_params, sizeof *build.open);
-    *out = (zfi_buckets_t){.n_ranks = places[0].n_ranks};
+    *out = (zfi_buckets_t){0};
+    (void)holders_of(out, places, 0);
     out->all = calloc(n_params, sizeof *out->all);
     out->params = calloc(n_params, sizeof *out->params);
     out->of_param = calloc(n_params, sizeof *out->of_param);
@@ -173,8 +187,7 @@ void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, u
     nbytes = up_to(n_ranks * zfi_part_nbytes(bucket), MEMORY_ALIGN);
     buckets->parts_nbytes = larger(buckets->parts_nbytes, nbytes);
     bucket->values_offset_nbytes = buckets->values_nbytes;
-    buckets->values_nbytes +=
-        up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), LINE_NBYTES);
+    buckets->values_nbytes += up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), LINE_NBYTES);
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {

@@ -16,6 +16,11 @@
  * of the group sums part r. Where there is a second group, it then adds up what its members have summed: they have the
  * same part, each of another first group.
  *
+ * Holders are ranks that hold the same parameters, and keep one state of them together: those of group 0, or of the
+ * group that an expert has in its place. Other ranks of group 0 have other experts, of the same shapes under the same
+ * numbers. So they cut and deal alike, and number everything alike; only who owns which slice each kind of holders says
+ * for itself.
+ *
  * All of it follows from the declarations, the wanted size and the number of ranks, so it is the same on every rank. */
 #ifndef ZFI_BUCKET_H
 #define ZFI_BUCKET_H
@@ -25,10 +30,16 @@
 
 enum { ZFI_BUCKET_ALIGN = 64, ZFI_PART_ALIGN = 128 }; /* elements: of a parameter; a bucket's end: see part_elems */
 
+typedef struct zfi_holders {
+    uint32_t group; /* by the transport's number */
+    zfi_member_t place;
+} zfi_holders_t;
+
 typedef struct zfi_bucket {
     uint32_t first, n_params; /* into zfi_buckets_t.params */
     zfi_dtype_t dtype;
     int is_average;
+    uint32_t holders;       /* who sums it, by their number */
     uint32_t group, group2; /* among whom, by the transport's numbers; group2 = 0: there is none */
     zfi_member_t place, place2;
     uint32_t number2;       /* of the buckets of its second group */
@@ -42,18 +53,21 @@ typedef struct zfi_bucket {
 } zfi_bucket_t;
 
 typedef struct zfi_buckets {
-    uint32_t n, n_ranks, rank; /* of group 0 */
-    int is_owner;              /* each of its ranks keeps a part of the state */
-    zfi_bucket_t *all;         /* [n] */
-    uint32_t *params;          /* ids, bucket by bucket */
-    uint32_t *of_param;        /* [n_params] bucket; ZF_NO_ID where it has no state */
-    uint64_t *offset;          /* [n_params] elements from the bucket's start */
-    uint64_t *own_at;          /* [n_params] is_owner: from that of this rank's part to its first slice */
-    uint64_t nbytes;           /* of all buckets */
-    uint64_t most_nbytes;      /* of the largest */
-    uint64_t arriving_nbytes;  /* the most that one exchange of parts brings */
-    uint64_t parts_nbytes;     /* is_owner: the most that a bucket takes as parts */
-    uint64_t values_nbytes;    /* ... and of all buckets' values */
+    uint32_t n;
+    uint32_t n_holders;                    /* one, without experts: */
+    zfi_holders_t holders[ZFI_MAX_GROUPS]; /* ... those of group 0 */
+    uint32_t most_ranks;                   /* of any of them */
+    int is_owner;                          /* each rank keeps a part of the state */
+    zfi_bucket_t *all;                     /* [n] */
+    uint32_t *params;                      /* ids, bucket by bucket */
+    uint32_t *of_param;                    /* [n_params] bucket; ZF_NO_ID where it has no state */
+    uint64_t *offset;                      /* [n_params] elements from the bucket's start */
+    uint64_t *own_at;                      /* [n_params] is_owner: from that of this rank's part to its first slice */
+    uint64_t nbytes;                       /* of all buckets */
+    uint64_t most_nbytes;                  /* of the largest */
+    uint64_t arriving_nbytes;              /* the most that one exchange of parts brings */
+    uint64_t parts_nbytes;                 /* is_owner: the most that a bucket takes as parts */
+    uint64_t values_nbytes;                /* ... and of all buckets' values */
 } zfi_buckets_t;
 
 /* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left

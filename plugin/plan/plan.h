@@ -51,7 +51,8 @@ typedef struct zfi_matrix {
     uint64_t param_offset;     /* elements from the parameter's start (row-major) to the matrix's */
     uint64_t rounding_base;    /* what the parameter's elements are counted from where moments are rounded by a hash */
     uint64_t nbytes;           /* in the parameter's data type */
-    const zfi_slice_t *slices; /* [ranks]; NULL: one rank alone */
+    uint32_t holders;          /* the ranks that have slices of it (bucket.h) */
+    const zfi_slice_t *slices; /* [their ranks]; NULL: one rank alone */
     zfi_slice_t own;           /* this rank's state; all of it but where each rank keeps a part */
     uint64_t state_base;       /* index of its first element in w, m, v, the host's or the device's */
     uint64_t grad_offset;      /* elements from where a parameter's gradient begins on the device to this matrix's */
@@ -115,7 +116,7 @@ typedef struct zfi_plan {
     uint32_t n_resident;    /* matrices */
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
     zfi_lot_t *lots;
-    zfi_slice_t *slices; /* [n_matrices][ranks] */
+    zfi_slice_t *slices; /* [n_matrices][buckets.most_ranks] */
     zfi_chunk_t *chunks;
     zfi_segment_t *segments;          /* [n_segments], */
     zfi_segment_t *resident_segments; /* [n_resident_segments] rising with their matrices, too */

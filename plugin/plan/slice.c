@@ -15,11 +15,12 @@ typedef struct deal {
     zfi_plan_t *plan;
     const zfi_param_t *params;
     zfi_buckets_t *buckets;
-    uint64_t *of_bucket; /* [buckets][n_ranks] elements so far ... */
-    uint64_t *of_values; /* [buckets][n_ranks] ... of what is not sharded */
-    uint64_t *of_cohort; /* [n_cohorts + 1][n_ranks] the same of cohorts; the last: of what is resident */
-    load_t *loads;       /* [n_ranks] scratch */
-    uint8_t *is_next;    /* [n_ranks] the same */
+    uint64_t most_ranks;
+    uint64_t *of_bucket; /* [buckets][most_ranks] elements so far ... */
+    uint64_t *of_values; /* [buckets][most_ranks] ... of what is not sharded */
+    uint64_t *of_cohort; /* [holders][n_cohorts + 1][most_ranks] the same of cohorts; the last: of what is resident */
+    load_t *loads;       /* [most_ranks] scratch */
+    uint8_t *is_next;    /* [most_ranks] the same */
 } deal_t;
 
 static int has_less(const load_t *a, const load_t *b) {
@@ -56,8 +57,8 @@ static void select_least(load_t *loads, uint64_t n_loads, uint64_t n) {
 }
 
 /* Says of each rank whether it is among the n that have least. */
-static void choose_ranks(deal_t *deal, const uint64_t *of_bucket, const uint64_t *of_cohort, uint64_t n) {
-    uint32_t n_ranks = deal->buckets->n_ranks;
+static void choose_ranks(deal_t *deal, const uint64_t *of_bucket, const uint64_t *of_cohort, uint32_t n_ranks,
+                         uint64_t n) {
     memset(deal->is_next, 0, n_ranks);
     for (uint32_t r = 0; r < n_ranks && n; r++)
         deal->loads[r] = (load_t){of_bucket[r] + of_cohort[r], r};
@@ -75,13 +76,16 @@ static uint64_t unit_rows(const zfi_matrix_t *matrix, int is_sharded) {
 static void deal_matrix(deal_t *deal, uint32_t number) {
     zfi_matrix_t *matrix = &deal->plan->matrices[number];
     int is_sharded = deal->params[matrix->param].is_sharded;
-    uint64_t n_ranks = deal->buckets->n_ranks, bucket = deal->buckets->of_param[matrix->param];
+    uint64_t bucket = deal->buckets->of_param[matrix->param];
+    uint32_t holders = deal->buckets->all[bucket].holders, n_ranks = deal->buckets->holders[holders].place.n_ranks;
+    uint64_t cohort = matrix->is_resident ? deal->plan->n_cohorts : matrix->cohort;
     uint64_t unit = unit_rows(matrix, is_sharded), n_units = (matrix->rows + unit - 1) / unit, row = 0;
-    uint64_t *of_bucket = deal->of_bucket + bucket * n_ranks, *of_values = deal->of_values + bucket * n_ranks;
-    uint64_t *of_cohort = deal->of_cohort + (matrix->is_resident ? deal->plan->n_cohorts : matrix->cohort) * n_ranks;
-    zfi_slice_t *slices = deal->plan->slices + number * n_ranks;
-    choose_ranks(deal, of_bucket, of_cohort, n_units % n_ranks);
-    for (uint64_t r = 0; r < n_ranks; r++) {
+    uint64_t *of_bucket = deal->of_bucket + bucket * deal->most_ranks;
+    uint64_t *of_values = deal->of_values + bucket * deal->most_ranks;
+    uint64_t *of_cohort = deal->of_cohort + (holders * (deal->plan->n_cohorts + 1u) + cohort) * deal->most_ranks;
+    zfi_slice_t *slices = deal->plan->slices + number * deal->most_ranks;
+    choose_ranks(deal, of_bucket, of_cohort, n_ranks, n_units % n_ranks);
+    for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = (n_units / n_ranks + (uint64_t)deal->is_next[r]) * unit;
         n = n < matrix->rows - row ? n : matrix->rows - row;
         slices[r] = (zfi_slice_t){.first = row * matrix->cols, .n = n * matrix->cols};
@@ -91,12 +95,13 @@ static void deal_matrix(deal_t *deal, uint32_t number) {
         of_cohort[r] += slices[r].n;
     }
     matrix->slices = slices;
+    matrix->holders = holders;
 }
 
 /* Its gradient lies in this rank's part of the sums, where its parameter's first slice begins. */
 static void own_matrix(const deal_t *deal, zfi_matrix_t *matrix) {
     uint64_t param_at = deal->buckets->own_at[matrix->param];
-    matrix->own = matrix->slices[deal->buckets->rank];
+    matrix->own = matrix->slices[deal->buckets->holders[matrix->holders].place.rank];
     matrix->grad_offset = matrix->own.at - param_at - matrix->own.first; /* may wrap around, and back */
     matrix->is_sharded = deal->params[matrix->param].is_sharded;
     if (!matrix->is_sharded)
@@ -108,14 +113,14 @@ static void own_matrix(const deal_t *deal, zfi_matrix_t *matrix) {
 /* Slices follow each other in the parts of their bucket. Returns how many there are with something in
  * them, of all ranks. */
 static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
-    uint64_t n_ranks = deal->buckets->n_ranks, n = 0, *at = deal->of_cohort; /* what is dealt needs it no more */
+    uint64_t n_ranks = bucket->place.n_ranks, n = 0, *at = deal->of_cohort; /* what is dealt needs it no more */
     memset(at, 0, n_ranks * sizeof *at);
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &deal->params[deal->buckets->params[bucket->first + i]];
-        deal->buckets->own_at[param->id] = at[deal->buckets->rank];
+        deal->buckets->own_at[param->id] = at[bucket->place.rank];
         for (uint64_t m = param->first_matrix; m < (uint64_t)param->first_matrix + param->n_matrices; m++)
             for (uint64_t r = 0; r < n_ranks; r++) {
-                zfi_slice_t *slice = &deal->plan->slices[m * n_ranks + r];
+                zfi_slice_t *slice = &deal->plan->slices[m * deal->most_ranks + r];
                 slice->at = at[r];
                 at[r] += slice->n;
                 n += slice->n != 0;
@@ -138,25 +143,25 @@ static void deal_all(deal_t *deal) {
         deal_matrix(deal, m);
     for (uint32_t b = 0; b < buckets->n; b++) {
         zfi_bucket_t *bucket = &buckets->all[b];
-        uint64_t at = (uint64_t)b * buckets->n_ranks;
+        uint64_t at = b * deal->most_ranks;
         bucket->first_move = n_moves;
         bucket->n_moves = place_bucket(deal, bucket);
         n_moves += bucket->n_moves + 1; /* a whole part */
         if (buckets->is_owner)
-            zfi_bucket_cut(buckets, b, most_of(deal->of_bucket + at, buckets->n_ranks),
-                           most_of(deal->of_values + at, buckets->n_ranks));
+            zfi_bucket_cut(buckets, b, most_of(deal->of_bucket + at, bucket->place.n_ranks),
+                           most_of(deal->of_values + at, bucket->place.n_ranks));
     }
     for (uint32_t m = 0; m < deal->plan->n_matrices && buckets->is_owner; m++)
         own_matrix(deal, &deal->plan->matrices[m]);
 }
 
 zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, zfi_buckets_t *buckets) {
-    uint64_t n_ranks = buckets->n_ranks;
-    deal_t deal = {.plan = plan, .params = params, .buckets = buckets};
+    uint64_t n_ranks = buckets->most_ranks;
+    deal_t deal = {.plan = plan, .params = params, .buckets = buckets, .most_ranks = n_ranks};
     zf_status_t st = ZF_ERR_MEMORY;
     deal.of_bucket = calloc(buckets->n * n_ranks, sizeof *deal.of_bucket);
     deal.of_values = calloc(buckets->n * n_ranks, sizeof *deal.of_values);
-    deal.of_cohort = calloc((plan->n_cohorts + 1u) * n_ranks, sizeof *deal.of_cohort);
+    deal.of_cohort = calloc(buckets->n_holders * (plan->n_cohorts + 1u) * n_ranks, sizeof *deal.of_cohort);
     deal.loads = calloc(n_ranks, sizeof *deal.loads);
     deal.is_next = calloc(n_ranks, 1);
     plan->slices = calloc(plan->n_matrices * n_ranks, sizeof *plan->slices);

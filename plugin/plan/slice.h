@@ -11,6 +11,9 @@
  *   matrix 1   | of 0  | of 1  | of 2      |
  *   exchanged  | 0 of matrix 0 | 0 of 1 | . | 1 of 0 | 1 of 1 | . . | 2 of 0 | 2 of 1 |      parts of equal length
  *
+ * The ranks are those that hold the matrix (bucket.h). Experts are dealt among their own, with loads of their own: no
+ * rank knows how the others deal theirs.
+ *
  * A sharded matrix (stage 3) whose channels are rows is one unit: its selected rows lie packed, wherever they are.
  *
  * All of it follows from the declarations, the cohorts and the number of ranks (SCHEDULE.md, "Several ranks"). Cost: 24

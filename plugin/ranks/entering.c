@@ -53,13 +53,15 @@ static void walk(zfi_gathering_t *gathering, uint32_t rank) {
     const blocks_t *blocks = gathering->arg;
     const zfi_plan_t *plan = gathering->ranks->plan;
     piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->ranks->n_moments)};
+    zfi_slice_t slice;
     for (uint32_t b = 0; b < blocks->n; b++) {
         zfi_enter_block_t *block = zfi_entering_block(gathering->ranks->reduction, b);
         for (uint64_t i = 0; i < block->n_rects; i++) {
             piece.rect = &block->rects[i];
             piece.matrix = &plan->matrices[piece.rect->matrix];
-            piece.first = piece.matrix->slices[rank].first;
-            piece.end = piece.first + piece.matrix->slices[rank].n;
+            slice = zfi_gathering_slice(gathering, piece.matrix, rank);
+            piece.first = slice.first;
+            piece.end = slice.first + slice.n;
             piece.channels = gathering->ranks->sel->enter_channel + piece.matrix->index_base;
             piece.values = block->values + (uint64_t)piece.rect->at * piece.n_arrays;
             if (piece.matrix->channels_are_rows)

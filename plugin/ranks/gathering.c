@@ -22,20 +22,24 @@ void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes
     gathering->at += nbytes;
 }
 
+static const zfi_holders_t *holders_of(const zfi_gathering_t *gathering) {
+    return &gathering->ranks->buckets->holders[gathering->holders];
+}
+
 /* What of a rank goes in this exchange, from or to `packed`. Returns all that it has. */
 static uint64_t walk(zfi_gathering_t *gathering, uint32_t rank, unsigned char *packed) {
     gathering->at = 0;
     gathering->packed = packed;
-    gathering->is_unpacking = rank != zfi_rank(gathering->ranks->engine);
+    gathering->is_unpacking = rank != holders_of(gathering)->place.rank;
     gathering->walk(gathering, rank);
     return gathering->at;
 }
 
-typedef zf_status_t (*exchange_fn)(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes);
+typedef zf_status_t (*exchange_fn)(zfi_engine_t *engine, uint32_t group, uint64_t step, void *all, uint64_t nbytes);
 
-static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint64_t step) {
-    zfi_engine_t *engine = gathering->ranks->engine;
-    uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
+static zf_status_t gather_holders(zfi_gathering_t *gathering, exchange_fn exchange, uint64_t step) {
+    const zfi_holders_t *holders = holders_of(gathering);
+    uint32_t n_ranks = holders->place.n_ranks, rank = holders->place.rank;
     uint64_t room = gathering->ranks->reduction->room_nbytes, most = 0;
     unsigned char *all = gathering->ranks->reduction->room;
     zf_status_t st = ZF_OK;
@@ -47,7 +51,7 @@ static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint
         gathering->first = done;
         gathering->n = most - done < room ? most - done : room;
         (void)walk(gathering, rank, all + rank * gathering->n);
-        st = exchange(engine, step, all, gathering->n);
+        st = exchange(gathering->ranks->engine, holders->group, step, all, gathering->n);
         for (uint32_t r = 0; r < n_ranks && !st; r++)
             if (r != rank)
                 (void)walk(gathering, r, all + r * gathering->n);
@@ -55,18 +59,26 @@ static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint
     return st;
 }
 
-static zf_status_t exchange_at_rest(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {
-    (void)step;
-    return zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint64_t step) {
+    zf_status_t st = ZF_OK;
+    for (gathering->holders = 0; gathering->holders < gathering->ranks->buckets->n_holders && !st; gathering->holders++)
+        st = gather_holders(gathering, exchange, step);
+    return st;
 }
 
-static zf_status_t exchange_entering(zfi_engine_t *engine, uint64_t step, void *all, uint64_t nbytes) {
+static zf_status_t exchange_at_rest(zfi_engine_t *engine, uint32_t group, uint64_t step, void *all, uint64_t nbytes) {
+    (void)step;
+    return zfi_ranks_gather_at_rest(engine, group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+}
+
+static zf_status_t exchange_entering(zfi_engine_t *engine, uint32_t group, uint64_t step, void *all, uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_ENTERING,
                            .bucket = ZF_NO_ID,
                            .step = step,
                            .recv = all,
                            .nbytes = nbytes,
-                           .lane = ZFI_LANE_ENTERING};
+                           .lane = ZFI_LANE_ENTERING,
+                           .group = group};
     return zfi_collective(engine, &what);
 }
 

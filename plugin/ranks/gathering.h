@@ -7,6 +7,9 @@
  *   memory  | a a | b b b | c | a | b b |         of ranks a, b, c
  *   sent    | a a a | b b b b b | c |             nothing else travels, but up to the length of the rank that has most
  *
+ * Ranks are those that hold the same parameters (plan/bucket.h), each kind of them in turn: a walk gives what
+ * zfi_gathering_slice() says.
+ *
  * Cost: a walk for each rank and exchange, and one more to count. */
 #ifndef ZFI_GATHERING_H
 #define ZFI_GATHERING_H
@@ -15,7 +18,7 @@
 
 typedef struct zfi_gathering zfi_gathering_t;
 
-/* Calls zfi_gathering_pass for each stretch that a rank has. */
+/* Calls zfi_gathering_pass for each stretch that a rank has, of its slices. */
 typedef void (*zfi_gathering_fn)(zfi_gathering_t *gathering, uint32_t rank);
 
 struct zfi_gathering {
@@ -23,10 +26,17 @@ struct zfi_gathering {
     zfi_gathering_fn walk;
     void *arg;
     /* its own: */
+    uint32_t holders;      /* who exchanges, by their number */
     unsigned char *packed; /* NULL: stretches are counted */
     uint64_t at, first, n; /* bytes before the present stretch; which of them go in this exchange */
     int is_unpacking;
 };
+
+/* What a rank owns of a matrix; empty where those who exchange do not hold it. */
+static inline zfi_slice_t zfi_gathering_slice(const zfi_gathering_t *gathering, const zfi_matrix_t *matrix,
+                                              uint32_t rank) {
+    return matrix->holders == gathering->holders ? matrix->slices[rank] : (zfi_slice_t){0};
+}
 
 void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes);
 

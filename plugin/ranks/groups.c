@@ -16,18 +16,9 @@ static const char *find_joint_decision(const zfi_config_t *config) {
     return config->select_strategy == ZFI_SELECT_AUTO ? "select_strategy = auto" : NULL;
 }
 
-static zf_status_t check_first(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
-                               zf_error_t *err) {
+static zf_status_t check_first(const zfi_config_t *config, const zfi_param_t *param, zf_error_t *err) {
     const char *joint = find_joint_decision(config);
-    if (param->reduce_group[0] == 0)
-        return ZF_OK;
-    if (zfi_is_sharded(engine))
-        return zfi_error(err, ZF_ERR_CONFIG, "bind_params",
-                         "parameter \"%s\": reduce_group = %" PRIu32
-                         " with [shard] stage = %u: parameters with a group "
-                         "of their own need stage = 0 in this version",
-                         param->name, param->reduce_group[0], config->stage);
-    if (!joint)
+    if (param->reduce_group[0] == 0 || !joint)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_CONFIG, "bind_params",
                      "parameter \"%s\": reduce_group = %" PRIu32
@@ -50,7 +41,7 @@ static zf_status_t check_groups(const zfi_engine_t *engine, const zfi_config_t *
                          " and home = 2 (host): what several instances hold "
                          "is resident, so that all of them show the same at every step",
                          param->name, param->reduce_group[1]);
-    return check_first(engine, config, param, err);
+    return check_first(config, param, err);
 }
 
 static zf_status_t join(zfi_engine_t *engine, zfi_param_t *param, zf_error_t *err) {

@@ -11,7 +11,9 @@
 /* ---- who owns what ----------------------------------------------------------------------------------------------- */
 
 /* Who adds the sums of a matrix up, of all ranks. */
-static uint32_t counter_of(const zfi_ranks_t *ranks, uint32_t matrix) { return matrix % ranks->buckets->n_ranks; }
+static uint32_t counter_of(const zfi_ranks_t *ranks, uint32_t matrix) {
+    return matrix % ranks->buckets->holders[ranks->plan->matrices[matrix].holders].place.n_ranks;
+}
 
 zf_status_t zfi_importance_new(zfi_ranks_t *ranks) {
     uint32_t n = ranks->plan->n_matrices;
@@ -21,7 +23,8 @@ zf_status_t zfi_importance_new(zfi_ranks_t *ranks) {
     if (!ranks->sel->is_counted)
         return ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < n; i++)
-        ranks->sel->is_counted[i] = counter_of(ranks, i) == zfi_rank(ranks->engine);
+        ranks->sel->is_counted[i] =
+            counter_of(ranks, i) == ranks->buckets->holders[ranks->plan->matrices[i].holders].place.rank;
     return ZF_OK;
 }
 
@@ -37,6 +40,7 @@ typedef enum kind {
 /* Which numbers travel: values[i - first] is number i, and those in [first, end) are there. */
 typedef struct packing {
     zfi_ranks_t *ranks;
+    uint32_t holders; /* who exchanges, by their number: each kind of them in turn */
     kind_t kind;
     int is_per_matrix;      /* a number per matrix, else one per channel of those that have something to choose */
     const uint8_t *cohorts; /* those of these cohorts only; NULL: of all */
@@ -51,7 +55,7 @@ static int is_sent(const packing_t *packing, uint32_t number, uint32_t rank) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
     if ((!packing->is_per_matrix && !matrix->is_choosable) || (packing->cohorts && !packing->cohorts[matrix->cohort]))
         return 0;
-    return rank == counter_of(ranks, number);
+    return matrix->holders == packing->holders && rank == counter_of(ranks, number);
 }
 
 /* n neighbours that a rank sends, of one matrix. */
@@ -97,15 +101,17 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
 }
 
 /* In as many exchanges as the control thread's memory needs. */
-static zf_status_t join(packing_t *packing, uint64_t t) {
+static zf_status_t join_holders(packing_t *packing, uint64_t t) {
     zfi_engine_t *engine = packing->ranks->engine;
-    uint32_t n_ranks = zfi_n_ranks(engine), rank = zfi_rank(engine);
+    const zfi_holders_t *holders = &packing->ranks->buckets->holders[packing->holders];
+    uint32_t n_ranks = holders->place.n_ranks, rank = holders->place.rank;
     int is_parts = packing->kind == PARTS;
     uint64_t room = packing->ranks->reduction->room_nbytes / sizeof(double), most = 0;
     double *all = (void *)packing->ranks->reduction->room, *to_send = (void *)packing->ranks->reduction->to_send;
     zfi_exchange_t what = {
         .purpose = ZF_COLLECTIVE_FOR_IMPORTANCE, .bucket = ZF_NO_ID, .step = t, .recv = all, .lane = ZFI_LANE_ENTERING};
     zf_status_t st = ZF_OK;
+    what.group = holders->group;
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = move(packing, r, NULL, NULL);
         most = n > most ? n : most;
@@ -128,6 +134,13 @@ static zf_status_t join(packing_t *packing, uint64_t t) {
                 (void)move(packing, r, unpack, all + r * packing->n);
         }
     }
+    return st;
+}
+
+static zf_status_t join(packing_t *packing, uint64_t t) {
+    zf_status_t st = ZF_OK;
+    for (packing->holders = 0; packing->holders < packing->ranks->buckets->n_holders && !st; packing->holders++)
+        st = join_holders(packing, t);
     return st;
 }
 

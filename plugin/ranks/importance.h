@@ -4,6 +4,8 @@
  * Model. A channel's sum of |gradient| belongs to a matrix, of which each rank has a slice. One rank counts a matrix's
  * records: of P ranks number m mod P those of matrix m.
  *
+ * Ranks are those that hold the matrix (plan/bucket.h): experts' sums travel after those of all, among their own.
+ *
  * - At every step each rank sends its sums of a matrix to whoever counts it, which adds them by rising rank
  *   (join_record): at most 8 bytes for each channel of what has something to choose.
  * - Importance and the measure of automatic windows are thus those of one rank, on the rank that counts. They are

@@ -15,6 +15,7 @@
 #include "base/timeline.h"
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
+#include "plan/slice.h"
 #include "ranks/buffers.h"
 #include "ranks/collective.h"
 #include "ranks/groups.h"
@@ -42,7 +43,6 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          ranks->n_params);
-    ranks->buckets->rank = zfi_rank(engine);
     ranks->buckets->is_owner = zfi_is_sharded(engine);
     return ZF_OK;
 }
@@ -57,8 +57,8 @@ static uint64_t count_blocks(const zfi_plan_t *plan) {
 
 /* What is gathered in host memory takes so much of all ranks together, no more than the whole state has, and something
  * of each. Entering state waits in as many blocks as one exchange takes. */
-static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_reduction_t *reduction) {
-    uint32_t n_ranks = zfi_n_ranks(engine);
+static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, uint32_t n_ranks,
+                      zfi_reduction_t *reduction) {
     uint64_t all = plan->n_elems * zfi_enter_arrays(n_moments) * sizeof(float);
     uint64_t each = (all < ROOM_NBYTES ? all : ROOM_NBYTES) / n_ranks / ROOM_ALIGN * ROOM_ALIGN;
     uint64_t n_full = count_blocks(plan);
@@ -71,12 +71,12 @@ static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_m
 }
 
 /* What a transport reads and writes besides buckets. */
-static void lay_out(zfi_engine_t *engine, zfi_reduction_t *reduction) {
+static void lay_out(zfi_engine_t *engine, uint32_t n_ranks, zfi_reduction_t *reduction) {
     zfi_arena_t *arena = &reduction->arena;
     uint32_t most_ranks = zfi_groups_most_ranks(engine, &reduction->groups);
     reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
-    reduction->to_send = zfi_arena_take(arena, zfi_n_ranks(engine), reduction->room_nbytes);
-    reduction->room = zfi_arena_take(arena, zfi_n_ranks(engine), reduction->room_nbytes);
+    reduction->to_send = zfi_arena_take(arena, n_ranks, reduction->room_nbytes);
+    reduction->room = zfi_arena_take(arena, n_ranks, reduction->room_nbytes);
     reduction->blocks = zfi_arena_take(arena, reduction->n_blocks, reduction->block_nbytes);
 }
 
@@ -86,8 +86,8 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks) {
         return;
     reduction->agreement_nbytes = agreement_nbytes(ranks->engine, ranks->n_params, ranks->n_groups);
     reduction->block_nbytes = ranks->dev->enter_block_nbytes;
-    size_room(ranks->engine, ranks->plan, ranks->n_moments, reduction);
-    lay_out(ranks->engine, reduction);
+    size_room(ranks->engine, ranks->plan, ranks->n_moments, ranks->buckets->most_ranks, reduction);
+    lay_out(ranks->engine, ranks->buckets->most_ranks, reduction);
     ranks->mem->room_nbytes = zfi_arena_mapped_nbytes(&reduction->arena);
 }
 
@@ -143,8 +143,8 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
     reduction->value_at =
-        calloc((uint64_t)ranks->plan->n_matrices * zfi_n_ranks(ranks->engine), sizeof *reduction->value_at);
-    reduction->value_done = calloc(zfi_n_ranks(ranks->engine), sizeof *reduction->value_done);
+        calloc((uint64_t)ranks->plan->n_matrices * ranks->buckets->most_ranks, sizeof *reduction->value_at);
+    reduction->value_done = calloc(ranks->buckets->most_ranks, sizeof *reduction->value_done);
     if (!reduction->n_final || !reduction->is_final || !reduction->has_landed || !reduction->number ||
         !reduction->is_published || !reduction->value_number || !reduction->value_nbytes || !reduction->value_up ||
         !reduction->value_at || !reduction->value_done || zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
@@ -154,7 +154,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
-    lay_out(ranks->engine, reduction);
+    lay_out(ranks->engine, ranks->buckets->most_ranks, reduction);
     ranks->mem->extra_host_nbytes += reduction->arena.total_nbytes;
     st = zfi_memory_need_staging(ranks, err);
     if (!st)
@@ -329,15 +329,21 @@ static void run_reduce(void *raw) {
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
-/* Parameters of another model's instances have numbers that say nothing here. Nor do others' where each finds what is
- * not finite by itself. */
-static void hide_numbers(const zfi_engine_t *engine, zfi_norm_part_t *parts) {
-    zfi_member_t place = zfi_norm_member(engine);
+/* Who holds a parameter: the lowest of them. */
+static int64_t first_holder(const zfi_ranks_t *ranks, int64_t param) {
+    return ranks->engine->firsts[ranks->params[param].group_index[0]];
+}
+
+/* Parameters that this instance does not hold have numbers that say nothing here. Nor do others' where each finds what
+ * is not finite by itself. */
+static void hide_numbers(const zfi_ranks_t *ranks, zfi_norm_part_t *parts) {
+    zfi_member_t place = zfi_norm_member(ranks->engine);
     for (uint32_t r = 0; r < place.n_ranks; r++) {
-        int64_t found = parts[r].nonfinite_param;
-        int is_known = r == place.rank || (zfi_is_sharded(engine) && found >> 32 == (int64_t)engine->model);
+        int64_t found = parts[r].nonfinite_param, id = found & UINT32_MAX;
+        int is_known = r == place.rank || (zfi_is_sharded(ranks->engine) && id < ranks->n_params &&
+                                           found >> 32 == first_holder(ranks, id));
         if (found != ZFI_NO_PARAM)
-            parts[r].nonfinite_param = is_known ? found & UINT32_MAX : ZF_NO_ID;
+            parts[r].nonfinite_param = is_known ? id : ZF_NO_ID;
     }
 }
 
@@ -355,11 +361,11 @@ static void run_norm(void *raw) {
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (zfi_is_grouped(engine) && own->nonfinite_param != ZFI_NO_PARAM)
-        own->nonfinite_param |= (int64_t)engine->model << 32;
+        own->nonfinite_param |= first_holder(args->ranks, own->nonfinite_param) << 32;
     if (zfi_collective(engine, &parts))
         return;
     if (zfi_is_grouped(engine))
-        hide_numbers(engine, parts.recv);
+        hide_numbers(args->ranks, parts.recv);
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
@@ -390,6 +396,7 @@ static void run_values(void *raw) {
                              .recv = args->flat,
                              .nbytes = args->nbytes,
                              .lane = ZFI_LANE_VALUES,
+                             .group = args->ranks->buckets->all[args->bucket].group,
                              .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
@@ -488,7 +495,7 @@ static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_shared;
     args->flat = zfi_mirrored(ranks, all);
-    zfi_mirror_down(ranks, by, all + zfi_rank(engine) * args->nbytes, args->nbytes);
+    zfi_mirror_down(ranks, by, all + ranks->buckets->all[args->bucket].place.rank * args->nbytes, args->nbytes);
     zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
@@ -521,7 +528,8 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     uint64_t number = ranks->reduction->value_number[bucket];
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
     if (ranks->reduction->value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
-        zfi_mirror_up(ranks, zfi_values(ranks, bucket), zfi_n_ranks(engine) * ranks->reduction->value_nbytes[bucket]);
+        zfi_mirror_up(ranks, zfi_values(ranks, bucket),
+                      ranks->buckets->all[bucket].place.n_ranks * ranks->reduction->value_nbytes[bucket]);
     ranks->reduction->value_up[bucket] = number;
 }
 
@@ -553,18 +561,34 @@ zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32
     return gather(engine, engine->values, &what);
 }
 
+/* The largest of all[holder] becomes counts[first, end), of matrices that these hold. */
+static void take_counts(const zfi_ranks_t *ranks, uint32_t holders, const uint32_t *all, uint64_t first, uint64_t n,
+                        uint32_t *counts) {
+    for (uint32_t m = 0; m < ranks->plan->n_matrices; m++) {
+        const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
+        uint64_t from, to;
+        if (matrix->holders != holders)
+            continue;
+        zfi_overlap(matrix->count_base, matrix->n_counts, first, first + n, &from, &to);
+        for (uint32_t r = 0; r < ranks->buckets->holders[holders].place.n_ranks; r++)
+            for (uint64_t i = matrix->count_base + from; i < matrix->count_base + to; i++)
+                if (all[r * n + i - first] > counts[i])
+                    counts[i] = all[r * n + i - first];
+    }
+}
+
 zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
-    zfi_engine_t *engine = ranks->engine;
     uint64_t n = ranks->plan->n_counts, most = ranks->reduction->room_nbytes / sizeof(uint32_t);
     uint32_t *all = (void *)ranks->reduction->room;
     zf_status_t st = ZF_OK;
-    for (uint64_t done = 0, k; done < n && !st; done += k) {
-        k = n - done < most ? n - done : most;
-        memcpy(all + zfi_rank(engine) * k, counts + done, k * sizeof *all);
-        st = zfi_ranks_gather_at_rest(engine, 0, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
-        for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
-            if (all[i] > counts[done + i % k])
-                counts[done + i % k] = all[i];
-    }
+    for (uint32_t h = 0; h < ranks->buckets->n_holders; h++)
+        for (uint64_t done = 0, k; done < n && !st; done += k) {
+            const zfi_holders_t *holders = &ranks->buckets->holders[h];
+            k = n - done < most ? n - done : most;
+            memcpy(all + holders->place.rank * k, counts + done, k * sizeof *all);
+            st = zfi_ranks_gather_at_rest(ranks->engine, holders->group, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+            if (!st)
+                take_counts(ranks, h, all, done, k, counts);
+        }
     return st;
 }

@@ -113,12 +113,14 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
                        .elem = zfi_dtype_nbytes(bucket->dtype),
                        .moves = (zfi_move_t *)(void *)ranks->mem->moves.arena.base};
     zfi_exchange_t sums = {
-        .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .stream = engine->ranks_stream};
+        .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .group = bucket->group};
+    uint32_t n_ranks = bucket->place.n_ranks, rank = bucket->place.rank;
     uint64_t most = 0;
     zf_status_t st;
+    sums.stream = engine->ranks_stream;
     for (uint32_t b = 0; b < number && moving.moves; b++)
         moving.moves += zfi_memory_n_moves(ranks, b);
-    for (uint32_t r = 0; r < zfi_n_ranks(engine); r++) {
+    for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = take_part(ranks, &moving, bucket, present, r);
         most = n > most ? n : most;
     }
@@ -126,14 +128,14 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
         return ZF_OK;
     sums.nbytes = most * moving.elem;
     moving.is_counting = 0;
-    moving.packed = zfi_rank(engine) * most;
-    (void)take_part(ranks, &moving, bucket, present, zfi_rank(engine));
+    moving.packed = rank * most;
+    (void)take_part(ranks, &moving, bucket, present, rank);
     send(ranks->engine, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
     moving.is_unpacking = 1;
-    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
+    for (uint32_t r = 0; r < n_ranks && !st; r++) {
         moving.packed = r * most;
-        if (r != zfi_rank(engine))
+        if (r != rank)
             (void)take_part(ranks, &moving, bucket, present, r);
     }
     if (!st)

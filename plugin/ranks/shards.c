@@ -187,7 +187,7 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number, uint32_t to) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
     zfi_move_args_t own = zfi_ranks_cut(ranks, number, shards->arena.base + shards->all[number].at,
-                                        buffer->arena.base + zfi_rank(engine) * part);
+                                        buffer->arena.base + bucket->place.rank * part);
     if (buffer->bucket != ZF_NO_ID)
         shards->all[buffer->bucket].buffer = ZF_NO_ID;
     buffer->bucket = number;

@@ -17,14 +17,15 @@ typedef struct moved {
     zfi_kernel_t kernel;
     unsigned char *values; /* [ranks][part_nbytes] */
     uint64_t part_nbytes;
-    int is_own; /* this rank's pieces, or those of the others */
+    uint32_t rank; /* this one, among those who hold the bucket */
+    int is_own;    /* this rank's pieces, or those of the others */
 } moved_t;
 
 static void move(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) {
     const moved_t *moved = arg;
     size_t elem = zfi_dtype_nbytes(ranks->plan->matrices[piece->matrix].place.dtype);
     zfi_place_args_t args = {.data = ranks->dev->data, .matrix = piece->matrix, .first = piece->first};
-    if ((piece->rank == zfi_rank(ranks->engine)) != moved->is_own)
+    if ((piece->rank == moved->rank) != moved->is_own)
         return;
     args.n = piece->n;
     args.bits = moved->values + piece->rank * moved->part_nbytes + piece->at * elem;
@@ -33,12 +34,14 @@ static void move(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) 
 
 /* This rank's slices from what the model reads into its part of the bucket's memory; then those of others back. */
 static void pack(zfi_ranks_t *ranks, uint32_t number, uint64_t part_nbytes) {
-    moved_t moved = {ZFI_KERNEL_READ_PLACE, zfi_values(ranks, number), part_nbytes, 1};
+    uint32_t rank = ranks->buckets->all[number].place.rank;
+    moved_t moved = {ZFI_KERNEL_READ_PLACE, zfi_values(ranks, number), part_nbytes, rank, 1};
     (void)zfi_value_pieces(ranks, number, move, &moved);
 }
 
 static void show(zfi_ranks_t *ranks, uint32_t number, uint64_t part_nbytes) {
-    moved_t moved = {ZFI_KERNEL_WRITE_PLACE, zfi_values(ranks, number), part_nbytes, 0};
+    uint32_t rank = ranks->buckets->all[number].place.rank;
+    moved_t moved = {ZFI_KERNEL_WRITE_PLACE, zfi_values(ranks, number), part_nbytes, rank, 0};
     (void)zfi_value_pieces(ranks, number, move, &moved);
 }
 

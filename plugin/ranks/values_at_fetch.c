@@ -75,7 +75,7 @@ static void end_bucket(zfi_publishing_t *publishing) {
 /* Where a rank's slice of a matrix lies in what it sends. */
 static void note_piece(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg) {
     (void)arg;
-    ranks->reduction->value_at[(uint64_t)piece->matrix * ranks->buckets->n_ranks + piece->rank] = piece->at;
+    ranks->reduction->value_at[(uint64_t)piece->matrix * ranks->buckets->most_ranks + piece->rank] = piece->at;
 }
 
 static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t step, copying_t *copying) {
@@ -87,7 +87,8 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     reduction->value_nbytes[number] = n * zfi_dtype_nbytes(publishing->ranks->buckets->all[number].value_dtype);
     if (!n)
         return;
-    copying->to = zfi_values(publishing->ranks, number) + zfi_rank(engine) * reduction->value_nbytes[number];
+    copying->to = zfi_values(publishing->ranks, number) +
+                  publishing->ranks->buckets->all[number].place.rank * reduction->value_nbytes[number];
     copy_own(publishing, number, copying);
     end_bucket(publishing);
     st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
@@ -114,15 +115,15 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     const zfi_reduction_t *reduction = publishing->ranks->reduction;
-    uint32_t n_ranks = publishing->ranks->buckets->n_ranks;
+    const zfi_buckets_t *buckets = publishing->ranks->buckets;
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
     zfi_place_args_t args = {.data = publishing->dev->data, .matrix = number, .keeps_selected = 1};
     args.turn = close_of(publishing->clock, matrix->cohort)->turn;
-    for (uint32_t r = 0; r < n_ranks; r++) {
+    for (uint32_t r = 0; r < buckets->all[bucket].place.n_ranks; r++) {
         args.first = matrix->slices[r].first;
         args.n = matrix->slices[r].n;
         args.bits = zfi_values(publishing->ranks, bucket) + r * reduction->value_nbytes[bucket] +
-                    reduction->value_at[(uint64_t)number * n_ranks + r] * elem;
+                    reduction->value_at[(uint64_t)number * buckets->most_ranks + r] * elem;
         if (args.n)
             zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
     }

@@ -154,7 +154,7 @@ static char *header_of(const zfi_state_t *state, const zfi_config_t *config, zfi
     json_t *params = json_array();
     json_t *all =
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "zf_audit", 1, "process", (int)process.rank, "n_processes",
-                  (int)process.n_ranks, "part", (int)(zfi_is_grouped(engine) ? engine->model : 0), "rank",
+                  (int)process.n_ranks, "part", (int)(zfi_is_grouped(engine) ? engine->firsts[0] : 0), "rank",
                   (int)zfi_rank(engine), "n_ranks", (int)zfi_n_ranks(engine), "parts", zfi_is_sharded(engine));
     char *text;
     for (uint32_t i = 0; i < state->side->n_params; i++)

@@ -270,24 +270,33 @@ static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t 
 
 /* What every rank must find alike. */
 typedef struct found {
-    uint32_t index_crc, flags, is_exact, n_params;
+    uint32_t part, index_crc; /* of one part one index */
+    uint32_t flags, is_exact, n_params, n_missing;
     uint32_t is_in_place; /* the last: what each may find otherwise */
 } found_t;
 
 static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
     zfi_together_t *together = loader->together;
-    found_t *all = calloc(together->n_ranks, sizeof *all);
+    found_t *all = calloc(together->meeting.n_ranks, sizeof *all);
     zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
     st = zfi_together_meet(together, st, err);
     if (!st) {
-        all[together->rank] = (found_t){loader->saved.index_crc, flags, (uint32_t)is_exact,
-                                        loader->saved.n_params - loader->n_extra, (uint32_t)loader->is_in_place};
-        st = zfi_together_gather(together, all, sizeof *all, err);
+        all[together->meeting.rank] = (found_t){together->part.number,
+                                                loader->saved.index_crc,
+                                                flags,
+                                                (uint32_t)is_exact,
+                                                loader->saved.n_params - loader->n_extra,
+                                                loader->n_missing,
+                                                (uint32_t)loader->is_in_place};
+        if (zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all,
+                                     sizeof *all))
+            st = zfi_poisoned(together->engine, err);
     }
-    for (uint32_t r = 0; r < together->n_ranks && !st; r++)
+    for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++)
         loader->is_in_place &= (int)all[r].is_in_place;
-    for (uint32_t r = 1; r < together->n_ranks && !st; r++)
-        if (memcmp(&all[r], &all[0], offsetof(found_t, is_in_place)) != 0)
+    for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
+        if (memcmp(&all[r].flags, &all[0].flags, offsetof(found_t, is_in_place) - offsetof(found_t, flags)) != 0 ||
+            (all[r].part == all[0].part && all[r].index_crc != all[0].index_crc))
             st = zfi_error_by(
                 err, ZF_ERR_RANKS, r, "state",
                 "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "

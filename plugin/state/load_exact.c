@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "instance/memory.h"
+#include "plan/slice.h"
 #include "schedule/window.h"
 #include "state/loader.h"
 #include "state/spread.h"
@@ -22,8 +23,22 @@ typedef struct put_args {
     uint32_t id;               /* of the parameter here */
     uint32_t first_matrix, at; /* matrix being filled: number `at` of the tensor's list */
     uint64_t done;             /* values of it */
+    int is_owned;              /* ... of which this rank's elements alone are put */
     zfi_value_check_t check;   /* this is the second read: the first one's checks say nothing of these bytes */
 } put_args_t;
+
+/* The next `count` values of a matrix, as far as they are this rank's. */
+static void put_values(const put_args_t *args, uint32_t number, uint64_t count, const unsigned char *from) {
+    const zfi_state_array_t *array = args->tensor->array;
+    uint64_t first = 0, end = count;
+    if (args->is_owned) {
+        const zfi_slice_t *own = &args->io->state->plan->matrices[number].own;
+        zfi_overlap(args->done, count, own->first, own->first + own->n, &first, &end);
+    }
+    if (first < end)
+        array->put(args->io, number, args->tensor->step, args->done + first, end - first,
+                   from + first * zfi_state_dtype_nbytes(zfi_state_array_dtype(array, &args->param->param)));
+}
 
 static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint64_t nbytes, zf_error_t *err) {
     put_args_t *args = arg;
@@ -38,7 +53,7 @@ static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint
         uint32_t m = args->tensor->matrices[args->at];
         uint64_t length = array->length(&args->saved->shape, &args->param->matrices[m]);
         uint64_t count = length - args->done < n ? length - args->done : n;
-        array->put(args->io, args->first_matrix + m, args->tensor->step, args->done, count, from);
+        put_values(args, args->first_matrix + m, count, from);
         if (args->io->status)
             return zfi_error(err, args->io->status, "state", "the device did not take %s of \"%s\"", array->name,
                              args->param->param.name);
@@ -180,7 +195,7 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
 /* What was read is what was saved: joined, the checksums of the ranges are the index's. */
 static zf_status_t check_shares(zfi_loader_t *loader, const uint32_t *crcs, zf_error_t *err) {
     zfi_saved_t *saved = &loader->saved;
-    zf_status_t st = zfi_spread_join(loader->together, saved, err);
+    zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, saved, err);
     for (uint32_t p = 0; p < saved->n_params && !st; p++)
         for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
             if (saved->params[p].tensors[i].crc != *crcs++)
@@ -196,19 +211,20 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
                               zfi_saved_tensor_t *tensor, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
     uint32_t id = loader->ids[p], first_matrix = replacement->into->params[id].first_matrix;
-    int is_sharded = zfi_is_sharded(replacement->into->engine);
+    int is_owned = zfi_is_sharded(replacement->into->engine) && (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) != 0;
     put_args_t args = {.io = io,
                        .saved = &loader->saved,
                        .param = param,
                        .tensor = tensor,
                        .id = id,
                        .first_matrix = first_matrix,
+                       .is_owned = is_owned,
                        .check = {.saved = &loader->saved, .param = param, .tensor = tensor}};
     char name[ZFI_TENSOR_NAME];
     zf_status_t st = need_room(replacement, param, tensor, first_matrix, err);
     if (st)
         return st;
-    if (is_sharded && (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT))
+    if (is_owned && !zfi_spread_is_gathered(&replacement->into->ranks, id))
         return put_share(loader, &args, tensor, err);
     zfi_saved_tensor_name(param, tensor, 0, name, sizeof name);
     return zfi_state_stream(loader->store, &loader->saved, tensor, name, put_block, &args, err);

@@ -15,6 +15,7 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
+#include "ranks/gathering.h"
 #include "ranks/importance.h"
 #include "ranks/ranks.h"
 #include "state/header.h"
@@ -32,6 +33,7 @@ typedef struct writer {
     unsigned char *block;     /* [ZFI_STATE_BLOCK] */
     uint32_t *file_first;     /* [n_files + 1] parameters of a file */
     uint64_t most;            /* bytes of a file, about */
+    unsigned char *whole;     /* a matrix, where it is gathered (spread.h); else NULL */
     zfi_together_t *together; /* the other ranks */
 } writer_t;
 
@@ -43,8 +45,10 @@ static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor
 
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t param_nbytes(const zfi_saved_param_t *param) {
+static uint64_t param_nbytes(const writer_t *writer, const zfi_saved_param_t *param) {
     uint64_t n = 0;
+    if (writer->whole)
+        return 3 * sizeof(float) * param->param.n_elems;
     for (uint32_t i = 0; i < param->n_tensors; i++)
         n += param->tensors[i].nbytes;
     return n;
@@ -70,7 +74,8 @@ static zf_status_t deal_files(writer_t *writer) {
             writer->file_first[saved->n_files++] = i;
             nbytes = 0;
         }
-        nbytes += param_nbytes(&saved->params[i]) + saved->params[i].n_tensors * HEADER_SHARE;
+        nbytes +=
+            param_nbytes(writer, &saved->params[i]) + (writer->whole ? 1 : saved->params[i].n_tensors) * HEADER_SHARE;
         for (uint32_t k = 0; k < saved->params[i].n_tensors; k++)
             saved->params[i].tensors[k].file = ZF_NO_ID; /* of none yet, until its file's header is made */
     }
@@ -192,35 +197,79 @@ static zf_status_t refuse_value(const writer_t *writer, const zfi_saved_param_t 
                      tensor->array->name, param->param.name, at);
 }
 
-/* What this rank writes of a matrix, whose values begin `at` bytes into the tensor. */
-static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t matrix,
-                                uint64_t at_nbytes, zf_error_t *err) {
+/* A matrix of a tensor, whose values begin at_nbytes into that. */
+typedef struct piece {
+    zfi_saved_param_t *param;
+    zfi_saved_tensor_t *tensor;
+    const zfi_matrix_t *saved;
+    uint32_t number; /* the run's */
+    uint64_t at_nbytes;
+} piece_t;
+
+/* Values [first, first + count), which this rank has. */
+static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t first, uint64_t count, void *out,
+                              zf_error_t *err) {
     const zfi_state_t *state = writer->io.state;
-    const zfi_state_array_t *array = tensor->array;
-    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &param->param);
-    uint32_t number = state->side->params[param->param.id].first_matrix + matrix;
-    uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype), first, end;
+    const zfi_state_array_t *array = piece->tensor->array;
+    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &piece->param->param);
     int is_applied =
-        (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, tensor->step)->scalars.applied;
+        (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, piece->tensor->step)->scalars.applied;
+    uint64_t at;
+    array->get(&writer->io, piece->number, piece->tensor->step, first, count, out);
+    if (writer->io.status == ZF_ERR_POISONED)
+        return zfi_poisoned(state->engine, err);
+    if (writer->io.status)
+        return zfi_error(err, writer->io.status, "state",
+                         "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
+                         piece->param->param.name);
+    at = array->find_bad ? array->find_bad(out, count, dtype, is_applied) : count;
+    if (at < count)
+        return refuse_value(writer, piece->param, piece->tensor, piece->saved->param_offset + first + at, err);
+    return ZF_OK;
+}
+
+/* What this rank writes of a matrix. */
+static zf_status_t write_matrix(writer_t *writer, const piece_t *piece, zf_error_t *err) {
+    uint64_t elem = elem_nbytes(piece->param, piece->tensor), block = ZFI_STATE_BLOCK / elem, first, end;
     zf_status_t st = ZF_OK;
-    zfi_spread_share(state->ranks, array, &writer->saved.shape, &param->matrices[matrix], number,
+    zfi_spread_share(writer->io.state->ranks, piece->tensor->array, &writer->saved.shape, piece->saved, piece->number,
                      writer->together->rank, &first, &end);
     for (; first < end && !st; first += block) {
-        uint64_t count = end - first < block ? end - first : block, at;
-        array->get(&writer->io, number, tensor->step, first, count, writer->block);
-        if (writer->io.status == ZF_ERR_POISONED)
-            return zfi_poisoned(state->engine, err);
-        if (writer->io.status)
-            return zfi_error(err, writer->io.status, "state",
-                             "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
-                             param->param.name);
-        at = array->find_bad ? array->find_bad(writer->block, count, dtype, is_applied) : count;
-        if (at < count)
-            return refuse_value(writer, param, tensor, param->matrices[matrix].param_offset + first + at, err);
-        st = put_block(writer, tensor, at_nbytes + first * zfi_state_dtype_nbytes(dtype), writer->block,
-                       count * zfi_state_dtype_nbytes(dtype), err);
+        uint64_t count = end - first < block ? end - first : block;
+        st = get_values(writer, piece, first, count, writer->block, err);
+        if (!st)
+            st = put_block(writer, piece->tensor, piece->at_nbytes + first * elem, writer->block, count * elem, err);
     }
     return st;
+}
+
+typedef struct gathered {
+    unsigned char *values;
+    uint32_t number;
+    size_t elem;
+} gathered_t;
+
+static void walk_gathered(zfi_gathering_t *gathering, uint32_t rank) {
+    const gathered_t *all = gathering->arg;
+    zfi_slice_t slice = zfi_gathering_slice(gathering, &gathering->ranks->plan->matrices[all->number], rank);
+    zfi_gathering_pass(gathering, all->values + slice.first * all->elem, slice.n * all->elem);
+}
+
+/* A matrix of which ranks of other checkpoints have slices: all of it, written by rank 0. All meet before. */
+static zf_status_t write_gathered(writer_t *writer, const piece_t *piece, zf_error_t *err) {
+    gathered_t all = {writer->whole, piece->number, elem_nbytes(piece->param, piece->tensor)};
+    zfi_gathering_t gathering = {.ranks = writer->io.state->ranks, .walk = walk_gathered, .arg = &all};
+    const zfi_slice_t *own = &writer->io.state->plan->matrices[piece->number].own;
+    zf_status_t st = ZF_OK;
+    if (own->n)
+        st = get_values(writer, piece, own->first, own->n, all.values + own->first * all.elem, err);
+    st = zfi_together_meet(writer->together, st, err);
+    if (!st && zfi_gathering_at_rest(&gathering))
+        st = zfi_poisoned(writer->io.state->engine, err);
+    if (st || !is_first(writer))
+        return st;
+    return put_block(writer, piece->tensor, piece->at_nbytes, all.values,
+                     piece->saved->rows * piece->saved->cols * all.elem, err);
 }
 
 static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uint32_t i, zf_error_t *err) {
@@ -238,15 +287,20 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
 
 static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
                                 void *arg, zf_error_t *err) {
-    uint64_t at = 0;
+    piece_t piece = {.param = param, .tensor = tensor};
     zf_status_t st = ZF_OK;
+    int is_gathered;
     (void)arg;
     if (!param)
         return write_steps(writer, tensor, i, err);
+    is_gathered = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
+                  zfi_spread_is_gathered(writer->io.state->ranks, param->param.id);
     for (uint32_t k = 0; k < tensor->n_matrices && !st; k++) {
-        st = write_matrix(writer, param, tensor, tensor->matrices[k], at, err);
-        at += tensor->array->length(&writer->saved.shape, &param->matrices[tensor->matrices[k]]) *
-              elem_nbytes(param, tensor);
+        piece.saved = &param->matrices[tensor->matrices[k]];
+        piece.number = writer->io.state->side->params[param->param.id].first_matrix + tensor->matrices[k];
+        st = is_gathered ? write_gathered(writer, &piece, err) : write_matrix(writer, &piece, err);
+        piece.at_nbytes += tensor->array->length(&writer->saved.shape, &param->matrices[tensor->matrices[k]]) *
+                           elem_nbytes(param, tensor);
     }
     return st;
 }
@@ -340,7 +394,7 @@ static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_
 
 /* The first rank finishes when all have synced what they wrote; the others know that it did before they return. */
 static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
-    zf_status_t st = zfi_spread_join(writer->together, &writer->saved, err);
+    zf_status_t st = zfi_spread_join(writer->io.state->ranks, writer->io.ids, writer->together, &writer->saved, err);
     zfi_state_report(&writer->saved, writer->store, report);
     if (!st && is_first(writer))
         st = finish(writer, report, err);
@@ -353,7 +407,7 @@ static zf_status_t write_all(writer_t *writer, int is_compact, const char *note,
     writer->saved.part = writer->together->part;
     if (!st)
         st = write_files(writer, err);
-    if (writer->together->n_ranks == 1)
+    if (!zfi_together_meets(writer->together))
         return st ? st : finish(writer, report, err);
     st = zfi_together_meet(writer->together, st, err);
     return st ? st : finish_together(writer, report, err);
@@ -371,14 +425,17 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     writer.block = malloc(ZFI_STATE_BLOCK);
     if (args->is_compact)
         writer.io.rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    if (!ids || !writer.block || (args->is_compact && !writer.io.rehearsal))
+    if (zfi_spread_gathers(&run->ranks))
+        writer.whole = malloc(run->dev.exchange_elems * sizeof(float));
+    if (!ids || !writer.block || (zfi_spread_gathers(&run->ranks) && !writer.whole) ||
+        (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(&run->ranks)))
         zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");
-    if (!st && !args->is_compact && args->together->n_ranks > 1)
+    if (!st && !args->is_compact && zfi_together_meets(args->together))
         st = zfi_spread_find_visible(&run->state, args->together, &differs, err);
     writer.io = (zfi_state_io_t){
         .state = &run->state, .rehearsal = writer.io.rehearsal, .differs = differs, .ids = ids, .n_ids = n};
@@ -389,6 +446,7 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     zfi_rehearsal_free(writer.io.rehearsal);
     zfi_together_drop(args->together, differs);
     free(writer.block);
+    free(writer.whole);
     free(ids);
     return st;
 }

@@ -8,7 +8,21 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "ranks/groups.h"
+#include "ranks/ranks.h"
 #include "step/exchange.h"
+
+int zfi_spread_gathers(const zfi_ranks_t *ranks) {
+    return zfi_has_experts(ranks->reduction) && ranks->buckets->is_owner;
+}
+
+int zfi_spread_is_gathered(const zfi_ranks_t *ranks, uint32_t id) {
+    return zfi_spread_gathers(ranks) && ranks->params[id].group_index[0] == 0;
+}
+
+/* Whether each rank has its slices of a parameter: others are rank 0's. */
+static int is_dealt(const zfi_ranks_t *ranks, uint32_t id) {
+    return zfi_has_experts(ranks->reduction) ? ranks->buckets->is_owner && ranks->params[id].group_index[0] != 0 : 1;
+}
 
 void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
                       const zfi_matrix_t *saved, uint32_t matrix, uint32_t rank, uint64_t *out_first,
@@ -17,7 +31,7 @@ void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, 
     *out_end = array->length(shape, saved);
     if (ranks->buckets->n == 0)
         return;
-    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_has_experts(ranks->reduction)) {
+    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && is_dealt(ranks, ranks->plan->matrices[matrix].param)) {
         const zfi_slice_t *slice = &ranks->plan->matrices[matrix].slices[rank];
         *out_first = slice->first;
         *out_end = slice->first + slice->n;
@@ -41,7 +55,8 @@ static uint64_t count_tensors(const zfi_saved_t *saved) {
     return n;
 }
 
-zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_error_t *err) {
+zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
+                            zf_error_t *err) {
     uint64_t n = count_tensors(saved), at = ZFI_N_STATE_STEPS;
     uint32_t *all = calloc(together->n_ranks, n * sizeof *all);
     uint32_t *own = all ? all + together->rank * n : NULL;
@@ -51,8 +66,8 @@ zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_err
     for (uint32_t p = 0; own && p < saved->n_params; p++)
         for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
             const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[i];
-            int is_shared =
-                (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) != 0; /* else rank 0's, though all may have read it */
+            int is_shared = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_spread_is_gathered(ranks, ids[p]);
+            /* else rank 0's, though all may have read it */
             own[at] = is_shared || together->rank == 0 ? tensor->crc : 0;
         }
     st = zfi_together_meet(together, st, err);
@@ -76,19 +91,19 @@ zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_err
 zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out,
                                     zf_error_t *err) {
     uint64_t n = state->plan->n_matrices;
-    uint8_t *all = calloc(together->n_ranks, n);
+    uint8_t *all = calloc(together->meeting.n_ranks, n);
     zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
     for (uint32_t i = 0; i < n && !st; i++) {
         int is_equal = 1;
         st = zfi_exchange_shows_state(state, i, &is_equal);
         if (st)
             zfi_error(err, st, "state", "the device did not give what it shows");
-        all[together->rank * n + i] = !is_equal;
+        all[together->meeting.rank * n + i] = !is_equal;
     }
     st = zfi_together_meet(together, st, err);
-    if (!st)
-        st = zfi_together_gather(together, all, n, err);
-    for (uint32_t r = 1; r < together->n_ranks && !st; r++)
+    if (!st && zfi_ranks_gather_at_rest(state->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all, n))
+        st = zfi_poisoned(state->engine, err);
+    for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         for (uint32_t i = 0; i < n; i++)
             all[i] |= all[r * n + i];
     *out = all;

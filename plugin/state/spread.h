@@ -6,13 +6,22 @@
  *
  *   tensor "w/layer9.weight"   | rank 0 | rank 1 | rank 2 | rank 0 | rank 1 | rank 2 |      of two matrices
  *
- * At stage 0, where every rank keeps everything, the ranges are the same; with experts, whose buckets have other ranks
- * than the rest, all of it is rank 0's there. */
+ * At stage 0, where every rank keeps everything, the ranges are the same; with experts, whose checkpoints other ranks
+ * write than those of group 0, all of it is rank 0's there.
+ *
+ * Experts from stage 1 on. Each checkpoint has what is beside the experts too, of which its ranks own some slices only.
+ * So that is gathered over group 0, a matrix of an array at a time, and rank 0 of each checkpoint writes it: all of
+ * group 0 meet, files are cut by elements, which are the same in all of them, and a failure is every rank's. A load
+ * reads such a tensor whole, and keeps what it owns. */
 #ifndef ZFI_STATE_SPREAD_H
 #define ZFI_STATE_SPREAD_H
 
 #include "state/index.h"
 #include "state/together.h"
+
+/* Whether what is beside experts is gathered, and read whole; and whether parameter `id` is. */
+int zfi_spread_gathers(const zfi_ranks_t *ranks);
+int zfi_spread_is_gathered(const zfi_ranks_t *ranks, uint32_t id);
 
 /* [control] Values [*out_first, *out_end) of a matrix (number `matrix` of the run, `saved` as it is saved) that are a
  * rank's share of an array. */
@@ -22,9 +31,10 @@ void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, 
 
 /* [any-thread] Bytes of a tensor, with so many of it behind them, count in a checksum of this rank's shares. */
 void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes);
-/* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. Collective, after
- * a meeting. */
-zf_status_t zfi_spread_join(zfi_together_t *together, zfi_saved_t *saved, zf_error_t *err);
+/* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. ids: the run's
+ * numbers of the parameters. Collective, after a meeting. */
+zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
+                            zf_error_t *err);
 
 /* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with
  * zfi_together_drop. Collective, with a meeting. */

@@ -21,12 +21,17 @@ typedef struct zfi_said {
 
 zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err) {
     zfi_member_t place = zfi_member(engine, group);
-    *out = (zfi_together_t){.engine = engine, .group = group, .rank = place.rank, .n_ranks = place.n_ranks};
-    if (out->n_ranks == 1)
+    *out = (zfi_together_t){.engine = engine,
+                            .group = group,
+                            .rank = place.rank,
+                            .n_ranks = place.n_ranks,
+                            .meeting_group = group,
+                            .meeting = place};
+    if (!zfi_together_meets(out))
         return ZF_OK;
     out->pause_ns = engine->timeout_ns / 8;
     out->round_ns = zfi_now_ns();
-    out->all = calloc(out->n_ranks, sizeof *out->all);
+    out->all = calloc(place.n_ranks, sizeof *out->all);
     return out->all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to agree with the other ranks");
 }
 
@@ -38,7 +43,7 @@ void zfi_together_drop(const zfi_together_t *together, void *all) {
 void zfi_together_close(zfi_together_t *together) { zfi_together_drop(together, together->all); }
 
 static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st, const zf_error_t *why) {
-    zfi_said_t *own = &together->all[together->rank];
+    zfi_said_t *own = &together->all[together->meeting.rank];
     *own = (zfi_said_t){.place = place, .status = st};
     if (st && why) {
         own->scope = why->scope;
@@ -46,7 +51,7 @@ static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st,
         memcpy(own->message, why->message, sizeof own->message - 1);
     }
     together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE,
+    together->broken = zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE,
                                                 together->all, sizeof *own);
 }
 
@@ -57,7 +62,7 @@ void zfi_together_tick(void *arg) {
 }
 
 static int is_everyone_there(const zfi_together_t *together) {
-    for (uint32_t r = 0; r < together->n_ranks; r++)
+    for (uint32_t r = 0; r < together->meeting.n_ranks; r++)
         if (together->all[r].place != together->n_meetings)
             return 0;
     return 1;
@@ -71,7 +76,7 @@ static zf_status_t say_broken(const zfi_together_t *together, zf_error_t *err) {
 }
 
 zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error_t *err) {
-    if (together->n_ranks == 1 || !together->all)
+    if (!together->all)
         return st;
     together->n_meetings++;
     while (!together->broken) {
@@ -81,13 +86,13 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
     }
     if (together->broken)
         return say_broken(together, err);
-    for (uint32_t r = 0; r < together->n_ranks && !st; r++) {
+    for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++) {
         const zfi_said_t *said = &together->all[r];
         if (said->status)
             st = zfi_error_on_rank(err,
                                    zfi_error_scoped(err, said->status, said->scope, said->native_code, "state",
-                                                    "rank %" PRIu32 " of %" PRIu32 ": %.380s", r, together->n_ranks,
-                                                    said->message),
+                                                    "rank %" PRIu32 " of %" PRIu32 ": %.380s", r,
+                                                    together->meeting.n_ranks, said->message),
                                    r);
     }
     return st;

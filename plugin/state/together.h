@@ -6,7 +6,8 @@
  * rounds: whoever works joins one now and then (tick), whoever waits at the meeting joins all, and the meeting is over
  * with the round in which everyone is there. A rank that dies is missed by the round after.
  *
- * With one rank a meeting is nothing. All of it is [hook], between steps. */
+ * What is exchanged besides goes to those whose checkpoint it is. With one rank a meeting is nothing. All of it is
+ * [hook], between steps. */
 #ifndef ZFI_STATE_TOGETHER_H
 #define ZFI_STATE_TOGETHER_H
 
@@ -19,17 +20,23 @@ typedef struct zfi_part {
 
 typedef struct zfi_together {
     zfi_engine_t *engine;
-    uint32_t group; /* the transport's number of the group that meets */
-    uint32_t rank, n_ranks, n_meetings;
+    uint32_t group; /* whose checkpoint it is: the transport's number */
+    uint32_t rank, n_ranks;
+    uint32_t meeting_group; /* who meets: they, or those with whom they keep parts of what is in it (state/spread.h) */
+    zfi_member_t meeting;
+    uint32_t n_meetings;
     zfi_part_t part;             /* that they hold */
     uint32_t looked_crc;         /* a load, of several parts: of the index that was compared; else 0 */
     uint64_t pause_ns, round_ns; /* between rounds while there is work; when the newest began */
-    struct zfi_said *all;        /* [n_ranks]; NULL: one rank */
+    struct zfi_said *all;        /* of who meets; NULL: one rank */
     zf_status_t broken;          /* of an exchange: the instance has ended */
 } zfi_together_t;
 
 zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err);
 void zfi_together_close(zfi_together_t *together);
+
+/* Whether others meet this rank. */
+static inline int zfi_together_meets(const zfi_together_t *together) { return together->meeting.n_ranks > 1; }
 
 /* From time to time during a piece of work; arg is a zfi_together_t. */
 void zfi_together_tick(void *arg);

@@ -213,8 +213,9 @@ static void pass_compact(uint64_t at, uint64_t n, void *arg) {
 static void walk_compact(zfi_gathering_t *gathering, uint32_t rank) {
     const compact_t *compact = gathering->arg;
     const zfi_matrix_t *matrix = compact->matrix;
-    (void)zfi_selected_stretches(matrix, gathering->ranks->sel->index + matrix->index_base, &matrix->slices[rank],
-                                 pass_compact, gathering->arg);
+    zfi_slice_t slice = zfi_gathering_slice(gathering, matrix, rank);
+    (void)zfi_selected_stretches(matrix, gathering->ranks->sel->index + matrix->index_base, &slice, pass_compact,
+                                 gathering->arg);
 }
 
 /* It becomes that of all ranks; what is sharded stays this rank's. */

@@ -3,7 +3,7 @@
 """A stand-in for zf-host: writes a report at once, and notes in $STAND_IN/started what it was asked for.
 
 Files in $STAND_IN say what else it does: "wrong" the plugin's losses leave AdamW's; "fails" a run of the plugin ends with this exit
-status; "worse" is a factor on the plugin's losses of the last half; "stops" the run whose seed and optimizer it names waits for a line in the pipe $STAND_IN/pipe; "cut" reports lack a loss."""
+status; "stops" the run whose seed and optimizer it names waits for a line in the pipe $STAND_IN/pipe; "cut" reports lack a loss."""
 import json
 import os
 import sys
@@ -40,8 +40,6 @@ if is_plugin and said("fails"):
     sys.exit(int(said("fails")))
 n, seed = int(told["--steps"]), int(told["--seed"])
 losses = [0.7 - 0.5 * i / n + 0.001 * seed + (1e-3 if is_plugin and said("wrong") and i == 5 else 0.0) for i in range(n)]
-if is_plugin and said("worse"):
-    losses[n // 2:] = [x * float(said("worse")) for x in losses[n // 2:]]
 report = {"losses": losses[1:] if said("cut") else losses, "metric": {"name": "accuracy", "value": 80.0 + seed}, "seconds": 1.0,
           "model": {"parameters": 1000}, "rows": {"train": 2, "dev": 2, "second_dev": 0, "skipped": 0}, "peak_rss_bytes": 1e6, "counters": {}}
 Path(told["--out"]).write_text(json.dumps(report))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """zf-conform ablation: names of settings, made data, gaps and bars; as a program on a made-up corpus, runs cut short."""
-import importlib.util
 import json
 import math
 import os
@@ -17,7 +16,6 @@ from zfplugin.accuracy.runs import CannotRun
 from zfplugin.report import figures
 
 WORDS = "the cat sees a dog big old and runs".split()
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 class Names(unittest.TestCase):
@@ -148,20 +146,14 @@ class Program(unittest.TestCase):
         return next(s for s in result["settings"] if s["name"] == name)
 
     def test_runs_are_kept_and_judged(self):
-        tasks = ("--tasks", "sst2-scratch,overlap-scratch" + (",gpt" if HAS_TORCH else ""))
+        tasks = ("--tasks", "sst2-scratch,overlap-scratch")
         exact = ("--settings", "s8-lag1-0", "--must", "s1-lag0-0", "--seeds", "1")
         done = self.start(*tasks, *exact)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        n_runs = 3 * (3 if HAS_TORCH else 2)
-        self.assertIn(f"{n_runs} of {n_runs}: ", done.stderr)
-        same = self.gaps("s1-lag0-0")["cells"]
-        self.assertEqual([c["mean"] for c in same[:2]], [0.0, 0.0])  # ZeRO-Offload's semantics in zf-host: AdamW's digits
-        self.assertLess(max(abs(c["mean"]) for c in same), 1e-3)  # PyTorch rounds in another order
+        self.assertIn("6 of 6: ", done.stderr)
+        self.assertEqual([c["mean"] for c in self.gaps("s1-lag0-0")["cells"]], [0.0, 0.0])  # ZeRO-Offload's semantics: AdamW's digits
         self.assertGreater(min(abs(c["mean"]) for c in self.gaps("s8-lag1-0")["cells"]), 0.0)
         self.assertIn("| s8-lag1-0 |", (self.root / "out" / "defaults.md").read_text())
-        again = self.start(*tasks, *exact)
-        self.assertEqual((again.returncode, again.stdout.splitlines()[:8]), (0, done.stdout.splitlines()[:8]))
-        self.assertIn(f"{n_runs} of {n_runs} runs are kept from before, 0 to do", again.stderr)
         more = self.start(*tasks, "--settings", "s8-lag1-0,s4-lag0-auto", "--must", "s4-lag0-auto", "--seeds", "1", "--kept")
         self.assertEqual(more.returncode, 1, more.stderr)  # it was not run, and --kept makes no run
 

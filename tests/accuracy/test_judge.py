@@ -38,15 +38,6 @@ class Verdict(unittest.TestCase):
             for name, value in zip(("mean_difference", "standard_deviation", "lower", "upper"), wanted):
                 self.assertAlmostEqual(found[name], value, delta=5e-6, msg=(freedom, name))
 
-    def test_a_worked_example(self):
-        found = judge.verdict([80.0, 81.0, 82.5, 80.5], [80.5, 81.0, 82.0, 80.0], 1.0)  # differences -0.5, 0, 0.5, 0.5
-        self.assertAlmostEqual(found["mean_difference"], 0.125)
-        self.assertAlmostEqual(found["standard_deviation"], 0.478714, places=6)
-        self.assertAlmostEqual(found["lower"], 0.125 - 2.353363 * 0.478714 / 2, places=5)
-        self.assertEqual(found["verdict"], "PASS")
-        self.assertEqual(judge.sentence(judge.verdict([80.1, 81.2, 82.0], [80, 81, 82], 1.0))[:50],
-                         "PASS: plugin - AdamW = +0.10 points over 3 seeds (")
-
     def test_the_three_verdicts(self):
         for plugin, baseline, margin, said in (
                 ([80.0, 81.0, 82.0, 83.0], [80.5, 81.6, 82.4, 83.5], 1.0, "PASS"),  # worse, within the margin
@@ -88,14 +79,6 @@ class Start(unittest.TestCase):
         near = judge.start([self.adamw[0], report([1.1, 1.0 + 9e-6, 0.9, 0.8])], self.adamw, 4, 1e-5)
         self.assertEqual((near["conforms"], near["equal_steps"], near["seed"], near["step"]), (True, 1, 2, 2))
         self.assertAlmostEqual(near["largest_difference"], 9e-6)
-
-    def test_another_path_does_not_conform_in_the_start_alone(self):
-        other = [report([1.0, 0.9, 0.8 + 2e-5, 0.7])]
-        self.assertFalse(judge.start(other, self.adamw, 3, 1e-5)["conforms"])
-        self.assertTrue(judge.start(other, self.adamw, 2, 1e-5)["conforms"])
-        self.assertTrue(judge.start(other, self.adamw, 3, None)["conforms"])
-        self.assertFalse(judge.start([report([1.0, math.nan, 0.8, 0.7])], self.adamw, 3, 1e-5)["conforms"])
-        self.assertEqual(judge.start(other, self.adamw, 0, 1e-5)["steps"], 0)
 
 
 class Figures(unittest.TestCase):
@@ -171,15 +154,6 @@ class Told(unittest.TestCase):
                      "ran 1 seeds only", "equal in every digit (so up to step 20)", "4M(1 + 1/S), S = 2", "planned 2.00, mapped 2.00",
                      "stall         2 us per step", "on a SYNTHETIC corpus, PASS: the plugin trains as well as AdamW"):
             self.assertIn(said, table)
-
-    def test_a_plugin_that_trains_wrongly_fails(self):
-        wrong = campaign([80.1, 81.0], [0.7] * 5 + [0.71] * 5 + [0.3] * 10)
-        self.assertEqual(wrong["exit_status"], 1)
-        self.assertIn("start         FAIL: loss of steps 1..20 against AdamW's, largest relative difference 1.4e-02 (seed 1, step 6; allowed 1e-05)",
-                      text.table(wrong))
-        worse = campaign([70.0, 71.5], None)
-        self.assertEqual(worse["exit_status"], 1)
-        self.assertIn("FAIL: the plugin does not train as AdamW does", text.table(worse))
 
     def test_what_learns_nothing_is_not_judged(self):
         table = text.table(campaign([80.0, 81.0], None, not_learned="why not", exit_status=3))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zf-conform glue --trainer torch: a tiny encoder on a made-up CoLA, kept runs, verdict; the order of the data."""
+"""zf-conform glue --trainer torch: a tiny encoder on a made-up CoLA, one seed; the order of the data. (What is kept, and verdicts over
+seeds: test_runs.py, test_judge.py.)"""
 import json
 import os
 import random
@@ -53,7 +54,7 @@ class Program(unittest.TestCase):
         write_task(root / "data")
         write_encoder(root / "encoder")
         cls.arguments = ["--task", "cola", "--data", str(root / "data"), "--model", str(root / "encoder"), "--out", str(root / "out"),
-                         "--seeds", "2", "--steps", "48", "--lr", "0.02", "--batch", "8", "--threads", "1", "--precision", "float32"]
+                         "--seeds", "1", "--steps", "48", "--lr", "0.02", "--batch", "8", "--threads", "1", "--precision", "float32"]
 
     @classmethod
     def tearDownClass(cls):
@@ -63,32 +64,24 @@ class Program(unittest.TestCase):
         return subprocess.run([os.environ["ZF_CONFORM"], "glue", "--trainer", "torch", *self.arguments, *more], capture_output=True, text=True,
                               env={**os.environ, "ZF_PYTHON": sys.executable, "HF_HUB_OFFLINE": "1"}, check=False)
 
-    def runs(self):
-        return {p.name: p.stat().st_mtime_ns for p in Path(self.folder.name, "out", "runs").iterdir()}
-
-    def test_runs_are_kept_and_judged(self):
+    def test_runs_are_judged(self):
         first = self.start("--group-by-length")
         self.assertIn(first.returncode, (0, 1, 3), first.stderr)
-        kept = self.runs()
-        self.assertEqual(sorted(name.rsplit("-", 1)[0] for name in kept),
-                         [f"cola-torch-{arm}" for arm in ("adamw-seed1", "adamw-seed2", "exact-seed1", "zenflow-seed1", "zenflow-seed2")])
-        for said in ("torch ", "one-sided 95 % bounds", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
+        for said in ("torch ", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
             self.assertIn(said, first.stdout)
-        self.assertNotIn("has not learned", first.stdout)
         self.assertNotIn("nan", first.stdout)
-        again = self.start("--group-by-length")
-        self.assertEqual((again.returncode, self.runs(), again.stdout), (first.returncode, kept, first.stdout))
-        losses = {name.rsplit("-", 1)[0]: json.loads(Path(self.folder.name, "out", "runs", name).read_text())["losses"] for name in kept}
+        losses = {path.name.rsplit("-", 1)[0]: json.loads(path.read_text())["losses"] for path in Path(self.folder.name, "out", "runs").iterdir()}
+        self.assertEqual(sorted(losses), [f"cola-torch-{arm}-seed1" for arm in ("adamw", "exact", "zenflow")])
         # all lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
         for name in ("cola-torch-exact-seed1", "cola-torch-zenflow-seed1"):
             for ours, theirs in zip(losses[name][:12], losses["cola-torch-adamw-seed1"]):
                 self.assertAlmostEqual(ours, theirs, places=4)
-        self.assertNotEqual(losses["cola-torch-adamw-seed1"], losses["cola-torch-adamw-seed2"])
         document = json.loads(Path(self.folder.name, "out", "glue.json").read_text())
         self.assertEqual(document["trainer"], "torch")
         link, host = (document["arms"][2][name] for name in ("link_bytes_per_step", "host_bytes_per_parameter"))
         self.assertAlmostEqual(link["down"] / link["down_formula"], 1.0, delta=0.1)
         self.assertGreater(host["planned"], 12.0)
+
 
 @unittest.skipUnless(torch, "torch is not installed")
 class Order(unittest.TestCase):

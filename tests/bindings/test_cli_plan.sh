@@ -1,11 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_cli_plan.sh ZF RUN_BYTES PLUGIN - `zf plan`: its bytes beside those that a run maps, the models that it reads,
-# its simulator beside published measurements, and files that were made to break it.
+# test_cli_plan.sh ZF PLUGIN - `zf plan`: the models that it reads, its simulator beside published measurements, and files that were
+# made to break it. (Its bytes are zf.plan/0's: tests/plugin/test_dry_run.c.)
 set -u
 zf=$1
-run_bytes=$2
-plugin=$3
+plugin=$2
 . "$(dirname "$0")/cli.sh"
 
 # says STATUS TEXT ARGUMENTS...: expect of zf plan with these arguments
@@ -16,45 +15,13 @@ says() {
     expect "$want_status" "$want_text" timeout 20 "$zf" --plugin "$plugin" plan "$@"
 }
 
-# ---- bytes: those of a run, in unlike configurations ----
 cat >"$dir/run.txt" <<'LIST'
-# the tensors of run_bytes.c
 embedding 1500 x 200 f32
 2 * layer 700x300 bf16
 
 conv 64x32x9 f32   # three axes
 bias 777 f32
 LIST
-n_alike=0
-while read -r settings; do
-    set --
-    for setting in $settings; do set -- "$@" --set "$setting"; done
-    "$zf" --plugin "$plugin" plan "$dir/run.txt" --device cpu --no-fetch --json "$@" >"$dir/plan.json" || failed=1
-    planned=$(sed -n 's/.*"host_nbytes": \([0-9]*\),.*/\1/p' "$dir/plan.json" | head -1)
-    planned="$planned $(sed -n 's/.*"device_nbytes": \([0-9]*\),.*/\1/p' "$dir/plan.json")"
-    # shellcheck disable=SC2086
-    measured=$(ZFPLUGIN_PATH=$plugin "$run_bytes" "$dir/saved" $settings) || failed=1
-    saved=$(echo "$measured" | cut -d' ' -f3)
-    measured=$(echo "$measured" | cut -d' ' -f1,2)
-    disk=$(sed -n 's/.*"checkpoint_nbytes": \([0-9]*\).*/\1/p' "$dir/plan.json")
-    # a checkpoint has headers and an index beside the values: 1 % of this small model
-    if [ "$planned" = "$measured" ] && [ "$saved" -ge "$disk" ] && [ "$((saved - disk))" -le "$((disk / 100))" ]; then
-        n_alike=$((n_alike + 1))
-    else
-        echo "FAIL: [$settings]: planned $planned, measured $measured (host device); checkpoint $disk, $saved"
-        failed=1
-    fi
-done <<'CONFIGURATIONS'
-
-zenflow.update_interval=1
-zenflow.update_interval=4 zenflow.topk_ratio=0
-zenflow.update_interval=8 host.moments_dtype=bfloat16
-zenflow.update_interval=auto
-zenflow.mode=mean zenflow.on_overwrite=off
-device.state_mib=all
-device.state_mib=1 zenflow.update_interval=3
-CONFIGURATIONS
-
 # ---- the data type: which one, and who says so ----
 config='"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100'
 echo "{$config, \"dtype\": \"float32\"}" >"$dir/new.json"
@@ -68,8 +35,6 @@ says 0 ': bf16 (assumed where it says none)' "$dir/silent.json"
 says 0 ': bf16 and f32 (of its tensors)' "$dir/run.txt"
 says 1 '"dtype" is "float8": say --dtype' "$dir/odd.json"
 shows "zf: planning $dir/run.txt" "$zf" --plugin "$plugin" plan "$dir/run.txt"
-echo "bytes of $n_alike configurations equal those of a run"
-[ "$n_alike" -eq 8 ] || failed=1
 
 # ---- models: parameters of the published ones ----
 python3 - "$dir" <<'PY' || { echo "FAIL: no model files were made"; failed=1; }
@@ -116,13 +81,6 @@ json.dump({"metadata": {}, "weight_map": {"layers.10.w": "good.safetensors", "la
 write("cut.safetensors", a, 100)
 write("long.safetensors", a, 0, 1 << 40)
 write("negative.safetensors", {"w": {"dtype": "F32", "shape": [-4, 4], "data_offsets": [0, 64]}}, 64)
-write("huge.safetensors", {"w": {"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 64]}}, 64)
-write("other.safetensors", {"w": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 60]}}, 64)
-write("real.safetensors", {"w": {"dtype": "F32", "shape": [4.5], "data_offsets": [0, 18]}}, 64)
-write("axes.safetensors", {"w": {"dtype": "F32", "shape": [1] * 9, "data_offsets": [0, 4]}}, 4)
-write("list.safetensors", [1, 2], 0)
-write("twice.safetensors", b'{"w":{},"w":{}}', 0)
-write("deep.safetensors", b'{"a":' * 100000 + b"1" + b"}" * 100000, 0)
 write("empty.safetensors", {}, 0)
 write("escape.safetensors", {"\x1b[31mw": {"dtype": "F32", "shape": [4], "data_offsets": [0, 99]}}, 16)
 open(dir + "/short.safetensors", "wb").write(b"abc")
@@ -155,13 +113,6 @@ llama=$dir/config-6738415616.json
 says 1 'it is cut short' "$dir/cut.safetensors"
 says 1 'cut short or no safetensors file' "$dir/long.safetensors"
 says 1 'tensor w: dimension 0 of its shape is not a whole number from 0' "$dir/negative.safetensors"
-says 1 'more elements than can be counted' "$dir/huge.safetensors"
-says 1 'has 60 bytes; its shape in F32 needs 64' "$dir/other.safetensors"
-says 1 'not a whole number' "$dir/real.safetensors"
-says 1 'at most 8 numbers' "$dir/axes.safetensors"
-says 1 'no JSON object' "$dir/list.safetensors"
-says 1 'duplicate' "$dir/twice.safetensors"
-says 1 'depth' "$dir/deep.safetensors"
 says 1 'no tensor to train' "$dir/empty.safetensors"
 says 1 'x1b\[31mw' "$dir/escape.safetensors"
 says 1 'begins with 8 bytes of length' "$dir/short.safetensors"
@@ -206,9 +157,6 @@ says 0 'OverlappedDistributedOptimizer' --published
 says 0 '^work  *ranks keep [0-9.]* to [0-9.]* M parameters; at a step, windows of' "$llama" --ranks 3 --stage 1
 says 0 'ranks keep .* close on a rank$' "$llama" --ranks 8 --stage 2 # all of them are asked
 says 0 'ranks keep .* (of 8 ranks)$' "$llama" --ranks 4096 --stage 2
-for ranks in 8 64 512 4096; do
-    says 0 '"step_s"' "$llama" --ranks $ranks --stage 1 --json
-done
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --json >"$dir/slow.json"
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --host 1e5 --link 1e5 --json >"$dir/fast.json"
 "$zf" --plugin "$plugin" plan "$llama" --tokens 3400 --json >"$dir/short.json"

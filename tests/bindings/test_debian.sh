@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_debian.sh BUILD_DIR CONSUMER_DIR WORK_DIR CC - cpack makes Debian packages of this build: their names and what they depend on, no
-# file in two of them, copyright, changelog and pages inside; unpacked into one folder, a stranger builds against them by
-# find_package and by pkg-config. Exit status 77 without dpkg's tools. tests/packages.sh installs them for real.
+# test_debian.sh BUILD_DIR WORK_DIR - cpack makes Debian packages of this build: their names and what they depend on, no file in two of
+# them, copyright, changelog and pages inside; unpacked into one folder, their commands run. Exit status 77 without dpkg's tools.
+# test_install.sh builds against the same files, tests/packages.sh installs the packages for real.
 set -eu
-build=$1 consumer=$2 work=$3 cc=$4
+build=$1 work=$2
 for tool in cpack dpkg-deb dpkg-shlibdeps gzip; do
     command -v "$tool" >/dev/null || { echo "$tool is missing (Debian packages cmake, dpkg-dev)" && exit 77; }
 done
@@ -47,12 +47,3 @@ unset ZFPLUGIN_PATH
 LD_LIBRARY_PATH=$libs "$usr/bin/zf" doctor --quick >"$work/doctor"
 "$usr/bin/zf" tune 2>&1 | grep -q 'required: --command' || fail "zf tune does not find tune.py"
 LD_LIBRARY_PATH=$libs "$usr/bin/zf-conform" exact --plugin "$libs/libzfplugin.so.1" --cases 1 >"$work/exact"
-
-cmake -S "$consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$usr" -DCMAKE_C_COMPILER="$cc" >"$work/configure.log"
-cmake --build "$work/consumer" >"$work/build.log"
-"$work/consumer/consumer" "$(cat "$work/consumer/module_path")"
-PKG_CONFIG_PATH=$libs/pkgconfig
-export PKG_CONFIG_PATH
-# shellcheck disable=SC2046 # flags are words
-"$cc" -std=c99 -Wall -Werror "$usr/share/doc/zfplugin/bindings/examples/first.c" -o "$work/first" $(pkg-config --cflags --libs zfplugin)
-LD_LIBRARY_PATH=$libs "$work/first" | tail -n 1 | grep 'at the end loss 0\.00'

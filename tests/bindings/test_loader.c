@@ -62,6 +62,12 @@ static const char *write_file(const void *bytes, size_t nbytes) {
     return path;
 }
 
+static void fails_as_file(const void *bytes, size_t nbytes, const char *word) {
+    const char *path = write_file(bytes, nbytes);
+    fails(path, ZF_LOADER_ERR_FILE, path, word);
+    unlink(path);
+}
+
 START_TEST(missing_file) {
     fails("/no/such/dir/libzfplugin.so", ZF_LOADER_ERR_FILE, "/no/such/dir/libzfplugin.so", "No such file");
     contains(err.message, "ZFPLUGIN_PATH");
@@ -79,20 +85,10 @@ START_TEST(long_path_keeps_its_end) {
 }
 END_TEST
 
-START_TEST(directory) { fails(MOCK_DIR, ZF_LOADER_ERR_FILE, &MOCK_DIR[sizeof MOCK_DIR - 7], "is a directory"); }
-END_TEST
-
-START_TEST(text_file) {
-    const char *path = write_file("update_interval = 4\nmore text here\n", 35);
-    fails(path, ZF_LOADER_ERR_FILE, path, "no ELF header");
-    unlink(path);
-}
-END_TEST
-
-START_TEST(empty_file) {
-    const char *path = write_file("", 0);
-    fails(path, ZF_LOADER_ERR_FILE, path, "no ELF header");
-    unlink(path);
+START_TEST(no_library) {
+    fails(MOCK_DIR, ZF_LOADER_ERR_FILE, &MOCK_DIR[sizeof MOCK_DIR - 7], "is a directory");
+    fails_as_file("update_interval = 4\nmore text here\n", 35, "no ELF header");
+    fails_as_file("", 0, "no ELF header");
 }
 END_TEST
 
@@ -104,37 +100,20 @@ static void read_header(Elf64_Ehdr *out_header) {
     fclose(file);
 }
 
-START_TEST(other_machine) {
-    Elf64_Ehdr header;
-    read_header(&header);
+START_TEST(headers_of_other_files) {
+    Elf64_Ehdr good, header;
+    read_header(&good);
+    header = good;
     header.e_machine = header.e_machine == EM_PPC64 ? EM_X86_64 : EM_PPC64;
-    const char *path = write_file(&header, sizeof header);
-    fails(path, ZF_LOADER_ERR_FILE, path, header.e_machine == EM_PPC64 ? "64-bit POWER" : "x86-64");
-    unlink(path);
-}
-END_TEST
-
-START_TEST(other_word_size) {
-    Elf64_Ehdr header;
-    read_header(&header);
+    fails_as_file(&header, sizeof header, header.e_machine == EM_PPC64 ? "64-bit POWER" : "x86-64");
+    header = good;
     header.e_ident[EI_CLASS] = header.e_ident[EI_CLASS] == ELFCLASS64 ? ELFCLASS32 : ELFCLASS64;
-    const char *path = write_file(&header, sizeof header);
-    fails(path, ZF_LOADER_ERR_FILE, path, "-bit library");
-    unlink(path);
-}
-END_TEST
-
-START_TEST(cut_short) {
-    Elf64_Ehdr header;
-    read_header(&header);
-    const char *path = write_file(&header, 30);
-    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-    FILE *file = fopen(path, "wb"); /* a whole header and nothing behind it */
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq((int)fwrite(&header, sizeof header, 1, file), 1);
-    fclose(file);
-    fails(path, ZF_LOADER_ERR_FILE, path, "cut short: it has 64 bytes");
-    unlink(path);
+    fails_as_file(&header, sizeof header, "-bit library");
+    header = good;
+    header.e_type = ET_REL;
+    fails_as_file(&header, sizeof header, "not a shared library");
+    fails_as_file(&good, 30, "cut short");
+    fails_as_file(&good, sizeof good, "cut short: it has 64 bytes"); /* nothing behind it */
 }
 END_TEST
 
@@ -172,15 +151,10 @@ START_TEST(cut_short_behind_the_header) {
     unsigned char *bytes = read_library(&nbytes);
     size_t end = end_of_segments(bytes);
     ck_assert_uint_gt(end, 4096);
-    for (size_t cut = 64; cut < end; cut += end / 23) {
-        const char *path = write_file(bytes, cut);
-        fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-        unlink(path);
-    }
-    const char *path = write_file(bytes, end - 1);
-    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-    unlink(path);
-    path = write_file(bytes, end);
+    for (size_t cut = 64; cut < end; cut += end / 23)
+        fails_as_file(bytes, cut, "cut short");
+    fails_as_file(bytes, end - 1, "cut short");
+    const char *path = write_file(bytes, end);
     zf_loader_close(opens(path));
     unlink(path);
     free(bytes);
@@ -199,80 +173,50 @@ START_TEST(impossible_segments) {
     segment.p_offset = UINT64_MAX - 10;
     segment.p_filesz = 100;
     memcpy(bytes + header.e_phoff, &segment, sizeof segment);
-    const char *path = write_file(bytes, nbytes);
-    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-    unlink(path);
+    fails_as_file(bytes, nbytes, "cut short");
     const Elf64_Off offsets[] = {UINT64_MAX, UINT64_MAX - 8, INT64_MAX, (Elf64_Off)nbytes};
     Elf64_Ehdr spoilt = header;
     for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
         spoilt.e_phoff = offsets[i];
         memcpy(bytes, &spoilt, sizeof spoilt);
-        path = write_file(bytes, nbytes);
-        fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-        unlink(path);
+        fails_as_file(bytes, nbytes, "cut short");
     }
     spoilt = header;
     spoilt.e_phentsize = 1;
     memcpy(bytes, &spoilt, sizeof spoilt);
-    path = write_file(bytes, nbytes);
-    fails(path, ZF_LOADER_ERR_FILE, path, "damaged");
-    unlink(path);
+    fails_as_file(bytes, nbytes, "damaged");
     free(bytes);
-}
-END_TEST
-
-START_TEST(a_program) {
-    Elf64_Ehdr header;
-    read_header(&header);
-    header.e_type = ET_REL;
-    const char *path = write_file(&header, sizeof header);
-    fails(path, ZF_LOADER_ERR_FILE, path, "not a shared library");
-    unlink(path);
-}
-END_TEST
-
-START_TEST(undefined_symbol) {
-    fails(MOCK_DIR "/mock_undefined.so", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so");
-}
-END_TEST
-
-START_TEST(no_symbol) {
-    fails(MOCK_DIR "/mock_no_symbol.so", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate");
-}
-END_TEST
-
-START_TEST(symbol_of_a_dependency) {
-    fails(MOCK_DIR "/mock_borrowed.so", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so");
 }
 END_TEST
 
 /* ---- plugins that break a rule ----------------------------------------------------------------------------------- */
 
-START_TEST(other_abi) {
-    fails(MOCK_DIR "/mock_other_abi.so", ZF_ERR_ABI, "serves 0.5", "plugin knows 7.3");
-    contains(err.message, "mock_other_abi.so");
-    fails(MOCK_DIR "/mock_silent_abi.so", ZF_ERR_ABI, "serves 0.5", "nothing");
-}
-END_TEST
+static const struct {
+    const char *name;
+    zf_status_t status;
+    const char *word1, *word2;
+} mocks[] = {
+    {"undefined", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so"},
+    {"no_symbol", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate"},
+    {"borrowed", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so"}, /* the symbol of a dependency */
+    {"other_abi", ZF_ERR_ABI, "serves 0.5", "mock_other_abi.so"},
+    {"other_abi", ZF_ERR_ABI, "serves 0.5", "plugin knows 7.3"},
+    {"silent_abi", ZF_ERR_ABI, "serves 0.5", "nothing"},
+    {"unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.5"},
+    {"refuses", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"},
+    {"no_table", ZF_ERR_ABI, "mock_no_table.so", "no table"},
+    {"table_abi", ZF_ERR_ABI, "chose ABI 0.5", "says 3.1"},
+    {"null_slot", ZF_ERR_ABI, "no function step", "mock_null_slot.so"},
+    {"short_table", ZF_ERR_ABI, "ends before poll", "mock_short_table.so"},
+    {"tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
+};
 
-START_TEST(unserved_abi) { fails(MOCK_DIR "/mock_unserved_abi.so", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.5"); }
-END_TEST
-
-START_TEST(refuses) { fails(MOCK_DIR "/mock_refuses.so", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"); }
-END_TEST
-
-START_TEST(no_table) { fails(MOCK_DIR "/mock_no_table.so", ZF_ERR_ABI, "mock_no_table.so", "no table"); }
-END_TEST
-
-START_TEST(table_of_another_abi) { fails(MOCK_DIR "/mock_table_abi.so", ZF_ERR_ABI, "chose ABI 0.5", "says 3.1"); }
-END_TEST
-
-START_TEST(null_slot) { fails(MOCK_DIR "/mock_null_slot.so", ZF_ERR_ABI, "no function step", "mock_null_slot.so"); }
-END_TEST
-
-START_TEST(short_table) {
-    fails(MOCK_DIR "/mock_short_table.so", ZF_ERR_ABI, "ends before poll", "mock_short_table.so");
-    fails(MOCK_DIR "/mock_tiny_table.so", ZF_ERR_ABI, "ends before describe", "4 bytes");
+START_TEST(plugins_that_break_a_rule) {
+    for (size_t i = 0; i < sizeof mocks / sizeof *mocks; i++) {
+        char path[sizeof MOCK_DIR + 32];
+        snprintf(path, sizeof path, "%s/mock_%s.so", MOCK_DIR, mocks[i].name);
+        fails(path, mocks[i].status, mocks[i].word1, mocks[i].word2);
+    }
 }
 END_TEST
 
@@ -470,9 +414,7 @@ END_TEST
 
 /* ---- main -------------------------------------------------------------------------------------------------------- */
 
-ZT_MAIN_WITH("loader", setup, NULL, missing_file, long_path_keeps_its_end, directory, text_file, empty_file,
-             other_machine, other_word_size, cut_short, cut_short_behind_the_header, impossible_segments, a_program,
-             undefined_symbol, no_symbol, symbol_of_a_dependency, other_abi, unserved_abi, refuses, no_table,
-             table_of_another_abi, null_slot, short_table, good, opened_twice, longer_table, path_from_the_environment,
-             soname_is_the_last_resort, null_arguments, fence_kinds, fence_counter, fence_of_another_thread,
-             fence_through_the_extension, tensors_and_streams, log_to_stderr)
+ZT_MAIN_WITH("loader", setup, NULL, missing_file, long_path_keeps_its_end, no_library, headers_of_other_files,
+             cut_short_behind_the_header, impossible_segments, plugins_that_break_a_rule, good, opened_twice,
+             longer_table, path_from_the_environment, soname_is_the_last_resort, null_arguments, fence_kinds,
+             fence_counter, fence_of_another_thread, fence_through_the_extension, tensors_and_streams, log_to_stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""seeds.py - writes the corpora config, hooks, safetensors and tsv: python3 tests/fuzz/seeds.py. (checkpoint: make_seeds.c.)
+"""seeds.py - writes the corpora config, hooks and safetensors: python3 tests/fuzz/seeds.py. (checkpoint: make_seeds.c.)
 
 All by hand or from a fixed generator; nothing of a real data set.
 """
@@ -26,21 +26,6 @@ CONFIG = {
                "deadline_ms = 86400000\nlocal_rank = 4095/4096\n[trace]\nfile = a steps 7..9\n[audit]\nfile = a every 7\n",
 }
 
-# the task's number, then a file in its layout
-TSV = {
-    "cola": (1, "gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the sat.\n"),
-    "sst2": (0, "sentence\tlabel\na fine \"film\"\t1\nno film at all\t0\n"),
-    "mrpc": (2, "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t10\t11\tHe said so .\tSo he said .\n0\t1\t2\tOne\tTwo\n"),
-    "stsb": (6, "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-                "0\tg\tf\t2012\t1\ts\ts\tA plane.\tA jet.\t5.000\n1\tg\tf\t2012\t1\ts\ts\tA man.\tA boy.\t0.25\n"),
-    "qqp": (7, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tWhy?\tHow?\t0\n1\t3\t4\tcut\n2\t5\t6\tWho?\tWhom?\t1\n"),
-    "mnli": (8, "index\ta\tb\tc\td\te\tf\tg\tsentence1\tsentence2\tlabel1\tgold_label\n"
-                "0\t1\t2\t3\t4\t5\t6\t7\tIt rains.\tIt is wet.\tx\tentailment\n"),
-    "qnli": (4, "index\tquestion\tsentence\tlabel\n0\tWhat?\tThis.\tentailment\n1\tWhere?\tThat.\tnot_entailment\n"),
-    "rte": (3, "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tnot_entailment\n"),
-    "wnli": (5, "\ufeffindex\tsentence1\tsentence2\tlabel\n0\tIt fell.\tThe ball fell.\t1"),
-}
-
 
 def safetensors(tensors, tail=b""):
     header, at = {}, 0
@@ -58,8 +43,6 @@ def write(folder, name, data):
 def main():
     for name, text in CONFIG.items():
         write("config", name, text.encode())
-    for name, (task, text) in TSV.items():
-        write("tsv", name, bytes([task]) + text.encode())
     files = {"two": {"a": ("F32", [2, 3], 24), "b": ("BF16", [4], 8)}, "words": {"w": ("I64", [2], 16), "a": ("F16", [], 2)},
              "empty": {}, "zero": {"a": ("F32", [0, 7], 0)}}
     for name, tensors in files.items():

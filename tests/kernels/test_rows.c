@@ -16,26 +16,6 @@ static uint32_t bits_of(float x) {
     return bits;
 }
 
-START_TEST(bf16_known_values) {
-    static const struct {
-        uint32_t wide;
-        uint16_t narrow;
-    } known[] = {
-        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f807fff, 0x3f80},
-        {0x80000000, 0x8000}, {0x00000001, 0x0000}, {0x00008000, 0x0000}, {0x00008001, 0x0001}, {0x00018000, 0x0002},
-        {0x807fffff, 0x8080}, {0x7f7fffff, 0x7f80}, {0xff7f8000, 0xff80}, {0x7f7f7fff, 0x7f7f}, {0x7f800000, 0x7f80},
-        {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffc12345, 0xffc1}, {0x7fffffff, 0x7fff},
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        float x;
-
-        memcpy(&x, &known[i].wide, sizeof x);
-        ck_assert_uint_eq(zfi_f32_to_bf16(x), known[i].narrow);
-    }
-}
-END_TEST
-
 /* Widening is exact, so narrowing gives every pattern back (a signalling NaN becomes quiet). */
 START_TEST(bf16_all_patterns) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
@@ -83,27 +63,6 @@ START_TEST(bf16_random_is_nearest_even) {
         memcpy(&x, &bits, sizeof x);
         if (!isnan(x))
             ck_assert_uint_eq(zfi_f32_to_bf16(x), nearest_bf16(x));
-    }
-}
-END_TEST
-
-START_TEST(f16_known_values) {
-    static const struct {
-        uint32_t wide;
-        uint16_t narrow;
-    } known[] = {
-        {0x3f800000, 0x3c00}, {0x3f801000, 0x3c00}, {0x3f801001, 0x3c01}, {0x3f803000, 0x3c02}, {0x80000000, 0x8000},
-        {0x477fe000, 0x7bff}, {0x477fefff, 0x7bff}, {0x477ff000, 0x7c00}, {0xc7800000, 0xfc00}, {0x7f7fffff, 0x7c00},
-        {0x38800000, 0x0400}, {0x387fc000, 0x03ff}, {0x387fe000, 0x0400}, {0x33800000, 0x0001}, {0x33000000, 0x0000},
-        {0x33000001, 0x0001}, {0xb3c00000, 0x8002}, {0x34200000, 0x0002}, {0x00000001, 0x0000}, {0x807fffff, 0x8000},
-        {0x7f800000, 0x7c00}, {0xff800000, 0xfc00}, {0x7f800001, 0x7e00}, {0xffc12345, 0xfe09}, {0x7fffffff, 0x7fff},
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        float x;
-
-        memcpy(&x, &known[i].wide, sizeof x);
-        ck_assert_uint_eq(zfi_f32_to_f16(x), known[i].narrow);
     }
 }
 END_TEST
@@ -280,18 +239,6 @@ START_TEST(means) {
 }
 END_TEST
 
-/* The first product starts the sum: a mean of minus zeros is minus zero. (1*2 + 3*0.5) / 2 = 1.75. */
-START_TEST(mean_by_hand) {
-    const float a[] = {-0.0f, 1.0f}, b[] = {-0.0f, 3.0f}, s[] = {2.0f, 0.5f};
-    const void *grads[] = {a, b};
-    float out[2];
-
-    zfi_kernels_ref()->mean_grad(out, grads, ZFI_F32, s, 2, 2);
-    ck_assert_uint_eq(bits_of(out[0]), 0x80000000u);
-    ck_assert(out[1] == 1.75f);
-}
-END_TEST
-
 /* The order of the sum is each table's own. */
 static void compare_lateness(const zfi_kernels_t *table, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype, uint64_t n,
                              int has_weight) {
@@ -344,5 +291,5 @@ START_TEST(lateness_by_hand) {
 }
 END_TEST
 
-ZT_MAIN("rows", bf16_known_values, bf16_all_patterns, bf16_random_is_nearest_even, f16_known_values, f16_all_patterns,
-        f16_random_is_nearest_even, conversions, accumulation, means, mean_by_hand, lateness, lateness_by_hand)
+ZT_MAIN("rows", bf16_all_patterns, bf16_random_is_nearest_even, f16_all_patterns, f16_random_is_nearest_even,
+        conversions, accumulation, means, lateness, lateness_by_hand)

@@ -72,23 +72,6 @@ START_TEST(unfetched_comes_with_the_next_step) {
 }
 END_TEST
 
-/* The parameters keep what they show, or what the host wrote there since (a checkpoint loaded at the end of a run). */
-START_TEST(destroy_brings_nothing) {
-    start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
-                ZF_CREATE_CAP_FETCH);
-    zt_rig_steps(&rig, 6);
-    finish_step();
-    memset(rig.params[3].visible, 0, rig.params[3].n_elems * sizeof(float));
-    remember();
-    rig.zf->destroy(rig.inst, NULL);
-    rig.inst = NULL;
-    for (uint32_t p = 0; p < N_PARAMS; p++)
-        ck_assert_msg(is_as_remembered(p), "parameter %u was written", p);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static atomic_int is_held, n_waiting;
@@ -191,5 +174,4 @@ START_TEST(waits_are_said) {
 }
 END_TEST
 
-ZT_MAIN("at_fetch", waits_are_said, unfetched_comes_with_the_next_step, destroy_brings_nothing,
-        only_what_is_late_waits)
+ZT_MAIN("at_fetch", waits_are_said, unfetched_comes_with_the_next_step, only_what_is_late_waits)

@@ -280,15 +280,6 @@ START_TEST(equal_runs) {
 }
 END_TEST
 
-/* The cut into blocks is no part of it: where every step is exact, it changes no bit. */
-START_TEST(equal_in_blocks) {
-    train((way_t){.name = "one", .interval = 1});
-    setenv("ZF_TEST_BLOCK_ELEMS", "64", 1);
-    equal(&(way_t){.name = "blocks", .interval = 1}, "one");
-    equal(&(way_t){.name = "blocks", .interval = 1, .n_ranks = 3, .stage = 1}, "one");
-}
-END_TEST
-
 /* Memory that the host's threads can read is read in place, however it lies; of a device with its own it is copied. */
 START_TEST(equal_from_a_device) {
     static const char *const resident[] = {NULL, "[device]\nstate_mib = all\n[host]\n"};
@@ -482,5 +473,5 @@ START_TEST(beyond_32_bits) {
 }
 END_TEST
 
-ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, equal_runs, equal_in_blocks, equal_from_a_device, other_settings,
-        resumed, full_disk, no_file, two_instances, beyond_32_bits)
+ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, equal_runs, equal_from_a_device, other_settings, resumed,
+        full_disk, no_file, two_instances, beyond_32_bits)

@@ -49,29 +49,6 @@ static void start(void) {
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
 }
 
-/* What lies between two matrices in memory is not the host's to see. */
-START_TEST(each_element_once_per_update) { /* where none begins before its step */
-    uint64_t n_elems = 0;
-    start();
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        rig.decls[i].home = ZF_HOME_HOST;
-        n_elems += rig.params[i].n_elems;
-    }
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\npublish_lag = 1\n", 0);
-    zt_rig_steps(&rig, 9);
-    zt_rig_check_flushed(&rig);
-    ck_assert_uint_eq(n_bad, 0);
-    ck_assert_uint_eq(newest_n, 9);
-    ck_assert_uint_gt(most_elems, 100); /* not one by one */
-    ck_assert_uint_le(most_elems, ZFI_CALLBACK_ELEMS);
-    atomic_store(&n_updated, 0);
-    zt_rig_steps(&rig, 9);
-    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
-    ck_assert_uint_eq(n_updated, 9 * n_elems);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- moments ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t n_moments;
@@ -168,5 +145,4 @@ START_TEST(a_code_ends_an_export) {
 }
 END_TEST
 
-ZT_MAIN("callback", each_element_once_per_update, only_the_moments_asked_for, a_code_ends_the_instance,
-        a_code_ends_an_export)
+ZT_MAIN("callback", only_the_moments_asked_for, a_code_ends_the_instance, a_code_ends_an_export)

@@ -146,33 +146,6 @@ START_TEST(ranges_and_arguments_are_copied) { /* the caller's are gone when the 
 }
 END_TEST
 
-START_TEST(many_ranges) { /* among many operations */
-    enum { N = 1000, N_OPS = 100 };
-    static int from[N], to[N], marks[N_OPS];
-    static zfi_range_t ranges[N];
-    zfi_op_t list[N_OPS];
-    start(a_minute);
-    for (int i = 0; i < N; i++) {
-        from[i] = i + 1;
-        ranges[i] = (zfi_range_t){&to[N - 1 - i], &from[i], sizeof *from};
-    }
-    for (uint32_t i = 0; i < N_OPS; i++) { /* every second one fills; 40 copies all, 42 nothing, the others a part */
-        marks[i] = 1;
-        list[i] = i % 2 ? zfi_op_fill(&marks[i], sizeof *marks) : zfi_op_down(&ranges[i], i);
-    }
-    list[40] = zfi_op_up(ranges, N);
-    list[42] = zfi_op_up(NULL, 0);
-    enqueue(first, list, N_OPS);
-    enqueue(first, NULL, 0);
-    sync_stream(first);
-    for (int i = 0; i < N; i++)
-        ck_assert_int_eq(to[N - 1 - i], i + 1);
-    for (int i = 0; i < N_OPS; i++)
-        ck_assert_int_eq(marks[i], i % 2 == 0);
-    end();
-}
-END_TEST
-
 /* ---- several streams --------------------------------------------------------------------------------------------- */
 
 START_TEST(a_wait_counts_its_time) {
@@ -191,65 +164,7 @@ START_TEST(a_wait_counts_its_time) {
 }
 END_TEST
 
-/* ---- marks and fences -------------------------------------------------------------------------------------------- */
-
-START_TEST(marks) {
-    int from = 1, to = 0;
-    uint64_t before, after, waited = 0;
-    start(a_minute);
-    before = ops->mark(first);
-    ck_assert_int_eq(ops->synchronise(first, before, 0, &waited), ZF_OK); /* nothing was enqueued */
-    ck_assert_uint_eq(waited, 0);
-    copy(first, &to, &from, sizeof from);
-    after = ops->mark(first);
-    ck_assert_uint_gt(after, before);
-    hold(first, 1);
-    ck_assert_uint_gt(ops->mark(first), after);
-    ck_assert_int_eq(ops->synchronise(first, after, a_minute, NULL), ZF_OK); /* though the stream stands still */
-    ck_assert_int_eq(to, 1);
-    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), a_moment, &waited), ZF_ERR_TIMEOUT);
-    ck_assert_uint_ge(waited, a_moment);
-    ck_assert_uint_eq(ops->mark(second), 0); /* every stream has its own */
-    zfi_timeline_signal(&gate, 1);
-    sync_stream(first);
-    end();
-}
-END_TEST
-
-START_TEST(fences) {
-    int from = 1, to = 0;
-    zf_fence_t fence = {.struct_size = sizeof fence};
-    start(a_minute);
-    hold(first, 1);
-    copy(first, &to, &from, sizeof from);
-    ops->fence(first, ops->mark(first), &fence);
-    hold(first, 2);
-    ck_assert_int_eq(fence.kind, ZF_FENCE_HOST_COUNTER);
-    ck_assert_uint_lt(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), fence.value);
-    ck_assert_int_eq(zfi_cpu_ext.fence_wait(&fence, a_moment, &err), ZF_ERR_TIMEOUT);
-    zfi_timeline_signal(&gate, 1);
-    ck_assert_int_eq(zfi_cpu_ext.fence_wait(&fence, a_minute, &err), ZF_OK);
-    ck_assert_int_eq(to, 1);
-    zfi_timeline_signal(&gate, 2);
-    end();
-}
-END_TEST
-
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
-
-START_TEST(a_deadline_passes) { /* is said, once; the stream goes on */
-    int from = 1, to = 0;
-    start(a_moment);
-    enqueue_one(first, zfi_op_wait(&line, 8, NULL));
-    copy(first, &to, &from, sizeof from);
-    sync_stream(first);
-    ck_assert_int_eq(atomic_load(&said.n_timed_out), 1);
-    ck_assert(said.timeline == &line && said.value == 8);
-    ck_assert_int_eq(to, 1);
-    ck_assert_int_eq(atomic_load(&said.n_stuck), 0);
-    end();
-}
-END_TEST
 
 START_TEST(an_order_has_a_deadline) { /* the stream waited for may be a host's that stands still */
     uint64_t mark;
@@ -319,25 +234,6 @@ START_TEST(a_full_stream_is_stuck) {
 }
 END_TEST
 
-START_TEST(a_full_stream_is_stuck_within_a_list) { /* copies of many ranges: commands of many cells */
-    static zfi_range_t ranges[640];
-    static int from, to;
-    zfi_op_t list[] = {zfi_op_signal(&line, 1), zfi_op_up(ranges, 640), zfi_op_signal(&line, 2)};
-    zf_status_t st = ZF_OK;
-    start(a_moment);
-    for (int i = 0; i < 640; i++)
-        ranges[i] = (zfi_range_t){&to, &from, sizeof to};
-    hold(first, 1);
-    for (int i = 0; i < 10000 && st == ZF_OK; i++)
-        st = ops->enqueue(device, first, list, 3);
-    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
-    ck_assert_int_eq(atomic_load(&said.n_stuck), 1);
-    ck_assert_uint_eq(said.n_waiting, ops->mark(first)); /* nothing has run yet */
-    zfi_timeline_signal(&gate, 1);
-    end();
-}
-END_TEST
-
 /* ---- the host's queues ------------------------------------------------------------------------------------------- */
 
 static void refuses(zf_stream_t given, zf_status_t status, const char *part) {
@@ -361,6 +257,5 @@ START_TEST(streams_that_are_none) {
 }
 END_TEST
 
-ZT_MAIN("device", devices_that_are_not_there, ranges_and_arguments_are_copied, many_ranges, a_wait_counts_its_time,
-        marks, fences, a_deadline_passes, an_order_has_a_deadline, poison_ends_waits, a_full_stream_is_stuck,
-        a_full_stream_is_stuck_within_a_list, streams_that_are_none)
+ZT_MAIN("device", devices_that_are_not_there, ranges_and_arguments_are_copied, a_wait_counts_its_time,
+        an_order_has_a_deadline, poison_ends_waits, a_full_stream_is_stuck, streams_that_are_none)

@@ -66,28 +66,6 @@ START_TEST(every_bit) {
 }
 END_TEST
 
-START_TEST(swapped_elements) {
-    for (int s = 0; s < N_SIZES; s++) {
-        uint32_t size = sizes[s];
-        for (uint32_t i = 0; i < MOST_ELEMS; i++)
-            data[i * size] = (unsigned char)i; /* none is equal to another */
-        uint64_t before = digest_of(data, size, MOST_ELEMS);
-        for (uint32_t i = 0; i < MOST_ELEMS; i++)
-            for (uint32_t j = 0; j < i; j++) {
-                unsigned char a[8], b[8];
-                memcpy(a, data + i * size, size);
-                memcpy(b, data + j * size, size);
-                memcpy(data + i * size, b, size);
-                memcpy(data + j * size, a, size);
-                if (digest_of(data, size, MOST_ELEMS) == before)
-                    ck_abort_msg("%u and %u of %u bytes", i, j, size);
-                memcpy(data + i * size, a, size);
-                memcpy(data + j * size, b, size);
-            }
-    }
-}
-END_TEST
-
 /* ---- two threads, beside steps ----------------------------------------------------------------------------------- */
 
 static _Atomic int is_over;
@@ -144,4 +122,4 @@ START_TEST(questions_that_are_refused) {
 }
 END_TEST
 
-ZT_MAIN_WITH("digest", start, end, every_bit, swapped_elements, two_threads, questions_that_are_refused)
+ZT_MAIN_WITH("digest", start, end, every_bit, two_threads, questions_that_are_refused)

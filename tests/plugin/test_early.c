@@ -90,31 +90,6 @@ static void begin(const char *config) {
     expect(1);
 }
 
-START_TEST(of_use) {
-    begin(EXACT);
-    for (int i = 0; i < N_STEPS; i++) {
-        deliver();
-        submit();
-        expect(1);
-    }
-    end();
-}
-END_TEST
-
-START_TEST(of_use_in_windows) {
-    uint64_t taken, lost;
-    start("[zenflow]\nupdate_interval = 2\ntopk_ratio = 0\npublish_lag = 0\npredict = off\nfull_warm_up_rounds = 1\n");
-    for (int i = 0; i < N_STEPS; i++) {
-        deliver();
-        submit();
-    }
-    count(&taken, &lost);
-    ck_assert_uint_gt(taken, 0);
-    ck_assert_uint_eq(lost, 0);
-    end();
-}
-END_TEST
-
 START_TEST(announced) { /* from the first step on, whatever the rates are */
     start(EXACT);
     for (int i = 0; i < N_STEPS; i++) {
@@ -211,4 +186,4 @@ START_TEST(pauses_where_nothing_is_of_use) {
 }
 END_TEST
 
-ZT_MAIN("early", of_use, of_use_in_windows, announced, a_step_waits_for_what_has_begun, pauses_where_nothing_is_of_use)
+ZT_MAIN("early", announced, a_step_waits_for_what_has_begun, pauses_where_nothing_is_of_use)

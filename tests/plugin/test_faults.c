@@ -30,8 +30,6 @@ static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_ro
 
 static zt_rig_t rig;
 
-/* ---- a queue that stands still ----------------------------------------------------------------------------------- */
-
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 /* Every hook now returns this error, with a message that has the part in it; destroy ends. */
@@ -97,31 +95,6 @@ START_TEST(a_weight_overflows) {
 }
 END_TEST
 
-static void *wait_for_fence(void *raw) {
-    zf_fence_t *fence = raw;
-    while (__atomic_load_n(fence->counter, __ATOMIC_ACQUIRE) < fence->value)
-        usleep(200);
-    return NULL;
-}
-
-START_TEST(a_waiting_host_is_released) { /* it watches the counter itself, for something that now never comes */
-    zf_fence_t fence = {.struct_size = sizeof fence};
-    pthread_t waiter;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_fill_grad(&rig, 0, 1);
-    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, &fence));
-    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-    fence.value += 1000;
-    pthread_create(&waiter, NULL, wait_for_fence, &fence);
-    rig.groups[0].lr = 1e30;
-    rig.groups[0].weight_decay = 1.0;
-    ck_assert_int_eq(step_until_error(NULL), ZF_ERR_NONFINITE);
-    pthread_join(waiter, NULL);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- deadlines --------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_blocked_queue_is_a_timeout) {
@@ -138,22 +111,6 @@ START_TEST(a_blocked_queue_is_a_timeout) {
     zt_contains(rig.err.message, "shipped=");
     zt_contains(rig.err.message, "stepped="); /* the dump has all timelines, first to last */
     ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
-    zt_gate_open();
-    zt_rig_end(&rig);
-}
-END_TEST
-
-START_TEST(a_drain_behind_a_blocked_queue) { /* with nothing in flight only the hook itself waits */
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
-    zt_rig_steps(&rig, 3);
-    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    zt_rig_block(&rig);
-    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
-    expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
-    zt_contains(rig.err.message, "device stream");
-    zt_contains(rig.err.message, "shipped=");
     zt_gate_open();
     zt_rig_end(&rig);
 }
@@ -297,43 +254,6 @@ START_TEST(fork_in_mid_window) {
 }
 END_TEST
 
-/* ---- gradients that are not finite ------------------------------------------------------------------------------- */
-
-/* ---- weights that the host changes ------------------------------------------------------------------------------- */
-
-/* Writes all of a parameter; the serial AdamW takes the values over. */
-static void overwrite(uint32_t p, float value) {
-    for (size_t i = 0; i < rig.params[p].n_elems; i++) {
-        memcpy(rig.params[p].visible + 4 * i, &value, sizeof value);
-        rig.params[p].serial.w[i] = value;
-    }
-}
-
-START_TEST(an_unannounced_overwrite) {
-    zf_status_t st = ZF_OK;
-    uint32_t id = 0;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_steps(&rig, 5);
-    overwrite(0, 0.25f);
-    for (int i = 0; i < 3 && st >= 0; i++)
-        st = zt_rig_try_step(&rig);
-    ck_assert_int_eq(st, ZF_ERR_OVERWRITTEN);
-    zt_contains(rig.err.message, "\"layer.0.weight\"");
-    zt_contains(rig.err.message, "params_changed");
-    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_PARAM);
-    ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_OVERWRITTEN);
-    ck_assert_uint_gt(zt_rig_counter(&rig, "overwritten_elems"), 0);
-    id = 1;
-    ZT_OK(&rig, zt_changed(&rig, id, 0));
-    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_OVERWRITTEN); /* that was another parameter */
-    id = 0;
-    ZT_OK(&rig, zt_changed(&rig, id, 0));
-    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- alignment --------------------------------------------------------------------------------------------------- */
 
 START_TEST(odd_addresses_are_refused) {
@@ -354,7 +274,6 @@ START_TEST(odd_addresses_are_refused) {
 }
 END_TEST
 
-ZT_MAIN("faults", a_weight_overflows, a_waiting_host_is_released, a_blocked_queue_is_a_timeout,
-        a_drain_behind_a_blocked_queue, the_hosts_own_work_is_no_timeout, destroy_with_a_blocked_queue,
-        a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window, an_unannounced_overwrite,
+ZT_MAIN("faults", a_weight_overflows, a_blocked_queue_is_a_timeout, the_hosts_own_work_is_no_timeout,
+        destroy_with_a_blocked_queue, a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window,
         odd_addresses_are_refused)

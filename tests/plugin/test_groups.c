@@ -161,6 +161,11 @@ static void other_flags(job_t *job) {
     share(job);
     job->rig.decls[1].flags |= job->rank->rank ? ZF_PARAM_NOT_IN_NORM : 0;
 }
+/* Two models with other matrices, and an expert that both have. */
+static void other_matrices_beside(job_t *job) {
+    first_group(job);
+    job->rig.decls[0].n_batch_axes = (int32_t)job->rank->rank;
+}
 /* The model is said to be one rank's alone, though its data-parallel group has two. */
 static void small_norm(job_t *job) {
     pthread_mutex_lock(&job->rank->all->lock);
@@ -170,7 +175,6 @@ static void small_norm(job_t *job) {
 
 START_TEST(declarations_that_cannot_be_kept) {
     expect(&(job_t){.declare = no_norm}, 0, ZF_ERR_PARAM, "need zf_create_args_t.norm_group");
-    expect(&(job_t){.declare = first_group, .config = stage_1}, 0, ZF_ERR_CONFIG, "need stage = 0");
     expect(&(job_t){.declare = first_group, .config = auto_strategy}, 0, ZF_ERR_CONFIG,
            "with [zenflow] select_strategy = auto");
     expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "home = 2 (host)");
@@ -180,6 +184,8 @@ END_TEST
 START_TEST(ranks_that_declare_otherwise) {
     expect(&(job_t){.declare = other_values}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
     expect(&(job_t){.declare = other_flags}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
+    expect(&(job_t){.declare = other_matrices_beside}, 1, ZF_ERR_RANKS,
+           "process group 2: the shapes of all 3 parameters");
     expect(&(job_t){.declare = small_norm}, 0, ZF_ERR_RANKS, "are not both in norm_group = 1");
 }
 END_TEST
@@ -392,20 +398,31 @@ static void save_wrongly(job_t *job) {
     expect_own(job, 1, ZF_ERR_UNSUPPORTED_FIELD, "flags", "rank 1 of the norm group refused");
 }
 
-START_TEST(experts_have_checkpoints_with_what_is_beside_them) {
+static void check_parts(const char *config) {
     static job_t jobs[N_RANKS];
-    run(jobs, &(job_t){.declare = experts, .script = save_and_go_on}, 0);
+    run(jobs, &(job_t){.declare = experts, .script = save_and_go_on, .config = config}, 0);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_msg(jobs[r].st >= 0, "%d: %s", jobs[r].st, jobs[r].why);
     ck_assert_mem_eq(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, jobs[0].rig.params[0].n_elems * 4);
     ck_assert_mem_ne(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
     end(jobs);
-    expect(&(job_t){.declare = experts, .script = save_all}, 0, ZF_ERR_ARGUMENT, "have other parameters, but one");
-    expect(&(job_t){.declare = experts, .script = load_exchanged}, 0, ZF_ERR_CHECKPOINT, "of 2 of a model, this rank");
-    expect(&(job_t){.declare = experts, .script = load_other_steps}, 0, ZF_ERR_RANKS, "other steps: 13 and 7");
-    expect(&(job_t){.declare = experts, .script = load_other_runs}, 0, ZF_ERR_RANKS, "load other weights");
-    expect(&(job_t){.declare = experts, .script = load_missing}, 0, ZF_ERR_STORAGE, "cannot load its part");
-    expect(&(job_t){.declare = experts, .script = load_first}, 0, ZF_ERR_CHECKPOINT, "cannot load its part");
+    expect(&(job_t){.declare = experts, .config = config, .script = save_all}, 0, ZF_ERR_ARGUMENT,
+           "have other parameters, but one");
+    expect(&(job_t){.declare = experts, .config = config, .script = load_exchanged}, 0, ZF_ERR_CHECKPOINT,
+           "of 2 of a model, this rank");
+    expect(&(job_t){.declare = experts, .config = config, .script = load_other_steps}, 0, ZF_ERR_RANKS,
+           "other steps: 13 and 7");
+    expect(&(job_t){.declare = experts, .config = config, .script = load_other_runs}, 0, ZF_ERR_RANKS,
+           "load other weights");
+    expect(&(job_t){.declare = experts, .config = config, .script = load_missing}, 0, ZF_ERR_STORAGE,
+           "cannot load its part");
+    expect(&(job_t){.declare = experts, .config = config, .script = load_first}, 0, ZF_ERR_CHECKPOINT,
+           "cannot load its part");
+}
+
+START_TEST(experts_have_checkpoints_with_what_is_beside_them) {
+    check_parts(plain);
+    check_parts(stage_1);
 }
 END_TEST
 

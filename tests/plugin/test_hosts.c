@@ -26,19 +26,6 @@ static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_ro
 
 static zt_rig_t rig;
 
-static void forget_error(void) {
-    memset(&rig.err, 0, sizeof rig.err);
-    rig.err.struct_size = sizeof rig.err;
-}
-
-/* The call failed, and its record says so. */
-static void expect_record(zf_status_t st, zf_status_t want, const char *part) {
-    ck_assert_int_eq(st, want);
-    ck_assert_int_eq(rig.err.status, want);
-    ck_assert_int_ne(rig.err.origin[0], 0);
-    zt_contains(rig.err.message, part);
-}
-
 /* ---- the host's log ---------------------------------------------------------------------------------------------- */
 
 static char logged[8192]; /* warnings, one a line */
@@ -130,22 +117,6 @@ START_TEST(statistics_beside_bind) {
 }
 END_TEST
 
-/* A meter that measures a few weights only says so; the automatic choice measures enough, or all. */
-START_TEST(few_samples_are_said) {
-    static const char *const texts[] = {"[zenflow]\nmode = windows\n[log]\nlateness = 16\n",
-                                        "[zenflow]\nmode = windows\n[log]\nlateness = 1\n", ""};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        zt_rig_start(&rig, shapes, N_SHAPES);
-        listen();
-        zt_rig_open(&rig, texts[i], 0);
-        ck_assert_int_eq(n_warnings, i == 0);
-        if (i == 0)
-            zt_contains(logged, "[log] lateness = 16 measures about");
-        zt_rig_end(&rig);
-    }
-}
-END_TEST
-
 #if defined(__clang__)
 #define COMPILER_VERSION __clang_version__
 #else
@@ -223,26 +194,6 @@ START_TEST(no_gradient_at_all) {
 }
 END_TEST
 
-START_TEST(all_gradients_stop) {
-    zf_step_report_t r = {.struct_size = sizeof r};
-    const float infinite = INFINITY;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    step_without(0);
-    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL)); /* is no step */
-    zt_rig_fill_grad(&rig, 2, rig.step + 1);
-    memcpy(rig.params[2].grad, &infinite, sizeof infinite);
-    ZT_OK(&rig, zt_rig_deliver(&rig, 2, 0, NULL));
-    ck_assert_int_eq(zt_rig_submit(&rig, ZF_STEP_WAIT, &r), ZF_SKIPPED); /* is one */
-    ck_assert(r.n_present == 1 && r.n_missing == 2 && r.first_missing == 0);
-    r = step_without(7);
-    ck_assert(r.n_present == 0 && r.n_missing == 1 && r.first_missing == 2);
-    ck_assert_int_eq(rig.zf->poll(rig.inst, &r, &rig.err), ZF_OK);
-    ck_assert(r.n_missing == 1 && r.first_missing == 2);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void open_blocked(const char *text) {
@@ -252,32 +203,6 @@ static void open_blocked(const char *text) {
     zt_rig_steps(&rig, 2);
     zt_rig_sync(&rig);
 }
-
-/* Batches that wait for a queue that stands still: the one that has no place any more is pushed by this hook. */
-static void fill_batches(void) {
-    zt_rig_block(&rig);
-    for (int i = 0; i < 31; i++) {
-        zf_fence_t fence = {.struct_size = sizeof fence};
-        ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, &fence));
-    }
-    ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
-    forget_error();
-}
-
-/* On the stream of the gradients, and on another one. */
-START_TEST(a_discard_that_fails) {
-    for (int is_other = 0; is_other < 2; is_other++) {
-        zf_stream_t own = {.struct_size = sizeof own, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
-        zf_step_args_t args = {.struct_size = sizeof args, .flags = ZF_STEP_DISCARD};
-        open_blocked("[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n");
-        args.stream = is_other ? &own : &rig.stream;
-        fill_batches();
-        expect_record(rig.zf->step(rig.inst, &args, NULL, &rig.err), ZF_ERR_TIMEOUT, "batches");
-        zt_gate_open();
-        zt_rig_end(&rig);
-    }
-}
-END_TEST
 
 /* Runs while the instance comes to rest, and leaves something behind it that stands still. */
 static void block_later(void *unused) {
@@ -372,6 +297,5 @@ START_TEST(a_cancelled_create) {
 }
 END_TEST
 
-ZT_MAIN("hosts", keys_without_effect, build_is_described, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
-        a_discard_that_fails, params_changed_beside_a_blocked_queue, a_cancelled_wait, a_cancelled_create,
-        few_samples_are_said, statistics_beside_bind)
+ZT_MAIN("hosts", keys_without_effect, build_is_described, a_gradient_is_missing, no_gradient_at_all,
+        params_changed_beside_a_blocked_queue, a_cancelled_wait, a_cancelled_create, statistics_beside_bind)

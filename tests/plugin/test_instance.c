@@ -112,18 +112,6 @@ START_TEST(destroy_with_gradients_not_stepped) {
 }
 END_TEST
 
-START_TEST(destroy_after_quiesce) {
-    for (int mode = ZF_QUIESCE_DRAIN; mode <= ZF_QUIESCE_FLUSH; mode++)
-        for (int n = 0; n < 6; n++) {
-            open_rig(config, ZF_CREATE_CAP_FETCH);
-            zt_rig_steps(&rig, n);
-            ZT_OK(&rig, zt_quiesce(&rig, mode));
-            ZT_OK(&rig, zt_quiesce(&rig, mode));
-            zt_rig_end(&rig);
-        }
-}
-END_TEST
-
 /* A command of another queue that waits for the instance's stream must not outlive the instance. */
 static void *open_gate_later(void *unused) {
     (void)unused;
@@ -162,31 +150,5 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "quarantine_size_mb=1"; }
 #endif
 
-static void round_upward(void *arg) {
-    (void)arg;
-    fesetround(FE_UPWARD);
-}
-
-static void note_rounding(void *arg) { *(int *)arg = fegetround(); }
-
-/* Steps work on the host's queue in a mode of their own; the host's functions there find what they left. */
-START_TEST(the_hosts_rounding_outlives_steps) {
-    int first = -1, last = -1;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, config, 0);
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, note_rounding, &first, &rig.err));
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, round_upward, NULL, &rig.err));
-    zt_rig_steps(&rig, 3);
-    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, note_rounding, &last, &rig.err));
-    zt_rig_sync(&rig);
-    ck_assert_int_eq(first, FE_TONEAREST);
-    ck_assert_int_eq(last, FE_UPWARD);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 ZT_MAIN("instance", forced_blocks, forced_instruction_set, destroy_after_any_number_of_steps,
-        destroy_with_gradients_not_stepped, destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given,
-        the_hosts_rounding_outlives_steps)
+        destroy_with_gradients_not_stepped, destroy_waits_for_every_stream_it_was_given)

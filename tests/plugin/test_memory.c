@@ -63,40 +63,6 @@ START_TEST(planned_is_measured) {
 }
 END_TEST
 
-START_TEST(rules_of_one_moment_keep_one) {
-    uint64_t two_moments = 0;
-    for (uint32_t rule = ZF_RULE_ADAMW; rule <= ZF_RULE_LION; rule++) {
-        zt_rig_start(&rig, shapes, N_SHAPES);
-        zt_rig_use_rule(&rig, rule, NULL);
-        zt_rig_open(&rig, "", 0);
-        if (rule == ZF_RULE_ADAMW)
-            two_moments = zt_rig_parts(&rig)->host_state_nbytes;
-        else if (rule == ZF_RULE_ADAM)
-            ck_assert_uint_eq(zt_rig_parts(&rig)->host_state_nbytes, two_moments);
-        else
-            ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, two_moments - 4 * rig.layout.n_elems);
-        zt_rig_steps(&rig, 6);
-        check_planned_is_measured();
-        zt_rig_end(&rig);
-    }
-}
-END_TEST
-
-START_TEST(bf16_moments_take_two_bytes) {
-    static const char *const texts[] = {"[host]\nmoments_dtype = bfloat16\n",
-                                        "[host]\nmoments_dtype = bfloat16_stochastic\n"};
-    for (size_t i = 0; i < 2; i++) {
-        zt_rig_start(&rig, shapes, N_SHAPES);
-        zt_rig_open(&rig, texts[i], 0);
-        ck_assert_uint_ge(zt_rig_parts(&rig)->host_state_nbytes, rig.layout.n_elems * 8);
-        ck_assert_uint_le(zt_rig_parts(&rig)->host_state_nbytes, rig.layout.n_elems * 8 + 65536);
-        zt_rig_steps(&rig, 6);
-        check_planned_is_measured();
-        zt_rig_end(&rig);
-    }
-}
-END_TEST
-
 START_TEST(sums_and_staging_are_counted) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, "", 0);
@@ -107,16 +73,6 @@ START_TEST(sums_and_staging_are_counted) {
     }
     ck_assert_uint_gt(zt_rig_counter(&rig, "device_planned_nbytes"),
                       rig.layout.device_nbytes + 8 * rig.layout.n_elems - 1);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-START_TEST(the_pool_is_as_large_as_its_peak) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n", ZF_CREATE_CAP_FETCH);
-    zt_rig_steps(&rig, 30);
-    ck_assert_uint_le(zt_rig_counter(&rig, "slot_chunks_peak"), zt_rig_counter(&rig, "slot_chunks_total"));
-    ck_assert_uint_gt(zt_rig_counter(&rig, "slot_chunks_peak"), zt_rig_counter(&rig, "slot_chunks_total") / 2);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -141,31 +97,6 @@ START_TEST(refused_with_need_and_have) {
 }
 END_TEST
 
-START_TEST(what_is_refused_says_what_would_take_it) {
-    static const zt_shape_t large = {.rows = 2048, .cols = 2048};
-    uint64_t need, state, slots, publish, device;
-    zfi_layout_t layout;
-    zt_rig_start(&rig, &large, 1);
-    zt_rig_open(&rig, "[zenflow]\npublish_lag = 1\n[host]\nthreads = 1\n", 0);
-    layout = *zt_rig_parts(&rig);
-    rig.zf->destroy(rig.inst, NULL);
-    zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
-    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
-    ck_assert_int_eq(sscanf(strstr(rig.err.message, "need "),
-                            "need %" SCNu64 " MiB, have 5 MiB ([host] memory_limit_mib): state %" SCNu64
-                            ", slots %" SCNu64 ", publish %" SCNu64 ", device side %" SCNu64 " MiB;",
-                            &need, &state, &slots, &publish, &device),
-                     5);
-    ck_assert_uint_eq(need, (layout.host_nbytes + layout.device_nbytes) >> 20);
-    ck_assert_uint_eq(state, layout.host_state_nbytes >> 20);
-    ck_assert_uint_eq(slots, layout.host_slots_nbytes >> 20);
-    ck_assert_uint_eq(publish, layout.host_publish_nbytes >> 20);
-    ck_assert_uint_eq(device, layout.device_nbytes >> 20);
-    ck_assert(state > 1 && slots > 1 && publish > 1 && device > 1);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* Another instance has been given everything and has not touched it yet. */
 START_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_t other = {0};
@@ -180,15 +111,6 @@ START_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_free(&other);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_OK);
     ck_assert_uint_eq(zfi_arena_all_promised(), 0);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-START_TEST(ranks_share_the_memory) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 7/4096\n", 0);
-    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY,
-               "(one of 4096 ranks on this machine, see [host] local_rank)");
     zt_rig_end(&rig);
 }
 END_TEST
@@ -313,44 +235,6 @@ START_TEST(wide_rows_cost_little_beside_their_state) {
 }
 END_TEST
 
-/* Of a bucket's own parameters a slice of each matrix and rank, whatever lies in the buckets beside it. */
-static void check_moves(const zfi_run_t *run) {
-    uint32_t n_matrices = 0;
-    for (uint32_t b = 0; b < run->buckets.n; b++) {
-        uint64_t n = 0;
-        for (uint32_t m = 0; m < run->plan.n_matrices; m++) {
-            const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            if (run->buckets.of_param[matrix->param] != b)
-                continue;
-            n_matrices++;
-            n++;
-        }
-        ck_assert_uint_eq(zfi_memory_n_moves(&run->ranks, b), n); /* one rank */
-    }
-    ck_assert_uint_eq(n_matrices, run->plan.n_matrices);
-}
-
-START_TEST(moves_are_counted_of_a_buckets_own_parameters) {
-    static const zt_shape_t mixed[] = {
-        {.rows = 20, .cols = 30}, {.rows = 7}, {.rows = 90, .cols = 40}, {.rows = 12, .cols = 60}};
-    static const uint64_t sizes[] = {1, 4000, 1 << 20}; /* a bucket for each, for some, for all */
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        zfi_run_t *run;
-        zt_rig_start(&rig, mixed, sizeof mixed / sizeof *mixed);
-        run = zt_bare_create(&rig, "[zenflow]\ntopk_ratio = 0.2\n[host]\nthreads = 1\n");
-        ck_assert_uint_eq(run->buckets.n, 0);
-        ck_assert_int_eq(zfi_buckets_build(run->params, run->n_params, sizes[i], &(zfi_member_t){0, 1}, &run->buckets),
-                         ZF_OK);
-        ck_assert_uint_eq(run->buckets.n > 1, sizes[i] < 1 << 20);
-        check_moves(run);
-        zt_bare_destroy(run);
-        zt_rig_end(&rig);
-    }
-}
-END_TEST
-
 ZT_MAIN("memory", bytes_follow_the_formulas, wide_rows_cost_little_beside_their_state, planned_is_measured,
-        rules_of_one_moment_keep_one, bf16_moments_take_two_bytes, sums_and_staging_are_counted,
-        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_is_refused_says_what_would_take_it,
-        what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact,
-        early_replays_take_what_is_left, moves_are_counted_of_a_buckets_own_parameters)
+        sums_and_staging_are_counted, refused_with_need_and_have, what_others_were_promised_is_not_there,
+        the_limit_is_exact, early_replays_take_what_is_left)

@@ -174,45 +174,6 @@ static void flush_denormals(void) {} /* the mode of other processors is not set 
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* 1, and twice half of what bfloat16 can tell from it: their sum is 1 + 2^-7, and 1 where each part is rounded. */
-static void *run_job_of_parts(void *raw) {
-    static const uint16_t parts[] = {0x3F80, 0x3B80, 0x3B80};
-    static const uint32_t flags[] = {ZF_GRAD_PART | ZF_GRAD_MORE, ZF_GRAD_PART | ZF_GRAD_MORE,
-                                     ZF_GRAD_PART | ZF_GRAD_LAST};
-    static const zt_shape_t shape = {.rows = 24, .cols = 40, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE};
-    job_t *job = raw;
-    zt_rig_start(&job->rig, &shape, 1);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
-    for (int t = 0; t < 3 && job->st >= 0; t++) {
-        for (int k = 0; k < 3 && job->st >= 0; k++) {
-            for (size_t i = 0; i < job->rig.params[0].n_elems; i++)
-                memcpy(job->rig.params[0].grad + 2 * i, &parts[k], 2);
-            job->st = zt_rig_deliver(&job->rig, 0, flags[k], NULL);
-        }
-        if (job->st >= 0)
-            job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
-    }
-    return NULL;
-}
-
-START_TEST(parts_are_rounded_once) {
-    static float sum[24 * 40];
-    job_t jobs[2] = {{.config = config}, {.config = config}};
-    zt_ranks_init(&ranks, 2);
-    run_jobs_with(run_job_of_parts, jobs, 2);
-    for (size_t i = 0; i < sizeof sum / sizeof *sum; i++)
-        sum[i] = 1.0078125f;
-    for (int r = 0; r < 2; r++) {
-        zt_rig_t *rig = &jobs[r].rig;
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, rig->err.message);
-        for (int t = 0; t < 3; t++)
-            zt_serial_update(&rig->params[0].serial, &rig->groups[0], sum, 1.0f);
-        zt_rig_check_export(rig);
-    }
-    end_jobs(jobs, 2);
-}
-END_TEST
-
 static void denormal_gradient(uint64_t step, float *out, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = 1 + (uint32_t)(zt_hash(step * 10000 + i) % 0x700000) + (i % 2 ? 0x80000000u : 0);
@@ -297,25 +258,6 @@ START_TEST(ranks_are_edited) {
         snprintf(text, sizeof text, "%sstage = %u\n", asking, stage);
         edited(stage == 1 ? 4 : 2, (job_t){.config = text, .is_edited = 1, .adopts = 1});
     }
-}
-END_TEST
-
-/* One rank may be traced alone, in a file of its own. */
-START_TEST(one_is_traced) {
-    static job_t jobs[2];
-    char folder[] = "/tmp/zf-ranks-XXXXXX", text[512], file[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(text, sizeof text, "%s[trace]\nfile = %s/t.json\n", sharded, folder);
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = sharded;
-    jobs[1].config = text;
-    run_jobs(jobs, 2);
-    for (int r = 0; r < 2; r++)
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
-    end_jobs(jobs, 2);
-    snprintf(file, sizeof file, "%s/t.rank1.json", folder);
-    ck_assert_int_eq(unlink(file), 0);
-    ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
 
@@ -415,18 +357,6 @@ static void one_leaves(int holds_memory) {
 START_TEST(a_rank_that_does_not_come_is_named) {
     one_leaves(0);
     one_leaves(1);
-}
-END_TEST
-
-START_TEST(a_transport_that_fails) {
-    job_t jobs[2] = {0};
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = jobs[1].config = impatient;
-    ranks.ranks[1].fails_to_start = 1;
-    run_jobs(jobs, 2);
-    ck_assert_int_eq(jobs[0].st, ZF_ERR_TIMEOUT);
-    expect(&jobs[1], ZF_ERR_RANKS, "the comparison of what was bound: the transport failed with status");
-    end_jobs(jobs, 2);
 }
 END_TEST
 
@@ -587,7 +517,7 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 }
 END_TEST
 
-ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them, ranks_average,
-        a_fetch_waits_for_its_bucket, ranks_are_edited, one_is_traced, a_rank_that_does_not_come_is_named,
-        a_transport_that_fails, a_transport_that_fails_half_way, other_calls_are_named, other_declarations_are_named,
-        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step)
+ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, ranks_average, a_fetch_waits_for_its_bucket,
+        ranks_are_edited, a_rank_that_does_not_come_is_named, a_transport_that_fails_half_way, other_calls_are_named,
+        other_declarations_are_named, a_world_size_that_differs, a_set_that_one_refuses_all_refuse,
+        destroyed_in_the_middle_of_a_step)

@@ -61,17 +61,6 @@ START_TEST(a_deadline_of_the_hosts_own) {
 }
 END_TEST
 
-START_TEST(nothing_in_flight_is_within_any_deadline) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_steps(&rig, 5);
-    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    ZT_OK(&rig, quiesce_within(ZF_QUIESCE_DRAIN, 1));
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* ---- what destroy loses ------------------------------------------------------------------------------------------ */
 
 static unsigned long long said_elems, said_params;
@@ -273,20 +262,6 @@ START_TEST(another_hook_is_retryable) {
 }
 END_TEST
 
-/* What has ended the instance is never: a weight that overflows, the engine's own deadline. */
-START_TEST(an_end_is_not_retryable) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_steps(&rig, 3);
-    rig.groups[0].lr = 1e30, rig.groups[0].weight_decay = 1.0;
-    for (int i = 0; i < 9 && rig.err.status != ZF_ERR_NONFINITE; i++)
-        zt_rig_try_step(&rig), zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
-    ck_assert_int_eq(rig.err.status, ZF_ERR_NONFINITE);
-    ck_assert_int_eq(rig.err.retryable, 0);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 START_TEST(the_engines_deadline_is_not_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
@@ -302,7 +277,6 @@ START_TEST(the_engines_deadline_is_not_retryable) {
 }
 END_TEST
 
-ZT_MAIN("rest", a_deadline_of_the_hosts_own, nothing_in_flight_is_within_any_deadline,
-        destroy_says_how_many_updates_are_lost, destroy_with_flush_loses_none, wrong_calls_are_not_retryable,
-        an_edit_is_retryable, a_folder_that_is_missing_is_retryable, another_hook_is_retryable, an_end_is_not_retryable,
-        the_engines_deadline_is_not_retryable)
+ZT_MAIN("rest", a_deadline_of_the_hosts_own, destroy_says_how_many_updates_are_lost, destroy_with_flush_loses_none,
+        wrong_calls_are_not_retryable, an_edit_is_retryable, a_folder_that_is_missing_is_retryable,
+        another_hook_is_retryable, the_engines_deadline_is_not_retryable)

@@ -316,31 +316,6 @@ START_TEST(memory_of_parameters_is_shared_out) {
 }
 END_TEST
 
-static char said[400];
-static pthread_mutex_t saying = PTHREAD_MUTEX_INITIALIZER;
-
-static void keep_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
-                      uint64_t nbytes) {
-    (void)ctx, (void)level, (void)component, (void)file, (void)line, (void)nbytes;
-    pthread_mutex_lock(&saying);
-    if (strncmp(text, "parameters are sharded", 22) == 0)
-        snprintf(said, sizeof said, "%s", text);
-    pthread_mutex_unlock(&saying);
-}
-
-START_TEST(what_is_sharded_is_said) {
-    static job_t jobs[N_RANKS];
-    char config[sizeof stage_3 + 8], sizes[80];
-    snprintf(config, sizeof config, "%s", stage_3);
-    memcpy(strstr(config, "level = error"), "level = info ", 13);
-    run_as(jobs, &(job_t){.config = config, .script = nothing, .log = keep_line});
-    ck_assert_msg(strstr(said, "12672 elements in 11 tensors") != NULL, "%s", said);
-    snprintf(sizes, sizeof sizes, "keeps %.1f MiB of them, and 2 buffers of %.1f MiB",
-             (double)jobs[0].shard_nbytes / 1048576, (double)jobs[0].buffer_nbytes / 1048576);
-    ck_assert_msg(strstr(said, sizes) != NULL, "%s; need %s", said, sizes);
-}
-END_TEST
-
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void misuse(job_t *job) {
@@ -458,7 +433,7 @@ START_TEST(export_gives_whole_parameters) {
 END_TEST
 
 ZT_MAIN("shards", two_buffers_serve_both_passes, the_next_bucket_is_prefetched, as_many_buffers_as_are_held,
-        tied_parameters_are_released_each_by_itself, memory_of_parameters_is_shared_out, what_is_sharded_is_said,
+        tied_parameters_are_released_each_by_itself, memory_of_parameters_is_shared_out,
         misuse_is_refused_and_training_goes_on, hosts_that_read_their_own_memory_are_refused,
         another_order_of_fetches_is_found_before_anything_is_updated, a_rank_delivers_before_a_load,
         export_gives_whole_parameters)

@@ -69,7 +69,6 @@ static void deal(uint32_t rank, uint32_t n_ranks, int is_sharded) {
     for (uint32_t i = 0; i < n_params; i++)
         params[i].is_sharded = is_sharded && params[i].ndim > 1;
     ck_assert_int_eq(zfi_buckets_build(params, n_params, 0, &(zfi_member_t){rank, n_ranks}, &buckets), ZF_OK);
-    buckets.rank = rank;
     buckets.is_owner = 1;
     ck_assert_msg(zfi_plan_build(&config, params, n_params, &buckets, &plan, &err) == ZF_OK, "%s", err.message);
 }

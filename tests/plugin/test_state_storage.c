@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_state_storage.c - a save that is killed or whose file system fails: the checkpoint before it stays
- * whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked statically).
- */
+/* tests/plugin/test_state_storage.c - a save whose file system fails, or that others disturb: the checkpoint before it
+ * stays whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked
+ * statically). A machine that stops in the middle of one: test_state_crash.c. */
 #define _GNU_SOURCE
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/timeline.h"
 #include "state/beside.h"
 #include "state_rig.h"
 #include "suite.h"
@@ -198,6 +196,9 @@ START_TEST(failing_calls) {
     zt_state_steps(&rig, 1);
     fail_each(RENAME, EACCES, 9);
     check_whole(10);
+    arm(PREAD, EIO);
+    zt_refused(&rig.err, zt_load(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE, strerror(EIO));
+    armed = NONE;
     zt_state_steps(&rig, 1);
     ZT_OK(&rig, save_by_renames(&rig)); /* a file system without RENAME_EXCHANGE */
     armed = WRITE;                      /* writes that take half of what they are given */
@@ -496,102 +497,6 @@ START_TEST(loads_without_locks) {
 }
 END_TEST
 
-START_TEST(failing_reads) {
-    size_t nbytes, now_nbytes;
-    unsigned char *image, *now;
-    int n = 0;
-    start_at(6);
-    ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC));
-    zt_state_open(&copy, config);
-    zt_state_steps(&copy, 3);
-    image = zt_state_image(&copy, &nbytes);
-    for (zf_status_t st = ZF_ERR_STORAGE; st == ZF_ERR_STORAGE; n++) {
-        left = 5 * n;
-        code = EIO;
-        armed = PREAD;
-        st = zt_load(&copy, NULL, path, 0, NULL);
-        armed = NONE;
-        if (st == ZF_OK)
-            break;
-        now = zt_state_image(&copy, &now_nbytes);
-        if (memcmp(now, image, now_nbytes) != 0)
-            ck_abort_msg("read %d failed: the instance has changed", 5 * n);
-        free(now);
-    }
-    ck_assert_int_gt(n, 5);
-    zt_state_check_equal(&rig, &copy, "read at last");
-    free(image);
-    zt_rig_end(&copy);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-/* ---- kills ------------------------------------------------------------------------------------------------------- */
-
-/* Writes a byte when it begins and one after every save. */
-static void save_until_killed(int progress) {
-    zt_state_open(&rig, config);
-    if (zt_state(&rig)->verify(&there, NULL, &rig.err) == ZF_OK && zt_load(&rig, NULL, path, 0, NULL) != ZF_OK)
-        _exit(3);
-    while (write(progress, "", 1) == 1) {
-        zt_state_steps(&rig, 1);
-        if (save(&rig, rig.step % 2 ? ZF_STATE_NO_SYNC : 0))
-            _exit(4);
-    }
-    _exit(5);
-}
-
-/* Waits for n bytes, then for a part of what a save took; returns about what a save takes, in microseconds. */
-static uint64_t wait_for_saves(int progress, int n, int round, uint64_t save_us) {
-    uint64_t began = zfi_now_ns();
-    char byte;
-    for (int i = 0; i < n; i++)
-        ck_assert_int_eq(read(progress, &byte, 1), 1);
-    if (n > 0)
-        save_us = (zfi_now_ns() - began) / 1000 / (unsigned)n;
-    usleep((useconds_t)(zt_hash((uint64_t)round) % (save_us + 1)));
-    return save_us;
-}
-
-START_TEST(killed_at_any_moment) {
-    uint64_t at = 0, save_us = 10000;
-    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
-    for (int round = 0; round < 60; round++) {
-        zf_state_report_t report = {.struct_size = sizeof report};
-        int ends[2], status;
-        pid_t pid;
-        char byte;
-        ck_assert_int_eq(pipe(ends), 0);
-        pid = fork();
-        if (pid == 0)
-            save_until_killed(ends[1]);
-        close(ends[1]);
-        if (round > 0 && round % 5 == 0) /* while it loads, too */
-            usleep((useconds_t)(zt_hash((uint64_t)round) % (save_us + 1)));
-        else {
-            ck_assert_int_eq(read(ends[0], &byte, 1), 1);
-            save_us = wait_for_saves(ends[0], round == 0 ? 2 : round % 3, round, save_us);
-        }
-        kill(pid, SIGKILL);
-        close(ends[0]);
-        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-        ck_assert_msg(WIFSIGNALED(status), "the saving process ended with %d", WEXITSTATUS(status));
-        zt_state_open_copy(&copy, config, 1);
-        ZT_OK(&copy, zt_load(&copy, NULL, path, 0, &report));
-        ck_assert_uint_ge(report.step, at);
-        at = report.step;
-        if (round % 6 == 0) {
-            zt_state_open(&rig, config);
-            zt_state_steps(&rig, (int)at);
-            zt_state_check_equal(&rig, &copy, "after a kill");
-            zt_rig_end(&rig);
-        }
-        zt_rig_end(&copy);
-    }
-    ck_assert_uint_gt(at, 10);
-}
-END_TEST
-
 ZT_MAIN("state_storage", failing_calls, two_saves_at_once, without_exchange, a_load_after_a_kill, a_save_after_a_kill,
         a_folder_that_is_swept_is_not_used, a_user_s_own, modes_stay, saves_and_loads_at_once,
-        a_save_in_the_middle_of_a_load, loads_without_locks, failing_reads, killed_at_any_moment)
+        a_save_in_the_middle_of_a_load, loads_without_locks)

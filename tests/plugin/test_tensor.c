@@ -104,18 +104,4 @@ START_TEST(hostile_members) {
 }
 END_TEST
 
-/* Types that later versions may know are refused by their names. */
-START_TEST(reserved_types) {
-    static const char *const names[] = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
-                                        "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu"};
-    for (uint8_t i = 0; i < 8; i++) {
-        char need[48];
-        good(1, 4, 0, 0);
-        tensor.dl.dtype = (zf_dtype_t){(uint8_t)(ZF_DTYPE_CODE_FLOAT8_E3M4 + i), 8, 1};
-        snprintf(need, sizeof need, "data type %s (code %d, 8 bits", names[i], 7 + i);
-        refused(ZF_ERR_DTYPE, need);
-    }
-}
-END_TEST
-
-ZT_MAIN("tensor", reserved_types, hostile_shapes, hostile_strides, hostile_members)
+ZT_MAIN("tensor", hostile_shapes, hostile_strides, hostile_members)

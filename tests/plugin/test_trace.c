@@ -150,25 +150,6 @@ START_TEST(until_the_end) {
 }
 END_TEST
 
-START_TEST(waits_are_seen) {
-    json_t *whole, *events;
-    make_folder();
-    train(" steps 6", 8);
-    zt_rig_end(&rig);
-    events = events_of("t.json", &whole);
-    for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        const char *name = json_string_value(json_object_get(event, "name"));
-        const char *category = json_string_value(json_object_get(event, "cat"));
-        if (category)
-            ck_assert_int_eq(strcmp(category, "wait") == 0, strncmp(name, "wait: ", 6) == 0);
-    }
-    ck_assert_int_ge(count(events, "host", "wait: stepped"), 1); /* a host that computes here waits in step */
-    json_decref(whole);
-    remove_folder();
-}
-END_TEST
-
 START_TEST(no_such_folder) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     ck_assert_int_eq(zt_rig_try_create(&rig, "[trace]\nfile = /no/such/folder/t.json\n", 0), ZF_ERR_STORAGE);
@@ -193,19 +174,6 @@ START_TEST(no_regular_file) {
         snprintf(command, sizeof command, "cd %s && test $(cat precious) = kept", folder);
         ck_assert_int_eq(system(command), 0);
     }
-    remove_folder();
-}
-END_TEST
-
-/* What create() refuses for another reason leaves no file. */
-START_TEST(nothing_is_left) {
-    char config[256];
-    make_folder();
-    snprintf(config, sizeof config, "[trace]\nfile = %s\n[zenflow]\npublish_lag = 2\n", in_folder("t.json"));
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_CONFIG);
-    ck_assert_int_ne(access(in_folder("t.json"), F_OK), 0);
-    zt_rig_end(&rig);
     remove_folder();
 }
 END_TEST
@@ -240,29 +208,6 @@ START_TEST(files) {
 }
 END_TEST
 
-START_TEST(when_it_records) {
-    zfi_trace_t *trace;
-    json_t *whole;
-    make_folder();
-    ck_assert_uint_eq(zfi_trace_begin(NULL), 0);
-    ck_assert_int_eq(zfi_trace_step(NULL, 1), 0);
-    trace = open_trace("t.json", 3, 2, 0, 1);
-    for (uint64_t t = 1; t <= 7; t++) {
-        ck_assert_int_eq(zfi_trace_step(trace, t), t == 5);
-        zfi_trace_end(trace, zfi_trace_begin(trace), "x", (zfi_trace_number_t){"t", t}, ZFI_TRACE_NONE);
-        ck_assert_int_eq(zfi_trace_begin(trace) != 0, t == 3 || t == 4);
-    }
-    ck_assert_int_eq(zfi_trace_write(trace, NULL), 0);
-    ck_assert_int_eq(zfi_trace_write(trace, NULL), 0); /* once */
-    ck_assert_int_eq(zfi_trace_step(trace, 3), 0);
-    ck_assert_uint_eq(zfi_trace_begin(trace), 0);
-    ck_assert_int_eq(zfi_trace_close(trace), 0);
-    ck_assert_int_eq(count(events_of("t.json", &whole), "host", "x"), 2);
-    json_decref(whole);
-    remove_folder();
-}
-END_TEST
-
 /* What finds no room is counted. */
 START_TEST(full) {
     enum { ROOM = 64, MORE = 7 };
@@ -280,21 +225,6 @@ START_TEST(full) {
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
     json_decref(whole);
     remove_folder();
-}
-END_TEST
-
-/* A disk that is full is said, not hidden. */
-START_TEST(full_disk) {
-    zfi_trace_wish_t wish = {"/dev/full", 1, 0, 0, 1, 0};
-    zf_error_t err = {.struct_size = sizeof err};
-    zfi_trace_t *trace = NULL;
-    if (access("/dev/full", W_OK) != 0)
-        return;
-    if (zfi_trace_open(&wish, &trace, &err) != ZF_OK) {
-        ck_assert_int_eq(err.status, ZF_ERR_STORAGE); /* it cannot be emptied */
-        return;
-    }
-    ck_assert_int_ne(zfi_trace_close(trace), 0);
 }
 END_TEST
 
@@ -353,5 +283,4 @@ START_TEST(what_steps_took) {
 }
 END_TEST
 
-ZT_MAIN("trace", what_steps_took, asked_for_steps, until_the_end, waits_are_seen, no_such_folder, no_regular_file,
-        nothing_is_left, files, when_it_records, full, full_disk)
+ZT_MAIN("trace", what_steps_took, asked_for_steps, until_the_end, no_such_folder, no_regular_file, files, full)

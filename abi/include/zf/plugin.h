@@ -146,7 +146,7 @@ typedef struct zf_param_decl {
     zf_dtype_t grad_dtype;     /* of delivered gradients: float32, bfloat16, float16; all zero = the parameter's */
     uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */
     uint32_t reduce_group;     /* process group over which its gradient is summed or averaged; 0 = data parallel; an
-                                * expert's own otherwise: needs norm_group and [shard] stage = 0 */
+                                * expert's own otherwise: needs norm_group */
     uint32_t reduce_group2;    /* a second one, over which these sums are added up (sequence parallel, an embedding tied
                                 * over pipeline stages): all of it hold the parameter, which is then ZF_HOME_RESIDENT and
                                 * counts in the norm once; needs norm_group. 0 = none */

@@ -66,17 +66,6 @@ class HuggingFace(TorchTest):
         for name, values in saved.items():
             self.assertTrue(torch.equal(values, finals[name]), name)
 
-    def test_the_best_model_is_kept_at_the_end(self):
-        with tempfile.TemporaryDirectory() as out:
-            model, opt, trainer = self.make(out, save_steps=5, save_strategy="steps", eval_strategy="steps", eval_steps=5,
-                                            load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=True)
-            trainer.train()
-            import safetensors.torch
-            best = safetensors.torch.load_file(os.path.join(trainer.state.best_model_checkpoint, "model.safetensors"))
-        self.assertIn("checkpoint-5", trainer.state.best_model_checkpoint)
-        for name, values in best.items():
-            self.assertTrue(torch.equal(dict(model.named_parameters())[name], values), name)
-
     def test_figures_in_the_logs(self):
         with tempfile.TemporaryDirectory() as out:
             _, _, trainer = self.make(out)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
 import array
-import ctypes
 import gc
 import logging
 import math
@@ -91,16 +90,6 @@ class Training(unittest.TestCase):
         opt.flush()
         self.assertEqual(w, out)
         self.assertNotEqual(w, before)
-
-    def test_a_gradient_that_is_not_finite_is_skipped_and_named(self):
-        opt = self.make(support.SYNCHRONOUS)
-        w = floats(1, 1)
-        opt.bind([zfplugin.Param("w", w)])
-        opt.grads_ready([(0, floats(1, math.inf))])
-        report = opt.step([zfplugin.Hyper(0.1)], wait=True)
-        self.assertFalse(report.applied)
-        self.assertEqual((report.skip_reason, report.nonfinite_param), ("nonfinite", 0))
-        self.assertEqual(list(w), [1, 1])
 
     def test_errors_have_the_class_and_the_text_of_the_plugin(self):
         opt = self.make()
@@ -237,18 +226,6 @@ class Digests(unittest.TestCase):
         with self.assertRaises(zfplugin.StateError):
             self.opt.digests([floats(1)])
 
-    def test_the_function_itself(self):
-        view, out = tensors.view(floats(1, 2, 3)), ctypes.c_uint64()
-        list_of_one = (ctypes.c_void_p * 1)(view.address)
-        status = self.opt.digest_function(self.opt.handle, list_of_one, 1, ctypes.addressof(out), None)
-        self.assertEqual((status, [out.value]), (0, self.opt.digests([view])))
-
-    def test_a_plugin_without_the_extension(self):
-        with mock.patch.object(self.opt.lib, "extension", return_value=None):
-            self.assertIsNone(self.opt.digest_function)
-            with self.assertRaises(zfplugin.UnsupportedFieldError):
-                self.opt.digests([floats(1)])
-
 
 class Descriptors(unittest.TestCase):
     def test_a_dlpack_producer(self):
@@ -276,12 +253,6 @@ class Descriptors(unittest.TestCase):
         with self.assertRaises(zfplugin.ArgumentError) as caught:
             tensors.view([1.0, 2.0], "weights")
         self.assertIn("weights", str(caught.exception))
-
-    def test_other_types_are_refused_by_the_plugin(self):
-        with zfplugin.Instance(support.config()) as opt:
-            with self.assertRaises(zfplugin.DtypeError) as caught:
-                opt.bind([zfplugin.Param("wide", array.array("d", [1.0]))])
-            self.assertIn("wide", str(caught.exception))
 
 
 if __name__ == "__main__":

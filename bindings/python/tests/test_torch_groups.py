@@ -3,7 +3,7 @@
 import contextlib
 import unittest
 
-from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
+from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
 
 
@@ -36,9 +36,6 @@ class EditedByHand(TorchTest):
             del opt.param_groups[1]
 
         self.check(edit)
-
-    def test_groups_change_places(self):
-        self.check(lambda _model, opt: opt.param_groups.reverse())
 
     def test_a_parameter_changes_its_group(self):
         self.check(lambda _model, opt: opt.param_groups[2]["params"].append(opt.param_groups[0]["params"].pop()))
@@ -122,15 +119,6 @@ class Refused(TorchTest):
                     contextlib.nullcontext():
                 self.made.append(zfplugin.torch.ZenFlow(groups, rule="sgd", config=config()))
 
-    def test_a_group_that_is_added(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER)
-        plain_step(model, opt, 0)
-        with self.assertRaisesRegex(zfplugin.ArgumentError, "group 1: lr = -1"):
-            opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": -1})
-        self.assertEqual(len(opt.param_groups), 1)
-        plain_step(model, opt, 1)
-
 
 class Configuration(TorchTest):
     def test_forms(self):
@@ -152,13 +140,6 @@ class AutogradsGuard(TorchTest):
                 with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                     loss.backward()
                 opt.zero_grad()
-
-    def test_it_is_no_change_of_the_trainer(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER, config=config({}))
-        with self.assertNoLogs("zfplugin", "DEBUG"):
-            train(model, opt, range(8))
-        self.assertEqual(opt._binding.n_flushed_steps, 0)
 
 
 if __name__ == "__main__":

@@ -112,16 +112,6 @@ class State(TorchTest):
             plain_step(model, opt, 0)
             self.assertEqual(set(opt.state[model[0].weight]), names)
 
-    def test_skipped_steps_do_not_count(self):
-        model = mlp()
-        opt = self.zenflow(model)
-        for i in range(4):
-            opt.zero_grad()
-            for p in model.parameters():
-                p.grad = torch.full_like(p, float("nan") if i == 2 else 1.0)
-            opt.step()
-        self.assertEqual(opt.state[model[0].weight]["step"], 3)
-
     def test_an_edit_of_it_is_refused(self):
         """It is a copy: an edit would do nothing, without a word."""
         model = mlp()

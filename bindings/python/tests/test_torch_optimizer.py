@@ -3,13 +3,12 @@
 import copy
 import importlib.util
 import io
-import json
 import pickle
 import tempfile
 import time
 import unittest
 
-from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, worst
+from support import ALL_SELECTED, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
 
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
@@ -21,36 +20,11 @@ class AgainstAdamW(TorchTest):
         self.train_both(ours, theirs, opt, reference, n_steps, one_step)
         self.assert_same(ours, theirs)
 
-    def test_1000_steps_synchronous(self):
-        self.run_pair(1000, config_=config(SYNCHRONOUS))
+    def test_300_steps_synchronous(self):
+        self.run_pair(300, config_=config(SYNCHRONOUS))
 
-    def test_1000_steps_all_selected_with_windows(self):
-        self.run_pair(1000, config_=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 5}))
-
-    def test_audits(self):
-        """Two runs leave the same digests; an optimizer that follows another goes on in its file."""
-        def lines_of(path):
-            with open(path) as file:
-                lines = [json.loads(line) for line in file]
-            return [{k: v for k, v in line.items() if k != "ms"} for line in lines]
-
-        with tempfile.TemporaryDirectory() as folder:
-            for model, name in zip(twins(), "ab"):
-                for _ in range(2):
-                    opt = self.zenflow(model, config=config(SYNCHRONOUS, {"audit.file": f"{folder}/{name} every 2"}))
-                    for i in range(6):
-                        plain_step(model, opt, i)
-            a, b = lines_of(f"{folder}/a"), lines_of(f"{folder}/b")
-        self.assertEqual(a, b)
-        self.assertEqual([line.get("step") for line in a], [None, 2, 4, 6] * 2)
-        self.assertEqual({p["name"] for p in a[0]["params"]}, {name for name, _ in model.named_parameters()})
-        self.assertEqual(len({line["visible"] for line in a if "step" in line}), 6)
-
-    def test_the_bound_sees_a_wrong_learning_rate(self):
-        ours, theirs = twins()
-        opt = self.zenflow(ours, **{**HYPER, "lr": 1.001e-3})
-        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), 200, plain_step)
-        self.assertGreater(worst(ours, theirs)[0], 2e-5)
+    def test_300_steps_all_selected_with_windows(self):
+        self.run_pair(300, config_=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 5}))
 
     def test_learning_rate_as_a_tensor(self):
         def step(model, opt, i):
@@ -59,56 +33,8 @@ class AgainstAdamW(TorchTest):
 
         self.run_pair(30, step)
 
-    def test_16_bit_weights_follow_a_float32_master(self):
-        """torch rounds 16-bit weights at every step; the plugin keeps fp32 masters, so the reference is AdamW on
-        fp32 weights that sees the gradients of the rounded ones."""
-        for dtype in (torch.bfloat16, torch.float16):
-            with self.subTest(dtype=dtype):
-                self.follow_a_master(dtype)
-
-    def follow_a_master(self, dtype):
-        ours = mlp(dtype=dtype)
-        masters = [p.detach().float() for p in ours.parameters()]
-        opt = self.zenflow(ours, **HYPER)
-        reference = torch.optim.AdamW(masters, **HYPER)
-        for i in range(200):
-            opt.zero_grad()
-            loss_of(ours, i, dtype).backward()
-            for master, p in zip(masters, ours.parameters()):
-                master.grad = p.grad.float()
-            opt.step()
-            reference.step()
-        for (name, p), master in zip(ours.named_parameters(), masters):
-            exported = opt.export()[name]
-            self.assertLess((exported - master).abs().max().item(), 2e-5, name)
-            self.assertTrue(torch.equal(p.detach(), exported.to(dtype)), name)
-
-    def test_deferred_channels_arrive_after_flush(self):
-        """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
-        ours, theirs, opt, reference = self.pair(
-            config=config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
-        torch.manual_seed(3)
-        for _ in range(60):
-            for p, q in zip(ours.parameters(), theirs.parameters()):
-                p.grad = torch.randn_like(p)
-                q.grad = p.grad.clone()
-            opt.step()
-            reference.step()
-        exported = opt.export()
-        self.assertGreater(worst(ours, theirs)[0], 1e-4)
-        opt.flush()
-        self.assert_same(ours, theirs)
-        for name, p in ours.named_parameters():
-            self.assertTrue(torch.equal(exported[name], p.detach()), name)
-
 
 class AsAnOptimizer(TorchTest):
-    def test_it_is_one(self):
-        opt = self.zenflow(mlp(), lr=0.5)
-        self.assertIsInstance(opt, torch.optim.Optimizer)
-        self.assertEqual(opt.defaults["lr"], 0.5)
-        self.assertIn("lr: 0.5", repr(opt))
-
     def test_copies_and_pickles_explain_themselves(self):
         opt = self.zenflow(mlp())
         for attempt in (lambda: copy.deepcopy(opt), lambda: pickle.dumps(opt), lambda: torch.save(opt, io.BytesIO())):
@@ -182,15 +108,6 @@ class AsAnOptimizer(TorchTest):
         loss_of(model, 1).backward()
         with self.assertRaises(zfplugin.StateError):
             opt.step()
-
-    def test_dropping_the_optimizer_takes_the_hooks_away(self):
-        model = mlp()
-        opt = zfplugin.torch.ZenFlow(model.named_parameters(), config=config())
-        plain_step(model, opt, 0)
-        del opt
-        import gc
-        gc.collect()
-        self.assertFalse(model[0].weight._post_accumulate_grad_hooks)
 
     def test_a_model_fetches_by_default(self):
         """publish_lag is 0 in any case: with a model its modules fetch, else step() waits."""

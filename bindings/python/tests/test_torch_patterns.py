@@ -10,7 +10,7 @@ import unittest
 
 from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
 import zfplugin
-from test_torch_edits import drawn, drawn_step
+from test_torch_edits import drawn_step
 from torch import nn
 from usage_weights import Early
 
@@ -49,22 +49,6 @@ class Watched(TorchTest):
         self.assertIsNotNone(opt._fetcher.watch._mode)
         loss_of(model, 5)
         self.assertIsNone(opt._fetcher.watch._mode)
-
-    def test_of_two_optimizers(self):
-        """Each has its watch, whichever step() comes last."""
-        model = mlp()
-        both = [self.zenflow(part, **HYPER, model=model, config=config(SYNCHRONOUS, FEW)) for part in (model[:3], model[3:])]
-        for i in range(5):
-            loss_of(model, i).backward()
-            for opt in both if i % 2 else both[::-1]:
-                opt.step()
-                opt.zero_grad()
-            final = {name: value.clone() for name, value in model.state_dict().items()}
-            for name, p in model.named_parameters():
-                self.assertTrue(torch.equal(p, final[name]), (i, name))
-        for opt in both:
-            opt.close()
-        self.assertEqual(torch._C._len_torch_function_stack(), 0)
 
     def test_a_watch_leaves_other_modes_alone(self):
         """Opened before step(), there is no watch; opened since and still open at the next, it is as before."""
@@ -154,21 +138,6 @@ class Reading(TorchTest):
                 its_own.flush()
             self.assert_same(model, other, 0)
 
-    def test_edited_between_a_reading_and_the_forward(self):
-        """One row: the others get what was on its way to them. Gradients that do not depend on the weights."""
-        ours, theirs = twins()
-        opt = unwatched(self.zenflow(ours, **HYPER, model=ours, config=config(SYNCHRONOUS, FEW)))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        for i in range(12):
-            for model, its in ((ours, opt), (theirs, reference)):
-                drawn_step(model, its, i)
-                if i % 4 == 3:
-                    model.state_dict()
-                    its.state_dict()
-                    model[2].weight.data[3] = 0.25
-        opt.flush()
-        self.assert_same(ours, theirs, BOUND)
-
 
 WINDOWS = {"zenflow.update_interval": 4, "zenflow.publish_lag": 0}
 
@@ -187,20 +156,6 @@ class AsTorch(TorchTest):
         self.assert_same(ours, theirs, bound)
         return opt
 
-    def test_values_put_back_by_assignment_lose_no_updates(self):
-        """SAM that keeps clones: the weights are perturbed in place, and others of the old values take their place."""
-        def one_step(model, opt, i):
-            before = [p.data.clone() for p in model.parameters()]
-            drawn(model, i)
-            for p, values in zip(model.parameters(), before):
-                p.data.add_(0.05 * p.grad)
-                p.data = values
-            opt.step()
-
-        with self.assertNoLogs("zfplugin", logging.INFO):
-            self.check(one_step)
-        self.check(one_step, model=mlp(), fetch=False)
-
     def test_a_state_thrown_away(self):
         """The ways to let moments begin anew; what would fill a state is refused."""
         ways = {
@@ -218,23 +173,6 @@ class AsTorch(TorchTest):
                 with self.assertRaisesRegex(zfplugin.StateError, "opt.state is a copy"):
                     opt.state = dict(opt.state)
                 opt.state = opt.state  # as it is
-
-    def test_eps_of_0(self):
-        self.check(drawn_step, eps=0)
-
-    def test_a_step_without_gradients_does_nothing(self):
-        def one_step(model, opt, i):
-            if i % 5 == 4:
-                loss_of(model, i).backward()  # shipped, and withdrawn
-                opt.zero_grad()
-                opt.step()
-            drawn_step(model, opt, i)
-
-        with self.messages() as caught:
-            opt = self.check(one_step)
-        self.assertEqual(opt.stats()["steps"], 23)
-        self.assertEqual(len(caught.output), 3)
-        self.assertIn("none of the 12 trainable parameters has a gradient (4 such steps so far)", caught.output[-1])
 
     def test_tied_through_its_transpose_is_refused_by_name(self):
         model = mlp()
@@ -266,16 +204,6 @@ class Left(TorchTest):
                     del opt
                     for name, p in model.named_parameters():
                         self.assertTrue(torch.equal(p, final[name]), name)
-
-    def test_what_somebody_wrote_stays(self):
-        model = mlp()
-        opt = zenflow(model, **HYPER, model=model, config=config(WINDOWS, FEW))
-        train(model, opt, range(9))
-        final = opt.export()
-        model[2].weight.data.fill_(0.5)
-        opt.close()
-        self.assertTrue((model[2].weight == 0.5).all())
-        self.assertTrue(torch.equal(model[5].weight, final["5.weight"]))
 
     def test_a_copy_of_the_module_is_said_to_lack_updates(self):
         for mode in self.MODES:

@@ -156,13 +156,6 @@ class Training(StreamTest):
         for options in ({}, {"final_gradients": True}):
             self.run_beside_the_threads(14, WINDOWS, **options)
 
-    def test_weights_written_by_hand_are_followed(self):
-        def act(model, number):
-            if number == 6:
-                with torch.no_grad():
-                    model[0].weight.data.mul_(0.5)  # moves no version counter
-        self.run_beside_the_threads(14, WINDOWS, act)
-
     def test_gradients_changed_after_backward(self):
         def backward(model, number):
             support.loss_of(model, number).backward()
@@ -177,12 +170,6 @@ class Training(StreamTest):
                 for _ in range(1 + number % 2):
                     model[layer].weight.grad.mul_(0.5)
         self.run_beside_the_threads(9, WINDOWS, backward=backward, final_gradients=True)
-
-    def test_accumulated(self):
-        def backward(model, number):
-            for part in range(2):
-                support.loss_of(model, 10 * number + part).backward()
-        self.run_beside_the_threads(9, WINDOWS, backward=backward, final_gradients=True, accumulation_steps=2)
 
     def test_a_norm_of_this_thread_is_refused(self):
         model, _ = support.twins()
@@ -212,20 +199,6 @@ class Training(StreamTest):
 
 
 class Asynchrony(StreamTest):
-    def test_a_step_waits_for_nothing_and_memory_is_kept(self):
-        model = support.mlp()
-        opt = self.streamed(model, config=config(AT_FETCH), final_gradients=True, model=model)
-        for number in range(4):
-            opt.zero_grad()
-            self.place.kept.clear()
-            support.loss_of(model, number).backward()
-            expected = {p.grad.data_ptr() for p in model.parameters()}
-            opt.step()
-            self.assertEqual(set(self.place.kept), expected)
-            self.place.finish()
-        self.assertEqual(opt._binding._args.flags & _abi.STEP_WAIT, 0)
-        self.assertIsNone(opt._binding.feed._arguments[3])  # in stream order, not behind a fence
-
     def test_what_is_no_hook_finds_the_hosts_work_done(self):
         model = support.mlp()
         opt = self.streamed(model, config=config(WINDOWS))
@@ -234,34 +207,6 @@ class Asynchrony(StreamTest):
             before = self.place.n_finished
             act()
             self.assertEqual(self.place.n_finished > before, act != opt.synchronize)  # a fetch is a hook
-
-    def test_each_gradient_is_shipped_on_its_stream(self):
-        model = support.mlp()
-        opt = self.streamed(model, config=config(WINDOWS), final_gradients=True)
-        feed, instance = opt._binding.feed, opt._instance
-        added_on, shipped_on, real = {}, {}, instance.table
-        collect = feed._collect
-
-        def noted(i, grad, flags):
-            added_on[i] = self.place.current()[0]
-            collect(i, grad, flags)
-
-        def grads_ready(handle, items, n, *rest):
-            item = C.sizeof(_abi.GradItem)
-            for at in range(n):
-                shipped_on[_abi.GradItem.from_address(items + at * item).id] = instance.stream.handle
-            return real.grads_ready(handle, items, n, *rest)
-
-        feed._collect = noted
-        instance.table = types.SimpleNamespace(grads_ready=grads_ready, step=real.step, quiesce=real.quiesce)
-        model[3].weight.register_post_accumulate_grad_hook(lambda _: setattr(self.place, "use", 1))
-        support.loss_of(model, 0).backward()
-        self.place.use = 0
-        opt.step()
-        instance.table = real
-        self.place.finish()
-        self.assertEqual(set(added_on.values()), set(self.place.handles))
-        self.assertEqual(added_on, shipped_on)
 
     def shipped_early(self, opt, model, number):
         """Whether gradients travelled during the backward of this step."""
@@ -358,29 +303,6 @@ class EditedUnseen(StreamTest):
                 self.assertTrue(torch.equal(model[0].weight, edited[id(model)]))
         self.check(act, 3e-3)  # one update of 1e-3, and what follows from it
 
-    def test_written_in_place_by_torch_it_counts_at_once(self):
-        def act(model, number):
-            if number == LATE:
-                with torch.no_grad():
-                    model[0].weight.mul_(0.5)
-        self.check(act, 0)
-
-    def test_at_every_step(self):
-        """Found once, it is looked for at every step."""
-        def act(model, number):
-            if number >= LATE:
-                model[0].weight.data.clamp_(-0.05, 0.05)
-        self.check(act, 3e-3)
-
-    def test_written_back_before_the_step(self):
-        def act(model, number):
-            if number == LATE:
-                kept = model[0].weight.detach().clone()
-                model[0].weight.data.fill_(0.125)
-                support.loss_of(model, number)
-                model[0].weight.data.copy_(kept)
-        self.check(act, 0)
-
     def test_written_back_after_a_step(self):
         """Its updates of that step come once it is found."""
         kept = {}
@@ -430,15 +352,6 @@ class Fetching(StreamTest):
         fetcher.before_read = lambda ids: (fetch(ids), self.place.finish())  # so do the trainer's own reads
         return ours, theirs, opt, plain
 
-    def test_the_same_bits(self):
-        ours, theirs, opt, plain = self.open()
-        for number in range(14):
-            self.step(ours, opt, number)
-            self.step(theirs, plain, number)
-        opt.flush()
-        plain.flush()
-        self.assert_same(ours, theirs, 0)
-
     def test_an_average_is_swapped_in_for_an_evaluation(self):
         ours, theirs, opt, plain = self.open()
         for number in range(14):
@@ -459,23 +372,6 @@ class Fetching(StreamTest):
         opt.flush()
         plain.flush()
         self.assert_same(ours, theirs, 0)
-
-    def test_swapped_in_after_a_part_of_the_model_was_used(self):
-        ours, _, opt, _ = self.open()
-        for number in range(6):
-            self.step(ours, opt, number)
-        ours[0](support.batch(0)[0])  # one look, one fetch
-        kept = [p.detach().clone() for p in ours.parameters()]
-        for p in ours.parameters():
-            p.data.fill_(0.125)
-        with torch.no_grad():
-            support.loss_of(ours, 50)
-        for p in ours.parameters():
-            self.assertTrue(bool((p == 0.125).all()))
-        for p, values in zip(ours.parameters(), kept):
-            p.data.copy_(values)
-        opt.synchronize()
-        opt.flush()
 
 
 class States(StreamTest):
@@ -570,12 +466,6 @@ class CudaPlace(unittest.TestCase):
             devices.of([there], {id(there): "w"})
         with mock.patch.object(torch.version, "hip", "6.0"), self.assertRaisesRegex(errors.DeviceError, "ROCm"):
             devices.of([param("cuda:0")], {})
-
-    def test_a_machine_without_a_driver_says_so(self):
-        model = support.mlp()
-        with mock.patch.object(devices, "of", lambda *_: devices.Cuda(0)), self.assertRaises(errors.ZfError) as raised:
-            support.zenflow(model)
-        self.assertRegex(str(raised.exception), "libcuda")
 
     def test_parameters_elsewhere_are_named(self):
         model = support.mlp()

@@ -89,13 +89,6 @@ def clip_norm(run, i):
     run.end()
 
 
-@use("clip_grad_value_")
-def clip_value(run, i):
-    run.backward(i)
-    nn.utils.clip_grad_value_(run.model.parameters(), 0.003)
-    run.end()
-
-
 @use("gradients edited through .data after backward")
 def noise(run, i):
     run.backward(i)
@@ -147,13 +140,6 @@ def skipped(run, i):
     if all(p.grad.isfinite().all() for p in run.model.parameters()):
         run.opt.step()
     run.opt.zero_grad()
-
-
-@use("zero_grad(set_to_none=False)")
-def zeroed(run, i):
-    run.backward(i)
-    run.opt.step()
-    run.opt.zero_grad(set_to_none=False)
 
 
 @use("layers that get no gradient in some steps")

@@ -50,11 +50,6 @@ def penalty(run, i):
     run.step(i, 0.1 * sum(p.pow(2).sum() for p in run.model.parameters()))
 
 
-@use("a penalty of norms over one layer")
-def penalty_of_one(run, i):
-    run.step(i, 0.1 * sum(p.norm() for p in run.model[2].parameters()))
-
-
 def normed():
     model = mlp()
     parametrizations.weight_norm(model[2])
@@ -85,12 +80,6 @@ def evaluated(run, i):
     with torch.no_grad() if i % 2 else torch.inference_mode():
         run.kept["scores"] = run.model(batch(i)[0])
     run.model.train()
-
-
-@use("model.state_dict() at every step")
-def saved(run, i):
-    run.step(i)
-    run.keep_weights(run.model.state_dict())
 
 
 @use("deepcopy(model) and torch.save(model)")
@@ -150,19 +139,13 @@ def swapped(run, i):
             p.data.copy_(value)
 
 
-@use("norms of weights for a log")
-def logged(run, i):
-    run.step(i)
-    run.kept["norm"] = sum(p.norm() for p in run.model.parameters()).detach()
-
-
 @use("weights read in a hook of step()")
 def step_hook(run, i):
     run.once("hook", lambda: run.opt.register_step_post_hook(lambda *_: run.keep_weights()))
     run.step(i)
 
 
-@use("LoRA: merge, state_dict(), unmerge", lambda: adapted(False))
+@use("LoRA: merge, state_dict(), unmerge", lambda: adapted())
 def lora_saved(run, i):
     run.step(i)
     layers = [m for m in run.model if isinstance(m, Adapted)]
@@ -173,36 +156,26 @@ def lora_saved(run, i):
         layer.merge(False)
 
 
-@use("LoRA: layers that merge in eval()", lambda: adapted(True))
-def lora_merged(run, i):
-    evaluated(run, i)
-
-
 class Adapted(nn.Module):
-    """A linear layer with an adapter of low rank that can be merged into its weight; is_lora: eval() merges."""
+    """A linear layer with an adapter of low rank that can be merged into its weight."""
 
-    def __init__(self, n, is_lora):
+    def __init__(self, n):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(n, n) / n**0.5, requires_grad=False)
         self.a, self.b = nn.Parameter(torch.randn(4, n) / 2), nn.Parameter(torch.randn(n, 4) / 2)
-        self.is_merged, self.is_lora = False, is_lora
+        self.is_merged = False
 
     def merge(self, is_on):
         if is_on != self.is_merged:
             self.weight.data += (1 if is_on else -1) * (self.b.data @ self.a.data)
             self.is_merged = is_on
 
-    def train(self, mode=True):
-        if self.is_lora:
-            self.merge(not mode)
-        return super().train(mode)
-
     def forward(self, x):
         return functional.linear(x, self.weight if self.is_merged else self.weight + self.b @ self.a)
 
 
-def adapted(is_lora):
-    return nn.Sequential(nn.Linear(8, 24), Adapted(24, is_lora), nn.GELU(), Adapted(24, is_lora), nn.Linear(24, 4))
+def adapted():
+    return nn.Sequential(nn.Linear(8, 24), Adapted(24), nn.GELU(), Adapted(24), nn.Linear(24, 4))
 
 
 # ---- weights that the trainer writes -----------------------------------------------------------------------------------------
@@ -281,16 +254,6 @@ def lookahead(run, i):
             p.data.copy_(slow)
 
 
-@use("weights cloned before a forward and put back after it")
-def restored(run, i):
-    before = [p.detach().clone() for p in run.model.parameters()]
-    with torch.no_grad():
-        loss_of(run.model, i)
-        for p, values in zip(run.model.parameters(), before):
-            p.copy_(values)
-    run.step(i)
-
-
 @use("the best weights loaded again")
 def best(run, i):
     run.step(i)
@@ -310,7 +273,8 @@ def reptile(run, i):
         run.own["start"] = copy.deepcopy(start)
 
 
-def sharpness(run, i, put_back):
+@use("SAM that puts values back by assignment")
+def sharpness(run, i):
     run.backward(i)
     before = [p.data.clone() for p in run.model.parameters()]
     for p in run.model.parameters():
@@ -318,18 +282,8 @@ def sharpness(run, i, put_back):
     run.opt.zero_grad()
     run.backward(i)
     for p, values in zip(run.model.parameters(), before):
-        put_back(p, values)
+        p.data = values
     run.end()
-
-
-@use("SAM that puts values back by assignment")
-def sam_assigned(run, i):
-    sharpness(run, i, lambda p, values: setattr(p, "data", values))
-
-
-@use("SAM that puts values back by copy_")
-def sam_copied(run, i):
-    sharpness(run, i, lambda p, values: p.data.copy_(values))
 
 
 @use("torch.compile")
@@ -338,12 +292,3 @@ def compiled(run, i):
     x, y = batch(i)
     functional.mse_loss(model(x), y).backward()
     run.end()
-
-
-@use("weights scaled after a step, once torch.compile was used")
-def scaled_where_compiled(run, i):
-    run.step(i)
-    if i % 6 == 4:
-        with torch.no_grad():
-            for p in run.model.parameters():
-                p.mul_(0.9)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/backend/test_nccl_discard.c - ranks that sum over NCCL: a step is discarded while the last sum of its
- * gradients has yet to run on the device, and the next one's gradients come where it reads and writes. What
- * tests/plugin/test_late_sums.c asks of the CPU's backend.
+ * gradients has yet to run on the device, and the next one's gradients come where it reads and writes.
  *
  * At stage 1 the wait at the end of zfi_reduce_discard is what keeps them apart. At stage 2 a bucket takes another
  * buffer, so that nothing is overwritten: there the test only says that values are right.

@@ -68,8 +68,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         too, each with a share of its gradient (a LayerNorm under sequence parallelism, an embedding tied over pipeline
         stages): what group= has made of it is summed over that.
     reduced_over: callable (name, parameter) -> process group or None: a parameter whose gradient is averaged (or summed) over
-        that one in place of group=, the processes that have this expert. [shard] stage = 0 only; norm_group= is group= then
-        unless it is given.
+        that one in place of group=, the processes that have this expert; norm_group= is group= then unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
         which one that is, default 1): with group they are exchanged during backward; they travel during backward from the first step on.
@@ -137,9 +136,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
         own_groups, stage = processes.groups_of(reduced_over, held), int(instance.config()["shard.stage"])
-        if own_groups:
-            norm_group = norm_group or group
-            processes.check_own_groups(reduced_over, held, stage, norm_group)
+        if own_groups and (norm_group := norm_group or group) is None:
+            raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
         if (group or norm_group) is not None and stage == 3:
             raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")

@@ -8,7 +8,6 @@ import torch
 
 from .. import errors
 from . import cut
-from .parameters import listed
 from .ranks import check_group
 
 
@@ -21,16 +20,6 @@ def groups_of(function, held):
     """Every group that a function of (name, parameter) gives, once, in the order of the parameters."""
     found = [function(name, p) for name, p in held] if function is not None else []
     return list({id(group): group for group in found if group is not None}.values())
-
-
-def check_own_groups(reduced_over, held, stage, norm_group):
-    """Raises where parameters with a group of their own cannot be trained."""
-    if stage != 0:
-        own = listed(name or f"param{i}" for i, (name, p) in enumerate(held) if reduced_over(name, p) is not None)
-        raise errors.ConfigError(f"reduced_over=... with [shard] stage = {stage}: parameters whose gradients have a group of "
-                                 f"their own ({own}) are trained at stage = 0 only: set that")
-    if norm_group is None:
-        raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
 
 
 def check_cut(fetch):
