@@ -50,7 +50,7 @@ static void listen(void) {
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
-/* A key that cannot have an effect is named in a warning; one that has is not. */
+/* A key that cannot have an effect is named in a warning, as is a meter that measures little; one that has is not. */
 START_TEST(keys_without_effect) {
     static const struct {
         const char *text, *key;
@@ -66,13 +66,15 @@ START_TEST(keys_without_effect) {
                  {"[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16", NULL},
                  {"[device]\nstate_mib = all", NULL},
                  {"topk_ratio = 0.3\nselect_interval = 7", NULL},
+                 {"mode = windows\n[log]\nlateness = 16", "[log] lateness = 16 measures about"},
+                 {"mode = windows\n[log]\nlateness = 1", NULL},
                  {"", NULL}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         char text[256];
         snprintf(text, sizeof text, "[zenflow]\n%s\n", tries[i].text);
         zt_rig_start(&rig, shapes, N_SHAPES);
         listen();
-        zt_rig_create(&rig, text, 0);
+        zt_rig_open(&rig, text, 0);
         ck_assert_msg(n_warnings == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, n_warnings, logged);
         if (tries[i].key)
             zt_contains(logged, tries[i].key);
