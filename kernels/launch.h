@@ -323,15 +323,39 @@ typedef struct zfi_round_moments_args {
     uint64_t key;
 } zfi_round_moments_args_t;
 
-/* Elements [first, first + n) (row-major) of a matrix's visible values from or to contiguous memory. */
+/* Elements [first, first + n) (row-major) of a matrix's visible values, and where they lie in contiguous memory: `at`
+ * elements behind the start, or, of a piece in a table, behind what the cohorts before its own have in its part. */
+typedef struct zfi_placed {
+    uint32_t matrix;
+    uint16_t cohort, part;
+    uint64_t first, n, at;
+} zfi_placed_t;
+
+/* Visible values from or to contiguous memory: `one`, or, where there is a table, of its entries 0, step, 2 * step ...
+ * those that travel. Its memory has parts of part_elems, and in each what it has of the cohorts that travel, by rising
+ * cohort. The table and of_cohort are page-locked host memory. */
 typedef struct zfi_place_args {
     const zfi_data_t *data;
-    uint32_t matrix;
-    uint64_t first, n;
     void *bits;
+    zfi_placed_t one;
+    const zfi_placed_t *table; /* or NULL */
+    const uint64_t *of_cohort; /* [cohorts][n_parts] elements */
+    uint64_t part_elems;
+    uint64_t cohorts; /* bit c: cohort c travels */
+    uint32_t n, step, n_parts;
+    uint32_t skipped;   /* this part is left out; n_parts: none is */
     int keeps_selected; /* WRITE_PLACE: channels that the mask of this turn says are selected are left alone */
     uint32_t turn;
 } zfi_place_args_t;
+
+/* [any-thread] Where a piece of the table lies in the memory of its part. */
+static inline uint64_t zfi_placed_at(const zfi_place_args_t *args, const zfi_placed_t *piece) {
+    uint64_t at = piece->at;
+    for (uint32_t c = 0; c < piece->cohort; c++)
+        if (args->cohorts >> c & 1)
+            at += args->of_cohort[(uint64_t)c * args->n_parts + piece->part];
+    return at;
+}
 
 /* The step's result for the host: *out and *totals are page-locked host memory. */
 typedef struct zfi_report_args {

@@ -14,6 +14,7 @@
 #include "shard_fetch.h"
 #include "zf/ext/config.h"
 #include "zf/ext/residency.h"
+#include "zf/ext/stats.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -72,7 +73,23 @@ static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p) {
     return zx_dtype(p->decl.grad_dtype);
 }
 
-static int bind(zx_host_t *h) {
+/* Bytes as bind_params said them, and as they are mapped: within 1 %. */
+static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
+    const zf_stats_ext_t *stats = h->zf->get_extension ? h->zf->get_extension(ZF_EXT_STATS) : NULL; /* a dry run */
+    zf_counter_t counter = {.struct_size = sizeof counter};
+    zx_where_t where = {.law = h->c->law, .what = name, .element = UINT64_MAX};
+
+    for (uint32_t i = 0; stats && i < stats->n_counters(); i++)
+        if (stats->counter(h->instance, i, &counter, NULL) == ZF_OK && strcmp(counter.name, name) == 0 &&
+            (100 * counter.value > 101 * said || 101 * counter.value < 100 * said)) {
+            zx_fails(h->result, &where, "%llu bytes, bind_params says %llu", (unsigned long long)counter.value,
+                     (unsigned long long)said);
+            return 0;
+        }
+    return 1;
+}
+
+static int bind(zx_host_t *h, zf_layout_t *out_layout) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_param_decl_t decls[ZX_MAX_PARAMS];
     uint32_t ids[ZX_MAX_PARAMS];
@@ -101,7 +118,7 @@ static int bind(zx_host_t *h) {
     }
     if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
         zx_device_sync();
-    if (zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, NULL, &err), &err))
+    if (zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_layout, &err), &err))
         return -1;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         h->c->params[i].id = ids[i];
@@ -140,6 +157,7 @@ static void set_mode(unsigned mode) { (void)mode; }
 /* The threads of a host that flushes denormals begin with that mode, and so do those that a plugin starts here. */
 static int make_threads(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
+    zf_layout_t layout = {.struct_size = sizeof layout};
     unsigned was = flush_denormals(h->c->is_flushing);
     int st = 0;
 
@@ -148,7 +166,8 @@ static int make_threads(zx_host_t *h) {
         h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
         st = zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err);
     }
-    st = st || create(h) || bind(h);
+    st = st || create(h) || bind(h, &layout) || !is_as_planned(h, "host_measured_nbytes", layout.host_nbytes) ||
+         !is_as_planned(h, "device_measured_nbytes", layout.device_nbytes);
     set_mode(was);
     return st ? -1 : 0;
 }
@@ -191,7 +210,7 @@ int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
 }
 
 void zx_host_bind_again(zx_host_t *h, int is_other) {
-    if (bind(h))
+    if (bind(h, NULL))
         return;
     h->is_quiet = 1;
     if (!is_other)

@@ -41,7 +41,8 @@ static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *ma
 
 static void seal(const zfi_data_t *data, uint32_t number, uint64_t found) {
     const zfi_data_matrix_t *matrix = &data->matrices[number];
-    zfi_place_args_t all = {.data = data, .matrix = number, .n = matrix->rows * matrix->cols, .bits = matrix->shown};
+    zfi_place_args_t all = {
+        .data = data, .bits = matrix->shown, .one = {.matrix = number, .n = matrix->rows * matrix->cols}};
     data->digests[number] = found;
     if (all.bits)
         zfi_cpu_read_place(NULL, &all);

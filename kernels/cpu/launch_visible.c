@@ -74,10 +74,21 @@ static void move_part(const zfi_place_t *place, uint64_t row, uint64_t col, uint
     }
 }
 
-static void move(const zfi_place_args_t *args, int is_write) {
-    const zfi_data_matrix_t *matrix = &args->data->matrices[args->matrix];
-    unsigned char *bits = args->bits;
-    uint64_t first = args->first, left = args->n;
+/* Entry i, and where it lies in `bits`; n = 0: it does not travel. */
+static zfi_placed_t find_piece(const zfi_place_args_t *args, uint32_t i) {
+    zfi_placed_t piece = args->table ? args->table[(uint64_t)i * args->step] : args->one;
+    if (!args->table)
+        return piece;
+    if (piece.part == args->skipped || !(args->cohorts >> piece.cohort & 1))
+        piece.n = 0;
+    piece.at = piece.part * args->part_elems + zfi_placed_at(args, &piece);
+    return piece;
+}
+
+static uint32_t n_pieces(const zfi_place_args_t *args) { return args->table ? args->n : 1; }
+
+static void move(const zfi_data_matrix_t *matrix, const zfi_placed_t *piece, unsigned char *bits, int is_write) {
+    uint64_t first = piece->first, left = piece->n;
     while (left) {
         uint64_t row = first / matrix->cols, col = first % matrix->cols;
         uint64_t n = matrix->cols - col < left ? matrix->cols - col : left;
@@ -88,18 +99,26 @@ static void move(const zfi_place_args_t *args, int is_write) {
     }
 }
 
+static unsigned char *bits_of(const zfi_place_args_t *args, const zfi_placed_t *piece) {
+    return (unsigned char *)args->bits + piece->at * zfi_dtype_nbytes(args->data->matrices[piece->matrix].place.dtype);
+}
+
 void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_place_args_t *args = raw;
     (void)kernels;
-    move(raw, 0);
+    for (uint32_t i = 0; i < n_pieces(args); i++) {
+        zfi_placed_t piece = find_piece(args, i);
+        move(&args->data->matrices[piece.matrix], &piece, bits_of(args, &piece), 0);
+    }
 }
 
 /* What is not selected. */
-static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t *args) {
-    const zfi_data_matrix_t *matrix = &args->data->matrices[args->matrix];
+static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[piece->matrix];
     zfi_publish_t job = {
-        .staged = args->bits,
-        .first = args->first,
-        .n_elems = args->n,
+        .staged = bits_of(args, piece),
+        .first = piece->first,
+        .n_elems = piece->n,
         .cols = matrix->cols,
         .channels_are_rows = matrix->channels_are_rows,
         .selected = args->data->masks[args->turn] + matrix->channel_base,
@@ -108,27 +127,34 @@ static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t 
     publish(kernels, matrix, &job);
 }
 
-static void write_all(const zfi_place_args_t *args, const zfi_data_matrix_t *matrix) {
+static void write_all(const zfi_data_matrix_t *matrix, const zfi_placed_t *piece, unsigned char *bits) {
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    move(args, 1);
+    move(matrix, piece, bits, 1);
     if (matrix->shown)
-        memcpy((char *)matrix->shown + args->first * elem, args->bits, args->n * elem);
+        memcpy((char *)matrix->shown + piece->first * elem, bits, piece->n * elem);
+}
+
+static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
+    const zfi_data_t *data = args->data;
+    const zfi_data_matrix_t *matrix = &data->matrices[piece->matrix];
+    uint64_t before;
+    if (!piece->n || data->is_foreign[matrix->param])
+        return;
+    if (args->keeps_selected && matrix->k == matrix->n_channels)
+        return; /* every channel is selected */
+    before = data->digests ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
+    if (args->keeps_selected)
+        write_deferred(kernels, args, piece);
+    else
+        write_all(matrix, piece, bits_of(args, piece));
+    if (data->digests)
+        data->digests[piece->matrix] += zfi_visible_digest(kernels, matrix, piece->first, piece->n) - before;
 }
 
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_place_args_t *args = raw;
-    const zfi_data_t *data = args->data;
-    const zfi_data_matrix_t *matrix = &data->matrices[args->matrix];
-    uint64_t before;
-    if (!args->n || data->is_foreign[matrix->param])
-        return;
-    if (args->keeps_selected && matrix->k == matrix->n_channels)
-        return; /* every channel is selected */
-    before = data->digests ? zfi_visible_digest(kernels, matrix, args->first, args->n) : 0;
-    if (args->keeps_selected)
-        write_deferred(kernels, args);
-    else
-        write_all(args, matrix);
-    if (data->digests)
-        data->digests[args->matrix] += zfi_visible_digest(kernels, matrix, args->first, args->n) - before;
+    for (uint32_t i = 0; i < n_pieces(args); i++) {
+        zfi_placed_t piece = find_piece(args, i);
+        write_piece(kernels, args, &piece);
+    }
 }

@@ -181,33 +181,66 @@ DEVICE void copy_run(void *to, const run_t &run, int dtype, uint64_t first) {
         put_bits(to, dtype, at, get_bits(run.visible, dtype, place_in(run, at)));
 }
 
+/* Entry i, and where it lies in `bits`; n = 0: it does not travel. All lanes of a warp ask for the same one. */
+DEVICE zfi_placed_t find_piece(const zfi_place_args_t &args, uint64_t i) {
+    zfi_placed_t piece = args.one;
+    uint64_t before = 0;
+    if (!args.table)
+        return piece;
+    piece = in_global(args.table)[i * args.step];
+    if (piece.part == args.skipped || !(args.cohorts >> piece.cohort & 1))
+        piece.n = 0;
+    for (uint32_t c = LANE; c < piece.cohort; c += 32)
+        if (args.cohorts >> c & 1)
+            before += in_global(args.of_cohort)[(uint64_t)c * args.n_parts + piece.part];
+    piece.at += piece.part * args.part_elems + sum_of_warp(before);
+    return piece;
+}
+
+DEVICE void *bits_of(const zfi_place_args_t &args, const zfi_placed_t &piece, int dtype) {
+    return offset_by(args.bits, elem_nbytes(dtype), (int64_t)piece.at);
+}
+
 KERNEL(zf_read_place, zfi_place_args_t) {
     RETURN_IF_ENDED;
-    const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[args.matrix]);
-    span_t span = warp_slice(args.n, blockIdx.x, gridDim.x);
-    while (span.first < span.end) {
-        const run_t run = run_of(matrix->place, matrix->cols, args.first, span.first, span.end, false);
-        copy_run(args.bits, run, matrix->place.dtype, span.first);
-        span.first = run.end;
+    const uint32_t n = args.table ? args.n : 1, n_slices = slices_of(n);
+    for (uint64_t unit = blockIdx.x; unit < (uint64_t)n * n_slices; unit += gridDim.x) {
+        uint64_t slice;
+        const zfi_placed_t piece = find_piece(args, divide(unit, n_slices, &slice));
+        const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[piece.matrix]);
+        span_t span = warp_slice(piece.n, (uint32_t)slice, n_slices);
+        while (span.first < span.end) {
+            const run_t run = run_of(matrix->place, matrix->cols, piece.first, span.first, span.end, false);
+            copy_run(bits_of(args, piece, matrix->place.dtype), run, matrix->place.dtype, span.first);
+            span.first = run.end;
+        }
     }
 }
 
-KERNEL(zf_write_place, zfi_place_args_t) {
-    RETURN_IF_ENDED;
-    const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[args.matrix]);
-    const span_t span = warp_slice(args.n, blockIdx.x, gridDim.x);
+DEVICE void write_piece(const zfi_place_args_t &args, const zfi_placed_t &piece, span_t span) {
+    const zfi_data_matrix_t *matrix = in_global(&args.data->matrices[piece.matrix]);
     written_t written;
     uint64_t moved;
-    if (in_global(args.data->is_foreign)[matrix->param])
+    if (span.first >= span.end || in_global(args.data->is_foreign)[matrix->param])
         return;
     if (args.keeps_selected && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
     written.matrix = matrix;
-    written.from = args.bits;
-    written.base = args.first;
+    written.from = bits_of(args, piece, matrix->place.dtype);
+    written.base = piece.first;
     written.mask = args.keeps_selected ? args.data->masks[args.turn] + matrix->channel_base : NULL;
     written.is_counted = args.data->digests != NULL;
     moved = write_span(written, span.first, span.end);
     if (written.is_counted)
-        add_to_digest(&args.data->digests[args.matrix], moved);
+        add_to_digest(&args.data->digests[piece.matrix], moved);
+}
+
+KERNEL(zf_write_place, zfi_place_args_t) {
+    RETURN_IF_ENDED;
+    const uint32_t n = args.table ? args.n : 1, n_slices = slices_of(n);
+    for (uint64_t unit = blockIdx.x; unit < (uint64_t)n * n_slices; unit += gridDim.x) {
+        uint64_t slice;
+        const zfi_placed_t piece = find_piece(args, divide(unit, n_slices, &slice));
+        write_piece(args, piece, warp_slice(piece.n, (uint32_t)slice, n_slices));
+    }
 }

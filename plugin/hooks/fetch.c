@@ -89,8 +89,8 @@ static zf_status_t release(zf_instance_t *inst, const zfi_named_list_t *list, zf
     if (!is_host_thread && stream != engine->stream)
         st = engine->ops->order(engine->device, stream, engine->stream);
     if (!st)
-        st = zfi_shards_release(&inst->run->ranks, &ids);
-    return zfi_hook_failed(inst, st, "param_release", "the device did not take the gathering of parameters", err);
+        zfi_shards_release(&inst->run->ranks, &ids);
+    return zfi_hook_failed(inst, st, "param_release", "the device did not take the order of two streams", err);
 }
 
 zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,

@@ -317,7 +317,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);
         zfi_lateness_start(&inst->run->replays, inst->run->n_params, inst->run->n_groups);
-        zfi_memory_report(&inst->engine, &inst->run->mem);
+        zfi_memory_bound(&inst->run->ranks);
         return ZF_OK;
     }
     zfi_rules_drop(&inst->engine, &rules);
@@ -372,10 +372,10 @@ static void log_shards(const zf_instance_t *inst) {
     }
     if (run->shards.all)
         zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
-                "parameters are sharded: %" PRIu64 " elements in %u tensors; this rank keeps %.1f MiB of them, and %u "
-                "buffers of %.1f MiB for what is fetched; the others stay whole",
+                "parameters are sharded: %" PRIu64 " elements in %u tensors; this rank keeps %.1f MiB of them, %u "
+                "buffers of %.1f MiB for what is fetched, and %.1f MiB for what is on its way; the others stay whole",
                 n_sharded, n, (double)run->shards.nbytes / 1048576, run->shards.n_buffers,
-                (double)run->shards.buffer_nbytes / 1048576);
+                (double)run->shards.buffer_nbytes / 1048576, (double)run->shards.parts_nbytes / 1048576);
 }
 
 static void log_bound(const zf_instance_t *inst) {

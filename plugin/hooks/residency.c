@@ -32,7 +32,7 @@ static zf_status_t take_stream(zf_instance_t *inst, const zf_stream_t *given, co
 static void end(zf_instance_t *inst, int state, const char *what, zf_fence_t *out_done) {
     const zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_NONE};
     inst->state = state;
-    zfi_memory_report(&inst->engine, &inst->run->mem);
+    zfi_memory_report(&inst->run->ranks);
     zfi_log(&inst->engine, ZF_LOG_INFO, "residency", "%s: %" PRIu64 " MiB on the device", what,
             atomic_load(&inst->engine.count.device_measured_nbytes) >> 20);
     zfi_struct_write(out_done, &fence, sizeof fence);

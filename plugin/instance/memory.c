@@ -150,6 +150,7 @@ static void free_exchanged(zfi_run_t *run) {
         free_device(run->engine, &run->reduction.buffers[i].arena);
     for (uint32_t i = 0; i < run->shards.n_buffers; i++)
         free_device(run->engine, &run->shards.buffers[i].arena);
+    free_device(run->engine, &run->shards.parts.arena);
 }
 
 void zfi_memory_free(zfi_run_t *run) {
@@ -178,7 +179,8 @@ zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t
         return st;
     }
     ranks->mem->extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
-    zfi_memory_report(ranks->engine, ranks->mem);
+    ranks->mem->asked_device_nbytes += ranks->mem->is_bound ? zfi_arena_mapped_nbytes(arena) : 0;
+    zfi_memory_report(ranks);
     return ZF_OK;
 }
 
@@ -203,7 +205,8 @@ zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64
         return st;
     }
     ranks->mem->extra_host_nbytes += arena->total_nbytes;
-    zfi_memory_report(ranks->engine, ranks->mem);
+    ranks->mem->asked_host_nbytes += ranks->mem->is_bound ? arena->total_nbytes : 0;
+    zfi_memory_report(ranks);
     return ZF_OK;
 }
 
@@ -229,14 +232,23 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
     return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
 }
 
-void zfi_memory_report(zfi_engine_t *engine, const zfi_run_memory_t *mem) {
+void zfi_memory_bound(const zfi_ranks_t *ranks) {
+    ranks->mem->is_bound = 1;
+    zfi_memory_report(ranks);
+}
+
+void zfi_memory_report(const zfi_ranks_t *ranks) {
+    zfi_engine_t *engine = ranks->engine;
+    const zfi_run_memory_t *mem = ranks->mem;
     zfi_counters_t *count = &engine->count;
-    uint64_t planned = mem->layout.device_nbytes + mem->extra_device_nbytes, mapped = zfi_memory_device_nbytes(mem);
-    atomic_store(&count->host_planned_nbytes,
-                 mem->layout.host_nbytes + mem->extra_host_nbytes + zfi_residency_images_nbytes(engine, planned));
+    uint64_t mapped = zfi_memory_device_nbytes(mem);
+    zf_layout_t planned;
+    zfi_memory_layout(ranks, &planned);
+    atomic_store(&count->host_planned_nbytes, planned.host_nbytes + mem->asked_host_nbytes +
+                                                  zfi_residency_images_nbytes(engine, mem->asked_device_nbytes));
     atomic_store(&count->host_measured_nbytes,
                  zfi_memory_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));
-    atomic_store(&count->device_planned_nbytes, planned);
+    atomic_store(&count->device_planned_nbytes, planned.device_nbytes + mem->asked_device_nbytes);
     atomic_store(&count->device_measured_nbytes, engine->residency.released ? 0 : mapped);
     atomic_store(&count->slot_pieces, mem->layout.n_pieces);
 }

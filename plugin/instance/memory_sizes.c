@@ -37,10 +37,12 @@ static uint64_t mapped(uint64_t nbytes) {
     return zfi_arena_mapped_nbytes(&arena);
 }
 
-/* Stage 3: this rank's parts of the parameters, and the buckets that are fetched. */
+/* Stage 3: this rank's parts of the parameters, the buckets that are fetched, and the one on its way. */
 static uint64_t shards_nbytes(const zfi_shards_t *shards) {
     uint64_t n_buffers = shards->n_whole < ZFI_LEAST_BUFFERS ? shards->n_whole : ZFI_LEAST_BUFFERS;
-    return shards->n_whole ? mapped(shards->nbytes) + n_buffers * mapped(shards->buffer_nbytes) : 0;
+    if (!shards->n_whole)
+        return 0;
+    return mapped(shards->nbytes) + mapped(shards->parts_nbytes) + n_buffers * mapped(shards->buffer_nbytes);
 }
 
 uint64_t zfi_memory_staging_nbytes(const zfi_ranks_t *ranks) {
@@ -77,14 +79,19 @@ uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks) {
     return (last->first_move + last->n_moves + 1) * sizeof(zfi_move_t);
 }
 
-/* Where ranks exchange the host's memory: staging, and of fetched buckets the parts. */
+uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks) {
+    uint64_t n_ranks = ranks->buckets->most_ranks;
+    return (uint64_t)ranks->buckets->n * ranks->plan->n_cohorts * n_ranks * sizeof(uint64_t) +
+           ranks->plan->n_matrices * n_ranks * sizeof(zfi_placed_t);
+}
+
+/* Where ranks exchange the host's memory: staging, and the parts of the bucket that is fetched. */
 static uint64_t all_mirrors_nbytes(const zfi_ranks_t *ranks) {
     const zfi_shards_t *shards = ranks->shards;
     zfi_arena_t selected = {0};
-    uint32_t n_buffers = shards->n_whole < ZFI_LEAST_BUFFERS ? shards->n_whole : ZFI_LEAST_BUFFERS;
     uint64_t nbytes = zfi_memory_staging_nbytes(ranks) - shards_nbytes(shards);
-    if (n_buffers)
-        nbytes += n_buffers * mapped(shards->parts_nbytes);
+    if (shards->n_whole)
+        nbytes += mapped(shards->parts_nbytes);
     zfi_arena_take(&selected, ranks->plan->n_sel_grad_nbytes, 1);
     zfi_arena_take(&selected, ranks->plan->n_index, sizeof *ranks->dev->head.index);
     return nbytes + (zfi_is_sharded(ranks->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
@@ -95,7 +102,7 @@ uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks) {
     if (!ranks->buckets->n)
         return 0;
     if (zfi_is_sharded(ranks->engine))
-        nbytes = mapped(zfi_memory_cut_nbytes(ranks));
+        nbytes = mapped(zfi_memory_cut_nbytes(ranks)) + mapped(zfi_memory_pieces_nbytes(ranks));
     if (!ranks->engine->ops->has_own_memory)
         return nbytes;
     if (!zfi_exchanges_on_device(ranks->engine))

@@ -16,6 +16,8 @@ uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks);
 uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket);
 /* Sharded: the table of where slices of flat memory lie in parts (zfi_run_memory_t.cut). */
 uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks);
+/* ... and that of published values (ranks/value_pieces.h). */
+uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks);
 /* Bytes that are asked for: four per element of each parameter with state; where ranks exchange them, those of buckets.
  */
 uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks);

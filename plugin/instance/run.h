@@ -220,11 +220,14 @@ typedef struct zfi_run_memory {
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
     zfi_mirror_t cut;           /* no mirror: sharded, from the flat memory of buckets to parts, and back */
+    zfi_mirror_t pieces;        /* no mirror: sharded, from visible values to the memory of values, and back */
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
-    uint64_t limit_mib;         /* [host] memory_limit_mib; 0: what the machine has, ... */
-    zfi_node_t node;            /* ... which ranks of it share */
-    uint64_t room_nbytes;       /* of what ranks agree on and gather in host memory, planned */
-    int is_pageable;            /* the host arena could not be page-locked: copies are slower */
+    int is_bound;               /* all that is planned is mapped; since then hooks have asked for so much: */
+    uint64_t asked_host_nbytes, asked_device_nbytes;
+    uint64_t limit_mib;   /* [host] memory_limit_mib; 0: what the machine has, ... */
+    zfi_node_t node;      /* ... which ranks of it share */
+    uint64_t room_nbytes; /* of what ranks agree on and gather in host memory, planned */
+    int is_pageable;      /* the host arena could not be page-locked: copies are slower */
     zfi_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
@@ -356,12 +359,12 @@ typedef struct zfi_reduction {
     /* where each rank keeps a part of the state: */
     uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches with the last bucket;
                                * one more with each before it */
-    uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
+    uint64_t published;       /* bit c: cohort c in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
-    uint64_t *value_at;       /* [n_matrices][most_ranks] publishing at fetch: first element in what that rank sends */
-    uint64_t *value_done;     /* [most_ranks] scratch of a walk */
+    uint64_t *listed;         /* [n_matrices] its first entry in the table of pieces (ranks/value_pieces.h) */
+    uint64_t *first_listed;   /* [buckets + 1] a bucket's first there */
     unsigned char *to_send;   /* [most_ranks][room_nbytes] what goes to each rank by itself */
     unsigned char *room;      /* [most_ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
     uint64_t room_nbytes;     /* ... or the hooks' while it rests */
@@ -381,19 +384,23 @@ typedef struct zfi_reduction {
 /* Memory of a whole bucket of parameters. */
 typedef struct zfi_fetch_buffer {
     zfi_arena_t arena;
-    zfi_mirror_t mirror;
-    int is_awaited;  /* the device stream waits for them */
-    uint32_t bucket; /* whose values it has, or gets; ZF_NO_ID: nobody's */
-    uint64_t number; /* they are there, or it is free, when `shared` reaches this */
+    uint32_t bucket; /* whose values it has; ZF_NO_ID: nobody's */
     uint64_t used;   /* the larger, the later */
 } zfi_fetch_buffer_t;
+
+/* Memory of the parts of a bucket that is being gathered. */
+typedef struct zfi_fetch_parts {
+    zfi_arena_t arena;
+    zfi_mirror_t mirror;
+    uint32_t bucket; /* whose; ZF_NO_ID: nobody's */
+    uint64_t number; /* they are there, or it is free, when `shared` reaches this */
+} zfi_fetch_parts_t;
 
 /* A bucket of parameters. */
 typedef struct zfi_shard {
     uint32_t buffer;            /* ZF_NO_ID: not fetched */
     uint32_t n_sharded, n_held; /* parameters; tied ones are held each by itself */
     uint64_t at;                /* of this rank's part: bytes from the arena's start */
-    uint64_t flat_at;           /* of a buffer, behind the parts of all ranks: bytes from its start */
 } zfi_shard_t;
 
 /* Stage 3: parameters live as shards (ranks/shards.h). The host's thread's. */
@@ -405,8 +412,9 @@ typedef struct zfi_shards {
     uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
+    zfi_fetch_parts_t parts;
     uint32_t n_whole;                     /* buckets with a sharded parameter */
-    uint64_t buffer_nbytes, parts_nbytes; /* the most that one takes in a buffer, and its parts there */
+    uint64_t buffer_nbytes, parts_nbytes; /* the most that one takes in a buffer, and its parts */
     uint32_t active;                      /* the bucket that was fetched last, or ZF_NO_ID ... */
     int direction; /* ... and where the next one is expected: -1 in forward, 1 in backward order */
     uint64_t n_uses;

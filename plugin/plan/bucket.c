@@ -170,6 +170,7 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
     for (uint32_t i = 0; i < n_params; i++)
         out->of_param[i] = ZF_NO_ID;
     fill(&build, n_params, wanted_nbytes);
+    out->n_value_places = out->n;
     free(build.next);
     free(build.open);
     return ZF_OK;
@@ -179,15 +180,29 @@ void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, u
     zfi_bucket_t *bucket = &buckets->all[number];
     uint64_t n_ranks = bucket->place.n_ranks, nbytes;
     if (number == 0)
-        buckets->arriving_nbytes = buckets->parts_nbytes = buckets->values_nbytes = 0;
+        buckets->arriving_nbytes = buckets->parts_nbytes = 0;
     bucket->part_elems = up_to(n_elems, CUT_ALIGN);
     bucket->value_elems = up_to(n_values, CUT_ALIGN);
     nbytes = up_to(larger(n_ranks, bucket->place2.n_ranks) * zfi_part_nbytes(bucket), MEMORY_ALIGN);
     buckets->arriving_nbytes = larger(buckets->arriving_nbytes, nbytes);
     nbytes = up_to(n_ranks * zfi_part_nbytes(bucket), MEMORY_ALIGN);
     buckets->parts_nbytes = larger(buckets->parts_nbytes, nbytes);
-    bucket->values_offset_nbytes = buckets->values_nbytes;
-    buckets->values_nbytes += up_to(n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), LINE_NBYTES);
+}
+
+static uint64_t values_nbytes(const zfi_bucket_t *bucket) {
+    return up_to(bucket->place.n_ranks * bucket->value_elems * zfi_dtype_nbytes(bucket->value_dtype), LINE_NBYTES);
+}
+
+void zfi_buckets_place_values(zfi_buckets_t *buckets) {
+    buckets->values_nbytes = 0;
+    for (uint32_t place = 0; place < buckets->n_value_places; place++) {
+        uint64_t most = 0;
+        for (uint32_t b = place; b < buckets->n; b += buckets->n_value_places) {
+            buckets->all[b].values_offset_nbytes = buckets->values_nbytes;
+            most = larger(most, values_nbytes(&buckets->all[b]));
+        }
+        buckets->values_nbytes += most;
+    }
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {

@@ -48,7 +48,7 @@ typedef struct zfi_bucket {
     uint64_t offset_nbytes; /* of its flat memory, from that of bucket 0 */
     zfi_dtype_t value_dtype;
     uint64_t value_elems;          /* the most that a rank sends of published values */
-    uint64_t values_offset_nbytes; /* of their memory, [ranks][value_elems] */
+    uint64_t values_offset_nbytes; /* of their place, [ranks][value_elems], in the memory of values */
     uint64_t first_move, n_moves;  /* is_owner: in the table of slices (zfi_run_memory_t.cut), which one more ends */
 } zfi_bucket_t;
 
@@ -67,7 +67,8 @@ typedef struct zfi_buckets {
     uint64_t most_nbytes;                  /* of the largest */
     uint64_t arriving_nbytes;              /* the most that one exchange of parts brings */
     uint64_t parts_nbytes;                 /* is_owner: the most that a bucket takes as parts */
-    uint64_t values_nbytes;                /* ... and of all buckets' values */
+    uint64_t values_nbytes;                /* ... and of the memory of values, with so many places: */
+    uint32_t n_value_places;               /* buckets b, b + n_value_places ... take turns; n: each has its own */
 } zfi_buckets_t;
 
 /* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left
@@ -77,6 +78,8 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
 void zfi_buckets_free(zfi_buckets_t *buckets);
 /* [control] is_owner: the most that a rank owns of a bucket, and of its published values. Buckets in rising order. */
 void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, uint64_t n_values);
+/* [control] is_owner: then, where the values of each lie. */
+void zfi_buckets_place_values(zfi_buckets_t *buckets);
 
 static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {
     return bucket->part_elems * zfi_dtype_nbytes(bucket->dtype);

@@ -151,6 +151,8 @@ static void deal_all(deal_t *deal) {
             zfi_bucket_cut(buckets, b, most_of(deal->of_bucket + at, bucket->place.n_ranks),
                            most_of(deal->of_values + at, bucket->place.n_ranks));
     }
+    if (buckets->is_owner)
+        zfi_buckets_place_values(buckets);
     for (uint32_t m = 0; m < deal->plan->n_matrices && buckets->is_owner; m++)
         own_matrix(deal, &deal->plan->matrices[m]);
 }

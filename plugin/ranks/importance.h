@@ -10,6 +10,10 @@
  *   (join_record): at most 8 bytes for each channel of what has something to choose.
  * - Importance and the measure of automatic windows are thus those of one rank, on the rank that counts. They are
  *   gathered once per choice, and for a checkpoint (join, join_at_rest).
+ *   They cannot wait for the choice: a record is rounded after it is that of all ranks. Importance of each rank's own
+ *   part, added up then, would have other bits than one rank's where sums are exact but s is no power of two; and a
+ *   checkpoint knows the sum alone, so a run that goes on from it would choose otherwise than one that was not saved.
+ *   The cost is 0.3 % of a step's gradients at 7 G parameters, 3 % at 0.1 G.
  * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
  *
  * All of it is the control thread's, in the lane of entering channels. A failure has ended the instance. */

@@ -42,8 +42,8 @@ void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device) {
         found = find(&ranks->mem->selected_mirror, device);
     for (uint32_t i = 0; i < ranks->reduction->n_buffers && !found; i++)
         found = find(&ranks->reduction->buffers[i].mirror, device);
-    for (uint32_t i = 0; i < ranks->shards->n_buffers && !found; i++)
-        found = find(&ranks->shards->buffers[i].mirror, device);
+    if (!found)
+        found = find(&ranks->shards->parts.mirror, device);
     return found ? found : (void *)(uintptr_t)device;
 }
 

@@ -22,6 +22,7 @@
 #include "ranks/importance.h"
 #include "ranks/mirror.h"
 #include "ranks/selected_sums.h"
+#include "ranks/value_pieces.h"
 
 enum { ROOM_NBYTES = 8 << 20, LEAST_ROOM = 1 << 13, ROOM_ALIGN = 64 };
 
@@ -37,12 +38,17 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_member_t places[ZFI_MAX_GROUPS];
     if (!zfi_has_peers(engine))
         return ZF_OK;
+    if (zfi_n_ranks(engine) > UINT16_MAX) /* of zfi_placed_t */
+        return zfi_error(err, ZF_ERR_RANKS, "bind_params", "%u ranks: this version has room for %u",
+                         zfi_n_ranks(engine), UINT16_MAX);
     for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
         places[i] = zfi_member(engine, i);
     if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          ranks->n_params);
     ranks->buckets->is_owner = zfi_is_sharded(engine);
+    if (engine->policy.published != ZFI_PUBLISHED_AT_FETCH && ranks->buckets->n > ZFI_LEAST_BUFFERS)
+        ranks->buckets->n_value_places = ZFI_LEAST_BUFFERS; /* what is shown in the step makes room */
     return ZF_OK;
 }
 
@@ -136,16 +142,11 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->n_final = calloc(ranks->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(ranks->n_params, 1);
     reduction->number = calloc(ranks->n_params, sizeof *reduction->number);
-    reduction->is_published = calloc(ranks->plan->n_cohorts, 1);
     reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
-    reduction->value_at =
-        calloc((uint64_t)ranks->plan->n_matrices * ranks->buckets->most_ranks, sizeof *reduction->value_at);
-    reduction->value_done = calloc(ranks->buckets->most_ranks, sizeof *reduction->value_done);
-    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
-        !reduction->value_done || zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
+    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->value_number ||
+        !reduction->value_nbytes || !reduction->value_up || zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
         zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);
@@ -161,6 +162,8 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
         st = zfi_selected_sums_map(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
         st = map_cut(ranks, err);
+    if (!st && zfi_is_sharded(ranks->engine))
+        st = zfi_value_pieces_new(ranks, err);
     return st ? st : zfi_buffers_need(ranks, 0, err);
 }
 
@@ -169,6 +172,7 @@ static void free_mirrors(zfi_ranks_t *ranks) {
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->selected_mirror);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->moves);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->cut);
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->pieces);
     for (uint32_t i = 0; i < ranks->reduction->n_buffers; i++)
         zfi_mirror_free(ranks->engine, ranks->mem, &ranks->reduction->buffers[i].mirror);
 }
@@ -179,12 +183,11 @@ void zfi_ranks_free(zfi_ranks_t *ranks) {
     free(reduction->n_final);
     free(reduction->is_final);
     free(reduction->number);
-    free(reduction->is_published);
     free(reduction->value_number);
     free(reduction->value_nbytes);
     free(reduction->value_up);
-    free(reduction->value_at);
-    free(reduction->value_done);
+    free(reduction->listed);
+    free(reduction->first_listed);
     zfi_groups_free(&reduction->groups);
     zfi_importance_free(ranks->sel);
     if (!zfi_ranks_holds_memory(ranks->engine)) { /* else it is left to the transport that was given up */

@@ -31,23 +31,22 @@ void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_pa
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Room for this rank's part of a bucket, and in a buffer for all of it. Returns the sharded parameters in it. */
+/* Room for this rank's part of a bucket, and for all of it. Returns the sharded parameters in it. */
 static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     zfi_shards_t *shards = ranks->shards;
     zfi_shard_t *out = &shards->all[number];
-    uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype), nbytes;
-    *out = (zfi_shard_t){.buffer = ZF_NO_ID, .at = shards->nbytes, .flat_at = up_to_line(bucket->place.n_ranks * part)};
+    uint64_t elem = zfi_dtype_nbytes(bucket->value_dtype), part = bucket->part_elems * elem;
+    *out = (zfi_shard_t){.buffer = ZF_NO_ID, .at = shards->nbytes};
     for (uint32_t i = 0; i < bucket->n_params; i++)
         out->n_sharded += ranks->params[ranks->buckets->params[bucket->first + i]].is_sharded != 0;
     if (!out->n_sharded)
         return 0;
     shards->nbytes += up_to_line(part);
-    nbytes = out->flat_at + bucket->n_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    if (nbytes > shards->buffer_nbytes)
-        shards->buffer_nbytes = nbytes;
-    if (out->flat_at > shards->parts_nbytes)
-        shards->parts_nbytes = out->flat_at;
+    if (bucket->n_elems * elem > shards->buffer_nbytes)
+        shards->buffer_nbytes = bucket->n_elems * elem;
+    if (bucket->place.n_ranks * part > shards->parts_nbytes)
+        shards->parts_nbytes = bucket->place.n_ranks * part;
     return out->n_sharded;
 }
 
@@ -68,18 +67,6 @@ zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
     return ZF_OK;
 }
 
-static zf_status_t map_buffer(zfi_ranks_t *ranks, zfi_fetch_buffer_t *buffer, zf_error_t *err) {
-    uint64_t nbytes = ranks->shards->buffer_nbytes;
-    zf_status_t st = zfi_mirror_map(ranks, &buffer->mirror, NULL, ranks->shards->parts_nbytes, err);
-    if (!st)
-        st = zfi_memory_map_more(ranks, &buffer->arena, nbytes, "a bucket of parameters", err);
-    if (st)
-        zfi_mirror_free(ranks->engine, ranks->mem, &buffer->mirror);
-    else if (buffer->mirror.arena.base)
-        buffer->mirror.device = buffer->arena.base;
-    return st;
-}
-
 /* So many buffers are mapped, and two in any case; never more than buckets. */
 static zf_status_t need_buffers(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err) {
     zfi_shards_t *shards = ranks->shards;
@@ -89,25 +76,29 @@ static zf_status_t need_buffers(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err)
     while (shards->n_buffers < n && !st) {
         zfi_fetch_buffer_t *buffer = &shards->buffers[shards->n_buffers];
         buffer->bucket = ZF_NO_ID;
-        st = map_buffer(ranks, buffer, err);
+        st = zfi_memory_map_more(ranks, &buffer->arena, shards->buffer_nbytes, "a bucket of parameters", err);
         shards->n_buffers += !st;
     }
     return st;
 }
 
 zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err) {
-    zf_status_t st = ZF_OK;
-    if (!ranks->shards->all)
+    zfi_shards_t *shards = ranks->shards;
+    zf_status_t st;
+    if (!shards->all || !shards->n_whole)
         return ZF_OK;
-    if (ranks->shards->nbytes)
-        st = zfi_memory_map_more(ranks, &ranks->shards->arena, ranks->shards->nbytes,
-                                 "this rank's parts of the parameters", err);
+    shards->parts.bucket = ZF_NO_ID;
+    st = zfi_memory_map_more(ranks, &shards->arena, shards->nbytes, "this rank's parts of the parameters", err);
+    if (!st)
+        st = zfi_memory_map_more(ranks, &shards->parts.arena, shards->parts_nbytes, "the parts of a bucket", err);
+    if (!st)
+        st = zfi_mirror_map(ranks, &shards->parts.mirror, shards->parts.arena.base, shards->parts_nbytes, err);
     return st ? st : need_buffers(ranks, 0, err);
 }
 
 void zfi_shards_free(zfi_ranks_t *ranks) {
-    for (uint32_t i = 0; i < ranks->shards->n_buffers && !zfi_ranks_holds_memory(ranks->engine); i++)
-        zfi_mirror_free(ranks->engine, ranks->mem, &ranks->shards->buffers[i].mirror);
+    if (ranks->shards->parts.mirror.device && !zfi_ranks_holds_memory(ranks->engine))
+        zfi_mirror_free(ranks->engine, ranks->mem, &ranks->shards->parts.mirror);
     free(ranks->shards->all);
     free(ranks->shards->buffers);
     free(ranks->shards->is_held);
@@ -134,9 +125,9 @@ static void move_slices(zfi_ranks_t *ranks, const zfi_param_t *param, unsigned c
     for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
         const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
         uint64_t at = ranks->buckets->offset[param->id] + matrix->param_offset + matrix->own.first;
-        zfi_place_args_t args = {.data = ranks->dev->data, .matrix = m, .n = matrix->own.n};
+        zfi_place_args_t args = {.data = ranks->dev->data, .one = {.matrix = m, .n = matrix->own.n}};
         args.bits = flat ? flat + at * zfi_dtype_nbytes(param->dtype) : kept(ranks, matrix);
-        if (args.n)
+        if (args.one.n)
             zfi_list_add(&ranks->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
     }
 }
@@ -167,7 +158,7 @@ zf_status_t zfi_shards_keep(zfi_ranks_t *ranks) {
 
 /* Where the host finds a bucket that is fetched. */
 static unsigned char *flat_of(const zfi_shards_t *shards, uint32_t number) {
-    return shards->buffers[shards->all[number].buffer].arena.base + shards->all[number].flat_at;
+    return shards->buffers[shards->all[number].buffer].arena.base;
 }
 
 void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id) {
@@ -179,50 +170,53 @@ void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id) {
 
 /* ---- whole buckets ----------------------------------------------------------------------------------------------- */
 
-/* A bucket's values are on their way into a buffer, which nobody reads any more. */
-static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number, uint32_t to) {
+/* A bucket's parts are on their way. Those that were there before are taken apart, or void. */
+static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     zfi_engine_t *engine = ranks->engine;
     zfi_shards_t *shards = ranks->shards;
-    zfi_fetch_buffer_t *buffer = &shards->buffers[to];
+    zfi_fetch_parts_t *parts = &shards->parts;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
     zfi_move_args_t own = zfi_ranks_cut(ranks, number, shards->arena.base + shards->all[number].at,
-                                        buffer->arena.base + bucket->place.rank * part);
-    if (buffer->bucket != ZF_NO_ID)
-        shards->all[buffer->bucket].buffer = ZF_NO_ID;
-    buffer->bucket = number;
-    buffer->is_awaited = 0;
-    buffer->used = ++shards->n_uses;
-    shards->all[number].buffer = to;
+                                        parts->arena.base + bucket->place.rank * part);
+    parts->bucket = number;
     ranks->reduction->events = zfi_crc32(ranks->reduction->events, &number, sizeof number);
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, buffer->number, &engine->count.stall_ranks_ns));
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, parts->number, &engine->count.stall_ranks_ns));
     own.moves += bucket->n_moves;
     own.n = 1;
     own.dtype = bucket->value_dtype;
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MOVE, &own, sizeof own));
-    return zfi_ranks_fetch(ranks, number, buffer->arena.base, &buffer->number);
+    return zfi_ranks_fetch(ranks, number, parts->arena.base, &parts->number);
 }
 
-/* The device stream takes the slices of all ranks from their parts to where they lie in the bucket. */
-static void unpack(const zfi_ranks_t *ranks, uint32_t number, unsigned char *parts) {
-    zfi_move_args_t args = zfi_ranks_cut(ranks, number, flat_of(ranks->shards, number), parts);
-    args.dtype = ranks->buckets->all[number].value_dtype;
-    args.goes_back = 1;
-    zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args));
-}
-
-/* The one that nobody holds and that was used longest ago; but the active one, if that is to be spared. */
-static uint32_t find_free(const zfi_shards_t *shards, int spares_active) {
+/* The one that nobody holds and that was used longest ago. */
+static uint32_t find_free(const zfi_shards_t *shards) {
     uint32_t found = ZF_NO_ID;
     for (uint32_t i = 0; i < shards->n_buffers; i++) {
         const zfi_fetch_buffer_t *buffer = &shards->buffers[i];
-        if (buffer->bucket != ZF_NO_ID &&
-            (shards->all[buffer->bucket].n_held || (spares_active && buffer->bucket == shards->active)))
+        if (buffer->bucket != ZF_NO_ID && shards->all[buffer->bucket].n_held)
             continue;
         if (found == ZF_NO_ID || buffer->used < shards->buffers[found].used)
             found = i;
     }
     return found;
+}
+
+/* The device stream takes the slices of all ranks from their parts to where they lie in the bucket, in a buffer. */
+static void take_apart(zfi_ranks_t *ranks, uint32_t number) {
+    zfi_shards_t *shards = ranks->shards;
+    uint32_t to = find_free(shards);
+    zfi_fetch_buffer_t *buffer = &shards->buffers[to];
+    zfi_move_args_t args = zfi_ranks_cut(ranks, number, buffer->arena.base, shards->parts.arena.base);
+    if (buffer->bucket != ZF_NO_ID)
+        shards->all[buffer->bucket].buffer = ZF_NO_ID;
+    buffer->bucket = number;
+    shards->all[number].buffer = to;
+    zfi_ranks_await_fetched(ranks, number, shards->parts.arena.base, shards->parts.number);
+    args.dtype = ranks->buckets->all[number].value_dtype;
+    args.goes_back = 1;
+    zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args));
+    shards->parts.bucket = ZF_NO_ID;
 }
 
 /* The next one with sharded parameters from `from` on, in a direction. */
@@ -233,27 +227,30 @@ static uint32_t find_next(const zfi_buckets_t *buckets, const zfi_shards_t *shar
     return ZF_NO_ID;
 }
 
-/* Gathers what is expected next, if there is room. */
+/* Gathers what is expected next, if it is not here. */
 static zf_status_t prefetch(zfi_ranks_t *ranks) {
     const zfi_shards_t *shards = ranks->shards;
     uint32_t from = shards->active == ZF_NO_ID ? ranks->buckets->n - 1 : shards->active + (uint32_t)shards->direction;
-    uint32_t next = find_next(ranks->buckets, ranks->shards, from, shards->direction), to = find_free(shards, 1);
-    if (next == ZF_NO_ID || to == ZF_NO_ID || shards->all[next].buffer != ZF_NO_ID)
+    uint32_t next = find_next(ranks->buckets, ranks->shards, from, shards->direction);
+    if (next == ZF_NO_ID || shards->parts.bucket == next || shards->all[next].buffer != ZF_NO_ID)
         return ZF_OK;
-    return gather(ranks, next, to);
+    return gather(ranks, next);
 }
 
-/* The bucket is on its way, or here; and it is the one that the host uses now. */
+/* The bucket is here, in the order of the device stream; and it is the one that the host uses now. */
 static zf_status_t activate(zfi_ranks_t *ranks, uint32_t number) {
     zfi_shards_t *shards = ranks->shards;
-    zf_status_t st = ZF_OK;
-    if (shards->all[number].buffer == ZF_NO_ID)
-        st = gather(ranks, number, find_free(shards, 0));
+    if (shards->all[number].buffer == ZF_NO_ID) {
+        zf_status_t st = shards->parts.bucket == number ? ZF_OK : gather(ranks, number);
+        if (st)
+            return st;
+        take_apart(ranks, number);
+    }
     if (shards->active != ZF_NO_ID && shards->active != number)
         shards->direction = number > shards->active ? BACKWARD : FORWARD;
     shards->active = number;
     shards->buffers[shards->all[number].buffer].used = ++shards->n_uses;
-    return st;
+    return ZF_OK;
 }
 
 /* ---- fetch and release ------------------------------------------------------------------------------------------- */
@@ -310,24 +307,15 @@ zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_
         if (bucket != ZF_NO_ID)
             st = activate(ranks, bucket);
     }
+    zfi_list_mark(&engine->to_device, &shards->newest);
     if (!st)
         st = prefetch(ranks);
-    for (uint32_t i = 0; i < shards->n_buffers && !st; i++) {
-        zfi_fetch_buffer_t *buffer = &shards->buffers[i];
-        if (buffer->bucket == ZF_NO_ID || !shards->all[buffer->bucket].n_held || buffer->is_awaited)
-            continue;
-        zfi_ranks_await_fetched(ranks, buffer->bucket, buffer->arena.base, buffer->number);
-        unpack(ranks, buffer->bucket, buffer->arena.base);
-        buffer->is_awaited = 1;
-    }
-    zfi_list_mark(&engine->to_device, &shards->newest);
     return st ? st : zfi_send(engine);
 }
 
-zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids) {
+void zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids) {
     for (uint32_t i = 0; i < n_listed(ids, ranks->n_params) && ranks->shards->all; i++)
         (void)hold(ranks, listed(ids, i), 0);
-    return ranks->shards->active == ZF_NO_ID || !ranks->shards->all ? ZF_OK : prefetch(ranks);
 }
 
 void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id) {
@@ -354,7 +342,7 @@ void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards) {
         shards->buffers[i].bucket = ZF_NO_ID;
     for (uint32_t b = 0; b < buckets->n && shards->all; b++)
         shards->all[b].buffer = ZF_NO_ID;
-    shards->active = ZF_NO_ID;
+    shards->parts.bucket = shards->active = ZF_NO_ID;
     shards->direction = FORWARD;
 }
 

@@ -3,17 +3,18 @@
  * in which the host finds whole ones.
  *
  * Model. Of each bucket a rank keeps its part of the visible values: its slice of every matrix, which is a matrix of
- * fewer rows to kernels. param_fetch gathers the bucket's parts into a buffer, and takes the slices apart to where they
- * lie in the flat memory behind them; the host reads there until param_release. A bucket that is gathered stays until a
- * step, FLUSH or a load changes its values, or another needs the buffer.
+ * fewer rows to kernels. param_fetch gathers the parts of all ranks, and takes their slices apart to where they lie in
+ * the flat memory of a buffer; the host reads there until param_release. A bucket that is gathered stays until a step,
+ * FLUSH or a load changes its values, or another needs the buffer.
  *
- *   parts      | part of 0 | part of 1 | part of 2 | ...           always
- *   buffer 0   | bucket 2         | bucket 0         | bucket 2    two of them where at most two buckets are held at
- *   buffer 1          | bucket 1         | bucket 1         |      the same time: one is read, the next one arrives
+ *   own        | part of 0 | part of 1 | part of 2 | ...                     always
+ *   arriving   | bucket 2 | bucket 1 | bucket 0 |      | bucket 1 |          one: what is there is taken apart first
+ *   buffer 0        | bucket 2            | bucket 0         ...             two of them where at most two buckets are
+ *   buffer 1                   | bucket 1                   | bucket 1       held at the same time
  *
  * Prefetch. A forward pass goes through the buckets from the last to the first, a backward pass from the first to the
- * last: the one that follows in the present direction is gathered once a buffer is free, and after a step the one that
- * the next forward pass begins with. A host in another order gets the same values, later. Buffers are as many as
+ * last: with each fetch the one that follows in the present direction is gathered, and after a step the one that the
+ * next forward pass begins with. A host in another order gets the same values, later. Buffers are as many as
  * buckets are held at the same time, at least two; they are never given back.
  *
  * Order. What is gathered, and when, follows from the calls of fetch, release and step alone, never from time: so
@@ -48,7 +49,7 @@ typedef struct zfi_ids {
  * stays. ZF_ERR_MEMORY: one more buffer is needed and not to be had; then nothing is held that was not. */
 zf_status_t zfi_shards_fetch(zfi_ranks_t *ranks, const zfi_ids_t *ids, zf_error_t *err);
 /* The host has read them, in the order of the device stream. What is tied to them and held stays. */
-zf_status_t zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids);
+void zfi_shards_release(zfi_ranks_t *ranks, const zfi_ids_t *ids);
 
 /* A parameter's first element; NULL: it is sharded, and neither it nor what it shares memory with is held. */
 void *zfi_shards_address(const zfi_ranks_t *ranks, uint32_t id);

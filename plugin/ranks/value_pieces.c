@@ -2,35 +2,95 @@
 /* plugin/ranks/value_pieces.c - published values of a bucket (contract in value_pieces.h). */
 #include "ranks/value_pieces.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-/* The pieces of a matrix, of all ranks. */
-static void walk_matrix(zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, zfi_value_piece_fn fn, void *arg) {
+#include "base/error.h"
+#include "instance/memory.h"
+
+/* [cohorts][ranks] elements of a bucket, and behind those of all buckets the table. */
+static uint64_t *of_cohort(const zfi_ranks_t *ranks, uint32_t bucket) {
+    return (uint64_t *)(void *)ranks->mem->pieces.arena.base +
+           (uint64_t)bucket * ranks->plan->n_cohorts * ranks->buckets->most_ranks;
+}
+static zfi_placed_t *table(const zfi_ranks_t *ranks) {
+    return (zfi_placed_t *)(void *)of_cohort(ranks, ranks->buckets->n);
+}
+
+/* The pieces of a matrix; what is sharded is shown where it is fetched. */
+static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, uint64_t *of, zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    uint64_t *done = ranks->reduction->value_done;
     for (uint32_t r = 0; r < n_ranks; r++) {
-        const zfi_slice_t *slice = &matrix->slices[r];
-        zfi_value_piece_t piece = {number, r, slice->first, slice->n, done[r]};
-        if (fn && slice->n)
-            fn(ranks, &piece, arg);
-        done[r] += slice->n;
+        uint64_t *before = &of[(uint64_t)matrix->cohort * n_ranks + r],
+                 n = matrix->is_sharded ? 0 : matrix->slices[r].n;
+        out[r] = (zfi_placed_t){.matrix = number,
+                                .cohort = (uint16_t)matrix->cohort,
+                                .part = (uint16_t)r,
+                                .first = matrix->slices[r].first,
+                                .n = n,
+                                .at = *before};
+        *before += n;
     }
 }
 
-uint64_t zfi_value_pieces(zfi_ranks_t *ranks, uint32_t number, zfi_value_piece_fn fn, void *arg) {
-    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    uint32_t n_ranks = bucket->place.n_ranks;
-    uint64_t *done = ranks->reduction->value_done, most = 0;
-    memset(done, 0, n_ranks * sizeof *done);
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        if (param->is_sharded) /* shown where it is fetched */
-            continue;
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
-            if (ranks->reduction->is_published[ranks->plan->matrices[m].cohort])
-                walk_matrix(ranks, m, n_ranks, fn, arg);
+zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
+    zfi_reduction_t *reduction = ranks->reduction;
+    uint64_t n = 0;
+    zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->pieces.arena, zfi_memory_pieces_nbytes(ranks),
+                                           "where values travel to", err);
+    reduction->first_listed = calloc(ranks->buckets->n + 1u, sizeof *reduction->first_listed);
+    reduction->listed = calloc(ranks->plan->n_matrices, sizeof *reduction->listed);
+    if (!st && (!reduction->first_listed || !reduction->listed))
+        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u matrices", ranks->plan->n_matrices);
+    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++) {
+        const zfi_bucket_t *bucket = &ranks->buckets->all[b];
+        for (uint32_t i = 0; i < bucket->n_params; i++) {
+            const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+                list_matrix(ranks, m, bucket->place.n_ranks, of_cohort(ranks, b), table(ranks) + n);
+                reduction->listed[m] = n;
+                n += bucket->place.n_ranks;
+            }
+        }
+        reduction->first_listed[b + 1] = n;
     }
-    for (uint32_t r = 0; r < n_ranks; r++)
-        most = done[r] > most ? done[r] : most;
-    return most;
+    return st;
+}
+
+uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket) {
+    const uint64_t *of = of_cohort(ranks, bucket);
+    uint64_t n_ranks = ranks->buckets->all[bucket].place.n_ranks, most = 0;
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        uint64_t n = 0;
+        for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
+            if (ranks->reduction->published >> c & 1)
+                n += of[c * n_ranks + r];
+        most = n > most ? n : most;
+    }
+    return most * zfi_dtype_nbytes(ranks->buckets->all[bucket].value_dtype);
+}
+
+/* n entries of the table, from `first` on. */
+static zfi_place_args_t listed(const zfi_ranks_t *ranks, uint32_t bucket, uint64_t first, uint64_t n) {
+    uint32_t n_ranks = ranks->buckets->all[bucket].place.n_ranks;
+    uint64_t elem = zfi_dtype_nbytes(ranks->buckets->all[bucket].value_dtype);
+    return (zfi_place_args_t){.data = ranks->dev->data,
+                              .bits = zfi_values(ranks, bucket),
+                              .table = table(ranks) + first,
+                              .of_cohort = of_cohort(ranks, bucket),
+                              .part_elems = ranks->reduction->value_nbytes[bucket] / elem,
+                              .cohorts = ranks->reduction->published,
+                              .n = (uint32_t)n,
+                              .step = 1,
+                              .n_parts = n_ranks,
+                              .skipped = n_ranks};
+}
+
+zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket) {
+    const uint64_t *first = &ranks->reduction->first_listed[bucket];
+    return listed(ranks, bucket, first[0], first[1] - first[0]);
+}
+
+zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix) {
+    uint32_t bucket = ranks->buckets->of_param[ranks->plan->matrices[matrix].param];
+    return listed(ranks, bucket, ranks->reduction->listed[matrix], ranks->buckets->all[bucket].place.n_ranks);
 }

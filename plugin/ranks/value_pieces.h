@@ -2,28 +2,28 @@
 /* plugin/ranks/value_pieces.h - which published values of a bucket travel, and in which order.
  *
  * Model. Of each matrix that is published every rank has its slice: a piece. Each rank packs its pieces one behind the
- * other, in the order of the bucket:
+ * other: those of cohort 0, then those of cohort 1 ..., in each in the order of the bucket:
  *
- *   parts   | a a b c c | a a b c | a b b c |      slices of three ranks; b is not published
+ *   parts   | a a b c c | a a b c | a b b c |      slices of three ranks; b's cohort is not published
  *   travel  | a a c c   | a a c   | a c     |      each as many bytes as the rank sends that has most
  *
- * All of it follows from the layout and from the cohorts that are published, so it is the same on every rank. */
+ * So what a piece has before it in its own cohort is known at bind: a table in page-locked memory, from which one
+ * launch takes a whole bucket. All of it follows from the layout and from the cohorts that are published, so it is the
+ * same on every rank. */
 #ifndef ZFI_VALUE_PIECES_H
 #define ZFI_VALUE_PIECES_H
 
 #include "instance/run.h"
 
-/* Elements [first, first + n) of a matrix, which a rank sends behind `at` others. */
-typedef struct zfi_value_piece {
-    uint32_t matrix, rank;
-    uint64_t first, n, at;
-} zfi_value_piece_t;
+/* [control] Makes the table, once there is a plan. ZF_ERR_MEMORY; free, by zfi_ranks_free(), is legal then. */
+zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err);
 
-typedef void (*zfi_value_piece_fn)(zfi_ranks_t *ranks, const zfi_value_piece_t *piece, void *arg);
-
-/* [hook] Calls fn (or not, NULL) for all pieces of the matrices of a bucket whose cohorts are marked
- * (ranks->reduction->is_published): by rank, and in the order in which they travel. Returns how many elements every
- * rank sends: as many as the one that has most. */
-uint64_t zfi_value_pieces(zfi_ranks_t *ranks, uint32_t bucket, zfi_value_piece_fn fn, void *arg);
+/* [hook] Bytes that every rank sends of a bucket whose cohorts are marked (ranks->reduction->published): as many as the
+ * one that has most. */
+uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket);
+/* [hook] Of these the pieces of all ranks, or of one matrix: between what the model reads and the bucket's value
+ * memory. */
+zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket);
+zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix);
 
 #endif

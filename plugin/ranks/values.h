@@ -4,8 +4,9 @@
  * Model. At the end of a step, each rank shows new values of its own slices of the matrices whose windows were
  * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' slices are:
  * how many there are of each rank follows from the layout, and each sends as many bytes as the one that has most. Both
- * go on the device stream, buckets in the order of the next forward pass: their last one first. Where values become
- * visible at fetch, they travel otherwise (values_at_fetch.h). */
+ * go on the device stream, buckets in the order of the next forward pass: their last one first. Two buckets take turns
+ * in that memory: while one travels, the next is packed. Where values become visible at fetch, they travel otherwise,
+ * and each bucket has memory of its own (values_at_fetch.h). */
 #ifndef ZFI_VALUES_H
 #define ZFI_VALUES_H
 

@@ -37,7 +37,7 @@ static void read_visible(reading_t *reading) {
     if (!reading->status && reading->n)
         reading->status = zfi_device_read(state->engine, bits, state->dev->scratch, reading->nbytes);
     for (uint32_t i = 0; i < reading->n && !reading->status; i++) {
-        const zfi_place_args_t *place = &reading->places[i];
+        const zfi_placed_t *place = &reading->places[i].one;
         const zfi_matrix_t *matrix = &state->plan->matrices[place->matrix];
         reading->sums[matrix->param][ZFI_AUDIT_VISIBLE] +=
             zfi_param_digest(state->engine->kernels, bits + reading->at[i], matrix->place.dtype, place->n,
@@ -54,11 +54,10 @@ static void collect(reading_t *reading, uint32_t number, uint64_t first, uint64_
     if (reading->n == ZFI_LIST_OPS || reading->nbytes + nbytes > state->dev->exchange_elems * sizeof(float))
         read_visible(reading);
     place = &reading->places[reading->n];
-    *place = (zfi_place_args_t){.data = state->dev->data,
-                                .matrix = number,
-                                .first = first - state->plan->matrices[number].held_first,
-                                .n = n,
-                                .bits = (unsigned char *)state->dev->scratch + reading->nbytes};
+    *place =
+        (zfi_place_args_t){.data = state->dev->data,
+                           .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
+                           .bits = (unsigned char *)state->dev->scratch + reading->nbytes};
     reading->at[reading->n++] = reading->nbytes;
     reading->nbytes += nbytes;
     zfi_list_add(&state->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, place, sizeof *place));

@@ -212,7 +212,7 @@ static void set_clocks(zfi_run_t *run) {
     memset(run->dev.overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
     zfi_lateness_start(&run->replays, run->n_params, run->n_groups);
-    zfi_memory_report(run->engine, &run->mem);
+    zfi_memory_bound(&run->ranks);
 }
 
 static zf_status_t catch_up_step(const zfi_state_t *state, uint64_t t, void *grad) {

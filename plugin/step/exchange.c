@@ -17,23 +17,23 @@
 
 zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
     zfi_place_args_t args = {
-        .data = state->dev->data, .matrix = number, .first = first - state->plan->matrices[number].held_first};
+        .data = state->dev->data,
+        .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
+        .bits = state->dev->scratch};
     zfi_range_t range = {out, state->dev->scratch, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    args.n = n;
-    args.bits = state->dev->scratch;
-    return state->engine->residency.released ? zfi_released_get_visible(state, number, args.first, n, out)
+    return state->engine->residency.released ? zfi_released_get_visible(state, number, args.one.first, n, out)
                                              : zfi_device_run(state->engine, ops, 2);
 }
 
 static zf_status_t write_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
                                  const void *bits) {
     zfi_place_args_t args = {
-        .data = state->dev->data, .matrix = number, .first = first - state->plan->matrices[number].held_first};
+        .data = state->dev->data,
+        .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
+        .bits = state->dev->scratch};
     zfi_range_t range = {state->dev->scratch, bits, n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    args.n = n;
-    args.bits = state->dev->scratch;
     return zfi_device_run(state->engine, ops, 2);
 }
 

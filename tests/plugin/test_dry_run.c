@@ -16,7 +16,8 @@ static const zt_shape_t shapes[] = {{.rows = 140, .cols = 500, .flags = ZF_PARAM
                                     {.rows = 1000, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 64, .cols = 48, .flags = ZF_PARAM_AVERAGE, .group = 1},
                                     {.rows = 160, .cols = 512, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE}};
-enum { N_SHAPES = sizeof shapes / sizeof *shapes, STEPS = 4, RANKS = 3 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, STEPS = 4, RANKS = 4 };
+enum { SHARDS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
 
 static const char *const texts[] = {
     "",
@@ -102,39 +103,74 @@ typedef struct job {
 static void *run_job(void *raw) {
     job_t *job = raw;
     zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->plan = ask(&job->rig, job->config, 0, job->rank->rank, RANKS);
+    job->plan = ask(&job->rig, job->config, job->rank->flags, job->rank->rank, job->rank->all->size);
     job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
     for (int i = 0; i < STEPS && job->st >= 0; i++)
         job->st = zt_rig_try_step(&job->rig);
     return NULL;
 }
 
-static void check_ranks(const char *config, int is_sharded) {
+static void check_ranks(uint32_t n, const char *config, uint32_t flags) {
     static zt_ranks_t ranks;
     static job_t jobs[RANKS];
     uint64_t n_owned = 0;
-    zt_ranks_init(&ranks, RANKS);
-    for (uint32_t r = 0; r < RANKS; r++) {
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
         jobs[r] = (job_t){.rank = &ranks.ranks[r], .config = config};
+        ranks.ranks[r].flags = flags;
     }
-    zt_ranks_run(RANKS, run_job, jobs, sizeof *jobs);
-    for (uint32_t r = 0; r < RANKS; r++) {
+    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
+    for (uint32_t r = 0; r < n; r++) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         check_equal(&jobs[r].plan, &jobs[r].rig, config);
         ck_assert_uint_ge(jobs[r].plan.n_buckets, 1);
         n_owned += jobs[r].plan.n_owned_elems;
     }
-    ck_assert_uint_eq(n_owned, jobs[0].plan.n_elems * (is_sharded ? 1 : RANKS));
-    for (uint32_t r = 0; r < RANKS; r++)
+    ck_assert_uint_eq(n_owned, jobs[0].plan.n_elems * (strstr(config, "stage") ? 1 : n));
+    for (uint32_t r = 0; r < n; r++)
         zt_rig_end(&jobs[r].rig);
     zt_ranks_free(&ranks);
 }
 
 START_TEST(bytes_of_a_rank_are_those_of_a_run) {
-    check_ranks("[shard]\nbucket_bytes = 100000\n[log]\nlevel = error\n", 0);
-    check_ranks("[shard]\nstage = 1\nbucket_bytes = 100000\n[log]\nlevel = error\n", 1);
-    check_ranks("[shard]\nstage = 1\n[zenflow]\nupdate_interval = 4\n[log]\nlevel = error\n", 1);
-    check_ranks("[shard]\nstage = 2\n[log]\nlevel = error\n", 1);
+    for (uint32_t n = 2; n <= RANKS; n++) {
+        check_ranks(n, "[shard]\nbucket_bytes = 100000\n[log]\nlevel = error\n", 0);
+        check_ranks(n, "[shard]\nstage = 1\nbucket_bytes = 100000\n[log]\nlevel = error\n", 0);
+        check_ranks(n, "[shard]\nstage = 1\n[zenflow]\nupdate_interval = 4\n[log]\nlevel = error\n", SHARDS);
+        check_ranks(n, "[shard]\nstage = 2\n[log]\nlevel = error\n", 0);
+        check_ranks(n, "[shard]\nstage = 3\n[log]\nlevel = error\n", SHARDS);
+    }
+}
+END_TEST
+
+/* Of n buckets of BUCKET bytes: what exchanges take beside the parts that a rank keeps. */
+static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double kept) {
+    enum { ROWS = 256, COLS = 256, BUCKET = ROWS * COLS * 4, MOST = 24 };
+    zt_shape_t many[MOST];
+    zt_rig_t rig;
+    double nbytes;
+    for (uint32_t i = 0; i < n; i++)
+        many[i] = (zt_shape_t){.rows = ROWS, .cols = COLS, .flags = ZF_PARAM_AVERAGE};
+    zt_rig_start(&rig, many, n);
+    nbytes = (double)ask(&rig, config, flags, 0, RANKS).staging_nbytes;
+    zt_rig_end(&rig);
+    return nbytes / BUCKET - kept * n / RANKS;
+}
+
+/* Gradients of two buckets, their parts and those that arrive; values of two, or of all where the host fetches them one
+ * by one. At stage 3 values of residents, of which there are none, two whole buckets of parameters, and parts of one.
+ */
+START_TEST(exchanges_take_a_number_of_buckets) {
+    static const char *const stages[] = {"[shard]\nbucket_bytes = 1\nstage = 1\n",
+                                         "[shard]\nbucket_bytes = 1\nstage = 2\n",
+                                         "[shard]\nbucket_bytes = 1\nstage = 3\n"};
+    for (uint32_t n = 12; n <= 24; n += 12) {
+        for (int i = 0; i < 2; i++) {
+            ck_assert_double_eq_tol(n_exchanged(n, stages[i], 0, 1), 6, 0.1);
+            ck_assert_double_eq_tol(n_exchanged(n, stages[i], ZF_CREATE_CAP_FETCH, 1), 4 + n, 0.1);
+        }
+        ck_assert_double_eq_tol(n_exchanged(n, stages[2], SHARDS, 2), 7, 0.1);
+    }
 }
 END_TEST
 
@@ -189,5 +225,5 @@ START_TEST(what_is_wrong_is_refused) {
 }
 END_TEST
 
-ZT_MAIN("dry_run", bytes_are_those_of_a_run, bytes_of_a_rank_are_those_of_a_run, nothing_is_touched,
-        what_is_wrong_is_refused)
+ZT_MAIN("dry_run", bytes_are_those_of_a_run, bytes_of_a_rank_are_those_of_a_run, exchanges_take_a_number_of_buckets,
+        nothing_is_touched, what_is_wrong_is_refused)

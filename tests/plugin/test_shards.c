@@ -31,12 +31,9 @@ typedef struct job {
     const char *config;
     const zf_shards_ext_t *shards;
     void (*script)(struct job *job);
-    void (*log)(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
-                uint64_t nbytes); /* NULL: as the rig's host */
     int uses_queue, has_tied;
     char wrong[600]; /* what was not as it should be, first */
     uint32_t n_buffers;
-    uint64_t device_nbytes, shard_nbytes, buffer_nbytes, values_nbytes;
 } job_t;
 
 #define WRONG(job, ...)                                                                                                \
@@ -124,7 +121,6 @@ static void open_rig(job_t *job) {
     zt_rig_t *rig = &job->rig;
     rig->host.get_extension = zt_ranks_extension;
     rig->host.ctx = job->rank;
-    rig->host.log = job->log ? job->log : rig->host.log;
     if (job->uses_queue)
         zt_rig_use_queue(rig);
     good(job, zt_rig_try_create(rig, job->config, FLAGS));
@@ -158,14 +154,8 @@ static void *run_job(void *raw) {
     open_rig(job);
     if (!job->wrong[0])
         job->script(job);
-    if (!job->wrong[0] && job->rig.inst) {
-        const zf_instance_t *inst = (const zf_instance_t *)job->rig.inst;
-        job->n_buffers = inst->run->shards.n_buffers;
-        job->shard_nbytes = inst->run->shards.nbytes;
-        job->buffer_nbytes = inst->run->shards.buffer_nbytes;
-        job->values_nbytes = inst->run->buckets.values_nbytes;
-        job->device_nbytes = atomic_load(&inst->engine.count.device_measured_nbytes);
-    }
+    if (!job->wrong[0] && job->rig.inst)
+        job->n_buffers = ((const zf_instance_t *)job->rig.inst)->run->shards.n_buffers;
     return NULL;
 }
 
@@ -291,31 +281,6 @@ START_TEST(tied_parameters_are_released_each_by_itself) {
 }
 END_TEST
 
-static void nothing(job_t *job) { (void)job; }
-
-/* Half of eleven buckets, and two buffers with room for all parts of one and for the whole. Where everything is
- * resident, published values alone take as much, and the host keeps the parameters besides. */
-START_TEST(memory_of_parameters_is_shared_out) {
-    enum { PADDING = 2 * 64 * 4, LARGEST = N_RANKS * (N_ELEMS / 2 + 32) * 4 + (64 + N_ELEMS + 64) * 4 };
-    static job_t jobs[N_RANKS];
-    char resident[sizeof stage_3 + 8];
-    uint64_t sharded_nbytes;
-    ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "96", 1), 0); /* matrices of two rows */
-    run(jobs, nothing, 0);
-    sharded_nbytes = jobs[0].device_nbytes;
-    ck_assert_uint_le(jobs[0].shard_nbytes, 11 * (BUCKET_NBYTES / 2 + PADDING));
-    ck_assert_uint_eq(jobs[0].buffer_nbytes, LARGEST);
-    ck_assert_uint_le(jobs[0].values_nbytes, PADDING);
-    snprintf(resident, sizeof resident, "%s", stage_3);
-    snprintf(strstr(resident, "resident_bytes"), 32, "resident_bytes = 4608\n");
-    run_as(jobs, &(job_t){.config = resident, .script = nothing});
-    unsetenv("ZF_TEST_BLOCK_ELEMS");
-    ck_assert_uint_eq(jobs[0].shard_nbytes, 0);
-    ck_assert_uint_eq(jobs[0].n_buffers, 0);
-    ck_assert_uint_ge(jobs[0].device_nbytes, sharded_nbytes);
-}
-END_TEST
-
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void misuse(job_t *job) {
@@ -433,7 +398,6 @@ START_TEST(export_gives_whole_parameters) {
 END_TEST
 
 ZT_MAIN("shards", two_buffers_serve_both_passes, the_next_bucket_is_prefetched, as_many_buffers_as_are_held,
-        tied_parameters_are_released_each_by_itself, memory_of_parameters_is_shared_out,
-        misuse_is_refused_and_training_goes_on, hosts_that_read_their_own_memory_are_refused,
-        another_order_of_fetches_is_found_before_anything_is_updated, a_rank_delivers_before_a_load,
-        export_gives_whole_parameters)
+        tied_parameters_are_released_each_by_itself, misuse_is_refused_and_training_goes_on,
+        hosts_that_read_their_own_memory_are_refused, another_order_of_fetches_is_found_before_anything_is_updated,
+        a_rank_delivers_before_a_load, export_gives_whole_parameters)

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_cost.c - what several ranks send, by formulas that know the number of elements and of ranks alone: each
+ * other one gets a P-th of what travels, whatever the sizes of blocks and buckets. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local_ranks.h"
+#include "suite.h"
+
+enum { ROWS = 2304, COLS = 32, N_SHAPES = 5, ELEMS = N_SHAPES * ROWS * COLS, MOST = ZT_MAX_RANKS, WINDOW = 4 };
+static const double selected = 0.125, slack = 1.02;
+static const zt_shape_t shapes[N_SHAPES] = {{ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
+                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
+                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
+                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
+                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE}};
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config;
+    zf_status_t st;
+    uint64_t sent[3][ZT_PURPOSES]; /* before and after a window of each cohort, and after exports */
+} job_t;
+
+static zt_ranks_t ranks;
+static job_t jobs[MOST];
+
+static void note(job_t *job, int at) {
+    if (job->st >= 0)
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN);
+    memcpy(job->sent[at], job->rank->nbytes_of, sizeof job->sent[at]);
+}
+
+/* In the order of a backward pass. */
+static void train(job_t *job, int n) {
+    for (int t = 0; t < n && job->st >= 0; t++) {
+        for (uint32_t i = N_SHAPES; i-- > 0 && job->st >= 0;) {
+            zt_rig_fill_grad(&job->rig, i, job->rig.step + 1);
+            job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
+        }
+        if (job->st >= 0)
+            job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
+    }
+}
+
+static void export_all(job_t *job) {
+    zf_export_item_t items[N_SHAPES];
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        items[i] = (zf_export_item_t){.struct_size = sizeof *items,
+                                      .id = job->rig.params[i].id,
+                                      .dst = calloc(ROWS * COLS, sizeof(float)),
+                                      .dst_nbytes = ROWS * COLS * sizeof(float)};
+    if (job->st >= 0)
+        job->st = job->rig.zf->export_params(job->rig.inst, items, N_SHAPES, sizeof *items, &job->rig.err);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        free(items[i].dst);
+}
+
+static void *run_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    train(job, 1); /* warm-up */
+    note(job, 0);
+    train(job, WINDOW);
+    note(job, 1);
+    export_all(job);
+    note(job, 2);
+    return NULL;
+}
+
+static void run(uint32_t n, const char *config) {
+    zt_ranks_init(&ranks, n);
+    memset(jobs, 0, sizeof jobs);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = config;
+        jobs[r].rank = &ranks.ranks[r];
+    }
+    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u of %u: %s", r, n, jobs[r].rig.err.message);
+        zt_rig_end(&jobs[r].rig);
+    }
+    zt_ranks_free(&ranks);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+static void check(const char *what, int to, int purpose, uint32_t n_ranks, double total) {
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        double sent = (double)(jobs[r].sent[to][purpose] - jobs[r].sent[to - 1][purpose]), least = total / n_ranks;
+        ck_assert_msg(sent >= least * (1 - 1e-9) && sent <= least * slack,
+                      "%s: rank %u of %u sends each other one %.0f bytes, need %.0f to 2 %% more", what, r, n_ranks,
+                      sent, least);
+    }
+}
+
+/* A window of each cohort after the first choice: its channels enter, and are selected at every step of it. */
+static void check_bytes(uint32_t n_ranks) {
+    check("gradients", 1, ZF_COLLECTIVE_FOR_GRADIENTS, n_ranks, WINDOW * 4.0 * ELEMS);
+    check("selected sums", 1, ZF_COLLECTIVE_FOR_SUMS, n_ranks, WINDOW * 4.0 * selected * ELEMS);
+    for (uint32_t r = 0; r < n_ranks; r++) /* they may enter as soon as they are chosen */
+        jobs[r].sent[0][ZF_COLLECTIVE_FOR_ENTERING] = 0;
+    check("entering state", 1, ZF_COLLECTIVE_FOR_ENTERING, n_ranks, 12.0 * selected * ELEMS);
+    check("values", 1, ZF_COLLECTIVE_FOR_VALUES, n_ranks, 4.0 * ELEMS);
+    check("exports", 2, ZF_COLLECTIVE_FOR_STATE, n_ranks, 4.0 * ELEMS);
+}
+
+#define CONFIG(bucket_bytes)                                                                                           \
+    "[zenflow]\ntopk_ratio = 0.125\nupdate_interval = 4\nfull_warm_up_rounds = 1\nselect_interval = 100\n"             \
+    "predict = off\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nstage = 1\n"              \
+    "bucket_bytes = " bucket_bytes "\n"
+
+/* Blocks of half a parameter and of a 36th; buckets of one parameter and of all. */
+START_TEST(bytes_are_a_share_of_what_travels) {
+    static const char *const blocks[] = {"65536", "2048"};
+    static const char *const configs[] = {CONFIG("1"), CONFIG("100000000")};
+    static const uint32_t sizes[] = {2, 3, 4, 8};
+    for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
+        ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", blocks[i % 2], 1), 0);
+        run(sizes[i / 4], configs[i / 2 % 2]);
+        check_bytes(sizes[i / 4]);
+    }
+}
+END_TEST
+
+ZT_MAIN("ranks_cost", bytes_are_a_share_of_what_travels)
