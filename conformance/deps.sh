@@ -46,7 +46,7 @@ check() {
 check_python() {
     python_packages=
     has_command python3 || python_packages=" python3"
-    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy python3-matplotlib"
+    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy"
     if [ "$for_tests" -eq 0 ]; then
         missing_required=$missing_required$python_packages
     else

@@ -3,7 +3,7 @@
 # ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
 #
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups
-#   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each
+#   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each; `zf audit` between runs
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
 #   5. no rank replays more of a cohort than its share and 5 %, as counted in a run of each
@@ -57,33 +57,25 @@ ranks() {
         --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" "$conform" shard "$@" 2>&1
 }
 
-# conforms N CASES SEED [OPTION...]
+# conforms N OPTION... - N ranks find nothing wrong
 conforms() {
-    n_ranks=$1 drawn="--cases $2 --seed $3"
-    shift 3
-    # shellcheck disable=SC2086 # words
-    out=$(ranks "$n_ranks" $drawn "$@")
+    n_ranks=$1
+    shift
+    out=$(ranks "$n_ranks" "$@")
     line=$(echo "$out" | grep "^law 4: $n_ranks rank(s), [1-9][0-9]* cases, .* conforms$")
     if [ -n "$line" ]; then
-        echo "$line"
+        echo "$*: $line"
     else
-        fail "$n_ranks ranks, $drawn $*: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
+        fail "$n_ranks ranks, $*: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
     fi
 }
 
-# grouped N CASES SEED - with process groups
-grouped() {
-    out=$(ranks "$1" --groups --cases "$2" --seed "$3")
-    line=$(echo "$out" | grep "^law 4: $1 rank(s), $2 cases, .* conforms$")
-    if [ -n "$line" ]; then
-        echo "process groups: $line"
-    else
-        fail "process groups, $1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
-    fi
-}
-
-# noticed FAULT TEXT [STAGE [SEED]] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+# noticed "FAULT|TEXT[|STAGE[|SEED]]" - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
+    words=$IFS IFS='|'
+    # shellcheck disable=SC2086 # parts of it
+    set -f -- $1
+    IFS=$words
     out=$(ranks 3 --fault "$1" --stage "${3:-0}" --seed "${4:-1}")
     for r in 0 2; do
         line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
@@ -129,56 +121,67 @@ kills() {
     echo "killed: $named errors of $1 runs name a rank, the right one"
 }
 
-# saves N CASES - a checkpoint of each case, in $moves/N; its data are those that the first number of ranks saved
-saves() {
-    mkdir "$moves/$1" || exit 2
-    out=$(ranks "$1" --cases "$2" --seed 31 --save "$moves/$1")
-    echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
-        fail "$1 ranks, save: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    first=${first:-$1}
-    for data in "$moves/$first"/*/*.safetensors; do
-        cmp -s "$data" "$moves/$1/${data#"$moves/$first/"}" || fail "$data is not what $1 ranks saved"
-    done
-}
-
-# loads P Q CASES - what P ranks saved goes on with Q
+# loads P:Q - what P ranks saved goes on with Q
 loads() {
-    out=$(ranks "$2" --cases "$3" --seed 31 --load "$moves/$1")
-    line=$(echo "$out" | grep "^law 4: $2 rank(s), $3 cases, .* conforms$")
-    if [ -n "$line" ]; then
-        echo "saved by $1, loaded by $2: $line" | cut -c 1-120
-    else
-        fail "saved by $1, loaded by $2: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    fi
+    # shellcheck disable=SC2086 # words
+    conforms "${1#*:}" $drawn --load "$moves/${1%:*}"
 }
 
-# moved CASES N... - saved by each number of ranks, loaded by each
+# moved CASES N... - saved by each number of ranks, the same data by all, and loaded by each
 moved() {
-    cases=$1
+    drawn="--cases $1 --seed 31" first=$2
     shift
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    first=
     for p in "$@"; do
-        saves "$p" "$cases"
-    done
-    for p in "$@"; do
-        for q in "$@"; do
-            loads "$p" "$q" "$cases"
+        mkdir "$moves/$p" || exit 2
+        # shellcheck disable=SC2086 # words
+        conforms "$p" $drawn --save "$moves/$p"
+        for data in "$moves/$first"/*/*.safetensors; do
+            cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
         done
     done
+    pairs=
+    for p in "$@"; do
+        for q in "$@"; do
+            pairs="$pairs $p:$q"
+        done
+    done
+    # shellcheck disable=SC2086 # words
+    by_twos loads $pairs
     rm -r "$moves"
 }
 
 # grouped_moves N CASES - process groups: each part of a model saved, and loaded again
 grouped_moves() {
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    for way in save load; do
-        out=$(ranks "$1" --groups --cases "$2" --seed 9 "--$way" "$moves")
-        echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
-            fail "process groups, $1 ranks, $way: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
-    done
-    echo "process groups: $2 cases of $1 ranks saved and loaded, $(find "$moves" -name '*-part-*' -type d | wc -l) parts"
+    conforms "$1" --groups --cases "$2" --seed 9 --save "$moves"
+    conforms "$1" --groups --cases "$2" --seed 9 --load "$moves"
     rm -r "$moves"
+}
+
+# alike WHAT A B - `zf audit` finds no difference between any two audits of two folders
+alike() {
+    n_alike=0
+    for file in "$2"/*.rank0; do
+        name=$(basename "$file" .rank0)
+        out=$("$build/bindings/cli/zf" audit "$2/$name" "$3/$name") || fail "$1, case $name: $(echo "$out" | tail -n 3)"
+        n_alike=$((n_alike + 1))
+    done
+    [ "$n_alike" -gt 0 ] || fail "$1: no audits"
+    echo "$1: $n_alike audits are the same"
+}
+
+# audited CASES - every step's state is the same on two ranks and on three; with process groups and experts in two runs of four
+audited() {
+    audits=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    mkdir "$audits/two" "$audits/three" "$audits/groups" "$audits/again"
+    ZF_AUDIT_DIR=$audits/two conforms 2 --cases "$1" --seed 32
+    ZF_AUDIT_DIR=$audits/three conforms 3 --cases "$1" --seed 32
+    alike "2 and 3 ranks" "$audits/two" "$audits/three"
+    ZF_AUDIT_DIR=$audits/groups conforms 4 --groups --cases "$1" --seed 33
+    ZF_AUDIT_DIR=$audits/again conforms 4 --groups --cases "$1" --seed 33
+    alike "process groups" "$audits/groups" "$audits/again"
+    rm -r "$audits"
 }
 
 # caught_moving NAME - in what 5 ranks save, or load again
@@ -208,31 +211,9 @@ caught_overlap() {
     echo "$1: $line"
 }
 
-# balanced RANKS MILLIONS - work of each rank and cohort; needs no MPI
-balanced() {
-    timeout -k 5 "$limit" "$conform" shard --balance --ranks "$1" --millions "$2" 2>&1
-}
-
-# caught_balance NAME
-caught_balance() {
-    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so balanced 4 4 | grep 'missed$')
-    [ -n "$line" ] || fail "planted fault $1 was not caught"
-    echo "$1: $line"
-}
-
-# even RANKS MILLIONS
-even() {
-    out=$(balanced "$1" "$2") || fail "work is not even: $out"
-    echo "$1 ranks: $(echo "$out" | grep 'imbalance:')"
-}
-
 # caught NAME
 caught() {
     case $1 in
-    balance_*)
-        caught_balance "$1"
-        return
-        ;;
     overlap_*)
         caught_overlap "$1"
         return
@@ -264,60 +245,58 @@ trap 'rm -f "$all_said"' EXIT
 limit=600
 if [ "$short" -eq 1 ]; then
     limit=60
-    conforms 1 4 11
-    conforms 2 12 12
-    conforms 3 8 13
-    conforms 2 60 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
-    grouped 4 8 14
+    conforms 1 --cases 4 --seed 11
+    conforms 2 --cases 12 --seed 12
+    conforms 3 --cases 8 --seed 13
+    conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
+    conforms 4 --groups --cases 8 --seed 14
     moved 6 2 3
     grouped_moves 4 8
-    even 3 4
+    audited 6
     recovery=--enable-recovery
     kills 2
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+    by_twos noticed "stop|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
-    conforms 1 40 21
-    conforms 2 200 22
-    conforms 3 120 23
-    conforms 4 80 24
-    conforms 8 16 25
-    conforms 2 60 8 --stage 3 --only 36
-    grouped 2 100 26
-    grouped 3 20 27
-    grouped 4 120 28
-    grouped 8 40 29
+    conforms 1 --cases 40 --seed 21
+    conforms 2 --cases 200 --seed 22
+    conforms 3 --cases 120 --seed 23
+    conforms 4 --cases 80 --seed 24
+    conforms 8 --cases 16 --seed 25
+    conforms 2 --cases 60 --seed 8 --stage 3 --only 36
+    conforms 2 --groups --cases 100 --seed 26
+    conforms 3 --groups --cases 20 --seed 27
+    conforms 4 --groups --cases 120 --seed 28
+    conforms 8 --groups --cases 40 --seed 29
     moved 20 1 2 3 4 8
     grouped_moves 4 60
     grouped_moves 8 30
+    audited 40
     recovery=--enable-recovery
     kills 30
     recovery=
-    noticed stop "rank 1 has not come to"
-    noticed late "rank 1 has not come to"
-    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
-    noticed name "rank 0 and rank 1 differ: \"parameter 0"
-    noticed values "rank 0 and rank 1 differ: \"parameter 0"
-    noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
-    noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
-    noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
-    noticed flush "every rank waits, rank 1 for the gathering of values" 1 # FLUSH is an exchange there
-    noticed stop "rank 1 has not come to" 1
-    noticed stop "rank 1 has not come to" 2
-    noticed stop "rank 1 has not come to" 3
-    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 20
-    noticed late "rank 1 has not come to" 3 7
+    by_twos noticed "stop|rank 1 has not come to" \
+        "late|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" \
+        "name|rank 0 and rank 1 differ: \"parameter 0" \
+        "values|rank 0 and rank 1 differ: \"parameter 0" \
+        "hyper|rank 1 and rank 0 differ at step 3 in the arguments of step" \
+        "discard|rank 1 and rank 0 differ at step 3 in DISCARD" \
+        "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
+        "flush|every rank waits, rank 1 for the gathering of values|1" \
+        "stop|rank 1 has not come to|1" \
+        "stop|rank 1 has not come to|2" \
+        "stop|rank 1 has not come to|3" \
+        "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20" \
+        "late|rank 1 has not come to|3|7"
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
-    even 3 5
-    even 4 16
-    even 8 16
 fi
 planted=
 for fault in "$build"/faults/ranks/*.so; do
-    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = balance_first_owns_more ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
+    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
     [ ! -e "$fault" ] || planted="$planted $(basename "$fault" .so)"
 done
 # shellcheck disable=SC2086 # words

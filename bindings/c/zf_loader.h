@@ -14,8 +14,8 @@
  *     ... zf->create(), bind_params(), and per step grads_ready(), step(), param_fetch() ...
  *     zf_loader_close(loader);
  *
- * zf_trainer.h needs fewer lines for a trainer of float arrays; bindings/examples/train_arrays.c does without. Statuses
- * are those of zf/types.h and the two below. Every zf_error_t * may be NULL; otherwise its struct_size is set by the
+ * zf_trainer.h needs fewer lines for a trainer of float arrays; bindings/examples/first.c does without. Statuses are
+ * those of zf/types.h and the two below. Every zf_error_t * may be NULL; otherwise its struct_size is set by the
  * caller and the rest is written on failure only. The loader keeps no global state, starts no thread and prints nothing
  * but through zf_host_stderr().
  */

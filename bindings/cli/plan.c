@@ -319,6 +319,11 @@ static void print_bytes(const plan_t *plan) {
            : is_whole                 ? "for what ranks exchange"
                                       : "for what ranks exchange, and the rank's part of the weights",
            gib((double)b->sums_nbytes));
+    if (!plan->options.is_cpu)
+        printf(
+            "           not in it, and there after a release, too: CUDA's context with the kernels%s\n"
+            "           of a host that releases: all of it in pieces of 2 MiB, and as much more page-locked memory\n",
+            plan->options.n_ranks > 1 ? ", the buffers of NCCL" : "");
     printf("disk       %9.3f GiB for a compact checkpoint of all ranks; about %.3f more for one in mid-window\n",
            gib(disk_nbytes(plan)), gib(window_nbytes(plan)));
     if (plan->speeds.available_nbytes > 0 &&
@@ -472,7 +477,7 @@ static int print_json(const plan_t *plan) {
 
 static void print_help(void) {
     printf("usage: zf plan MODEL [options]\n"
-           "       zf plan --published        the simulator beside published measurements\n\n"
+           "\n"
            "MODEL: a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, Qwen2,\n"
            "Qwen3, GPT-2, BERT, RoBERTa, OPT, T5), or a list of shapes: [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n\n"
            "  --config FILE            configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
@@ -491,8 +496,6 @@ static void print_help(void) {
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
     static plan_t plan;
     int given[N_NUMBERS] = {0}, status;
-    if (argc == 1 && strcmp(argv[0], "--published") == 0)
-        return plan_published();
     if (argc == 1 && strcmp(argv[0], "--help") == 0) {
         print_help();
         return 0;

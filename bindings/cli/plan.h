@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/plan.h - what `zf plan` is asked, and its three parts: bytes, times, published measurements. */
+/* bindings/cli/plan.h - what `zf plan` is asked, and its two parts: bytes and times. */
 #ifndef ZF_CLI_PLAN_H
 #define ZF_CLI_PLAN_H
 
@@ -79,8 +79,5 @@ double plan_waits_s(const timeline_t *time);
  * the quickest. Windows of more than four steps are for those who measured what they lose, and are not chosen, nor is
  * what takes more than most_host_nbytes of a rank. NULL: nothing is left. */
 const plan_row_t *plan_choose(const plan_row_t *rows, uint32_t n, double max_stall, double most_host_nbytes);
-
-/* published.c: `zf plan --published`: the simulator beside published measurements. */
-int plan_published(void);
 
 #endif

@@ -140,8 +140,7 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
     double selected = (double)row->bytes.n_selected_elems / (double)model->n_elems;
     int is_sharded = stage > 0 && options->n_ranks > 1, begins_early = options->n_ranks == 1 && !row->publish_lag;
     double on_host = (double)model->n_elems - row->resident_elems;
-    timeline_args_t args = {.schedule = TIMELINE_OFFLOAD,
-                            .n_buckets = cut_buckets(model, bucket_elems(options, model), options->n_ranks > 1, elems),
+    timeline_args_t args = {.n_buckets = cut_buckets(model, bucket_elems(options, model), options->n_ranks > 1, elems),
                             .bucket_elems = elems,
                             .forward_s = forward,
                             .backward_s = forward * plan_backward_factor(options),

@@ -58,8 +58,7 @@ static void compute(state_t *state, double elems, double seconds) {
  * one earlier; all at once, or bucket by bucket. */
 static void forward(state_t *state, int is_first) {
     const timeline_args_t *args = state->args;
-    int is_late = args->schedule == TIMELINE_OFFLOAD && args->publish_lag > 0;
-    int waits_at_once = is_late || (args->schedule == TIMELINE_OFFLOAD && !args->fetches);
+    int is_late = args->publish_lag > 0, waits_at_once = is_late || !args->fetches;
     for (uint32_t b = 0; b < args->n_buckets && is_first && waits_at_once; b++)
         state->device = later(state->device, state->due[is_late][b]);
     for (uint32_t b = 0; b < args->n_buckets; b++) {
@@ -76,34 +75,10 @@ static void backward(state_t *state, int is_last) {
         compute(state, elems, args->backward_s);
         if (!is_last)
             continue;
-        state->reduced[b] = state->device;
-        if (args->schedule != TIMELINE_SERIAL)
-            state->reduced[b] =
-                run(&state->net, state->device, args->reduce_factor * collective_s(args, elems * args->grad_nbytes),
-                    &state->busy.reduce_s);
+        state->reduced[b] =
+            run(&state->net, state->device, args->reduce_factor * collective_s(args, elems * args->grad_nbytes),
+                &state->busy.reduce_s);
     }
-}
-
-/* Sums and values travel after all else, and nothing goes on meanwhile. */
-static void exchange_serially(state_t *state) {
-    const timeline_args_t *args = state->args;
-    for (uint32_t b = 0; b < args->n_buckets; b++)
-        run(&state->device, 0, args->reduce_factor * collective_s(args, args->bucket_elems[b] * args->grad_nbytes),
-            &state->busy.reduce_s);
-    for (uint32_t b = 0; b < args->n_buckets; b++) {
-        run(&state->device, 0, collective_s(args, args->bucket_elems[b] * args->value_nbytes), &state->busy.gather_s);
-        state->due[0][b] = 0;
-    }
-}
-
-static void gather(state_t *state) {
-    const timeline_args_t *args = state->args;
-    double all = state->device;
-    for (uint32_t b = 0; b < args->n_buckets; b++)
-        all = later(all, state->reduced[b]);
-    for (uint32_t b = 0; b < args->n_buckets; b++)
-        state->due[0][b] = run(&state->net, all, collective_s(args, args->bucket_elems[b] * args->value_nbytes),
-                               &state->busy.gather_s);
 }
 
 /* The newest whose gradients are there at a time, that was not tried; n_buckets: none. */
@@ -178,12 +153,7 @@ static void step(state_t *state) {
         forward(state, i == 0);
         backward(state, i + 1 == n);
     }
-    if (state->args->schedule == TIMELINE_SERIAL)
-        exchange_serially(state);
-    else if (state->args->schedule == TIMELINE_OVERLAPPED)
-        gather(state);
-    else
-        replay(state);
+    replay(state);
     run(&state->device, 0, state->args->own_s, &state->busy.own_s);
 }
 

@@ -28,19 +28,12 @@
 
 enum { TIMELINE_MAX_BUCKETS = 4096 };
 
-typedef enum timeline_schedule {
-    TIMELINE_OFFLOAD,    /* the plugin's windows */
-    TIMELINE_OVERLAPPED, /* no offload: reduce-scatter under backward, all-gather under the next forward */
-    TIMELINE_SERIAL,     /* no offload, nothing hidden: backward, reduce-scatter, update, all-gather */
-} timeline_schedule_t;
-
 typedef struct timeline_args {
-    timeline_schedule_t schedule;
     uint32_t n_buckets;
     const double *bucket_elems;   /* [n_buckets] in forward order */
     double forward_s, backward_s; /* of the whole model and one micro-batch, if nothing is waited for */
     uint32_t n_micro_batches;
-    uint32_t update_interval, publish_lag; /* of TIMELINE_OFFLOAD */
+    uint32_t update_interval, publish_lag;
     int fetches; /* lag 0: a bucket is waited for when it is used, else all of them before the forward */
     uint32_t n_ranks;
     int is_sharded;                   /* each rank has a part of the state: else all of it */

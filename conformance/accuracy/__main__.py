@@ -11,21 +11,21 @@ import traceback
 
 from .runs import CannotRun, PluginFailed
 
-COMMANDS = {"glue": ".glue", "ablation": ".ablation.command"}
+COMMANDS = {"glue": ".glue", "ablation": ".ablation.command", "examples": ".examples"}
 
 
 def need_scipy() -> None:
     try:
         importlib.import_module("scipy.special")
     except ImportError:
-        raise CannotRun(f"scipy is not installed for {sys.executable}: apt-get install python3-scipy python3-matplotlib, or pip install "
-                        "scipy matplotlib, or set ZF_PYTHON to a Python that has them") from None
+        raise CannotRun(f"scipy is not installed for {sys.executable}: apt-get install python3-scipy, or pip install "
+                        "scipy, or set ZF_PYTHON to a Python that has it") from None
 
 
 def main(argv=None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] not in COMMANDS:
-        print("accuracy: glue or ablation is needed first; each has --help", file=sys.stderr)
+        print("accuracy: glue, ablation or examples is needed first; each has --help", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that runs under way are ended, too
     try:

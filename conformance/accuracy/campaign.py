@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged, told and drawn.
+"""One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged and told.
 
 AdamW, the plugin in its exact mode (ZeRO-Offload's semantics) and the plugin as configured. The last one's paired test over seeds
 is the verdict; the exact mode, or a start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
@@ -77,16 +77,8 @@ def judged(c: dict, kept: dict) -> dict:
     return out
 
 
-def draw(path: str, folder: str) -> None:
-    """The plot of the loss beside the JSON file; where matplotlib is missing that is said, and everything else stands."""
-    from zfplugin.report.__main__ import main as report
-
-    if report([path, "--plots", folder, "--only", "loss"]) != 0:
-        print("no plot was drawn; the figures above and the JSON file stand without it", file=sys.stderr)
-
-
 def run_task(task: Task, a, stem: str) -> int:
-    """Trains, judges and tells one task; files OUT/stem.json, .txt and .svg. The exit status."""
+    """Trains, judges and tells one task; files OUT/stem.json and .txt. The exit status."""
     campaign = planned(task, a)
     if a.data is None:
         print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
@@ -98,5 +90,4 @@ def run_task(task: Task, a, stem: str) -> int:
     result.write(campaign, path + ".json")
     runs.write(path + ".txt", table + "\n")
     print(f"{path}.json\n{path}.txt", flush=True)
-    draw(path + ".json", a.out)
     return campaign["exit_status"]

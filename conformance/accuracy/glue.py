@@ -46,8 +46,6 @@ TABLE = (
            choices=("fp32", "bf16"), of="c"),
     Option("device", "NAME", "where every arm trains: cpu (default) or cuda, one process each", choices=("cpu", "cuda"), of="c"),
     Option("blas", "NAME", "with --device cuda: zf-host's --blas", choices=("auto", "cublas", "own"), of="c"),
-    Option("ranks", "N", "train through the plugin on N ranks of mpirun, which share each batch; AdamW stays one process", count, of="c"),
-    Option("mpi", "FILE", "with --ranks: libzf_mpi.so (default: ZF_MPI_PATH)", of="c"),
     Option("host", "FILE", "zf-host (default: beside zf-conform)", of="c"),
     Option("precision", "TYPE", "autocast (default: float32 weights, products in bfloat16), float32 or bfloat16",
            choices=("autocast", "float32", "bfloat16"), of="torch"),
@@ -68,11 +66,6 @@ def check(args) -> None:
     args.device = None if args.device == "cpu" else args.device
     if args.device is None and args.blas is not None:
         raise CannotRun("--blas is for --device cuda, which is missing")
-    if args.device and args.ranks:
-        raise CannotRun(f"--device {args.device}: zf-host trains there in one process; leave --ranks out")
-    args.mpi = args.mpi or os.environ.get("ZF_MPI_PATH")
-    if args.ranks and not args.mpi:
-        raise CannotRun("--ranks: --mpi FILE is needed (or ZF_MPI_PATH): the libzf_mpi.so of bindings/mpi")
 
 
 def settle(args, task: Task) -> argparse.Namespace:

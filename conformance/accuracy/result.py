@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON file of one campaign, which zfplugin.report draws."""
+"""The JSON file of one campaign: figures, verdicts, and of each arm the mean loss at every step."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ def source(c: dict) -> dict:
            "adamw_has_learned": not c["not_learned"]}
     if "device" in report:
         out["device"] = report["device"]
-    if a.ranks:
-        out.update(ranks=a.ranks, shard_stage=c["probes"]["zenflow"].number("shard.stage", math.nan))
     return out
 
 

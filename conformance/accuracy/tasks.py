@@ -29,7 +29,8 @@ class Task:
     dev: tuple[str, ...] = ("dev.tsv",)  # the first one decides
     max_length: int = 128  # longest text, in tokens, where torch trains
     steps: int = 400  # of a run by torch
-    host_steps: int = 600  # of a fine-tune by zf-host: its own default
+    host_steps: int = 600  # of a fine-tune by zf-host
+    host_tokens: int = 128  # longest text, in tokens, where zf-host trains
     margin: float = 1.0  # points by which the plugin may be worse
     may_skip_rows: bool = False  # the official file has broken rows
 
@@ -44,7 +45,7 @@ TASKS = {
         Task("sst2", "SST-2", (0,), 1, ("0", "1"), ("accuracy",), max_length=66, steps=300, host_steps=2000),
         Task("cola", "CoLA", (3,), 1, ("0", "1"), ("matthews",), has_header=False, max_length=47, steps=500, host_steps=1000),
         Task("mrpc", "MRPC", (3, 4), 0, ("0", "1"), ("accuracy", "f1"), max_length=103, steps=230),
-        Task("rte", "RTE", (1, 2), 3, ENTAILMENT, ("accuracy",)),
+        Task("rte", "RTE", (1, 2), 3, ENTAILMENT, ("accuracy",), host_tokens=256),
         Task("qnli", "QNLI", (1, 2), 3, ENTAILMENT, ("accuracy",), host_steps=3000),
         Task("wnli", "WNLI", (1, 2), 3, ("0", "1"), ("accuracy",), host_steps=200),
         Task("stsb", "STS-B", (7, 8), 9, (), ("pearson", "spearman"), host_steps=900),
@@ -111,6 +112,8 @@ def read(task: Task, path: str) -> Examples:
         out.texts.append(tuple(fields[c] for c in task.texts))
     if not out.texts:
         raise DataError(f"{path}: no examples")
+    if out.n_skipped > len(out.texts):
+        raise DataError(f"{path}: found {out.n_skipped} lines that lack columns beside {len(out.texts)} whole ones; no {task.folder} file")
     return out
 
 

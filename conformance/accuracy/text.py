@@ -28,7 +28,7 @@ def source_lines(c: dict) -> list[str]:
     if "device" in report:
         lines.append(f"trained on {report['device']}")
     return [*lines, f"{trainer.describe(report['model']['parameters'])}; {a.steps} steps of {a.batch} rows, peak rate {a.lr}, AdamW",
-            f"plugin {c['probes']['zenflow'].version}", settings_line(c["arms"][2]), *ranks_lines(c)]
+            f"plugin {c['probes']['zenflow'].version}", settings_line(c["arms"][2])]
 
 
 def settings_line(arm) -> str:
@@ -41,12 +41,6 @@ def settings_line(arm) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise CannotRun(f"{arm.config}: cannot read: {error}") from None
     return "ZenFlow is set by " + (", ".join([*told, *arm.sets]) or "the plugin's defaults")
-
-
-def ranks_lines(c: dict) -> list[str]:
-    stage = c["probes"]["zenflow"].number("shard.stage", math.nan)
-    return [f"the plugin trained on {c['options'].ranks} ranks of this machine, which share each batch, at [shard] stage {stage:.0f}; AdamW "
-            "in one process", "(bytes, stall and memory below are rank 0's, their formulas one process's)"] if c["options"].ranks else []
 
 
 def seeds_lines(c: dict) -> list[str]:
@@ -112,8 +106,7 @@ def verdict_line(c: dict) -> str:
     status, a = c["exit_status"], c["options"]
     said = {0: "trains as well as AdamW within the margin", 1: "does not train as AdamW does"}.get(
         status, "cannot be judged by runs that learn nothing" if c["not_learned"] else "needs more seeds to be judged")
-    return (("" if a.data else "on a SYNTHETIC corpus, ") + VERDICTS[status] + (f" on {a.ranks} ranks" if a.ranks else "")
-            + f": the plugin {said}")
+    return (("" if a.data else "on a SYNTHETIC corpus, ") + VERDICTS[status] + f": the plugin {said}")
 
 
 def table(c: dict) -> str:

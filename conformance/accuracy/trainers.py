@@ -2,7 +2,7 @@
 """Who trains: the command line of a run, and everything that decides its result.
 
 All arms of a seed start from the same weights and see the same rows in the same order at the same rates; only the optimizer differs.
-Host is zf-host (conformance/host), one process with one thread of matrix products, or mpirun's ranks of it; Torch is
+Host is zf-host (conformance/host), one process with one thread of matrix products; Torch is
 zfplugin.accuracy.pytorch, a fine-tune through the PyTorch binding. Both write the same report.
 """
 
@@ -15,14 +15,13 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import zfplugin
 
-from . import probe
-from .runs import CannotRun, Run, digest, key_of, last_line, make_folder
+from . import examples, probe, synthetic
+from .runs import CannotRun, Run, digest, key_of, make_folder
 from .tasks import Task, find_file
 
 
@@ -31,7 +30,7 @@ class Arm:
     """An optimizer with its configuration, over seeds 1 to n_seeds."""
 
     name: str  # in file names and JSON
-    title: str  # in tables and plots
+    title: str  # in tables
     n_seeds: int
     is_plugin: bool = False
     sets: tuple[str, ...] = ()  # "section.key=value"
@@ -98,32 +97,26 @@ class Host:
 
     name = "c"
     start_tolerance = 1e-5  # relative: how far a loss may be from AdamW's while the plugin claims AdamW's own semantics
-    # Ranks may be more than processors, and talk through shared memory and loopback alone.
-    MPIRUN = ("mpirun", "-q", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include",
-              "lo", "--mca", "btl_vader_single_copy_mechanism", "none", "-n")
 
     def __init__(self, task: Task, args):
         self.task, self.args = task, args
         self.program = find_host(args.host)
         self.encoder = self._encoder_digests()
-        self.data = args.data or self._generated()
-        self.digests = {**data_digests(task, self.data), "vocabulary": digest(self._vocabulary())}
+        self.data = args.data or synthetic.ensure(os.path.join(args.out, "synthetic"))
+        vocabulary = os.path.join(args.model, "vocab.txt") if args.model else examples.find_vocabulary(task, self.data)
+        self.digests = {**data_digests(task, self.data), "vocabulary": digest(vocabulary)}
+        self.examples = self._examples()
 
-    def _generated(self) -> str:
-        """The generated corpus, which zf-host writes where it is missing: before several runs would at once."""
-        folder = os.path.join(self.args.out, "synthetic")
-        make_folder(self.args.out)
-        done = subprocess.run([self.program, "--task", self.task.name, "--synthetic", folder, "--steps", "1", "--batch", "1", "--quiet"],
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise CannotRun(last_line(done.stderr))
-        return folder
-
-    def _vocabulary(self) -> str:
-        own = os.path.join(self.data, self.task.folder, "vocab.txt")
-        if self.args.model:
-            return os.path.join(self.args.model, "vocab.txt")
-        return own if os.path.exists(own) else os.path.join(self.data, "vocab.txt")
+    def _examples(self) -> str:
+        """The file of what is trained on, named after all that it is made of; written where it is missing."""
+        sources = [digest(str(Path(__file__).with_name(f"{name}.py"))) for name in ("encoder", "examples", "tasks", "wordpiece")]
+        key = key_of(self.task.name, sorted(self.digests.items()), self.encoder, self.args.max_tokens, sources)
+        folder = os.path.join(self.args.out, "examples")
+        path = os.path.join(folder, f"{self.task.name}-{key}.safetensors")
+        if not os.path.exists(path):
+            make_folder(folder)
+            examples.make_of_files(path, self.task, self.data, self.args.model, self.args.max_tokens)
+        return path
 
     def _encoder_digests(self) -> list[str]:
         """Of config.json, model.safetensors and, where there is one, tokenizer_config.json."""
@@ -137,20 +130,18 @@ class Host:
         return f"reference host: {encoder}, {parameters:.0f} parameters in {self.args.dtype}, products in {self.args.products}"
 
     def run(self, arm: Arm, seed: int) -> Run:
-        a, has_ranks = self.args, arm.is_plugin and self.args.ranks
-        deciding = ["--task", self.task.name, "--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
-                    *options_of(a, ("dtype", "products", "max_tokens", "warmup", "dropout", "device", "blas")),
+        a = self.args
+        deciding = ["--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
+                    *options_of(a, ("dtype", "products", "warmup", "dropout", "device", "blas")),
                     "--optimizer", "plugin" if arm.is_plugin else "adamw", *plugin_options(arm)]
-        places = ["--data", self.data] if a.data else ["--synthetic", self.data]
-        places += options_of(a, ("model",))
+        places = ["--examples", self.examples]
         programs = [digest(self.program)]
         if arm.is_plugin:
-            places += ["--plugin", a.plugin, *(["--config", arm.config] if arm.config else []), *(["--mpi", a.mpi] if has_ranks else [])]
-            programs += [digest(path) for path in (a.plugin, arm.config, a.mpi if has_ranks else None) if path]
-        ranks = [*self.MPIRUN, str(a.ranks)] if has_ranks else []
-        key = key_of(deciding, sorted(self.digests.items()), self.encoder, programs, ranks[-1:], machine(a.device))
+            places += ["--plugin", a.plugin, *(["--config", arm.config] if arm.config else [])]
+            programs += [digest(path) for path in (a.plugin, arm.config) if path]
+        key = key_of(deciding, digest(self.examples), programs, machine(a.device))
         return Run(f"{self.task.name}-{arm.name}-seed{seed}", f"{arm.title}, seed {seed}",
-                   (*ranks, self.program, *deciding, *places, "--quiet"), key, a.steps, arm.is_plugin)
+                   (self.program, *deciding, *places, "--quiet"), key, a.steps, arm.is_plugin)
 
 
 class Torch:

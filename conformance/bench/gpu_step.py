@@ -29,11 +29,11 @@ ARMS = [("state on the device", ["device.state_mib=all"]),
 
 def train(o, folder, sets):
     report = os.path.join(folder, "report.json")
-    command = [os.path.join(o.kit, "bin/zf-host"), "--synthetic", os.path.join(folder, "corpus"), "--device", "cuda",
+    command = [os.path.join(o.kit, "bin/zf-host"), "--examples", os.path.join(folder, "examples"), "--device", "cuda",
                "--optimizer", "plugin", "--plugin", os.path.join(o.kit, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
     for name in ("layers", "hidden", "heads", "batch", "steps", "dtype"):
         command += ["--" + name, str(getattr(o, name))]
-    command += ["--max-tokens", str(o.max_tokens), "--products", "bf16" if o.dtype == "bf16" and o.blas != "own" else "fp32"]
+    command += ["--products", "bf16" if o.dtype == "bf16" and o.blas != "own" else "fp32"]
     command += ["--blas", o.blas] + [word for key in sets for word in ("--set", key)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -99,6 +99,8 @@ def main():
     o = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        words = ["--synthetic", os.path.join(folder, "corpus"), "--max-tokens", str(o.max_tokens), "--out", os.path.join(folder, "examples")]
+        subprocess.run([sys.executable, "-m", "zfplugin.accuracy", "examples", *words], check=True)
         for name, sets in ARMS:
             print(f"  {name} ...", file=sys.stderr, flush=True)
             rows.append((name, train(o, folder, sets)))

@@ -7,6 +7,7 @@
  * which share lots. */
 #include "exact_case.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,16 @@ static void draw_changes(zx_case_t *c) {
     c->is_releasing = zx_chance(&r, 40);
 }
 
+/* For who compares runs of one case by `zf audit`: ZF_AUDIT_DIR/law-number. */
+static void write_audit(zx_case_t *c) {
+    size_t n = strlen(c->config_text);
+    const char *dir = getenv("ZF_AUDIT_DIR");
+
+    if (dir)
+        snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s/%d-%" PRIu64 " every 1\n", dir,
+                 c->law, c->index);
+}
+
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
@@ -182,6 +193,7 @@ static void write_config(zx_case_t *c) {
              "30000\n[log]\nlevel = error\n",
              g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, mode, predict,
              state, moments[g->moments], threads, affinity);
+    write_audit(c);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */

@@ -91,6 +91,8 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
         zs_count_selected(c->ranks, c, run->oracle);
     if (c->ranks)
         zs_count_values(c->ranks, c, run->oracle);
+    if (strstr(c->config_text, "[audit]")) /* drains */
+        zo_rest(run->oracle);
     for (uint32_t i = 0; i < c->n_params; i++)
         grads[i] = zo_step_grad(run->oracle, i);
     if (run->adamw && r->is_applied)

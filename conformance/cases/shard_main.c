@@ -12,7 +12,6 @@
 #include "exact_device.h"
 #include "exact_run.h"
 #include "harness/option_table.h"
-#include "shard_balance.h"
 #include "shard_overlap.h"
 #include "zf_loader.h"
 
@@ -21,8 +20,7 @@ typedef struct zs_options {
     uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
-    int overlap, balance, groups, wants_help;
-    double millions;
+    int overlap, groups, wants_help;
 } zs_options_t;
 
 enum { ALL = UINT32_MAX };
@@ -54,11 +52,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("overlap", ZC_SWITCH, AT(overlap), NULL,
               "instead, without mpirun: what of a step's exchanges a host waits for on a slow link, as tables"),
-    ZC_OPTION("balance", ZC_SWITCH, AT(balance), NULL,
-              "instead, without mpirun: how much of each cohort each rank replays, as a table"),
-    ZC_OPTION("millions", ZC_POSITIVE, AT(millions), "N", "with --balance: parameters, default 16"),
-    ZC_OPTION("ranks", ZC_U32, AT(n_ranks), "P", "with --overlap or --balance: of so many, default 4", .least = 2,
-              .most = 64),
+    ZC_OPTION("ranks", ZC_U32, AT(n_ranks), "P", "with --overlap: of so many, default 4", .least = 2, .most = 64),
     ZC_OPTION("steps", ZC_U32, AT(n_steps), "N", "with --overlap: steps that are measured, default 8", .least = 2,
               .most = 64),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
@@ -212,8 +206,7 @@ static int run_alone(const zs_options_t *o) {
 
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
-    return o->balance ? zs_balance(loader, o->n_ranks, o->millions)
-                      : zs_overlap(loader, o->n_ranks, o->stage == 2 ? 2 : 1, o->n_steps);
+    return zs_overlap(loader, o->n_ranks, o->stage == 2 ? 2 : 1, o->n_steps);
 }
 
 static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
@@ -237,8 +230,7 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
 }
 
 int zs_shard_main(int argc, char **argv) {
-    zs_options_t o = {
-        .n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL, .n_steps = 8, .n_ranks = 4, .millions = 16};
+    zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL, .n_steps = 8, .n_ranks = 4};
     static zs_ranks_t one_rank, *const ranks = &one_rank;
     const char *file;
     glue_error_t err;
@@ -249,7 +241,7 @@ int zs_shard_main(int argc, char **argv) {
     if (o.wants_help)
         return zc_options_help("zf-conform shard - one rank of mpirun: P ranks against the oracle of one", table,
                                N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run");
-    if (o.overlap || o.balance)
+    if (o.overlap)
         return run_alone(&o);
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);

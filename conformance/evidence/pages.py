@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of docs/accuracy.md between their marks, a JSON file for each, and two pictures. What is not measured is said by its name."""
+"""Tables of docs/accuracy.md between their marks, and a JSON file for each. What is not measured is said by its name."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 
-from rows import FAMILIES
 from zfplugin.accuracy import result, runs
 from zfplugin.accuracy.ablation.judge import BARS, percent
-from zfplugin.report import draw
-from zfplugin.report import figures as plots
 
 BAR = BARS["fetches"]
 NAMES = {"adamw": "torch's AdamW", "exact": "the plugin, exact", "zenflow": "the plugin, windows"}
@@ -87,51 +83,22 @@ def lateness(found) -> tuple[str, bool | None]:
 TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "lateness": lateness, "settings": tasks}
 
 
-# ---- pictures --------------------------------------------------------------------------------------------------------------------------------
-
-
-def draw_glue(found) -> bytes | None:
-    first = next((f for row, f in found if row.name == "sst2"), None)
-    return draw.rendered(plots.curves(first)[0].draw) if first else None
-
-
-def draw_families(found) -> bytes:
-    ((_, f),) = found
-
-    def figure():
-        made, axes = draw.new(12, 3.8, ncols=3)
-        for at, (cell, title) in zip(axes, FAMILIES.items()):
-            curves = [(name.split(", ")[1], y) for name, y in f["mean_losses"].items() if name.startswith(f"{cell}, ")]
-            lines = [draw.Line(name, *plots.losses({"mean_losses": y}), name == "exact") for name, y in curves]
-            draw.put_lines(at, lines, "optimizer step", "training loss")
-            at.set_title(title, loc="left")
-            if at is not axes[-1]:
-                at.get_legend().remove()
-        return made
-
-    return draw.rendered(figure)
-
-
-PICTURES = {"glue": (draw_glue, "Training loss of AdamW, the exact mode and windows on SST-2"),
-            "tasks": (draw_families, "Training loss of BERT, GPT-2 and Llama by AdamW, the exact mode and windows")}
-
-
 # ---- the files -------------------------------------------------------------------------------------------------------------------------------
 
 
 def slim(value):
-    """Without the curves, which the pictures show."""
+    """Without the curves, which stay in the kept runs."""
     if isinstance(value, dict):
         return {name: slim(v) for name, v in value.items() if name != "mean_losses"}
     return [slim(v) for v in value] if isinstance(value, list) else value
 
 
 def section(name: str, own, at: str, results) -> tuple[str, bool | None]:
-    """Text of one table, which rows it lacks included; writes its JSON file and picture, or takes old ones away."""
+    """Text of one table, which rows it lacks included; writes its JSON file, or takes an old one away."""
     found = [(row, f) for row in own if (f := row.figures()) is not None]
     lacking = [(row.what + (" (PyTorch)" if "torch" in getattr(row, "words", ()) else ""), row.problem) for row in own
                if row not in [r for r, _ in found]]
-    text, holds, picture = "", None, None
+    text, holds = "", None
     for old in results.glob(f"accuracy-{name}.*"):
         old.unlink()
     if found:
@@ -140,11 +107,6 @@ def section(name: str, own, at: str, results) -> tuple[str, bool | None]:
         rows = [json.dumps(slim(result.plain({"row": row.name, **f}))) for row, f in found]
         runs.write(results / f"accuracy-{name}.json",
                    f'{{"area": "accuracy", "commit": "{at}", "rows": [\n  ' + ",\n  ".join(rows) + "\n]}\n")
-        drawer, title = PICTURES.get(name, (None, ""))
-        picture = drawer(found) if drawer else None
-    if picture:
-        (results / f"accuracy-{name}.svg").write_bytes(picture)
-        text += f"\n![{title}](../conformance/results/accuracy-{name}.svg)\n"
     if lacking:
         said = ", ".join(what + (f" ({problem})" if problem else "") for what, problem in lacking)
         text += f"\nNot measured on commit {at}: {said}.\n"

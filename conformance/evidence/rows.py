@@ -95,9 +95,7 @@ class Tasks(Row):
 
     def judged(self, kept) -> dict:
         done = {job: kept[run] for job, run in self.plan_of.items()}
-        curves = {f"{cell}, {s.name}": [statistics.fmean(x) for x in zip(*(done[cell, s.name, seed]["losses"] for seed in self.seeds))]
-                  for cell in FAMILIES for s in self.settings[:3]}
-        return {**gaps.result(self.cells, self.settings, self.seeds, done, self.plugin), "mean_losses": curves}
+        return gaps.result(self.cells, self.settings, self.seeds, done, self.plugin)
 
 
 class Lateness(Row):
@@ -123,7 +121,6 @@ class Lateness(Row):
                               "true": mean(run, "true")} for name, run in self.plan_of.items()]}
 
 
-FAMILIES = {"sst2-scratch": "BERT", "gpt": "GPT-2", "llama": "Llama"}
 HOST = "--model MODEL --batch 32 --lr 5e-5 --products bf16 --seeds 6 --exact-seeds 6 --task "
 TORCH = "--trainer torch --model MODEL --exact-seeds 6 --seeds 6 --task "
 MEASURED = (

@@ -5,24 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char *glue_metric_name(glue_metric_kind_t kind) {
-    switch (kind) {
-    case GLUE_ACCURACY:
-        return "accuracy";
-    case GLUE_MATTHEWS:
-        return "matthews";
-    case GLUE_F1:
-        return "f1";
-    case GLUE_PEARSON:
-        return "pearson";
-    case GLUE_SPEARMAN:
-        return "spearman";
-    case GLUE_NO_METRIC:
-        return "none";
-    }
-    return "unknown";
-}
-
 double glue_accuracy(const int32_t *predicted, const int32_t *expected, size_t n) {
     size_t n_right = 0;
 

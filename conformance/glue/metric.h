@@ -9,17 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum glue_metric_kind {
-    GLUE_ACCURACY,
-    GLUE_MATTHEWS,
-    GLUE_F1, /* of class 1 */
-    GLUE_PEARSON,
-    GLUE_SPEARMAN,
-    GLUE_NO_METRIC
-} glue_metric_kind_t;
-
-const char *glue_metric_name(glue_metric_kind_t kind);
-
 /* predicted, expected: n class numbers. */
 double glue_accuracy(const int32_t *predicted, const int32_t *expected, size_t n);
 double glue_matthews(const int32_t *predicted, const int32_t *expected, size_t n);

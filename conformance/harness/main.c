@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness/main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options,
- * its output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/), and returns the exit status:
- * 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
+ * its output and its files (cases/<area>_*.c; glue, ablation and examples are Python, accuracy/), and returns the exit
+ * status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +22,8 @@ static const area_t areas[] = {
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"ablation", zc_accuracy_main, "training loss of the plugin's settings beside AdamW's, on unlike tasks"},
+    {"examples", zc_accuracy_main,
+     "what zf-host trains on, as a file: the pieces of a task's files, an encoder's weights"},
 };
 
 static void print_usage(FILE *out) {

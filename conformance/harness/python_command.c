@@ -56,8 +56,8 @@ int zc_accuracy_main(int argc, char **argv) {
     set_environment();
     (void)execvp(arguments[0], (char **)(size_t)arguments);
     (void)fprintf(stderr,
-                  "zf-conform %s: %s is not there: apt-get install python3 python3-scipy python3-matplotlib, or set "
-                  "ZF_PYTHON to a Python with scipy and matplotlib\n",
+                  "zf-conform %s: %s is not there: apt-get install python3 python3-scipy, or set "
+                  "ZF_PYTHON to a Python with scipy\n",
                   argv[0], python_name());
     return COULD_NOT_RUN;
 }

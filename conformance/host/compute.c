@@ -88,9 +88,9 @@ static void add(host_compute_t *c, host_real_t *x, const host_real_t *y, size_t 
     host_add(x, y, n);
 }
 
-static void dropout(host_compute_t *c, host_real_t *x, size_t first, size_t n, double probability, glue_rng_t rng) {
+static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng) {
     (void)c;
-    host_dropout(x, first, n, probability, rng);
+    host_dropout(x, n, probability, rng);
 }
 
 static void tanh_forward(host_compute_t *c, host_real_t *x, size_t n) {

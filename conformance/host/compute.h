@@ -64,7 +64,7 @@ typedef struct host_compute_ops {
     void (*gelu_forward)(host_compute_t *c, const host_real_t *x, size_t n, host_real_t *y, host_real_t *cdf);
     void (*gelu_backward)(host_compute_t *c, const host_real_t *x, const host_real_t *cdf, size_t n, host_real_t *d);
     void (*add)(host_compute_t *c, host_real_t *x, const host_real_t *y, size_t n);
-    void (*dropout)(host_compute_t *c, host_real_t *x, size_t first, size_t n, double probability, glue_rng_t rng);
+    void (*dropout)(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng);
     void (*tanh_forward)(host_compute_t *c, host_real_t *x, size_t n);
     void (*tanh_backward)(host_compute_t *c, const host_real_t *y, size_t n, host_real_t *d); /* d *= 1 - y * y */
 

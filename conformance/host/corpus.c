@@ -1,99 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* corpus.c - tokenized data sets, dense renumbering of pieces, batches (corpus.h). */
+/* corpus.c - see corpus.h. */
 #include "corpus.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static int allocate(host_corpus_t *c, size_t n_rows, size_t n_tokens) {
-    c->ids = malloc(n_tokens * sizeof *c->ids);
-    c->types = malloc(n_tokens * sizeof *c->types);
-    c->starts = malloc((n_rows + 1) * sizeof *c->starts);
-    c->targets = malloc(n_rows * sizeof *c->targets);
-    return c->ids != NULL && c->types != NULL && c->starts != NULL && c->targets != NULL ? 0 : -1;
-}
-
-/* A text of n bytes has at most n pieces. */
-static size_t upper_bound(const glue_row_t *row, size_t max_tokens) {
-    size_t n = strlen(row->text_a) + (row->text_b != NULL ? strlen(row->text_b) : 0) + 3;
-
-    return n < max_tokens ? n : max_tokens;
-}
-
-int host_corpus_encode(const host_tokenizer_t *tokenizer, const glue_dataset_t *dataset, size_t max_tokens,
-                       host_corpus_t *out, glue_error_t *err) {
-    host_corpus_t c = {.task = dataset->task, .n_rows = dataset->n_rows, .n_skipped = dataset->n_skipped};
-    size_t n_bound = 0, n = 0;
-
-    for (size_t i = 0; i < dataset->n_rows; i++)
-        n_bound += upper_bound(&dataset->rows[i], max_tokens);
-    if (allocate(&c, dataset->n_rows, n_bound) != 0) {
-        host_corpus_free(&c);
-        return glue_fail(err, "corpus: out of memory for %zu tokens", n_bound);
-    }
-    for (size_t i = 0; i < dataset->n_rows; i++) {
-        const glue_row_t *row = &dataset->rows[i];
-
-        c.starts[i] = n;
-        c.targets[i] = row->score;
-        n += host_encode(tokenizer, row->text_a, row->text_b, max_tokens, c.ids + n, c.types + n);
-    }
-    c.starts[dataset->n_rows] = n;
-    *out = c;
-    return 0;
-}
 
 void host_corpus_free(host_corpus_t *c) {
     free(c->ids);
     free(c->types);
     free(c->starts);
     free(c->targets);
-    *c = (host_corpus_t){.task = NULL};
-}
-
-static void mark_piece(const host_tokenizer_t *tokenizer, const char *piece, host_piece_map_t *map) {
-    map->new_of_old[host_tokenizer_id(tokenizer, piece)] = (int32_t)map->n_new++;
-}
-
-int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *const *corpora, size_t n,
-                        host_piece_map_t *out, glue_error_t *err) {
-    host_piece_map_t map = {.n_old = host_tokenizer_n_pieces(tokenizer), .unknown = 1};
-    enum { ABSENT = -1, SEEN = -2 };
-
-    map.new_of_old = malloc(map.n_old * sizeof *map.new_of_old);
-    if (map.new_of_old == NULL)
-        return glue_fail(err, "corpus: out of memory for a map of %zu pieces", map.n_old);
-    for (size_t i = 0; i < map.n_old; i++)
-        map.new_of_old[i] = ABSENT;
-    for (size_t c = 0; c < n; c++)
-        for (size_t i = 0; i < corpora[c]->starts[corpora[c]->n_rows]; i++)
-            map.new_of_old[corpora[c]->ids[i]] = SEEN;
-    mark_piece(tokenizer, "[PAD]", &map);
-    mark_piece(tokenizer, "[UNK]", &map);
-    mark_piece(tokenizer, "[CLS]", &map);
-    mark_piece(tokenizer, "[SEP]", &map);
-    for (size_t i = 0; i < map.n_old; i++)
-        if (map.new_of_old[i] == SEEN)
-            map.new_of_old[i] = (int32_t)map.n_new++;
-    *out = map;
-    return 0;
-}
-
-void host_piece_map_free(host_piece_map_t *map) {
-    free(map->new_of_old);
-    map->new_of_old = NULL;
-}
-
-size_t host_piece_map_apply(const host_piece_map_t *map, host_corpus_t *corpus) {
-    size_t n_unknown = 0;
-
-    for (size_t i = 0; i < corpus->starts[corpus->n_rows]; i++) {
-        int32_t id = map->new_of_old[corpus->ids[i]];
-
-        n_unknown += id < 0;
-        corpus->ids[i] = id < 0 ? map->unknown : id;
-    }
-    return n_unknown;
+    *c = (host_corpus_t){.ids = NULL};
 }
 
 static int reserve(host_batch_buffer_t *b, size_t n_rows, size_t n_tokens, glue_error_t *err) {

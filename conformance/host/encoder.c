@@ -147,11 +147,9 @@ static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *e
 }
 
 void host_encoder_dropout(const host_encoder_t *e, uint64_t place, host_real_t *x, size_t n_elems) {
-    size_t n_rows_before = place == HOST_DROPOUT_POOLED ? e->n_sequences_before : e->n_tokens_before;
-
     if (e->has_dropout)
-        host_encoder_compute(e)->ops->dropout(host_encoder_compute(e), x, n_rows_before * e->model->config.hidden,
-                                              n_elems, e->model->config.dropout, glue_rng(e->dropout_seed, place));
+        host_encoder_compute(e)->ops->dropout(host_encoder_compute(e), x, n_elems, e->model->config.dropout,
+                                              glue_rng(e->dropout_seed, place));
 }
 
 /* Announces one parameter to the hook, then makes its current value readable. */
@@ -263,8 +261,6 @@ int host_encoder_forward(host_encoder_t *e, const host_batch_t *batch, int is_tr
     if (prepare(e, batch, err) != 0)
         return -1;
     e->has_dropout = is_training && e->model->config.dropout > 0.0;
-    e->n_tokens_before = batch->n_tokens_before;
-    e->n_sequences_before = batch->n_sequences_before;
     e->dropout_seed = dropout_seed;
     if (embed(e, batch, hook, err) != 0)
         return -1;

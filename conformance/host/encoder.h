@@ -19,8 +19,6 @@ typedef struct host_batch {
     const int32_t *starts; /* [n_sequences + 1]; starts[0] = 0, starts[n_sequences] = n_tokens */
     const double *targets; /* [n_sequences] class number, or score; may be NULL when no loss is asked */
     size_t n_sequences;
-    size_t n_tokens_before, n_sequences_before; /* a share of a larger batch: what lies before it there. Dropout's masks
-                                                   are those of the larger batch */
 } host_batch_t;
 
 /* Called for a parameter before it is read (forward) or when its gradient is complete (backward). */
@@ -67,8 +65,7 @@ typedef struct host_encoder {
     int32_t *positions;                           /* [n_tokens] in its sequence */
     size_t host_nbytes;                           /* of logits, d_logits and positions, one allocation */
     host_backward_scratch_t scratch;
-    int has_dropout; /* of the batch in hand, as the next two */
-    size_t n_tokens_before, n_sequences_before;
+    int has_dropout; /* of the batch in hand, as the next */
     uint64_t dropout_seed;
 } host_encoder_t;
 

@@ -151,11 +151,11 @@ HOST_CLONES void host_add(host_real_t *restrict x, const host_real_t *restrict y
         x[i] += y[i];
 }
 
-void host_dropout(host_real_t *x, size_t first, size_t n_elems, double probability, glue_rng_t rng) {
+void host_dropout(host_real_t *x, size_t n_elems, double probability, glue_rng_t rng) {
     const host_real_t scale = (host_real_t)(1.0 / (1.0 - probability));
 
     if (probability <= 0.0)
         return;
     for (size_t i = 0; i < n_elems; i++)
-        x[i] = glue_rng_uniform(rng, first + i) < probability ? 0 : x[i] * scale;
+        x[i] = glue_rng_uniform(rng, i) < probability ? 0 : x[i] * scale;
 }

@@ -33,8 +33,8 @@ void host_softmax_backward(const host_real_t *softmax, size_t n, size_t width, h
 void host_add(host_real_t *x, const host_real_t *y, size_t n_elems);
 
 /* Inverted dropout in place: an element is zeroed where its draw is below probability, else divided by 1 -
- * probability. The same rng gives the same mask, so backward calls it on the gradient. x is a part, from `first` on, of
- * what the mask belongs to. probability 0 does nothing. */
-void host_dropout(host_real_t *x, size_t first, size_t n_elems, double probability, glue_rng_t rng);
+ * probability. The same rng gives the same mask, so backward calls it on the gradient.
+ * probability 0 does nothing. */
+void host_dropout(host_real_t *x, size_t n_elems, double probability, glue_rng_t rng);
 
 #endif

@@ -73,27 +73,18 @@ static int check_config(const host_model_config_t *c, glue_error_t *err) {
     return 0;
 }
 
-static int init(host_model_t *model, const host_model_config_t *config, int is_outline, glue_error_t *err) {
+int host_model_init(host_model_t *model, const host_model_config_t *config, glue_error_t *err) {
     size_t n_params = N_PARAMS_ELSEWHERE + N_PARAMS_PER_LAYER * config->n_layers;
 
     *model = (host_model_t){.config = *config};
     if (check_config(config, err) != 0 || host_params_init(&model->params, n_params, config->dtype, err) != 0)
         return -1;
-    model->params.is_outline = is_outline;
     model->layers = calloc(config->n_layers, sizeof *model->layers);
     if (model->layers == NULL || add_params(model) != 0) {
         host_model_free(model);
         return glue_fail(err, "model: out of memory for %zu parameters", n_params);
     }
     return 0;
-}
-
-int host_model_init(host_model_t *model, const host_model_config_t *config, glue_error_t *err) {
-    return init(model, config, 0, err);
-}
-
-int host_model_outline(host_model_t *model, const host_model_config_t *config, glue_error_t *err) {
-    return init(model, config, 1, err);
 }
 
 void host_model_free(host_model_t *model) {

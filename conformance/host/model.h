@@ -43,9 +43,6 @@ typedef struct host_model {
 
 /* Allocates all parameters, zero. Release with host_model_free. */
 int host_model_init(host_model_t *model, const host_model_config_t *config, glue_error_t *err);
-
-/* The same without memory: names and shapes, to check a file against. */
-int host_model_outline(host_model_t *model, const host_model_config_t *config, glue_error_t *err);
 void host_model_free(host_model_t *model);
 
 /* Initial weights of a seed, the same on every machine: matrices and tables normal with init_std, biases 0, LayerNorm

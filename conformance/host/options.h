@@ -8,8 +8,9 @@
 
 typedef struct host_command {
     host_run_options_t run;
+    const char *examples_path;
+    const char *shape_option; /* one that the command line has; NULL: none */
     zc_overrides_t overrides; /* run.plugin's */
-    const char *mpi_path;     /* libzf_mpi.so: one of several ranks; NULL = one process */
     const char *out_path;     /* JSON report; NULL = stdout */
     int wants_help, is_quiet;
     size_t n_threads; /* of matrix products */

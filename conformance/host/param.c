@@ -58,7 +58,7 @@ host_param_t *host_params_add(host_params_t *params, const char *name, size_t ro
     p->is_table = is_table;
     p->compute = host_compute_processor();
     params->n++; /* counted before it is checked, so that host_params_free releases what there is */
-    return params->is_outline || allocate(p) == 0 ? p : NULL;
+    return allocate(p) == 0 ? p : NULL;
 }
 
 void host_params_free(host_params_t *params) {

@@ -38,7 +38,6 @@ typedef struct host_params {
     host_param_t *list;
     size_t n, capacity;
     host_dtype_t dtype;
-    int is_outline; /* names and shapes only: value, grad, wide and grad_sum are NULL */
 } host_params_t;
 
 size_t host_dtype_nbytes(host_dtype_t dtype);

@@ -5,12 +5,9 @@
  * reading when it returns, and param_fetch gives a counter fence to wait for. On a CUDA device (compute.h) calls carry
  * the stream that it computes on: param_fetch makes that stream wait, and a gradient is written again once its fence is
  * over. Optimizer settings are passed to every step: the host is the source of truth. Each function below is one hook.
- * Several ranks make the same calls, each with the gradients of its own rows; they are declared without
- * ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). With [shard] stage = 3 what is read of a parameter is copied
- * from where it was fetched, and released at once. */
+ */
 #include "plugin_opt.h"
 
-#include "zf/ext/draft/shards.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
@@ -24,7 +21,6 @@ typedef struct plugin_optimizer {
     host_optimizer_t base;
     zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_shards_ext_t *shards; /* several ranks; else NULL */
     zf_host_t host;
     zf_instance_t *instance;
     uint32_t *ids; /* [base.params->n] */
@@ -75,23 +71,6 @@ static zf_param_item_t name_param(const plugin_optimizer_t *self, size_t param) 
     return item;
 }
 
-/* A parameter that lives as a shard is whole until it is released: the model reads a copy of it. */
-static int copy_shard(plugin_optimizer_t *self, size_t param, glue_error_t *err) {
-    zf_param_item_t item = name_param(self, param);
-    zf_error_t error = empty_error();
-    zf_shard_place_t place;
-
-    memset(&place, 0, sizeof place);
-    place.struct_size = sizeof place;
-    if (self->shards->place(self->instance, self->ids[param], &place, &error) < 0)
-        return fail_with(err, "place", &error);
-    if (place.is_sharded)
-        memcpy(self->base.params->list[param].value, place.data, place.nbytes);
-    if (self->zf->param_release(self->instance, &item, 1, sizeof item, &self->stream, &error) < 0)
-        return fail_with(err, "param_release", &error);
-    return 0;
-}
-
 /* Before a parameter is read: wait until its current value is in place. */
 static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
@@ -106,9 +85,7 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
     if (self->zf->param_fetch(self->instance, &item, 1, sizeof item, &self->stream, &ready, &error) < 0)
         return fail_with(err, "param_fetch", &error);
     self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
-    if (wait_for(self, &ready, base->params->list[param].name, err) != 0)
-        return -1;
-    return self->shards != NULL ? copy_shard(self, param, err) : 0;
+    return wait_for(self, &ready, base->params->list[param].name, err);
 }
 
 /* During backward: a gradient is complete. On the processor it may be overwritten as soon as this returns. */
@@ -178,9 +155,6 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
 
     if (self->zf->quiesce(self->instance, &flush, &error) < 0)
         return fail_with(err, "quiesce", &error);
-    for (size_t i = 0; i < base->params->n && self->shards != NULL; i++)
-        if (plugin_before_forward(base, i, err) != 0)
-            return -1;
     return 0;
 }
 
@@ -263,10 +237,6 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
     zf_create_args_t args;
 
     zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
-    if (options->ranks != NULL) {
-        self->host.get_extension = host_ranks_extension;
-        self->shards = self->zf->get_extension(ZF_EXT_SHARDS);
-    }
     zf_stream_host_thread(&self->stream);
     if (self->compute != NULL)
         self->stream = (zf_stream_t){.struct_size = sizeof self->stream,
@@ -276,7 +246,7 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
                                      .handle = (uint64_t)(uintptr_t)self->compute->stream};
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
-    args.flags = ZF_CREATE_CAP_FETCH | (self->shards != NULL ? ZF_CREATE_CAP_SHARDS : 0u);
+    args.flags = ZF_CREATE_CAP_FETCH;
     args.host = &self->host;
     args.config_path = options->config_path;
     args.overrides = options->overrides;

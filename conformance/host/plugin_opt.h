@@ -7,15 +7,13 @@
 #define ZF_CONFORMANCE_HOST_PLUGIN_OPT_H
 
 #include "optimizer.h"
-#include "ranks.h"
 
 typedef struct host_plugin_options {
     const char *plugin_path;      /* NULL: as zf_loader_open finds it */
     const char *config_path;      /* INI file; NULL: the plugin's defaults */
     const char *const *overrides; /* "section.key=value" */
     size_t n_overrides;
-    const host_ranks_t *ranks;     /* NULL: one process */
-    const host_compute_t *compute; /* where the parameters lie; NULL: on the processor. One process only */
+    const host_compute_t *compute; /* where the parameters lie; NULL: on the processor. */
     int is_verbose;                /* the plugin's messages on stderr, not only warnings */
 } host_plugin_options_t;
 

@@ -11,17 +11,14 @@
 
 static const char *or_empty(const char *text) { return text != NULL ? text : ""; }
 
-static json_t *source_json(const host_run_options_t *o, const host_workload_t *w) {
-    json_t *rows = json_pack("{s:I, s:I, s:I, s:I}", "train", (json_int_t)w->train.n_rows, "dev",
-                             (json_int_t)w->dev.n_rows, "second_dev", (json_int_t)w->second_dev.n_rows, "skipped",
-                             (json_int_t)(w->train.n_skipped + w->dev.n_skipped));
-    json_t *vocabulary = json_pack("{s:I, s:I, s:I}", "file", (json_int_t)w->n_vocabulary_pieces, "used",
-                                   (json_int_t)w->n_pieces, "dev_pieces_made_unknown", (json_int_t)w->n_unknown_dev);
+static json_t *source_json(const host_command_t *c, const host_examples_t *e) {
+    json_t *rows =
+        json_pack("{s:I, s:I, s:I, s:I}", "train", (json_int_t)e->train.n_rows, "dev", (json_int_t)e->dev.n_rows,
+                  "second_dev", (json_int_t)e->second_dev.n_rows, "skipped", (json_int_t)e->n_skipped);
 
-    return json_pack("{s:s, s:o, s:b, s:o, s:o, s:o, s:I}", "task", w->task->name, "data",
-                     zj_string(or_empty(w->is_synthetic ? o->synthetic_dir : o->data_dir)), "is_synthetic",
-                     w->is_synthetic, "rows", rows, "pretrained", zj_string(or_empty(o->model_dir)), "vocabulary",
-                     vocabulary, "max_tokens", (json_int_t)o->max_tokens);
+    return json_pack("{s:o, s:o, s:o, s:b, s:I, s:I}", "task", zj_string(e->task), "examples",
+                     zj_string(c->examples_path), "rows", rows, "is_pretrained", e->is_pretrained, "pieces",
+                     (json_int_t)e->shape.n_pieces, "max_tokens", (json_int_t)e->shape.max_positions);
 }
 
 static json_t *model_json(const host_run_result_t *r) {
@@ -48,24 +45,29 @@ static void add_optimizer(json_t *out, const host_run_options_t *o, const host_r
     (void)json_object_set_new(out, "overrides", zj_strings(o->plugin.overrides, o->plugin.n_overrides));
 }
 
-static json_t *scores_json(const host_workload_t *w, const host_scores_t *s) {
-    if (w->task->n_labels == 0)
+static json_t *scores_json(const host_model_config_t *shape, const host_scores_t *s) {
+    if (shape->is_regression)
         return json_pack("{s:f, s:f, s:f}", "pearson", s->pearson, "spearman", s->spearman, "loss", s->loss);
-    if (w->task->n_labels > 2)
+    if (shape->n_labels > 2)
         return json_pack("{s:f, s:f}", "accuracy", s->accuracy, "loss", s->loss);
     return json_pack("{s:f, s:f, s:f, s:f}", "accuracy", s->accuracy, "f1", s->f1, "matthews", s->matthews, "loss",
                      s->loss);
 }
 
-static void add_scores(json_t *out, const host_workload_t *w, const host_run_result_t *r) {
-    double second;
-    const char *name = host_run_second_score(w, r, &second);
+/* Of the second dev set, where there is one; else a second metric of the first. */
+static double second_score(const host_examples_t *e, const host_run_result_t *r) {
+    return e->second_dev.n_rows > 0 ? host_score_named(&r->second_scores, e->metric)
+                                    : host_score_named(&r->scores, e->second_score);
+}
 
+static void add_scores(json_t *out, const host_examples_t *e, const host_run_result_t *r) {
     (void)json_object_set_new(
-        out, "metric", json_pack("{s:s, s:f}", "name", glue_metric_name(w->task->metric), "value", r->scores.main));
-    if (name != NULL)
-        (void)json_object_set_new(out, "second", json_pack("{s:s, s:f}", "name", name, "value", second));
-    (void)json_object_set_new(out, "scores", scores_json(w, &r->scores));
+        out, "metric",
+        json_pack("{s:o, s:f}", "name", zj_string(e->metric), "value", host_score_named(&r->scores, e->metric)));
+    if (e->second_score[0] != '\0')
+        (void)json_object_set_new(
+            out, "second", json_pack("{s:o, s:f}", "name", zj_string(e->second_score), "value", second_score(e, r)));
+    (void)json_object_set_new(out, "scores", scores_json(&e->shape, &r->scores));
 }
 
 static json_t *counters_json(const host_run_result_t *r) {
@@ -91,17 +93,15 @@ static double peak_rss_nbytes(void) {
     return kib != 0 ? 1024.0 * (double)kib : (double)NAN;
 }
 
-static json_t *report_json(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r) {
-    json_t *out = source_json(&c->run, w);
+static json_t *report_json(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r) {
+    json_t *out = source_json(c, e);
 
     (void)json_object_set_new(out, "model", model_json(r));
     (void)json_object_set_new(out, "training", training_json(&c->run.train));
     add_optimizer(out, &c->run, r);
-    add_scores(out, w, r);
+    add_scores(out, e, r);
     if (c->run.compute != NULL)
         (void)json_object_set_new(out, "device", json_string(c->run.compute->what));
-    if (c->mpi_path != NULL)
-        (void)json_object_set_new(out, "ranks", json_integer((json_int_t)host_ranks_size(c->run.train.ranks)));
     (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));
     (void)json_object_set_new(out, "step_seconds", json_real(r->train.step_seconds));
     (void)json_object_set_new(out, "peak_rss_bytes", zj_real(peak_rss_nbytes()));
@@ -110,9 +110,9 @@ static json_t *report_json(const host_command_t *c, const host_workload_t *w, co
     return out;
 }
 
-int host_report_write(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r,
+int host_report_write(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r,
                       glue_error_t *err) {
-    json_t *report = report_json(c, w, r);
+    json_t *report = report_json(c, e, r);
 
     if (c->out_path != NULL)
         return zj_write(report, c->out_path, err);

@@ -3,8 +3,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "train.h"
 
+#include "glue/metric.h"
+#include "glue/rng.h"
+
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* Streams of the seed; initial weights have their own (init.c). */
@@ -26,7 +30,6 @@ typedef struct loop {
     host_batch_buffer_t buffer;
     row_source_t source;
     uint32_t *rows;      /* [batch] of the micro-batch in hand */
-    size_t first, n;     /* this rank's of them: n from rows[first] on */
     uint64_t n_batches;  /* so far; numbers the dropout masks */
     unsigned grad_flags; /* of the micro-batch in hand */
     double *seconds;     /* [n_steps] */
@@ -95,18 +98,6 @@ static int forward(loop_t *l, const host_batch_t *batch, int is_training, glue_e
     return host_encoder_forward(&l->encoder, batch, is_training, dropout_seed, has_hook ? &hook : NULL, err);
 }
 
-/* This rank's share of the rows in hand, which tells where it lies among them. */
-static int gather_share(loop_t *l, host_batch_t *out, glue_error_t *err) {
-    const host_corpus_t *corpus = l->source.corpus;
-
-    if (host_corpus_gather(corpus, l->rows + l->first, l->n, &l->buffer, out, err) != 0)
-        return -1;
-    out->n_sequences_before = l->first;
-    for (size_t i = 0; i < l->first; i++)
-        out->n_tokens_before += corpus->starts[l->rows[i] + 1] - corpus->starts[l->rows[i]];
-    return 0;
-}
-
 /* One micro-batch: forward, loss, backward with delivery. Adds the sum of its rows' losses to *loss. */
 static int run_micro_batch(loop_t *l, size_t i, int *out_is_epoch_end, double *loss, glue_error_t *err) {
     const host_train_options_t *o = l->options;
@@ -116,7 +107,8 @@ static int run_micro_batch(loop_t *l, size_t i, int *out_is_epoch_end, double *l
 
     if (take_rows(&l->source, o->batch, l->rows))
         *out_is_epoch_end = 1;
-    if (gather_share(l, &batch, err) != 0 || forward(l, &batch, 1, err) != 0)
+    if (host_corpus_gather(l->source.corpus, l->rows, o->batch, &l->buffer, &batch, err) != 0 ||
+        forward(l, &batch, 1, err) != 0)
         return -1;
     *loss += host_encoder_loss(&l->encoder, &batch, 1.0 / (double)(o->batch * o->accumulation));
     if (i == 0 || o->deliver_parts)
@@ -133,8 +125,6 @@ static int run_step(loop_t *l, size_t step, double *out_loss, glue_error_t *err)
     for (size_t i = 0; i < o->accumulation; i++)
         if (run_micro_batch(l, i, &args.is_epoch_end, &loss, err) != 0)
             return -1;
-    if (host_ranks_sum(o->ranks, &loss, err) != 0)
-        return -1;
     loss /= (double)(o->batch * o->accumulation);
     if (!isfinite(loss))
         return glue_fail(err, "train: found loss %g at step %zu; training has diverged", loss, step + 1);
@@ -160,9 +150,6 @@ static void show_progress(const host_train_options_t *o, size_t step, const doub
 static int check_options(const host_train_options_t *o, const host_corpus_t *corpus, glue_error_t *err) {
     if (o->n_steps == 0 || o->batch == 0 || o->accumulation == 0)
         return glue_fail(err, "train: steps, batch and accumulation must be at least 1");
-    if (o->batch < host_ranks_size(o->ranks))
-        return glue_fail(err, "train: batch %zu on %zu ranks; every rank needs a row of each micro-batch", o->batch,
-                         host_ranks_size(o->ranks));
     if (!(o->warmup_share >= 0.0 && o->warmup_share <= 1.0))
         return glue_fail(err, "train: warm-up share %g; a number from 0 to 1 is needed", o->warmup_share);
     if (corpus->n_rows == 0)
@@ -212,7 +199,6 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
         return -1;
     l.source.order = malloc(corpus->n_rows * sizeof *l.source.order);
     l.rows = malloc(options->batch * sizeof *l.rows);
-    host_ranks_share(options->ranks, options->batch, &l.first, &l.n);
     losses = calloc(options->n_steps, sizeof *losses);
     l.seconds = calloc(options->n_steps, sizeof *l.seconds);
     if (l.source.order == NULL || l.rows == NULL || losses == NULL || l.seconds == NULL) {
@@ -283,29 +269,37 @@ static int predict(loop_t *l, const host_corpus_t *corpus, predictions_t *p, glu
     return 0;
 }
 
-static double metric_of(const host_scores_t *s, glue_metric_kind_t kind) {
-    const double values[] = {[GLUE_ACCURACY] = s->accuracy, [GLUE_MATTHEWS] = s->matthews, [GLUE_F1] = s->f1,
-                             [GLUE_PEARSON] = s->pearson,   [GLUE_SPEARMAN] = s->spearman, [GLUE_NO_METRIC] = NAN};
+double host_score_named(const host_scores_t *s, const char *name) {
+    const struct {
+        const char *name;
+        double value;
+    } scores[] = {{"accuracy", s->accuracy},
+                  {"f1", s->f1},
+                  {"matthews", s->matthews},
+                  {"pearson", s->pearson},
+                  {"spearman", s->spearman}};
 
-    return 100.0 * values[kind];
+    for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
+        if (strcmp(scores[i].name, name) == 0)
+            return 100.0 * scores[i].value;
+    return (double)NAN;
 }
 
-static void score(const host_corpus_t *corpus, const predictions_t *p, host_scores_t *out) {
+static void score(const host_model_config_t *shape, const host_corpus_t *corpus, const predictions_t *p,
+                  host_scores_t *out) {
     size_t n = corpus->n_rows;
 
     *out = (host_scores_t){.loss = p->loss_sum / (double)n};
-    if (corpus->task->n_labels == 0) {
+    if (shape->is_regression) {
         out->pearson = glue_pearson(p->scores, corpus->targets, n);
         out->spearman = glue_spearman(p->scores, corpus->targets, n);
     } else {
         out->accuracy = glue_accuracy(p->classes, p->expected_classes, n);
     }
-    if (corpus->task->n_labels == 2) {
+    if (!shape->is_regression && shape->n_labels == 2) {
         out->f1 = glue_f1(p->classes, p->expected_classes, n);
         out->matthews = glue_matthews(p->classes, p->expected_classes, n);
     }
-    out->main = metric_of(out, corpus->task->metric);
-    out->second = metric_of(out, corpus->task->second_metric);
 }
 
 int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus, host_scores_t *out,
@@ -321,7 +315,7 @@ int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_c
     else if (host_encoder_init(&l.encoder, model, err) == 0)
         st = predict(&l, corpus, &p, err);
     if (st == 0)
-        score(corpus, &p, out);
+        score(&model->config, corpus, &p, out);
     host_batch_buffer_free(&l.buffer);
     host_encoder_free(&l.encoder);
     free(p.classes);

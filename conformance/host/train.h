@@ -5,16 +5,12 @@
  * gradients handed to the optimizer layer by layer DURING the last backward (or, with deliver_parts, during every
  * backward); then the optimizer's step with this step's learning rate. Everything that is random comes from the seed:
  * data order (shuffled anew each epoch, rows are drawn from the endless sequence of epochs) and dropout. A run is
- * reproducible to the bit on one machine.
- *
- * Several ranks (ranks.h) draw the same rows and masks, each computes its share of them, and the losses are those of
- * all rows: a run differs from one process's by the order of sums, and in bf16 by the rounding of each rank's part. */
+ * reproducible to the bit on one machine. */
 #ifndef ZF_CONFORMANCE_HOST_TRAIN_H
 #define ZF_CONFORMANCE_HOST_TRAIN_H
 
 #include "corpus.h"
 #include "optimizer.h"
-#include "ranks.h"
 
 #include <stdio.h>
 
@@ -25,7 +21,6 @@ typedef struct host_train_options {
     double clip_norm;
     double warmup_share; /* of n_steps: the rate rises linearly to its peak, then falls linearly to 0 */
     int deliver_parts;   /* with accumulation: deliver every micro-batch's share instead of the total */
-    host_ranks_t *ranks; /* share the rows of each micro-batch; NULL: one process */
     FILE *progress;      /* a line every 10 % of the steps; NULL = silent */
 } host_train_options_t;
 
@@ -49,8 +44,10 @@ typedef struct host_scores {
     double accuracy, f1, matthews; /* classification; f1 and matthews for two classes */
     double pearson, spearman;      /* regression */
     double loss;                   /* mean */
-    double main, second;           /* the task's metric and second_metric x 100; NAN where there is none */
 } host_scores_t;
+
+/* x 100, of "accuracy", "f1", "matthews", "pearson" or "spearman"; NAN for another name. */
+double host_score_named(const host_scores_t *scores, const char *name);
 
 /* Scores the model as it is on a corpus. optimizer may be NULL; else it is told before a parameter is read. */
 int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus, host_scores_t *out,

@@ -158,18 +158,13 @@ static void put(zfi_queue_t *queue, const zfi_queue_item_t *item) {
     queue->n_pushed++;
 }
 
-static int wait_for_room(zfi_queue_t *queue, uint32_t n_cells, uint64_t timeout_ns) {
-    struct timespec deadline;
-    int rc = 0;
-    if (make_room(queue, n_cells))
-        return 1;
-    zfi_deadline(timeout_ns, &deadline);
-    while (rc == 0) {
-        rc = pthread_cond_timedwait(&queue->not_full, &queue->lock, &deadline);
-        if (make_room(queue, n_cells))
-            return 1;
+static int wait_for_room(zfi_queue_t *queue, uint32_t n_cells, uint64_t left_ns) {
+    int has_room = make_room(queue, n_cells);
+    while (!has_room && left_ns) {
+        zfi_sleep_once(&queue->not_full, &queue->lock, &left_ns);
+        has_room = make_room(queue, n_cells);
     }
-    return 0;
+    return has_room;
 }
 
 zf_status_t zfi_queue_push_all(zfi_queue_t *queue, uint64_t timeout_ns, const zfi_queue_item_t *items, uint32_t n,

@@ -100,13 +100,12 @@ uint64_t zfi_run_ns(zfi_run_clock_t *clock) {
     return clock->run_ns;
 }
 
-/* [lock held] Waits for a change, for a slice of what is left of the time; takes away what has passed of it. */
-static void sleep_once(zfi_timeline_t *timeline, uint64_t *left_ns) {
+void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *left_ns) {
     zfi_run_clock_t clock = zfi_run_clock();
     uint64_t passed;
     struct timespec deadline;
     zfi_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
-    (void)pthread_cond_timedwait(&timeline->changed, &timeline->lock, &deadline);
+    (void)pthread_cond_timedwait(changed, lock, &deadline);
     passed = zfi_run_ns(&clock);
     if (*left_ns != UINT64_MAX)
         *left_ns -= passed < *left_ns ? passed : *left_ns;
@@ -119,7 +118,7 @@ static zf_status_t sleep_until(zfi_timeline_t *timeline, uint64_t value, uint64_
     pthread_mutex_lock(&timeline->lock);
     atomic_fetch_add(&timeline->n_waiters, 1);
     while (atomic_load(&timeline->value) < value && timeout_ns)
-        sleep_once(timeline, &timeout_ns);
+        zfi_sleep_once(&timeline->changed, &timeline->lock, &timeout_ns);
     atomic_fetch_sub(&timeline->n_waiters, 1);
     pthread_mutex_unlock(&timeline->lock);
     pthread_setcancelstate(cancel_state, NULL);

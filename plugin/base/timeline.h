@@ -66,6 +66,9 @@ typedef struct zfi_run_clock {
 zfi_run_clock_t zfi_run_clock(void);
 /* [whose clock it is] The time so far. More than two slices between two calls count as two: the process did not run. */
 uint64_t zfi_run_ns(zfi_run_clock_t *clock);
+/* [lock held] Waits for a signal, for a slice of what is left of the time; takes away what the process has run of it.
+ */
+void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *left_ns);
 
 /* Monotonic clock. */
 uint64_t zfi_now_ns(void);

@@ -224,16 +224,27 @@ typedef struct asked {
     uint32_t n;
 } asked_t;
 
+/* The host writes a parameter that lives as shards in a copy, which nobody compares with anything. */
+static zf_status_t refuse_sharded(const zfi_param_t *param, const char *origin, zf_error_t *err) {
+    return zfi_error_of(err, ZF_ERR_STATE, param->id, origin,
+                        "\"%s\" is sharded: what is written where it is fetched is not compared. Call quiesce(FLUSH), "
+                        "fetch it, write, and call params_changed before param_release",
+                        param->name);
+}
+
 static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n,
                                const uint8_t *out, zf_error_t *err) {
     if (flags > ZF_WRITTEN_ACCEPT)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "written", "unknown flags 0x%x", flags);
     if (!out || (n && !ids))
         return zfi_error(err, ZF_ERR_ARGUMENT, "written", "%s is NULL with n = %u", out ? "ids" : "out", n);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
+        if (inst->run->params[ids[i]].is_sharded && zfi_shards_address(&inst->run->ranks, ids[i]))
+            return refuse_sharded(&inst->run->params[ids[i]], "written", err);
+    }
     if (!zfi_guard_is_on(&inst->run->dev))
         return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
@@ -320,6 +331,9 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
     if (!st && !zfi_tells_when_asked(&inst->engine))
         st = zfi_error(err, ZF_ERR_STATE, "adopt",
                        "nothing is kept to compare with: need [zenflow] on_overwrite = ask or hold");
+    for (uint32_t i = 0; i < n && !st; i++)
+        if (inst->run->params[ids[i]].is_sharded)
+            st = refuse_sharded(&inst->run->params[ids[i]], "adopt", err);
     return st ? st : zfi_fetch_check_released(inst, "adopt", err);
 }
 

@@ -139,7 +139,7 @@ static int keeps_its_set(const zfi_plan_t *plan, const zfi_selection_t *sel, uin
 static void choose_cohort(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t c, int is_kept,
                           zfi_counters_t *count) {
     const zfi_cohort_plan_t *cohort = &plan->cohorts[c];
-    atomic_fetch_add(&count->reselects, !is_kept);
+    atomic_fetch_add(&count->reselects, 1);
     for (uint32_t i = 0; i < cohort->n_matrices; i++) {
         uint32_t number = plan->cohort_matrices[cohort->first_matrix + i];
         const zfi_matrix_t *matrix = &plan->matrices[number];

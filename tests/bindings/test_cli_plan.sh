@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_cli_plan.sh ZF PLUGIN - `zf plan`: the models that it reads, its simulator beside published measurements, and files that were
-# made to break it. (Its bytes are zf.plan/0's: tests/plugin/test_dry_run.c.)
+# test_cli_plan.sh ZF PLUGIN - `zf plan`: the models that it reads, and files that were made to break it. (Its bytes are zf.plan/0's:
+# tests/plugin/test_dry_run.c.)
 set -u
 zf=$1
 plugin=$2
@@ -147,13 +147,6 @@ says 1 'stage' "$llama" --stage 7
 says 1 'has no speed of replays: make it with' "$llama" --machine "$dir/neither.json"
 
 # ---- times ----
-says 0 'OverlappedDistributedOptimizer' --published
-"$zf" plan --published >"$dir/published"
-# the two rows that were not calibrated with: within 2 % of what was published
-[ "$(awk '/prediction/ { e = $3 / $4 - 1; if (e < 0) e = -e; if (e <= 0.02) n++ } END { print n + 0 }' "$dir/published")" -eq 2 ] ||
-    { echo "FAIL: the simulator: $(cat "$dir/published")"; failed=1; }
-[ "$(awk 'NF == 4 && $4 + 0 > 1000 { printf "%s ", $1 }' "$dir/published")" = "8 64 512 4096 " ] ||
-    { echo "FAIL: not every number of ranks"; failed=1; }
 says 0 '^work  *ranks keep [0-9.]* to [0-9.]* M parameters; at a step, windows of' "$llama" --ranks 3 --stage 1
 says 0 'ranks keep .* close on a rank$' "$llama" --ranks 8 --stage 2 # all of them are asked
 says 0 'ranks keep .* (of 8 ranks)$' "$llama" --ranks 4096 --stage 2
@@ -168,6 +161,8 @@ says 0 "^# mode = exact waits no longer than that from .device. state_mib = $sta
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --ranks 8 --local-ranks 1 --json >"$dir/spread.json"
 # several ranks: each step waits for the rank that closes most at it; what their exchanges keep is no rest
 says 0 'copies of what ranks exchange [0-9.]*, the rest 0\.[0-9]* GiB$' "$llama" --ranks 64 --stage 1
+says 0 "there after a release, too: CUDA's context with the kernels, the buffers of NCCL\$" "$llama" --ranks 64 --stage 1
+says 0 "there after a release, too: CUDA's context with the kernels\$" "$llama"
 "$zf" --plugin "$plugin" plan "$llama" --ranks 64 --stage 1 --set zenflow.update_interval=2 --host 1 --link 1e5 --net 1e5 --latency 0.001 --json >"$dir/uneven.json"
 python3 - "$dir/uneven.json" <<'PY' || { echo "FAIL: the slowest rank of each step"; failed=1; }
 import json, sys

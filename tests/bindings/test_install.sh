@@ -14,7 +14,7 @@ prefix=$work/prefix
 echo "-- documents"
 doc=$(dirname "$(find "$prefix" -name CONTRIBUTING.md)")
 for file in README.md LICENSE CONTRIBUTING.md abi/README.md abi/CHANGELOG.md plugin/README.md plugin/SCHEDULE.md kernels/README.md \
-    bindings/examples/first.c bindings/examples/train_arrays.c bindings/examples/mlp.c bindings/examples/mlp.h \
+    bindings/examples/first.c bindings/examples/mlp.c bindings/examples/mlp.h \
     bindings/examples/zf.ini; do
     [ -s "$doc/$file" ] || { echo "not installed: $file" && exit 1; }
 done

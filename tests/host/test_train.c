@@ -1,46 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_train.c - the generated corpus and the training loop on it: determinism, learning, accumulation, the order in
- * which an optimizer is called, and that sequences of a batch do not see each other. */
-#define _POSIX_C_SOURCE 200809L
+/* test_train.c - the training loop on made rows: determinism, accumulation, the order in which an optimizer is called.
+ */
 #include <check.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "folder.h"
-#include "glue/synthetic.h"
 #include "host/run.h"
+#include "made.h"
 #include "suite.h"
 
-static host_workload_t workload;
+static host_examples_t examples;
 static host_run_options_t options;
 
 static void setup(void) {
-    glue_error_t err = {""};
-
-    zt_folder_make();
     host_run_defaults(&options);
-    options.synthetic_dir = zt_folder();
-    options.max_tokens = 64;
     options.model.n_layers = 1;
     options.model.hidden = 32;
     options.model.ffn = 64;
     options.train.n_steps = 12;
     options.train.batch = 8;
-    ck_assert_msg(host_workload_load(&options, &workload, &err) == 0, "%s", err.text);
+    zt_examples_make(&examples);
 }
 
-static void teardown(void) {
-    host_workload_free(&workload);
-    zt_folder_remove();
-}
+static void teardown(void) { host_examples_close(&examples); }
 
 static host_run_result_t runs(void) {
     glue_error_t err = {""};
     host_run_result_t result;
 
-    ck_assert_msg(host_run(&workload, &options, &result, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_run(&examples, &options, &result, &err) == 0, "%s", err.text);
     return result;
 }
 
@@ -48,41 +35,6 @@ static int same_losses(const host_run_result_t *a, const host_run_result_t *b) {
     return a->train.n_steps == b->train.n_steps &&
            memcmp(a->train.losses, b->train.losses, a->train.n_steps * sizeof *a->train.losses) == 0;
 }
-
-/* ---- the corpus -------------------------------------------------------------------------------------------------- */
-
-static uint64_t checksum(const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    FILE *file = fopen(zt_path(name), "rb");
-    int c;
-
-    ck_assert_ptr_nonnull(file);
-    while ((c = fgetc(file)) != EOF)
-        hash = (hash ^ (uint64_t)c) * 0x100000001b3u;
-    (void)fclose(file);
-    return hash;
-}
-
-START_TEST(test_corpus) {
-    size_t n_positive = 0;
-    uint64_t first = checksum("train.tsv"), vocab = checksum("vocab.txt");
-    glue_synthetic_options_t other = {.seed = 1};
-
-    ck_assert_uint_eq(workload.train.n_rows, 20000);
-    ck_assert_uint_eq(workload.dev.n_rows, 1500);
-    ck_assert_int_eq(workload.is_synthetic, 1);
-    ck_assert_uint_eq(workload.n_unknown_dev, 0);
-    for (size_t i = 0; i < workload.dev.n_rows; i++)
-        n_positive += workload.dev.targets[i] > 0.5;
-    ck_assert_uint_gt(n_positive, 650);
-    ck_assert_uint_lt(n_positive, 850);
-    ck_assert_int_eq(glue_synthetic_write(zt_folder(), NULL, NULL), 0);
-    ck_assert_uint_eq(checksum("train.tsv"), first);
-    ck_assert_int_eq(glue_synthetic_write(zt_folder(), &other, NULL), 0);
-    ck_assert_uint_ne(checksum("train.tsv"), first);
-    ck_assert_uint_eq(checksum("vocab.txt"), vocab);
-}
-END_TEST
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
@@ -216,8 +168,8 @@ START_TEST(test_calls) {
     size_t n;
 
     config.n_layers = 3;
-    config.n_pieces = workload.n_pieces;
-    config.max_positions = 64;
+    config.n_pieces = examples.shape.n_pieces;
+    config.max_positions = ZT_MADE_TOKENS;
     config.n_labels = 2;
     ck_assert_int_eq(host_model_init(&model, &config, &err), 0);
     host_model_randomise(&model, 1);
@@ -225,7 +177,7 @@ START_TEST(test_calls) {
     n = model.params.n;
     options.train.n_steps = 3;
     options.train.accumulation = 2;
-    ck_assert_int_eq(host_train(&model, &w.base, &workload.train, &options.train, &result, &err), 0);
+    ck_assert_int_eq(host_train(&model, &w.base, &examples.train, &options.train, &result, &err), 0);
     ck_assert_uint_eq(w.n_fetched, 3 * 2 * n);
     ck_assert_uint_eq(w.n_delivered, 3 * n); /* totals: at the last micro-batch only */
     ck_assert_uint_eq(w.flags, HOST_GRAD_TOTAL | HOST_GRAD_LAST);
@@ -233,10 +185,10 @@ START_TEST(test_calls) {
     ck_assert_uint_eq(w.n_finished, 1);
     host_train_result_free(&result);
     options.train.deliver_parts = 1;
-    ck_assert_int_eq(host_train(&model, &w.base, &workload.train, &options.train, &result, &err), 0);
+    ck_assert_int_eq(host_train(&model, &w.base, &examples.train, &options.train, &result, &err), 0);
     ck_assert_uint_eq(w.n_delivered, 9 * n);
     ck_assert_uint_eq(w.flags, HOST_GRAD_PART | HOST_GRAD_LAST);
-    ck_assert_int_eq(host_evaluate(&model, &w.base, &workload.dev, &scores, &err), 0);
+    ck_assert_int_eq(host_evaluate(&model, &w.base, &examples.dev, &scores, &err), 0);
     ck_assert_uint_gt(w.n_fetched, 12 * n);
     ck_assert_int_eq(w.is_in_order, 1);
     host_train_result_free(&result);
@@ -249,20 +201,12 @@ END_TEST
 START_TEST(test_refusals) {
     glue_error_t err = {""};
     host_run_result_t r;
-    host_workload_t w;
 
     options.model.hidden = 33;
-    ck_assert_int_eq(host_run(&workload, &options, &r, &err), -1);
+    ck_assert_int_eq(host_run(&examples, &options, &r, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "multiple of 2 heads"));
-    options.data_dir = zt_folder();
-    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "exactly one of"));
-    options.synthetic_dir = NULL;
-    options.data_dir = "/nonexistent";
-    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "/nonexistent"));
 }
 END_TEST
 
-ZT_MAIN_WITH("train", setup, teardown, test_corpus, test_same_seed_same_bits, test_accumulation, test_bf16_trains,
-             test_schedule, test_calls, test_refusals)
+ZT_MAIN_WITH("train", setup, teardown, test_same_seed_same_bits, test_accumulation, test_bf16_trains, test_schedule,
+             test_calls, test_refusals)

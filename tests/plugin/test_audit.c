@@ -70,7 +70,7 @@ zf_status_t __wrap_zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, 
 typedef struct way {
     const char *name; /* of its file */
     uint32_t n_ranks, flags;
-    int stage, threads, every, interval, steps, uses_queue, is_away, is_strided;
+    int stage, threads, every, interval, steps, uses_queue, is_away, is_strided, has_experts;
     const char *isa, *host; /* NULL: as it comes; more lines of [host] */
 } way_t;
 
@@ -106,7 +106,9 @@ static zf_status_t step(job_t *job) {
     int has_gradients = job->rank->rank == 0;
     zf_fence_t fence;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < rig->n_params && has_gradients && st >= 0; i++) {
+    for (uint32_t i = 0; i < rig->n_params && st >= 0; i++) {
+        if (!has_gradients && rig->decls[i].reduce_group != ZT_ALONE)
+            continue;
         zt_rig_fill_grad(rig, i, rig->step + 1);
         st = zt_rig_deliver(rig, i, 0, rig->queue ? &fence : NULL);
     }
@@ -117,6 +119,16 @@ static zf_status_t step(job_t *job) {
     return st;
 }
 
+/* Parameter 0 is another one on each rank, and by another rule; its group is the norm's, too. */
+static void declare_experts(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    rig->norm_group = 2;
+    rig->decls[0].reduce_group = ZT_ALONE;
+    rig->decls[0].group = 1;
+    rig->rules[1].rule = ZF_RULE_LION;
+    ((float *)(void *)rig->params[0].visible)[7] += (float)job->rank->rank;
+}
+
 static void *run_job(void *raw) {
     job_t *job = raw;
     static const int64_t strides[] = {1, 24};
@@ -124,6 +136,8 @@ static void *run_job(void *raw) {
     zt_rig_start(&job->rig, shapes, N_SHAPES);
     if (job->way->is_strided)
         job->rig.params[0].tensor.dl.strides = strides;
+    if (job->way->has_experts)
+        declare_experts(job);
     job->st = zt_ranks_try_open(job->rank, &job->rig, config_of(job->way), job->way->uses_queue);
     if (job->way->is_away && job->st >= 0) {
         away = *job->rig.inst->engine.ops;
@@ -260,6 +274,26 @@ static void equal(const way_t *way, const char *to) {
                      way->isa ? way->isa : "-", said);
     remove_run(way->name);
 }
+
+/* A model with an expert on each of three ranks, in two parameter groups: the rank whose expert it is, too. */
+START_TEST(flipped_bits_of_experts) {
+    way_t way = {.name = "sound", .n_ranks = 3, .has_experts = 1};
+    train(way);
+    way.name = "flipped", way.steps = 5;
+    for (uint32_t r = 0; r < 3; r++) {
+        char words[128];
+        memset(&flip, 0, sizeof flip);
+        flip.array = ZFI_AUDIT_W, flip.rank = r, flip.step = 5, flip.bit = 3;
+        train(way);
+        snprintf(words, sizeof words, "they part at step 5: w of \"layer.0.weight\", rank %u", r);
+        expect(1, "sound", "flipped", words);
+        remove_run("flipped");
+    }
+    memset(&flip, 0, sizeof flip);
+    way.name = "again", way.steps = 0, way.threads = 2;
+    equal(&way, "sound");
+}
+END_TEST
 
 /* No alarm: stages, ranks, threads, instruction sets, and hosts that fetch. */
 START_TEST(equal_runs) {
@@ -473,5 +507,5 @@ START_TEST(beyond_32_bits) {
 }
 END_TEST
 
-ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, equal_runs, equal_from_a_device, other_settings, resumed,
-        full_disk, no_file, two_instances, beyond_32_bits)
+ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, flipped_bits_of_experts, equal_runs, equal_from_a_device,
+        other_settings, resumed, full_disk, no_file, two_instances, beyond_32_bits)

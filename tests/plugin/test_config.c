@@ -46,6 +46,15 @@ static void refused_bytes(const char *text, size_t nbytes, const char *part) {
 
 static void refused(const char *text, const char *part) { refused_bytes(text, strlen(text), part); }
 
+/* Each of the values, up to NULL, is refused so; a key may have a part of its value already. */
+static void refused_each(const char *section, const char *key, const char *const *values, const char *part) {
+    char text[128];
+    for (; *values; values++) {
+        snprintf(text, sizeof text, "[%s]\n%s%s %s\n", section, key, strchr(key, '=') ? "" : " =", *values);
+        refused(text, part);
+    }
+}
+
 static void refused_override(const char *override, const char *part) {
     ck_assert_int_eq(parse_override(NULL, override), ZF_ERR_CONFIG);
     ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
@@ -78,34 +87,24 @@ START_TEST(how_numbers_are_written) {
         double value;
     } good[] = {{"2e-1", 0.2}, {"2E-1", 0.2},    {"25e-2", 0.25},  {".5", 0.5},
                 {"1.", 1},     {"+.5e+00", 0.5}, {"0.005e02", 0.5}};
-    static const char *const bad[] = {"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x"};
     char text[64];
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", good[i].text);
         ck_assert_msg(parse(text) == ZF_OK, "%s: %s", text, err.message);
         ck_assert_msg(config.topk_ratio == good[i].value, "%s: %g", text, config.topk_ratio);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", bad[i]);
-        refused(text, "is no real");
-    }
+    refused_each("zenflow", "topk_ratio", (const char *const[]){"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x", NULL},
+                 "is no real");
 }
 END_TEST
 
 START_TEST(a_rank_is_one_of_the_ranks) {
-    static const char *const bad_ranks[] = {"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2"};
-    ck_assert_int_eq(parse("[host]\nlocal_rank = 3/4\n"), ZF_OK);
-    ck_assert(config.local_rank == 3 && config.local_ranks == 4);
-    ck_assert_int_eq(parse("[host]\nlocal_rank = 0/4096\n"), ZF_OK);
-    ck_assert(config.local_rank == 0 && config.local_ranks == 4096);
-    ck_assert_int_eq(parse("[host]\nlocal_rank = auto\n"), ZF_OK);
-    ck_assert(config.local_ranks == 0 && config.local_rank == 0);
-    for (size_t i = 0; i < sizeof bad_ranks / sizeof *bad_ranks; i++) {
-        char text[64], why[128];
-        snprintf(text, sizeof text, "[host]\nlocal_rank = %s\n", bad_ranks[i]);
-        snprintf(why, sizeof why, "zf.ini:2: [host] local_rank = \"%s\"; allowed: auto | R/N", bad_ranks[i]);
-        refused(text, why);
-    }
+    ck_assert(parse("[host]\nlocal_rank = 3/4\n") == ZF_OK && config.local_rank == 3 && config.local_ranks == 4);
+    ck_assert(parse("[host]\nlocal_rank = 0/4096\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 4096);
+    ck_assert(parse("[host]\nlocal_rank = auto\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 0);
+    refused_each("host", "local_rank",
+                 (const char *const[]){"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2", NULL},
+                 "allowed: auto | R/N");
 }
 END_TEST
 
@@ -114,7 +113,6 @@ START_TEST(steps_of_a_trace) {
         const char *text;
         uint32_t first, n;
     } good[] = {{"20", 1, 20}, {"0", 1, 0}, {"1000000000", 1, 1000000000}, {"5..8", 5, 4}, {"7..7", 7, 1}};
-    static const char *const bad[] = {"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all"};
     char text[64];
     ck_assert(parse("") == ZF_OK && config.trace_first_step == 1 && config.trace_steps == 20);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -123,37 +121,29 @@ START_TEST(steps_of_a_trace) {
         ck_assert_str_eq(config.trace_file, "a steps b");
         ck_assert(config.trace_first_step == good[i].first && config.trace_steps == good[i].n);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "[trace]\nfile = a steps %s\n", bad[i]);
-        refused(text, "PATH steps N | PATH steps FIRST..LAST");
-    }
+    refused_each(
+        "trace", "file = a steps",
+        (const char *const[]){"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all", NULL},
+        "PATH steps N | PATH steps FIRST..LAST");
 }
 END_TEST
 
 START_TEST(steps_of_an_audit) {
-    static const char *const bad[] = {"0", "-1", "1000000001", "2 3", "all", "1..2"};
-    char text[64];
     ck_assert(parse("[audit]\nfile = none\n") == ZF_OK && !*config.audit_file);
     ck_assert(parse("[audit]\nfile = a b\n") == ZF_OK && config.audit_every == 100);
     ck_assert_str_eq(config.audit_file, "a b");
     ck_assert(parse("[audit]\nfile = a every b every 7\n") == ZF_OK && config.audit_every == 7);
     ck_assert_str_eq(config.audit_file, "a every b");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "[audit]\nfile = a every %s\n", bad[i]);
-        refused(text, "none | PATH | PATH every N, of 1000000000");
-    }
+    refused_each("audit", "file = a every", (const char *const[]){"0", "-1", "1000000001", "2 3", "all", "1..2", NULL},
+                 "none | PATH | PATH every N, of 1000000000");
 }
 END_TEST
 
-/* A number of MiB, or a word; what it replaced is refused with a sentence. */
 START_TEST(state_on_the_device) {
     ck_assert(parse("[device]\nstate_mib = 3\n") == ZF_OK && config.resident_nbytes == 3 << 20);
     ck_assert(parse("[device]\nstate_mib = all\n") == ZF_OK && config.resident_nbytes == ZFI_RESIDENT_ALL);
     ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
     ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
-    refused("[device]\nstate_mib = 1073741825\n", "allowed: 0..1073741824 | auto | all");
-    refused("[zenflow]\ndeferred = none\n", "[device] state_mib = all for none");
-    refused("[zenflow]\noverlap_step = false\n", "publish_lag = 0 shows every update in its step");
 }
 END_TEST
 
@@ -185,17 +175,11 @@ START_TEST(one_word) {
         ck_assert_int_eq(config.mode, ZFI_MODE_WINDOWS);
         ck_assert_uint_eq(config.update_interval, of_windows[i].interval);
     }
-    refused("[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1");
-    refused("[zenflow]\nmode = exact\nupdate_interval = auto\n", "leave update_interval out, or write mode = windows");
-    refused("[zenflow]\npublish_lag = 1\nmode = exact\n", ":2: [zenflow] mode = exact sets publish_lag = 0");
-    refused("[zenflow]\ndeferred = mean\n", "write mode = windows for replay and moments, mode = mean for mean");
 }
 END_TEST
 
 /* auto: 0, whose waits nobody asked for; what was given stays. */
 START_TEST(lag_follows_the_host) {
-    char text[16];
-    int key = zfi_key_find("zenflow", "publish_lag");
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\nmode = windows\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch);
@@ -203,8 +187,6 @@ START_TEST(lag_follows_the_host) {
         ck_assert_int_eq(config.waits_unasked, 1);
         ck_assert_uint_eq(zfi_config_predict(&config), 1);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
-        zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
-        ck_assert_str_eq(text, "0");
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 1);
@@ -212,32 +194,49 @@ START_TEST(lag_follows_the_host) {
         ck_assert_int_eq(config.waits_unasked, 0);
         ck_assert_uint_eq(zfi_config_predict(&config), 2);
     }
-    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
-    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
-    ck_assert_str_eq(text, "auto");
 }
 END_TEST
 
 START_TEST(prediction) {
-    char text[16];
-    int key = zfi_key_find("zenflow", "predict");
-    ck_assert_int_eq(parse("[zenflow]\npredict = off\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 0);
-    ck_assert_int_eq(parse("[zenflow]\npredict = 0\n"), ZF_OK);
-    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
-    ck_assert_str_eq(text, "off");
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\npublish_lag = 1\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 4); /* no further than S = 4 needs */
-    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
-    ck_assert_str_eq(text, "auto");
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\npublish_lag = 0\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 2);
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nmode = mean\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 0);
-    refused("[zenflow]\npredict = 2\n", "predict = 2 is no value of this version: set auto, or off for none");
-    refused("[zenflow]\npredict = 64\n", "is no value of this version");
-    refused("[zenflow]\npredict = 65\n", "is no choice; allowed: auto | off");
-    refused("[zenflow]\npredict = 2x\n", "is no choice; allowed: auto | off");
+    static const struct {
+        const char *text;
+        uint32_t steps;
+    } of[] = {{"predict = off\n", 0},
+              {"predict = auto\nupdate_interval = 8\npublish_lag = 1\n", 4}, /* no further than S = 4 needs */
+              {"predict = auto\nupdate_interval = 3\npublish_lag = 0\n", 2},
+              {"predict = auto\nmode = mean\n", 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "[zenflow]\n%s", of[i].text);
+        ck_assert_int_eq(parse(text), ZF_OK);
+        ck_assert_uint_eq(zfi_config_predict(&config), of[i].steps);
+    }
+}
+END_TEST
+
+/* As it is read it is printed, but for what is another name of the same. */
+START_TEST(values_are_printed) {
+    static const struct {
+        const char *key, *value, *printed;
+    } of[] = {{"predict", "0", "off"},
+              {"predict", "auto", "auto"},
+              {"publish_lag", "auto", "auto"},
+              {"select_interval", "7", "7"},
+              {"select_interval", "auto", "auto"},
+              {"update_interval", "6", "6"},
+              {"update_interval", "auto", "auto"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "[zenflow]\n%s = %s\n", of[i].key, of[i].value);
+        ck_assert_int_eq(parse(text), ZF_OK);
+        ck_assert_int_eq(
+            zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", of[i].key), text, sizeof text, NULL), ZF_OK);
+        ck_assert_str_eq(text, of[i].printed);
+    }
+    ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK && config.is_interval_auto);
+    ck_assert_uint_eq(config.update_interval, 16);
+    ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
 }
 END_TEST
 
@@ -266,56 +265,41 @@ END_TEST
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
-START_TEST(names_and_lines) {
-    refused("[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio");
-    refused("[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio");
-    refused("[zenflow]\nupdate_interval_level = 1\n", "nearest: update_interval"); /* not: its end, level */
-    refused("\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]");
-    refused("[]\n", "no section []");
-    refused("[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]");
-    refused("[zenflow]\nlr = 1e-4\n", "it comes from the trainer with every step");
-    refused("topk_ratio = 0.1\n", "zf.ini:1: key before the first [section]");
-    refused("[zenflow]\n = 0.1\n", "zf.ini:2: no key before '='");
+static const struct {
+    const char *text, *part;
+} wrong[] = {
+    {"[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio"},
+    {"[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio"},
+    {"[zenflow]\nupdate_interval_level = 1\n", "nearest: update_interval"}, /* not: its end, level */
+    {"\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]"},
+    {"[]\n", "no section []"},
+    {"[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]"},
+    {"[zenflow]\nlr = 1e-4\n", "it comes from the trainer with every step"},
+    {"topk_ratio = 0.1\n", "zf.ini:1: key before the first [section]"},
+    {"[zenflow]\n = 0.1\n", "zf.ini:2: no key before '='"},
+    {"[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'"},
+    {"[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'"},
+    {"[zenflow]\npublish_lag=1\n[log]\nlevel=info\n[zenflow]\npublish_lag=1\n",
+     "zf.ini:6: [zenflow] publish_lag is given again, first in line 2"},
+    {"[zenflow]\n  publish_lag = 1\n  publish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag is given again"},
+    {"[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1"},
+    {"[zenflow]\nmode = exact\nupdate_interval = auto\n", "leave update_interval out, or write mode = windows"},
+    {"[zenflow]\npublish_lag = 1\nmode = exact\n", ":2: [zenflow] mode = exact sets publish_lag = 0"},
+    {"[zenflow]\npredict = 65\n", "is no choice; allowed: auto | off"},
+    {"[zenflow]\ntopk_ratio = -1\n", "topk_ratio = -1 is out of range"},
+    {"[zenflow]\nselect_interval = 0\n", "select_interval = 0 is out of range; allowed: 1..1000000 | auto"},
+    {"[zenflow]\nselect_interval = aut\n", "select_interval = \"aut\" is no int"},
+    {"[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto"},
+    {"[device]\nstate_mib = 1073741825\n", "allowed: 0..1073741824 | auto | all"},
+};
+
+START_TEST(what_is_wrong) {
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refused(wrong[i].text, wrong[i].part);
     refused("[zenflw]\na=1\nb=2\n[log]\nlevel=loud\n", "level = \"loud\"");
     ck_assert(strstr(err.message, "zf.ini:2") == NULL);
     refused("[zenflow]\ntopk_ratio\npublish_lag\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
-    refused("[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'");
-    refused("[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'");
-    refused("[zenflow]\npublish_lag=1\n[log]\nlevel=info\n[zenflow]\npublish_lag=1\n",
-            "zf.ini:6: [zenflow] publish_lag is given again, first in line 2");
-    refused("[zenflow]\n  publish_lag = 1\n  publish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag is given again");
-}
-END_TEST
-
-/* A word in place of a number is read, printed and read again. */
-START_TEST(words_for_numbers) {
-    char buf[64];
-    int key = zfi_key_find("zenflow", "select_interval");
-    ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
-    ck_assert_int_eq(zfi_config_value(&config, (uint32_t)key, buf, sizeof buf, NULL), ZF_OK);
-    ck_assert_str_eq(buf, "auto");
-    refused("[zenflow]\ntopk_ratio = -1\n", "topk_ratio = -1 is out of range");
-    ck_assert_int_eq(parse("[zenflow]\nselect_interval = 7\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_select_interval(&config), 7);
-    ck_assert_int_eq(zfi_config_value(&config, (uint32_t)key, buf, sizeof buf, NULL), ZF_OK);
-    ck_assert_str_eq(buf, "7");
-    refused("[zenflow]\nselect_interval = 0\n", "select_interval = 0 is out of range; allowed: 1..1000000 | auto");
-    refused("[zenflow]\nselect_interval = aut\n", "select_interval = \"aut\" is no int");
-}
-END_TEST
-
-START_TEST(automatic_interval) {
-    char buf[64];
-    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 1);
-    ck_assert(parse("[zenflow]\nupdate_interval = 6\n") == ZF_OK && config.update_interval == 6);
-    ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK);
-    ck_assert(config.is_interval_auto && config.update_interval == 16);
-    ck_assert_int_eq(
-        zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", "update_interval"), buf, sizeof buf, NULL), ZF_OK);
-    ck_assert_str_eq(buf, "auto");
-    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto");
 }
 END_TEST
 
@@ -538,6 +522,6 @@ START_TEST(locale) {
 END_TEST
 
 ZT_MAIN("config", whole_file, how_numbers_are_written, steps_of_a_trace, steps_of_an_audit, a_rank_is_one_of_the_ranks,
-        state_on_the_device, one_word, lag_follows_the_host, prediction, overrides, names_and_lines, words_for_numbers,
-        automatic_interval, what_is_gone, texts, a_long_name_of_the_text, arguments, files, a_file_in_pieces,
-        keys_describe_themselves, values_are_cut, locale)
+        state_on_the_device, one_word, lag_follows_the_host, prediction, values_are_printed, overrides, what_is_wrong,
+        what_is_gone, texts, a_long_name_of_the_text, arguments, files, a_file_in_pieces, keys_describe_themselves,
+        values_are_cut, locale)

@@ -72,6 +72,29 @@ START_TEST(forced_instruction_set) {
 }
 END_TEST
 
+/* Choices are due at the same steps whether they keep a set or not. Gradients of one step again and again keep it. */
+START_TEST(a_kept_set_counts_as_a_choice) {
+    static const char *const strategies[] = {"step", "auto"};
+    uint64_t n[2];
+    for (int s = 0; s < 2; s++) {
+        char text[300];
+        snprintf(text, sizeof text, "%s[zenflow]\nselect_strategy = %s\n", config, strategies[s]);
+        open_rig(text, 0);
+        for (int step = 0; step < 30; step++) {
+            for (uint32_t i = 0; i < N_SHAPES; i++) {
+                zt_rig_fill_grad(&rig, i, 1);
+                ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, NULL));
+            }
+            ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+        }
+        n[s] = zt_rig_counter(&rig, "reselects");
+        zt_rig_end(&rig);
+    }
+    ck_assert_uint_gt(n[0], 20);
+    ck_assert_uint_eq(n[1], n[0]);
+}
+END_TEST
+
 /* ---- destroy at every point -------------------------------------------------------------------------------------- */
 
 START_TEST(destroy_after_any_number_of_steps) { /* warm-up, mid-window, publishes due, channels about to enter */
@@ -150,5 +173,6 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "quarantine_size_mb=1"; }
 #endif
 
-ZT_MAIN("instance", forced_blocks, forced_instruction_set, destroy_after_any_number_of_steps,
-        destroy_with_gradients_not_stepped, destroy_waits_for_every_stream_it_was_given)
+ZT_MAIN("instance", forced_blocks, forced_instruction_set, a_kept_set_counts_as_a_choice,
+        destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
+        destroy_waits_for_every_stream_it_was_given)

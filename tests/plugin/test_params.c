@@ -190,5 +190,14 @@ START_TEST(nothing_and_scalars) {
 }
 END_TEST
 
+START_TEST(too_many_rows) {
+    start();
+    shapes[1][0] = (int64_t)1 << 32;
+    shapes[1][1] = 1;
+    tensors[1].nbytes = (uint64_t)1 << 34;
+    refused(ZF_ERR_SHAPE, "at most 2^32 - 1");
+}
+END_TEST
+
 ZT_MAIN("params", reserved_members, ties, ties_of_different_tensors, shared_memory, interleaved_views,
-        matrices_of_a_tensor, nothing_and_scalars)
+        matrices_of_a_tensor, nothing_and_scalars, too_many_rows)

@@ -307,5 +307,19 @@ START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, 
 }
 END_TEST
 
+START_TEST(several_wrap_together) { /* a push that does not fit before the end begins as a whole at the start */
+    enum { AT = ZFI_QUEUE_CELLS - 4 };
+    payload_t payloads[] = {payload_of(8, 0), payload_of(of_cells(2), 1), payload_of(8, 2)};
+    zfi_queue_item_t items[] = {item_of(&payloads[0]), item_of(&payloads[1]), item_of(&payloads[2])};
+    uint64_t seq;
+    uint32_t first;
+    stand_at(AT);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 3, &seq), ZF_OK);
+    ck_assert_uint_eq(seq, AT + 1 + 3);
+    ck_assert_uint_eq(cells(&first), 1 + 3 + 4);
+    run_still(3, AT + 1 + 3);
+}
+END_TEST
+
 ZT_MAIN("queue", many_pushers, full, a_full_queue_gives_up, destroy_runs_what_was_pushed, arguments_are_copied,
-        what_is_left_over_is_not_taken_in_vain)
+        what_is_left_over_is_not_taken_in_vain, several_wrap_together)

@@ -33,7 +33,6 @@ static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"                                       \
     "full_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"                        \
     "level = error\n[shard]\nbucket_bytes = 1000\n"
-static const char replicated_by_data[] = BY_DATA, sharded_by_data[] = BY_DATA "stage = 1\n";
 
 typedef struct job {
     zt_rig_t rig;
@@ -174,48 +173,6 @@ static int exists(const char *path) {
 }
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
-
-static void p_to_q(uint32_t p, const char *saving, uint32_t q, const char *loading) {
-    const char *path = path_of("moved");
-    job_t saved[MOST] = {0}, loaded[MOST] = {0};
-    run(saved, p, saving, path, NULL);
-    end(saved + 1, p - 1);
-    run(loaded, q, loading, NULL, path);
-    check_like(loaded, q, saved);
-    for (uint32_t r = 0; r < q; r++)
-        ck_assert(loaded[r].report.is_exact && loaded[r].report.step == SAVED_AT);
-    zt_rig_check_flushed(&saved[0].rig);
-    zt_rig_end(&saved[0].rig);
-    end(loaded, q);
-}
-
-/* A shared state is saved; FLUSH is not looked into, which needs `export`. */
-static void share_to(uint32_t p, uint32_t q, uint32_t flags, const char *shared, const char *alone) {
-    const char *path = path_of("moved");
-    job_t saved[MOST] = {0}, loaded[MOST] = {0}, again[MOST] = {0};
-    for (uint32_t r = 0; r < p; r++)
-        saved[r].flags = flags;
-    run(saved, p, shared, path, NULL);
-    end(saved + 1, p - 1);
-    run(loaded, q, shared, NULL, path);
-    end(loaded + 1, q - 1);
-    run(again, 1, alone, NULL, path);
-    if (!flags)
-        check_like(loaded, 1, saved);
-    check_like(loaded, 1, again);
-    zt_rig_end(&loaded[0].rig);
-    zt_rig_end(&saved[0].rig);
-    end(again, 1);
-}
-
-/* The whole comparison is zf-conform shard's: these are for sanitizers. */
-START_TEST(other_numbers_of_ranks) {
-    p_to_q(4, replicated, 2, sharded);
-    p_to_q(1, replicated, 4, sharded);
-    share_to(2, 4, ZF_STATE_COMPACT, sharded, replicated);
-    share_to(4, 2, 0, sharded_by_data, replicated_by_data);
-}
-END_TEST
 
 /* Each rank has all of it, the same bytes, and others go on from there. */
 static void through_stores(const char *saving, const char *loading, uint32_t flags) {
@@ -452,7 +409,6 @@ START_TEST(joined_checksums) {
 }
 END_TEST
 
-ZT_MAIN("ranks_state", other_numbers_of_ranks, each_has_a_store_with_all_of_it, back_to_where_it_was, one_cannot_write,
-        directories_that_differ, arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load,
-        gradients_on_their_way, one_rank_delivers_before_a_load, a_load_forgets_what_one_rank_was_told,
-        joined_checksums)
+ZT_MAIN("ranks_state", each_has_a_store_with_all_of_it, back_to_where_it_was, one_cannot_write, directories_that_differ,
+        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
+        one_rank_delivers_before_a_load, a_load_forgets_what_one_rank_was_told, joined_checksums)

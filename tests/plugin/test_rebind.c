@@ -121,4 +121,17 @@ START_TEST(statistics_while_runs_are_exchanged) {
 }
 END_TEST
 
-ZT_MAIN("rebind", another_rule_is_refused, bind_again_without_room, statistics_while_runs_are_exchanged)
+/* A bind_params that fails leaves the instance as it was. */
+START_TEST(bind_again_refused) {
+    const char *name;
+    start_pair(zt_state_configs[0], 6);
+    name = copy.decls[3].name;
+    copy.decls[3].name = copy.decls[0].name;
+    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
+    copy.decls[3].name = name;
+    end_pair("refused", 6);
+}
+END_TEST
+
+ZT_MAIN("rebind", another_rule_is_refused, bind_again_without_room, statistics_while_runs_are_exchanged,
+        bind_again_refused)

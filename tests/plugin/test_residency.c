@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_residency.c - zf.residency/1: what goes back, what it costs, what is refused meanwhile, and what
- * happens where memory does not come back or the process is killed. That bits stay the same is zf-conform exact's, but
- * for 200 releases in a row here. */
+ * happens where memory does not come back. That bits stay the same is zf-conform exact's. */
 #include <check.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "instance/instance.h"
@@ -37,13 +34,13 @@ static const zf_residency_ext_t *residency(void) { return zt_table()->get_extens
 static zf_status_t release(uint32_t what) { return residency()->release(rig.inst, what, &rig.stream, NULL, &rig.err); }
 static zf_status_t resume(void) { return residency()->resume(rig.inst, &rig.stream, NULL, &rig.err); }
 
-/* ---- a device that counts, fails and dies on demand -------------------------------------------------------------- */
+/* ---- a device that counts, and fails on demand ------------------------------------------------------------------ */
 
 static const zfi_device_ops_t *real;
 static zfi_device_ops_t watched;
 static struct {
     uint64_t down_nbytes, up_nbytes, n_copies; /* between the device and its images */
-    int fails, dies_in_copy;
+    int fails;
 } seen;
 
 static zf_status_t enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
@@ -51,8 +48,6 @@ static zf_status_t enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi
         for (uint32_t r = 0; r < ops[i].n_ranges; r++) {
             seen.n_copies++;
             *(ops[i].kind == ZFI_OP_UP ? &seen.up_nbytes : &seen.down_nbytes) += ops[i].ranges[r].nbytes;
-            if (seen.dies_in_copy && seen.n_copies == 1)
-                kill(getpid(), SIGKILL);
         }
     return real->enqueue(device, stream, ops, n);
 }
@@ -230,43 +225,5 @@ START_TEST(a_resume_that_fails_may_be_called_again) {
 }
 END_TEST
 
-/* The checkpoint that was written while released is whole, whatever becomes of the process in either direction. */
-START_TEST(killed_in_either_direction) {
-    for (int is_resume = 0; is_resume < 2; is_resume++) {
-        zf_state_args_t args = {.struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC};
-        char path[256];
-        int status;
-        pid_t pid;
-        snprintf(path, sizeof path, "%s/%d", zt_state_dir(), is_resume);
-        args.path = path;
-        pid = fork();
-        if (pid == 0) {
-            open_rig(&rig, ZF_CREATE_CAP_RELEASE);
-            zt_rig_steps(&rig, 7);
-            ZT_OK(&rig, release(ZF_RELEASE_DEVICE));
-            ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err));
-            if (!is_resume)
-                ZT_OK(&rig, resume());
-            watch();
-            seen.dies_in_copy = 1;
-            (void)(is_resume ? resume() : release(ZF_RELEASE_DEVICE));
-            _exit(1);
-        }
-        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-        ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        open_rig(&rig, 0);
-        args.flags = 0;
-        ZT_OK(&rig, zt_state(&rig)->verify(&args, NULL, &rig.err));
-        args.flags = ZF_STATE_EXACT;
-        ZT_OK(&rig, zt_state(&rig)->load(rig.inst, &args, NULL, &rig.err));
-        open_rig(&other, 0);
-        zt_rig_steps(&other, 7);
-        zt_state_check_equal(&rig, &other, "loaded after the kill");
-        zt_rig_end(&rig);
-        zt_rig_end(&other);
-    }
-}
-END_TEST
-
 ZT_MAIN("residency", all_of_it_goes_back_by_one_copy_in_each_direction, who_asks_pays, refused_by_name,
-        an_edit_meanwhile_is_found, a_resume_that_fails_may_be_called_again, killed_in_either_direction)
+        an_edit_meanwhile_is_found, a_resume_that_fails_may_be_called_again)

@@ -14,6 +14,7 @@
 #include "rig.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/shards.h"
 
 enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 4, N_ELEMS = 24 * 48, BUCKET_NBYTES = N_ELEMS * 4 };
@@ -312,6 +313,46 @@ START_TEST(misuse_is_refused_and_training_goes_on) {
 }
 END_TEST
 
+/* What is written in a parameter that lives as shards: nothing compares it, so the questions say by name what to do,
+ * and that does it. A resident one, the last, is adopted by element as elsewhere. */
+static void edits(job_t *job) {
+    enum { VECTOR = N_PARAMS - 1 };
+    zt_rig_t *rig = &job->rig;
+    const zf_digest_ext_t *digest = rig->zf->get_extension(ZF_EXT_DIGEST);
+    const uint32_t *sharded = &rig->params[3].id, *resident = &rig->params[VECTOR].id;
+    float *w = (float *)(void *)rig->params[VECTOR].visible;
+    uint8_t found[N_PARAMS];
+    zf_shard_place_t held;
+    train(job);
+    fetch(job, 3);
+    bad(job, digest->written(rig->inst, ZF_WRITTEN_HOLD, sharded, 1, found, &rig->err), ZF_ERR_STATE, "is sharded");
+    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
+    release(job, 3);
+    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, sharded, 1, found, &rig->err));
+    bad(job, digest->adopt(rig->inst, sharded, 1, &rig->err), ZF_ERR_STATE, "params_changed before param_release");
+    rig->params[VECTOR].serial.w[7] = w[7] += 1;
+    good(job, digest->adopt(rig->inst, resident, 1, &rig->err));
+    good(job, digest->adopt(rig->inst, NULL, 0, &rig->err));
+    good(job, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
+    fetch(job, 3);
+    good(job, place(job, 3, &held));
+    if (job->wrong[0])
+        return;
+    rig->params[3].serial.w[7] = ((float *)held.data)[7] += 1;
+    good(job, zt_changed(rig, *sharded, 0));
+    release(job, 3);
+    train(job);
+    train(job);
+}
+
+START_TEST(edits_are_announced) {
+    static job_t jobs[N_RANKS];
+    char config[sizeof stage_3 + 32] = "[zenflow]\non_overwrite = ask\n";
+    strcat(config, stage_3 + sizeof "[zenflow]\n" - 1);
+    run_as(jobs, &(job_t){.config = config, .script = edits});
+}
+END_TEST
+
 START_TEST(hosts_that_read_their_own_memory_are_refused) {
     static const zt_shape_t shape = {.rows = 24, .cols = 48};
     static const uint32_t flags[] = {0, ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS};
@@ -398,6 +439,6 @@ START_TEST(export_gives_whole_parameters) {
 END_TEST
 
 ZT_MAIN("shards", two_buffers_serve_both_passes, the_next_bucket_is_prefetched, as_many_buffers_as_are_held,
-        tied_parameters_are_released_each_by_itself, misuse_is_refused_and_training_goes_on,
+        tied_parameters_are_released_each_by_itself, misuse_is_refused_and_training_goes_on, edits_are_announced,
         hosts_that_read_their_own_memory_are_refused, another_order_of_fetches_is_found_before_anything_is_updated,
         a_rank_delivers_before_a_load, export_gives_whole_parameters)

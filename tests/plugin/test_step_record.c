@@ -183,4 +183,25 @@ START_TEST(after_a_load) {
 }
 END_TEST
 
-ZT_MAIN("step_record", says_what_the_report_said, records_add_up_to_the_counters, a_queue_finishes_later, after_a_load)
+START_TEST(wrong_arguments) {
+    zf_step_record_t got = {.struct_size = sizeof got};
+    struct {
+        uint32_t struct_size;
+        int32_t is_finished;
+        uint64_t step, behind;
+    } shorter = {.struct_size = 16, .behind = 7};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    zt_rig_step(&rig);
+    ck_assert_int_eq(rig.stats->step_record(NULL, 1, &got, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    got.struct_size = 4;
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, &got, &rig.err), ZF_ERR_ABI);
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, (void *)&shorter, &rig.err), ZF_OK);
+    ck_assert(shorter.step == 1 && shorter.behind == 7);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("step_record", says_what_the_report_said, records_add_up_to_the_counters, a_queue_finishes_later, after_a_load,
+        wrong_arguments)

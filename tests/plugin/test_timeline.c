@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/queue.h"
 #include "suite.h"
 
 enum { MINUTE_S = 60, N_WAITERS = 8, N_VALUES = 20000 };
@@ -100,24 +101,38 @@ START_TEST(no_wake_up_is_lost) {
 }
 END_TEST
 
-static void *signal_when_told(void *arg) {
+static void signal_when_told(void *arg) {
     char byte;
     if (read(*(int *)arg, &byte, 1) == 1)
         zfi_timeline_signal(&timeline, 1);
-    return NULL;
 }
 
-/* The child waits with a deadline of two seconds; 0 where what it waits for came in time. */
+static void nothing(void *unused) { (void)unused; }
+
+static void *push_within_two_seconds(void *queue) {
+    zfi_queue_item_t item = {.fn = nothing};
+    return zfi_queue_push_all(queue, 2000000000u, &item, 1, NULL) ? queue : NULL;
+}
+
+/* The child waits with a deadline of two seconds, and for room in a queue that is full; 0 where both came in time. */
 static _Noreturn void wait_in_child(int said, int told) {
+    zfi_queue_item_t item = {.fn = nothing};
+    zfi_queue_t *queue;
     pthread_t thread;
+    void *failed;
     zfi_timeline_init(&timeline, "t");
-    pthread_create(&thread, NULL, signal_when_told, &told);
+    if (zfi_queue_create(&queue, "test", NULL) || zfi_queue_push(queue, signal_when_told, &told, sizeof told, NULL))
+        _exit(4);
+    while (zfi_queue_push_all(queue, 100000000u, &item, 1, NULL) == ZF_OK) {
+    }
+    pthread_create(&thread, NULL, push_within_two_seconds, queue);
+    usleep(100000); /* it waits */
     if (write(said, "w", 1) != 1)
-        _exit(2);
+        _exit(3);
     if (zfi_timeline_wait(&timeline, 1, 2000000000u, NULL) != ZF_OK)
         _exit(1);
-    pthread_join(thread, NULL);
-    _exit(0);
+    pthread_join(thread, &failed);
+    _exit(failed ? 2 : 0);
 }
 
 /* It is stopped for longer than its deadline, and told a while after it goes on. */
@@ -136,7 +151,7 @@ START_TEST(a_stopped_process_has_its_time_left) {
     usleep(200000);
     ck_assert_int_eq(write(told[1], "t", 1), 1);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", (unsigned)status);
     for (int i = 0; i < 2; i++) {
         close(said[i]);
         close(told[i]);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The meter of lateness beside what it estimates: loss(weights the model saw) - loss(weights that were due), per step.
 
-    python3 lateness.py [--steps N] [--lr LR] [--plot FILE.png] [--out FILE.json] [section.key=value ...]
+    python3 lateness.py [--steps N] [--lr LR] [--out FILE.json] [section.key=value ...]
 
 A small net from scratch. The weights that were due are opt.export()'s, the same batch goes through both, and the optimizer
 measures every weight ([log] lateness = 1). Printed are means over each tenth of the run. The meter is the first-order term of
@@ -70,29 +70,11 @@ def table(metered, true, losses):
     return rows
 
 
-def draw(path, metered, true):
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    steps = range(1, len(true) + 1)
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    left.plot(steps, true, label="true difference", linewidth=1)
-    left.plot(steps, metered, label="meter", linewidth=1)
-    left.set(xlabel="step", ylabel="loss", title="what lateness cost, per step")
-    left.legend()
-    right.scatter(true, metered, s=6)
-    right.axline((0, 0), slope=1, color="grey", linewidth=1)
-    right.set(xlabel="true difference", ylabel="meter")
-    figure.savefig(path)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*", metavar="section.key=value")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--plot")
     parser.add_argument("--out")
     args = parser.parse_args()
     began = time.monotonic()
@@ -101,8 +83,6 @@ def main():
     for first, last, loss, by_meter, truth in table(metered, true, losses):
         print(f"{first:5d}..{last:<4d} {loss:9.4f} {by_meter:10.6f} {truth:10.6f}")
     print(f"   together {sum(losses) / len(losses):9.4f} {sum(metered) / len(metered):10.6f} {sum(true) / len(true):10.6f}")
-    if args.plot:
-        draw(args.plot, metered, true)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
             json.dump({"losses": losses, "meter": metered, "true": true, "seconds": time.monotonic() - began}, file)

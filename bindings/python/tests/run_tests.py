@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-matplotlib] [--needs-scipy]. Exit status 77, with the reason, where
+"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-scipy]. Exit status 77, with the reason, where
 it cannot run; with CI set, which promises that everything is installed, that is a failure.
 
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
@@ -26,7 +26,7 @@ def main():
                                 env={**os.environ, "ZF_PYTHON_IS_CHOSEN": "1"}).returncode)
     if sys.version_info < (3, 9):
         skip("python %d.%d is older than 3.9" % sys.version_info[:2])
-    for package in ("torch", "matplotlib", "scipy"):
+    for package in ("torch", "scipy"):
         if "--needs-" + package in sys.argv:
             try:
                 importlib.import_module(package)

@@ -174,6 +174,9 @@ class AsTorch(TorchTest):
                     opt.state = dict(opt.state)
                 opt.state = opt.state  # as it is
 
+    def test_eps_of_0(self):
+        self.check(drawn_step, eps=0)
+
     def test_tied_through_its_transpose_is_refused_by_name(self):
         model = mlp()
         model[5].weight = nn.Parameter(model[2].weight.data.t())

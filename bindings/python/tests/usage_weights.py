@@ -145,15 +145,12 @@ def step_hook(run, i):
     run.step(i)
 
 
-@use("LoRA: merge, state_dict(), unmerge", lambda: adapted())
-def lora_saved(run, i):
+@use("LoRA: eval() merges, state_dict(), train() takes it out", lambda: adapted())
+def lora_merged(run, i):
     run.step(i)
-    layers = [m for m in run.model if isinstance(m, Adapted)]
-    for layer in layers:
-        layer.merge(True)
+    run.model.eval()
     run.keep_weights({name: value for name, value in run.model.state_dict().items() if name.endswith((".a", ".b"))})
-    for layer in layers:
-        layer.merge(False)
+    run.model.train()
 
 
 class Adapted(nn.Module):
@@ -169,6 +166,10 @@ class Adapted(nn.Module):
         if is_on != self.is_merged:
             self.weight.data += (1 if is_on else -1) * (self.b.data @ self.a.data)
             self.is_merged = is_on
+
+    def train(self, mode=True):
+        self.merge(not mode)
+        return super().train(mode)
 
     def forward(self, x):
         return functional.linear(x, self.weight if self.is_merged else self.weight + self.b @ self.a)
@@ -252,6 +253,16 @@ def lookahead(run, i):
         if i % 3 == 2:
             slow.add_(p.detach() - slow, alpha=0.5)
             p.data.copy_(slow)
+
+
+@use("weights cloned before a forward and put back after it")
+def restored(run, i):
+    before = [p.detach().clone() for p in run.model.parameters()]
+    with torch.no_grad():
+        loss_of(run.model, i)
+        for p, values in zip(run.model.parameters(), before):
+            p.copy_(values)
+    run.step(i)
 
 
 @use("the best weights loaded again")

@@ -7,5 +7,5 @@ relative to AdamW's of the same seed. A setting holds the bar where the mean of 
 are trained by zf-host, language models by PyTorch through the binding.
 
 Modules: plan (tasks, cells, settings), data (the files that runs read), language (a language model's run, a program), judge (gaps, bars,
-table), command. Runs are kept as those of the GLUE campaign (runs.py); zfplugin.report draws the JSON file.
+table), command. Runs are kept as those of the GLUE campaign (runs.py).
 """

@@ -46,8 +46,7 @@ class Programs:
     plugin: str
     host: str | None  # zf-host; None: no cell needs it
     model: str | None  # folder of the pretrained encoder
-    data: str  # what data.prepare() wrote
-    digests: dict[str, str]  # of each task's files
+    files: dict[tuple[str, bool], str]  # what data.prepare() wrote: of a task, and whether pretrained
 
 
 def programs(args, cells) -> Programs:
@@ -61,8 +60,8 @@ def programs(args, cells) -> Programs:
     needy = [c.name for c in cells if c.is_pretrained]
     if needy and (model is None or not os.path.exists(os.path.join(model, "model.safetensors"))):
         raise CannotRun(f"{needy[0]} needs --model: a folder with config.json and model.safetensors, or a package that holds one")
-    prepared = os.path.join(args.out, "data")
-    return Programs(os.path.abspath(args.plugin or find()), host, model, prepared, data.prepare(args.data, prepared, {c.task for c in cells}))
+    files = data.prepare(args.data, os.path.join(args.out, "data"), {(c.task, c.is_pretrained) for c in cells}, model)
+    return Programs(os.path.abspath(args.plugin or find()), host, model, files)
 
 
 def run_of(cell, setting, seed: int, p: Programs) -> Run:
@@ -71,21 +70,19 @@ def run_of(cell, setting, seed: int, p: Programs) -> Run:
     told = [*cell.arguments(), "--seed", str(seed), "--optimizer", "plugin" if setting.is_plugin else "adamw"]
     for override in (*setting.overrides, *THREADS) if setting.is_plugin else ():
         told += ["--set", override]
-    files = [p.plugin] if setting.is_plugin else []
+    own = p.files[cell.task, cell.is_pretrained]
+    files = [own, p.plugin] if setting.is_plugin else [own]
     where = ["--plugin", p.plugin] if setting.is_plugin else []
-    made_with = [p.digests[cell.task], machine(None)]
+    made_with = [machine(None)]
     if cell.task in plan.LANGUAGE:
         import torch
         import transformers
 
-        program = [sys.executable, "-m", f"{__package__}.language", "--data", os.path.join(p.data, data.TEXT)]
+        program = [sys.executable, "-m", f"{__package__}.language", "--data", own]
         made_with += [torch.__version__, transformers.__version__, python_sources()]
     else:
-        program = [p.host, "--quiet", "--data", p.data]
+        program = [p.host, "--quiet", "--examples", own]
         files.append(p.host)
-        if cell.is_pretrained:
-            where += ["--model", p.model]
-            files += [os.path.join(p.model, name) for name in ("model.safetensors", "vocab.txt")]
     return Run(f"{cell.name}-{setting.name}-seed{seed}", f"{cell.name}, {setting.name}, seed {seed}", (*program, *told, *where),
                key_of(told, made_with, [digest(path) for path in files]), cell.steps, setting.is_plugin,
                (probe.python_path(), ("OMP_NUM_THREADS", "1")))
@@ -111,10 +108,6 @@ def report(result: dict, folder: str) -> None:
     print(table)
     runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
     runs.write(path + ".md", table)
-    if result["settings"]:
-        from zfplugin.report.__main__ import main as draw
-
-        draw([path + ".json", "--plots", folder])
 
 
 def main(argv) -> int:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that runs read, made from official GLUE files: training rows as they are, few dev rows (training losses are what is judged),
-a regression in STS-B's layout, and the language models' text."""
+a regression made of CoLA's sentences, and the language models' text."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 
-from ..tasks import DataError, find_file, find_task, read
+from .. import examples
+from ..runs import make_folder, write
+from ..tasks import DataError, Examples, find_file, find_task, read
 from .plan import LANGUAGE
 
 DEV_ROWS = 32
@@ -27,58 +28,35 @@ def pairs(sentences: list[str]) -> list[tuple[str, str, float]]:
     return out
 
 
-def stsb_lines(rows) -> list[str]:
-    """STS-B's ten columns; those that no trainer reads hold "x"."""
-    head = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
-    return [head, *("\t".join([str(i), *["x"] * 6, a, b, f"{score:.3f}"]) for i, (a, b, score) in enumerate(rows))]
+def rows_of(data: str, name: str) -> tuple[Examples, Examples]:
+    """Training rows and few dev rows of a task."""
+    task = find_task(name)
+    if name == "stsb":
+        rows = pairs(sentences(data, "cola"))
+        dev, train = rows[:DEV_ROWS], rows[DEV_ROWS:]
+        return tuple(Examples([row[:2] for row in part], [row[2] for row in part]) for part in (train, dev))
+    dev = read(task, find_file(task, data, "dev.tsv"))
+    return read(task, find_file(task, data, "train.tsv")), Examples(dev.texts[:DEV_ROWS], dev.labels[:DEV_ROWS])
 
 
-def write(path: str, lines) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write("\n".join(lines) + "\n")
-
-
-def lines_of(path: str) -> list[str]:
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        return file.read().rstrip("\n").split("\n")
-
-
-def prepare(data: str, out: str, tasks: set[str]) -> dict[str, str]:
-    """Writes what the tasks need into `out`. Returns the SHA-256 of each task's training file and vocabulary; DataError names a file that is missing."""
-    vocabulary = os.path.join(data, "vocab.txt")
+def prepare(data: str, out: str, wanted: set[tuple[str, bool]], model: str | None) -> dict[tuple[str, bool], str]:
+    """Writes what each (task, is_pretrained) trains on into `out`: its file. DataError names a file that is missing."""
+    vocabulary, made = os.path.join(data, "vocab.txt"), {}
     if not os.path.exists(vocabulary):
         raise DataError(f"{vocabulary}: no such file; --data names the folder of GLUE files")
-    write(os.path.join(out, "vocab.txt"), lines_of(vocabulary))
-    for name in sorted(tasks & {"sst2", "cola"}):
-        task = find_task(name)
-        for file, n in (("train.tsv", None), ("dev.tsv", DEV_ROWS + task.has_header)):
-            write(os.path.join(out, task.folder, file), lines_of(find_file(task, data, file))[:n])
-    if "stsb" in tasks:
-        rows = pairs(sentences(data, "cola"))
-        write(os.path.join(out, "STS-B", "train.tsv"), stsb_lines(rows[DEV_ROWS:]))
-        write(os.path.join(out, "STS-B", "dev.tsv"), stsb_lines(rows[:DEV_ROWS]))
-    if tasks & set(LANGUAGE):
-        write(os.path.join(out, TEXT), [*sentences(data, "cola"), *sentences(data, "sst2")])
-    return {t: digest(*files(out, t)) for t in tasks}
+    make_folder(out)
+    for task, is_pretrained in sorted(wanted):
+        if task in LANGUAGE:
+            path = os.path.join(out, TEXT)
+            write(path, "\n".join([*sentences(data, "cola"), *sentences(data, "sst2")]) + "\n")
+        else:
+            path = os.path.join(out, f"{task}{'-pretrained' if is_pretrained else ''}.safetensors")
+            examples.make(path, find_task(task), list(rows_of(data, task)), vocabulary, model if is_pretrained else None)
+        made[task, is_pretrained] = path
+    return made
 
 
 def sentences(data: str, name: str) -> list[str]:
     """The texts of a task of single sentences."""
     task = find_task(name)
     return [text for (text,) in read(task, find_file(task, data, "train.tsv")).texts]
-
-
-def files(out: str, task: str) -> list[str]:
-    if task in LANGUAGE:
-        return [os.path.join(out, TEXT)]
-    return [os.path.join(out, find_task(task).folder, "train.tsv"), os.path.join(out, "vocab.txt")]
-
-
-def digest(*paths: str) -> str:
-    """SHA-256 of files, one after the other."""
-    value = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            value.update(file.read())
-    return value.hexdigest()

@@ -22,7 +22,7 @@ class Cell:
 
     name: str
     what: str  # one line for readers
-    task: str  # of zf-host, or a family of LANGUAGE
+    task: str  # GLUE's, or a family of LANGUAGE
     steps: int
     batch: int
     lr: float
@@ -33,7 +33,7 @@ class Cell:
     def arguments(self) -> list[str]:
         """Options that zf-host and the language models' program (language.py) both know, then the cell's own."""
         out = ["--steps", str(self.steps), "--batch", str(self.batch), "--lr", f"{self.lr:g}"]
-        return ["--family", self.task, *out] if self.task in LANGUAGE else ["--task", self.task, *out, "--dtype", self.dtype, *self.more]
+        return ["--family", self.task, *out] if self.task in LANGUAGE else [*out, "--dtype", self.dtype, *self.more]
 
 
 CELLS = {c.name: c for c in (

@@ -220,12 +220,12 @@ static void tanh_backward(host_compute_t *c, const host_real_t *y, size_t n, hos
     LAUNCH_EACH((device_t *)c, tanh_backward, n_elems, &y, &n_elems, &d);
 }
 
-static void dropout(host_compute_t *c, host_real_t *x, size_t first, size_t n, double probability, glue_rng_t rng) {
-    uint64_t n_elems = n, before = first, key = rng.key;
+static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng) {
+    uint64_t n_elems = n, key = rng.key;
     float scale = (float)(1.0 / (1.0 - probability));
 
     if (probability > 0.0)
-        LAUNCH_EACH((device_t *)c, dropout, n_elems, &x, &before, &n_elems, &probability, &scale, &key);
+        LAUNCH_EACH((device_t *)c, dropout, n_elems, &x, &n_elems, &probability, &scale, &key);
 }
 
 static void norm_forward(host_compute_t *c, host_affine_arrays_t p, size_t n, size_t width, double eps, host_real_t *x,

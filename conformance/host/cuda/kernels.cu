@@ -121,9 +121,9 @@ DEVICE double uniform(uint64_t key, uint64_t counter) {
     return (double)(mix(mix(key + (counter + 1) * 0x9e3779b97f4a7c15u) ^ key) >> 11) * 0x1p-53;
 }
 
-KERNEL(host_dropout)(float *x, uint64_t first, uint64_t n, double probability, float scale, uint64_t key) {
+KERNEL(host_dropout)(float *x, uint64_t n, double probability, float scale, uint64_t key) {
     FOR_EACH(i, n)
-    x[i] = uniform(key, first + i) < probability ? 0 : x[i] * scale;
+    x[i] = uniform(key, i) < probability ? 0 : x[i] * scale;
 }
 
 /* ---- sums of a block --------------------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 #include "instance/instance.h"
 #include "launch.h"
 #include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
 
 enum { N_STEPS = 6 };
@@ -222,19 +223,31 @@ static void train(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t hashes[N_S
     read_values(rig, n, device);
 }
 
+static void begin(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *more, int32_t device) {
+    char config[1024];
+    snprintf(config, sizeof config,
+             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n[log]\nlevel = error\n"
+             "[audit]\nfile = %s/%s every 1\n",
+             more, zt_state_dir(), device == ZF_DEVICE_CUDA ? "cuda" : "cpu");
+    open_rig(rig, shapes, n, config, device);
+}
+
+/* What was digested of masters, moments and visible values after each step: `zf audit` finds no difference. */
+static void compare_audits(void) {
+    char command[600];
+    snprintf(command, sizeof command, "cd %s && '%s' audit cpu cuda && rm cpu cuda", zt_state_dir(), ZF);
+    ck_assert_int_eq(system(command), 0);
+}
+
 static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int far) {
     static zt_rig_t cpu, cuda;
     uint64_t on_cpu[N_STEPS] = {0}, on_cuda[N_STEPS] = {0};
-    char config[512];
-    snprintf(config, sizeof config,
-             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n[log]\nlevel = error\n",
-             more);
     open_driver();
     rig_of_launches = &cuda;
-    open_rig(&cuda, shapes, n, config, ZF_DEVICE_CUDA);
+    begin(&cuda, shapes, n, more, ZF_DEVICE_CUDA);
     is_far = far;
     train(&cuda, n, ZF_DEVICE_CUDA, on_cuda);
-    open_rig(&cpu, shapes, n, config, ZF_DEVICE_CPU);
+    begin(&cpu, shapes, n, more, ZF_DEVICE_CPU);
     train(&cpu, n, ZF_DEVICE_CPU, on_cpu);
     ck_assert_mem_eq(on_cuda, on_cpu, sizeof on_cpu);
     for (uint32_t i = 0; i < n; i++)
@@ -244,6 +257,7 @@ static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int 
     ck_assert_int_eq(n_far_launches > 10, far);
     zt_rig_end(&cuda);
     zt_rig_end(&cpu);
+    compare_audits();
 }
 
 static const char windows[] = "update_interval = 3\nselect_interval = 3\npredict = off\n";

@@ -165,8 +165,8 @@ START_TEST(test_elements) {
     device->ops->gelu_forward(device, x.there, N, y.there, cdf.there);
     processor->ops->gelu_backward(processor, x.here, cdf.here, N, d.here);
     device->ops->gelu_backward(device, x.there, cdf.there, N, d.there);
-    processor->ops->dropout(processor, y.here, 1234567, N, 0.3, rng);
-    device->ops->dropout(device, y.there, 1234567, N, 0.3, rng);
+    processor->ops->dropout(processor, y.here, N, 0.3, rng);
+    device->ops->dropout(device, y.there, N, 0.3, rng);
     processor->ops->tanh_forward(processor, t.here, N);
     device->ops->tanh_forward(device, t.there, N);
     expect_near(&t, 3e-7, "tanh_forward");
@@ -181,8 +181,8 @@ END_TEST
 START_TEST(test_dropout) {
     twin_t x = twin(N, 1, 1.0), y = twin(N, 2, 1.0), d = twin(N, 3, 1.0);
 
-    processor->ops->dropout(processor, x.here, 77, N, 0.5, glue_rng(8, 9));
-    device->ops->dropout(device, x.there, 77, N, 0.5, glue_rng(8, 9));
+    processor->ops->dropout(processor, x.here, N, 0.5, glue_rng(8, 9));
+    device->ops->dropout(device, x.there, N, 0.5, glue_rng(8, 9));
     processor->ops->tanh_backward(processor, y.here, N, d.here);
     device->ops->tanh_backward(device, y.there, N, d.there);
     expect_bits(&x, "dropout");
@@ -315,7 +315,7 @@ static const int32_t ids[] = {2, 5, 7, 3, 2, 3, 2, 11, 5, 5, 9, 12, 3, 6, 2};
 static const int32_t types[] = {0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0};
 static const int32_t starts_of_batch[] = {0, 4, 6, 14, 15};
 static const double targets[] = {0, 2, 1, 2};
-static const host_batch_t batch = {ids, types, starts_of_batch, targets, 4, 3, 2};
+static const host_batch_t batch = {ids, types, starts_of_batch, targets, 4};
 
 static void make_model(host_model_t *model, host_dtype_t dtype) {
     host_model_config_t config = {.n_pieces = 13,

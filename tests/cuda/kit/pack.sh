@@ -37,7 +37,8 @@ cp "$build/tests/cuda/opcodes.ptx" "$build/tests/cuda/driver.ptx" "$kit/ptx"
 cp "$here/session.sh" "$here/smoke.py" "$kit"
 cp "$root/conformance/bench/gpu_step.py" "$kit/conformance/bench"
 cp "$root/conformance/peers/gpu_step.py" "$kit/conformance/peers"
-(cd "$root/bindings/python" && tar -chf - --exclude=__pycache__ --exclude=zfplugin/accuracy --exclude=zfplugin/lib zfplugin) | tar -xf - -C "$kit/python"
+(cd "$root/bindings/python" && tar -chf - --exclude=__pycache__ --exclude=zfplugin/lib zfplugin) | tar -xf - -C "$kit/python"
+(cd "$root/conformance" && tar -cf - --exclude=__pycache__ accuracy) | tar -xf - -C "$kit/python/zfplugin"
 # Names of functions stay, and offsets: the build's own files tell the line of a frame.
 strip -g "$kit"/bin/* "$kit"/lib/* "$kit"/plugin/* 2>/dev/null || true
 tar -C "$work" -cf - zf-kit | gzip -"${ZF_KIT_LEVEL:-6}" >"$archive"

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/host/made.h - examples without a file: rows of random pieces, whose class says which of two pieces is among
+ * them. */
+#ifndef ZT_MADE_H
+#define ZT_MADE_H
+
+#include "host/examples.h"
+
+enum { ZT_MADE_TRAIN = 2000, ZT_MADE_DEV = 300, ZT_MADE_PIECES = 40, ZT_MADE_TOKENS = 16 };
+
+/* Release with host_examples_close. */
+void zt_examples_make(host_examples_t *out);
+
+#endif
