@@ -12,7 +12,7 @@
 #   asan, tsan  the double's own tests, N/8 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
 #   nccl      the same over the double of NCCL, and what goes wrong there (tests/cuda/nccl.sh)
-#   faults    each of tests/cuda/faults/*.patch is built and caught
+#   faults    each of tests/cuda/faults.txt is built and caught
 #   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
 #
 #   --only STAGE  one of them.   --match REGEX  faults and waits so named.   --seed S  of the cases (default 1)
@@ -47,11 +47,13 @@ done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
-targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_sizes test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
+plugin_targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_sizes"
+targets="$plugin_targets zf-host zf_cublas_double test_cuda_host test_driver_strict trainer test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
     targets="$targets zf_mpi"
+    plugin_targets="$plugin_targets zf_mpi"
 fi
 failed=
 left_out=
@@ -135,7 +137,7 @@ judge() {
 }
 
 own_tests() { # NAME FOLDER
-    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_)' -E '^cuda_(exact|ranks|nccl)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
+    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_)' -E '^cuda_(exact|ranks|nccl|kit|glue)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
         say "$1: $(grep 'tests passed' "$2/own.out")"
     else
         fails "$1" "the double's own tests"
@@ -148,7 +150,6 @@ common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_
 # trainer.c in three modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
 # order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
 count_traffic() {
-    (targets=trainer && build . build/cuda) || return 1
     for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
@@ -353,7 +354,7 @@ catches_by_own_tests() {
     mkdir -p build/cuda-faults/own
     build_fault plain || return 1
     own="backend sizes"
-    ! grep -q '^+++ b/kernels/' "$patch" || own="sizes backend"
+    ! grep -q "^== $name kernels/" tests/cuda/faults.txt || own="sizes backend"
     for tests in $own; do
         ctest --test-dir build/cuda-faults/plain -R "^test_cuda_$tests" --stop-on-failure --output-on-failure >build/cuda-faults/own/conform.out 2>&1
         ! shows build/cuda-faults/own/conform.out $? || return 0
@@ -362,14 +363,13 @@ catches_by_own_tests() {
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real//')
+    targets=$plugin_targets
     deadline=120
     most=1
     copy_tree
-    for patch in tests/cuda/faults/*.patch; do
-        name=$(basename "$patch" .patch)
+    for name in $(python3 tests/cuda/faults.py names); do
         is_matched "$name" || continue
-        patch -d $src -p1 -s -F0 <"$patch" || {
+        python3 tests/cuda/faults.py plant "$name" $src || {
             fails faults "$name does not apply"
             continue
         }
@@ -390,7 +390,7 @@ stage_faults() {
             say "faults: $name: caught ($caught): $(symptom $caught)"
             found "fault $name" "$caught | $(symptom $caught)"
         fi
-        patch -d $src -p1 -s -R <"$patch"
+        python3 tests/cuda/faults.py take "$name" $src
     done
 }
 
@@ -448,12 +448,12 @@ shuffled() {
     done
 }
 
-# known FILE LINE: what faults/each/known.txt has of a wait.
+# known FILE LINE: what waits.txt has of a wait.
 known() {
     text=$(sed -n "$2p" "plugin/$1")
     while IFS='|' read -r its_file its_text its_reason; do
         [ "$its_file" != "$1" ] || case $text in *"$its_text"*) echo "$its_reason" ;; esac
-    done <tests/cuda/faults/each/known.txt
+    done <tests/cuda/waits.txt
 }
 
 # fails_without TEST: a test of the CPU's backend passes, and without the wait at $place it does not.
@@ -465,11 +465,11 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_driver_strict test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real//')
+    targets=$plugin_targets
     deadline=120
     most=1
     copy_tree
-    patch -d $src -p1 -s -F0 <tests/cuda/faults/each/waits.patch
+    patch -d $src -p1 -s -F0 <tests/cuda/waits.patch
     for way in tsan plain; do
         build_fault $way || fails waits "does not build: build/cuda-faults/$way/cuda.log"
     done
@@ -514,7 +514,7 @@ write_record() {
         echo "(law 4 on two ranks; exchanges held up to 60 ms), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
         for kind in fault wait; do
             echo
-            [ $kind = fault ] && echo "## Planted (tests/cuda/faults)" || echo "## Waits left out (file, timeline, the how many of it there)"
+            [ $kind = fault ] && echo "## Planted (tests/cuda/faults.txt)" || echo "## Waits left out (file, timeline, the how many of it there)"
             echo
             echo "| $kind | by | first sign |"
             echo "|---|---|---|"

@@ -127,6 +127,14 @@ DEVICE spaced_t lanes_of(const run_t &run, uint32_t first, uint32_t end) {
     return lanes;
 }
 
+/* A lane's selected column from row `row` on; elements are counted from there. */
+DEVICE spaced_t column_of(const zfi_data_matrix_t *matrix, uint64_t row, uint64_t col, uint32_t n_rows) {
+    const zfi_place_t *place = &matrix->place;
+    void *visible = offset_by(place->visible, elem_nbytes(place->dtype), place_offset(place, row, col));
+    spaced_t rows = {visible, NULL, 0, place->row_stride, 0, matrix->k, 0, (uint32_t)matrix->cols, n_rows};
+    return rows;
+}
+
 /* Elements [i, i + N) of those there are: all loads, then all stores. Past the end the last one is loaded again. */
 template <int N>
 DEVICE void update_some(int rule, int kept, const line_t &line, const spaced_t &at, uint32_t i, found_t *found) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enter.cu - channels that enter the selection: the device's maps, their compact state, their visible values. */
-#include "wide.cuh"
+#include "elements.cuh"
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
 
@@ -37,24 +37,28 @@ KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
 
 /* Where element (i, j) of the entering channels of a matrix lies in the compact arrays. */
 DEVICE uint64_t compact_index(const zfi_data_matrix_t *matrix, const uint32_t *position, uint64_t i, uint64_t j) {
-    return matrix->sel_base +
-           (matrix->channels_are_rows ? (uint64_t)position[i] * matrix->cols + j : i * matrix->k + position[j]);
+    return matrix->sel_base + (matrix->channels_are_rows ? (uint64_t)in_global(position)[i] * matrix->cols + j
+                                                         : i * matrix->k + in_global(position)[j]);
 }
 
 DEVICE void take_rect(const zfi_enter_state_args_t *args, const zfi_enter_rect_t *rect) {
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[rect->matrix];
     const uint32_t *position = args->entering.position + matrix->index_base;
-    const float *from = args->block->values + (uint64_t)rect->at * args->n_arrays;
-    const uint64_t n = rect->na * rect->nb;
+    const float *from = in_global(args->block->values + (uint64_t)rect->at * args->n_arrays);
+    const uint64_t a0 = rect->a0, b0 = rect->b0, nb = rect->nb, n = rect->na * nb;
+    const zfi_data_matrix_t known = *matrix;
+    float *w = in_global(data->w), *m = data->m, *v = data->v;
+#pragma unroll 1
     for (uint64_t at = threadIdx.x; at < n; at += THREADS) {
-        uint64_t j, i = divide(at, rect->nb, &j);
-        uint64_t to = compact_index(matrix, position, rect->a0 + i, rect->b0 + j);
-        data->w[to] = from[at];
-        if (data->m)
-            data->m[to] = from[n + at];
-        if (data->v)
-            data->v[to] = from[2 * n + at];
+        uint64_t j, i = divide(at, nb, &j);
+        const uint64_t to = compact_index(&known, position, a0 + i, b0 + j);
+        const float new_w = from[at], new_m = m ? from[n + at] : 0.0f, new_v = v ? from[2 * n + at] : 0.0f;
+        w[to] = new_w;
+        if (m)
+            in_global(m)[to] = new_m;
+        if (v)
+            in_global(v)[to] = new_v;
     }
 }
 
@@ -78,32 +82,50 @@ KERNEL(zf_enter_counts, zfi_enter_maps_args_t) {
 /* A warp: an entering row, or 32 entering columns down some rows. */
 enum { SHOWN_ROWS = 64 };
 
-DEVICE uint64_t show_element(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t from, uint64_t row,
-                             uint64_t col) {
-    const int dtype = matrix->place.dtype;
-    const uint64_t at = (uint64_t)place_offset(&matrix->place, row, col);
-    const uint32_t bits = narrow(dtype, in_global(data->w)[from]);
-    const uint64_t moved =
-        data->digests ? digest_move(get_bits(matrix->place.visible, dtype, at), bits, row * matrix->cols + col) : 0;
-    put_bits(matrix->place.visible, dtype, at, bits);
+/* Compact state of a lane's elements, from matrix element number `index` on, goes to where the model reads it. */
+DEVICE uint64_t show_spaced(const float *w, int dtype, uint64_t index, bool is_counted, const spaced_t &at) {
+    uint64_t moved = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < at.n; i += FOUR) {
+        uint32_t shown[FOUR], before[FOUR];
+        uint64_t to[FOUR];
+#pragma unroll
+        for (uint32_t j = 0; j < FOUR && i + j < at.n; j++) {
+            const uint64_t e = at.first + (uint64_t)(i + j) * at.by;
+            to[j] = (uint64_t)(at.columns ? in_global(at.columns)[e] : at.place + (int64_t)(i + j) * at.place_by);
+            shown[j] = narrow(dtype, in_global(w)[e]);
+            before[j] = is_counted ? get_bits(at.visible, dtype, to[j]) : 0;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < FOUR && i + j < at.n; j++) {
+            moved += is_counted ? digest_move(before[j], shown[j], index + (i + j) * at.index_by) : 0;
+            put_bits(at.visible, dtype, to[j], shown[j]);
+        }
+    }
     return moved;
+}
+
+DEVICE uint64_t show_row(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t from, uint64_t row) {
+    const run_t run = run_of(matrix->place, matrix->cols, row * matrix->cols, 0, matrix->cols, true);
+    return show_spaced(data->w + from, matrix->place.dtype, row * matrix->cols + LANE, data->digests != NULL,
+                       lanes_of(run, 0, (uint32_t)matrix->cols));
 }
 
 DEVICE uint64_t show_patch(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering,
                            uint32_t n, uint64_t patch) {
-    const uint32_t *position = in_global(entering->position + matrix->index_base);
+    const uint32_t *position = entering->position + matrix->index_base;
     const uint32_t *channel = in_global(entering->channel + matrix->index_base);
-    uint64_t moved = 0, strip, chunk;
-    if (matrix->channels_are_rows) {
-        for (uint64_t col = LANE; col < matrix->cols; col += 32)
-            moved += show_element(data, matrix, compact_index(matrix, position, patch, col), channel[patch], col);
-        return moved;
-    }
+    uint64_t strip, chunk, row;
+    if (matrix->channels_are_rows)
+        return show_row(data, matrix, compact_index(matrix, position, patch, 0), channel[patch]);
     chunk = divide(patch, ceil_div(n, 32), &strip);
-    const uint64_t e = strip * 32 + LANE, end = smaller(matrix->rows, (chunk + 1) * SHOWN_ROWS);
-    for (uint64_t row = chunk * SHOWN_ROWS; e < n && row < end; row++)
-        moved += show_element(data, matrix, compact_index(matrix, position, row, e), row, channel[e]);
-    return moved;
+    row = chunk * SHOWN_ROWS;
+    strip = strip * 32 + LANE;
+    if (strip >= n)
+        return 0;
+    return show_spaced(data->w + compact_index(matrix, position, row, strip), matrix->place.dtype,
+                       row * matrix->cols + channel[strip], data->digests != NULL,
+                       column_of(matrix, row, channel[strip], (uint32_t)smaller(SHOWN_ROWS, matrix->rows - row)));
 }
 
 DEVICE void show_matrix(const zfi_data_t *data, uint32_t number, const zfi_entering_t *entering, uint32_t slice,

@@ -115,16 +115,7 @@ DEVICE void update_column(const zfi_data_t *data, uint32_t number, const patch_t
     const zfi_data_matrix_t *matrix = in_global(&data->matrices[number]);
     const uint64_t j = patch.j + LANE, col = in_global(data->index + matrix->index_base)[j];
     const line_t line = line_at(data, number, patch.i, j, patch.i, col);
-    spaced_t rows;
-    rows.visible =
-        offset_by(matrix->place.visible, elem_nbytes(line.dtype), place_offset(&matrix->place, patch.i, col));
-    rows.columns = NULL;
-    rows.place = 0;
-    rows.place_by = matrix->place.row_stride;
-    rows.first = rows.index = 0;
-    rows.by = matrix->k;
-    rows.index_by = (uint32_t)matrix->cols;
-    rows.n = patch.n_rows;
+    const spaced_t rows = column_of(matrix, patch.i, col, patch.n_rows);
     switch (line.rule) {
     case ZFI_RULE_ADAMW:
         return update_spaced<COLUMN_ROWS>(ZFI_RULE_ADAMW, ZFI_F32, line, rows, found);
@@ -173,15 +164,23 @@ KERNEL_OF(2, zf_run_ahead, zfi_run_ahead_args_t) {
 /* Moments of a lane's n elements, `by` apart in the compact arrays and index_by in the matrix. */
 DEVICE void round_some(const zfi_data_t *data, uint64_t key, uint64_t at, uint64_t by, uint64_t index,
                        uint64_t index_by, uint32_t n) {
-    float *m = data->m, *v = data->v;
+    float *m = in_global(data->m) + at, *v = data->v ? in_global(data->v) + at : NULL;
     const int moments = data->moments;
 #pragma unroll 1
-    for (uint32_t i = 0; i < n; i++, at += by, index += index_by) {
-        const float old_m = in_global(m)[at], old_v = v ? in_global(v)[at] : 0.0f;
-        const uint32_t random = random32(key, index);
-        in_global(m)[at] = round_moment(old_m, moments, random);
-        if (v)
-            in_global(v)[at] = round_moment(old_v, moments, random >> 16);
+    for (uint32_t i = 0; i < n; i += FOUR) {
+        float old_m[FOUR], old_v[FOUR];
+#pragma unroll
+        for (uint32_t j = 0; j < FOUR; j++) {
+            old_m[j] = i + j < n ? in_global(m)[(i + j) * by] : 0.0f;
+            old_v[j] = v && i + j < n ? in_global(v)[(i + j) * by] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < FOUR && i + j < n; j++) {
+            const uint32_t random = random32(key, index + (i + j) * index_by);
+            in_global(m)[(i + j) * by] = round_moment(old_m[j], moments, random);
+            if (v)
+                in_global(v)[(i + j) * by] = round_moment(old_v[j], moments, random >> 16);
+        }
     }
 }
 

@@ -7,9 +7,6 @@
  *
  * Two ranks are threads of this process, on the doubles of the driver and of NCCL. zfi_cuda_launch is wrapped
  * (-Wl,--wrap): in a slow run a host function in the stream holds up the last sum of a step that is discarded. */
-#include <check.h>
-#include <cuda.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +16,7 @@
 #include "instance/instance.h"
 #include "launch.h"
 #include "local_ranks.h"
+#include "on_device.h"
 #include "suite.h"
 
 enum { N_RANKS = 2, N_STEPS = 6, HELD_US = 200000, OTHER = 1000 /* a step with other gradients */ };
@@ -26,31 +24,16 @@ enum { N_RANKS = 2, N_STEPS = 6, HELD_US = 200000, OTHER = 1000 /* a step with o
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 5, .cols = 7}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* Functions of the driver that the host calls. */
-static struct {
-    CUresult (*cuInit)(unsigned);
-    CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
-    CUresult (*cuCtxSetCurrent)(CUcontext);
-    CUresult (*cuStreamCreate)(CUstream *, unsigned);
-    CUresult (*cuStreamSynchronize)(CUstream);
-    CUresult (*cuMemAlloc_v2)(CUdeviceptr *, size_t);
-    CUresult (*cuMemcpyHtoDAsync_v2)(CUdeviceptr, const void *, size_t, CUstream);
-    CUresult (*cuMemcpyDtoHAsync_v2)(void *, CUdeviceptr, size_t, CUstream);
-    CUresult (*cuLaunchHostFunc)(CUstream, CUhostFn, void *);
-} cuda;
 static zt_ranks_t ranks[2];                    /* of the usual instances and of the slow ones, which live together */
 static _Atomic uint32_t n_until_hold[N_RANKS]; /* sums of the rank up to the one that is held; 0: none is */
 
-/* One rank: a host whose parameters and gradients are the device's. What the rig has of them are copies. */
+/* One rank. */
 typedef struct job {
     zt_rig_t rig;
     uint32_t rank, stage;
     int is_slow;
-    CUstream stream;
     zf_status_t st;
 } job_t;
-
-static void need(CUresult rc) { ck_assert_int_eq(rc, CUDA_SUCCESS); }
 
 static void hold(void *unused) {
     (void)unused;
@@ -64,37 +47,8 @@ zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, co
 zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
     uint32_t rank = kernel == ZFI_KERNEL_SUM_PARTS ? ((const zfi_sum_parts_args_t *)args)->rank : N_RANKS;
     if (rank < N_RANKS && atomic_load(&n_until_hold[rank]) > 0 && atomic_fetch_sub(&n_until_hold[rank], 1) == 1)
-        need(cuda.cuLaunchHostFunc(stream->handle, hold, NULL));
+        need(cuLaunchHostFunc(stream->handle, hold, NULL));
     return __real_zfi_cuda_launch(stream, kernel, args, from);
-}
-
-static void find_driver(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    ck_assert_ptr_nonnull(library);
-#define FIND(name) ck_assert_ptr_nonnull(*(void **)&cuda.name = dlsym(library, #name))
-    FIND(cuInit);
-    FIND(cuDevicePrimaryCtxRetain);
-    FIND(cuCtxSetCurrent);
-    FIND(cuStreamCreate);
-    FIND(cuStreamSynchronize);
-    FIND(cuMemAlloc_v2);
-    FIND(cuMemcpyHtoDAsync_v2);
-    FIND(cuMemcpyDtoHAsync_v2);
-    FIND(cuLaunchHostFunc);
-#undef FIND
-    need(cuda.cuInit(0));
-}
-
-/* ---- a host with its memory on the device ------------------------------------------------------------------------ */
-
-/* Memory of its own for each: nothing that the plugin may still read is written again. */
-static void move_to_device(const job_t *job, const unsigned char *from, zf_tensor_t *tensor) {
-    CUdeviceptr at;
-    need(cuda.cuMemAlloc_v2(&at, tensor->nbytes));
-    need(cuda.cuMemcpyHtoDAsync_v2(at, from, tensor->nbytes, job->stream));
-    need(cuda.cuStreamSynchronize(job->stream));
-    tensor->dl.data = (void *)(uintptr_t)at;
-    tensor->dl.device_type = ZF_DEVICE_CUDA;
 }
 
 static void open_job(job_t *job, const char *config) {
@@ -104,17 +58,15 @@ static void open_job(job_t *job, const char *config) {
                              .config_text = config,
                              .config_text_nbytes = strlen(config),
                              .device_type = ZF_DEVICE_CUDA};
-    CUcontext context;
-    need(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    need(cuda.cuCtxSetCurrent(context));
-    need(cuda.cuStreamCreate(&job->stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream;
+    enter_device();
+    need(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     zt_rig_start(rig, shapes, N_SHAPES);
-    for (uint32_t i = 0; i < N_SHAPES; i++)
-        move_to_device(job, rig->params[i].visible, &rig->params[i].tensor);
+    move_values_to_device(rig, N_SHAPES);
     rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream,
                                 .kind = ZF_STREAM_CUDA,
                                 .device_type = ZF_DEVICE_CUDA,
-                                .handle = (uint64_t)(uintptr_t)job->stream};
+                                .handle = (uint64_t)(uintptr_t)stream};
     rig->host.get_extension = zt_ranks_extension;
     rig->host.ctx = &ranks[job->is_slow].ranks[job->rank];
     job->st = rig->zf->create(&args, &rig->inst, &rig->err);
@@ -128,21 +80,11 @@ static void step(job_t *job, uint32_t flags) {
     if (is_discarded && job->is_slow)
         atomic_store(&n_until_hold[job->rank], rig->inst->run->buckets.n);
     for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
-        zt_rig_fill_grad(rig, i, (is_discarded ? OTHER : 1) + rig->step);
-        move_to_device(job, rig->params[i].grad, &rig->params[i].grad_tensor);
+        move_gradient_to_device(rig, i, (is_discarded ? OTHER : 1) + rig->step);
         job->st = zt_rig_deliver(rig, i, 0, NULL);
     }
     if (job->st >= 0)
         job->st = zt_rig_submit(rig, flags, NULL);
-}
-
-static void read_values(job_t *job) {
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        const zt_param_t *param = &job->rig.params[i];
-        need(cuda.cuMemcpyDtoHAsync_v2(param->visible, (CUdeviceptr)(uintptr_t)param->tensor.dl.data,
-                                       param->tensor.nbytes, job->stream));
-    }
-    need(cuda.cuStreamSynchronize(job->stream));
 }
 
 static void *run_job(void *raw) {
@@ -163,7 +105,7 @@ static void *run_job(void *raw) {
     if (job->st >= 0)
         job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
     if (job->st >= 0)
-        read_values(job);
+        read_values(&job->rig, N_SHAPES);
     return NULL;
 }
 
@@ -189,7 +131,6 @@ static void run(job_t jobs[N_RANKS], uint32_t stage, int is_slow) {
 
 static void a_discarded_step_leaves_nothing(uint32_t stage) {
     static job_t usual[N_RANKS], slow[N_RANKS];
-    find_driver();
     run(usual, stage, 0);
     run(slow, stage, 1);
     for (uint32_t r = 0; r < N_RANKS; r++)

@@ -6,9 +6,6 @@
  * and every array begins as much earlier: an offset that is cut to 32 bits leads to where there is no memory.
  * zfi_cuda_launch is wrapped (-Wl,--wrap) to do so before the first launch, and to the arrays that launches bring
  * along. */
-#include <check.h>
-#include <cuda.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,43 +13,18 @@
 #include "device/cuda/backend.h"
 #include "instance/instance.h"
 #include "launch.h"
-#include "rig.h"
+#include "on_device.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 enum { N_STEPS = 6 };
 #define FAR (1ull << 33)
 
-static CUresult (*memory_new)(CUdeviceptr *, size_t);
-static CUresult (*copy_up)(CUdeviceptr, const void *, size_t);
-static CUresult (*copy_down)(void *, CUdeviceptr, size_t);
-static CUresult (*synchronise)(void);
-static unsigned char *(*bytes_of)(uint64_t, uint64_t);
-static uint64_t (*n_findings)(void);
+unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
+uint64_t fakecuda_n_findings(void);
+
 static int is_far, is_shifted, n_far_launches;
-
-static void need(CUresult rc) { ck_assert_int_eq(rc, CUDA_SUCCESS); }
-
-static void open_driver(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    CUresult (*init)(unsigned), (*retain)(CUcontext *, CUdevice), (*enter)(CUcontext);
-    CUcontext context;
-    ck_assert_ptr_nonnull(library);
-#define FIND(variable, name) ck_assert_ptr_nonnull(*(void **)&variable = dlsym(library, name))
-    FIND(init, "cuInit");
-    FIND(retain, "cuDevicePrimaryCtxRetain");
-    FIND(enter, "cuCtxSetCurrent");
-    FIND(memory_new, "cuMemAlloc_v2");
-    FIND(copy_up, "cuMemcpyHtoD_v2");
-    FIND(copy_down, "cuMemcpyDtoH_v2");
-    FIND(synchronise, "cuCtxSynchronize");
-    FIND(bytes_of, "fakecuda_device_bytes");
-    FIND(n_findings, "fakecuda_n_findings");
-#undef FIND
-    need(init(0));
-    need(retain(&context, 0));
-    need(enter(context));
-}
 
 /* ---- bases beyond 2^32 ------------------------------------------------------------------------------------------- */
 
@@ -63,7 +35,7 @@ static void open_driver(void) {
     } while (0)
 
 static void *there(const void *at, uint64_t nbytes) {
-    void *bytes = bytes_of((uint64_t)(uintptr_t)at, nbytes);
+    void *bytes = fakecuda_device_bytes((uint64_t)(uintptr_t)at, nbytes);
     ck_assert_ptr_nonnull(bytes);
     return bytes;
 }
@@ -159,14 +131,6 @@ zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, co
 
 /* ---- a host ------------------------------------------------------------------------------------------------------ */
 
-static void move_to_device(const unsigned char *from, zf_tensor_t *tensor) {
-    CUdeviceptr at;
-    need(memory_new(&at, tensor->nbytes));
-    need(copy_up(at, from, tensor->nbytes));
-    tensor->dl.data = (void *)(uintptr_t)at;
-    tensor->dl.device_type = ZF_DEVICE_CUDA;
-}
-
 static void open_rig(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, int32_t device) {
     zf_create_args_t args = {.struct_size = sizeof args,
                              .host = &rig->host,
@@ -174,20 +138,12 @@ static void open_rig(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const 
                              .config_text_nbytes = strlen(config),
                              .device_type = device};
     zt_rig_start(rig, shapes, n);
-    for (uint32_t i = 0; i < n && device == ZF_DEVICE_CUDA; i++)
-        move_to_device(rig->params[i].visible, &rig->params[i].tensor);
+    if (device == ZF_DEVICE_CUDA)
+        move_values_to_device(rig, n);
     if (device == ZF_DEVICE_CUDA)
         rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_CUDA, .device_type = device};
     ZT_OK(rig, rig->zf->create(&args, &rig->inst, &rig->err));
     zt_rig_bind(rig);
-}
-
-static void read_values(zt_rig_t *rig, uint32_t n, int32_t device) {
-    for (uint32_t i = 0; i < n && device == ZF_DEVICE_CUDA; i++) {
-        need(synchronise());
-        need(copy_down(rig->params[i].visible, (CUdeviceptr)(uintptr_t)rig->params[i].tensor.dl.data,
-                       rig->params[i].tensor.nbytes));
-    }
 }
 
 /* Of all values. */
@@ -204,9 +160,10 @@ static int has_large_grids(void) { return getenv("FAKECUDA_MULTIPROCESSORS") != 
 
 static void deliver(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t t) {
     for (uint32_t i = 0; i < n; i++) {
-        zt_rig_fill_grad(rig, i, t + 1);
         if (device == ZF_DEVICE_CUDA)
-            move_to_device(rig->params[i].grad, &rig->params[i].grad_tensor);
+            move_gradient_to_device(rig, i, t + 1);
+        else
+            zt_rig_fill_grad(rig, i, t + 1);
         ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
     }
 }
@@ -216,11 +173,13 @@ static void train(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t hashes[N_S
     for (uint64_t t = 0; t < (has_large_grids() ? N_STEPS / 2 : N_STEPS); t++) {
         deliver(rig, n, device, t);
         ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
-        read_values(rig, n, device);
+        if (device == ZF_DEVICE_CUDA)
+            read_values(rig, n);
         hashes[t] = hash_of(rig, n);
     }
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
-    read_values(rig, n, device);
+    if (device == ZF_DEVICE_CUDA)
+        read_values(rig, n);
 }
 
 static void begin(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *more, int32_t device) {
@@ -242,7 +201,7 @@ static void compare_audits(void) {
 static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int far) {
     static zt_rig_t cpu, cuda;
     uint64_t on_cpu[N_STEPS] = {0}, on_cuda[N_STEPS] = {0};
-    open_driver();
+    enter_device();
     rig_of_launches = &cuda;
     begin(&cuda, shapes, n, more, ZF_DEVICE_CUDA);
     is_far = far;
@@ -253,7 +212,7 @@ static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int 
     for (uint32_t i = 0; i < n; i++)
         ck_assert_mem_eq(cuda.params[i].visible, cpu.params[i].visible,
                          cpu.params[i].n_elems * cpu.params[i].elem_nbytes);
-    ck_assert_uint_eq(n_findings(), 0);
+    ck_assert_uint_eq(fakecuda_n_findings(), 0);
     ck_assert_int_eq(n_far_launches > 10, far);
     zt_rig_end(&cuda);
     zt_rig_end(&cpu);
@@ -296,7 +255,7 @@ START_TEST(weights_that_become_infinite) {
     static zt_rig_t rig;
     if (has_large_grids())
         return;
-    open_driver();
+    enter_device();
     is_far = 0;
     open_rig(&rig, usual, 3, "[zenflow]\nfull_warm_up_rounds = 1\n[device]\nstate_mib = all\n", ZF_DEVICE_CUDA);
     for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
@@ -304,14 +263,54 @@ START_TEST(weights_that_become_infinite) {
     for (uint64_t t = 0; t < 2; t++) {
         deliver(&rig, 3, ZF_DEVICE_CUDA, t);
         ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-        need(synchronise());
+        need(cuCtxSynchronize());
     }
     ck_assert_int_lt(zt_rig_submit(&rig, 0, NULL), 0);
     ck_assert_msg(strstr(rig.err.message, "became Inf or NaN"), "%s", rig.err.message);
-    ck_assert_uint_eq(n_findings(), 0);
+    ck_assert_uint_eq(fakecuda_n_findings(), 0);
     zt_rig_end(&rig);
 }
 END_TEST
 
-ZT_MAIN("sizes", weights_that_become_infinite, many_rows, long_rows, offsets_beyond_32_bits,
+/* An edit of one row counts for its band, ten rows of 56 elements; all others get what was in store for them. */
+START_TEST(what_is_adopted_is_a_band) {
+    enum { ROWS = 64, COLS = 56, BAND = 10 * COLS };
+    static const zt_shape_t shape = {.rows = ROWS, .cols = COLS};
+    static zt_rig_t rigs[2]; /* with an edit, and without */
+    static float before[ROWS * COLS], row[COLS];
+    const zf_digest_ext_t *digest;
+    if (has_large_grids())
+        return;
+    enter_device();
+    is_far = 0;
+    for (int i = 0; i < 2; i++) {
+        open_rig(&rigs[i], &shape, 1,
+                 "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\nupdate_interval = 4\npredict = off\n"
+                 "on_overwrite = ask\n[host]\nthreads = 1\n[log]\nlevel = error\n",
+                 ZF_DEVICE_CUDA);
+        for (uint64_t t = 0; t < 4; t++) {
+            deliver(&rigs[i], 1, ZF_DEVICE_CUDA, t);
+            ZT_OK(&rigs[i], zt_rig_submit(&rigs[i], 0, NULL));
+        }
+        read_values(&rigs[i], 1);
+    }
+    memcpy(before, rigs[0].params[0].visible, sizeof before);
+    need(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)rigs[0].params[0].tensor.dl.data, row, sizeof row));
+    digest = rigs[0].zf->get_extension(ZF_EXT_DIGEST);
+    ZT_OK(&rigs[0], digest->adopt(rigs[0].inst, &rigs[0].params[0].id, 1, &rigs[0].err));
+    ZT_OK(&rigs[1], zt_quiesce(&rigs[1], ZF_QUIESCE_FLUSH));
+    for (int i = 0; i < 2; i++)
+        read_values(&rigs[i], 1);
+    ck_assert_mem_eq(rigs[0].params[0].visible, row, sizeof row);
+    ck_assert_mem_eq(rigs[0].params[0].visible + sizeof row, before + COLS, (BAND - COLS) * sizeof(float));
+    ck_assert_mem_eq(rigs[0].params[0].visible + BAND * sizeof(float), rigs[1].params[0].visible + BAND * sizeof(float),
+                     sizeof before - BAND * sizeof(float));
+    ck_assert_mem_ne(rigs[1].params[0].visible + BAND * sizeof(float), before + BAND,
+                     sizeof before - BAND * sizeof(float)); /* something was in store */
+    for (int i = 0; i < 2; i++)
+        zt_rig_end(&rigs[i]);
+}
+END_TEST
+
+ZT_MAIN("sizes", what_is_adopted_is_a_band, weights_that_become_infinite, many_rows, long_rows, offsets_beyond_32_bits,
         offsets_beyond_32_bits_with_the_state_on_the_device)

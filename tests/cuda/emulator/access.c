@@ -52,46 +52,23 @@ const unsigned char *emu_param(const emu_thread_t *x, uint64_t a, uint32_t nbyte
     return x->launch->params + at;
 }
 
-static uint64_t apply(emu_atom_t op, uint64_t old, uint64_t value, uint64_t other, int64_t signed_old,
-                      int64_t signed_value) {
-    switch (op) {
-    case EMU_ATOM_ADD:
-        return old + value;
-    case EMU_ATOM_AND:
-        return old & value;
-    case EMU_ATOM_OR:
-        return old | value;
-    case EMU_ATOM_XOR:
-        return old ^ value;
-    case EMU_ATOM_MIN:
-        return old < value ? old : value;
-    case EMU_ATOM_MAX:
-        return old > value ? old : value;
-    case EMU_ATOM_MIN_S:
-        return signed_old < signed_value ? old : value;
-    case EMU_ATOM_MAX_S:
-        return signed_old > signed_value ? old : value;
-    case EMU_ATOM_CAS:
-        return old == value ? other : old;
-    default:
-        return value;
-    }
+static uint64_t apply(emu_atom_t op, uint64_t old, uint64_t value) {
+    return op == EMU_ATOM_ADD ? old + value : op == EMU_ATOM_OR ? old | value : old > value ? old : value;
 }
 
-uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, uint32_t other, int line) {
+uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, int line) {
     uint32_t *p = (uint32_t *)(void *)emu_access(x, a, sizeof *p, EMU_ATOMIC, line);
-    uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED), new_value = 0;
-    do
-        new_value = (uint32_t)apply(op, old, value, other, (int32_t)old, (int32_t)value);
-    while (!__atomic_compare_exchange_n(p, &old, new_value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (
+        !__atomic_compare_exchange_n(p, &old, (uint32_t)apply(op, old, value), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
     return old;
 }
 
-uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, uint64_t other, int line) {
+uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, int line) {
     uint64_t *p = (uint64_t *)(void *)emu_access(x, a, sizeof *p, EMU_ATOMIC, line);
-    uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED), new_value = 0;
-    do
-        new_value = apply(op, old, value, other, (int64_t)old, (int64_t)value);
-    while (!__atomic_compare_exchange_n(p, &old, new_value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, apply(op, old, value), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
     return old;
 }

@@ -51,29 +51,10 @@ typedef enum emu_meeting {
     EMU_VOTE_ALL,
     EMU_VOTE_ANY,
     EMU_VOTE_UNI,
-    EMU_VOTE_BALLOT,
-    EMU_REDUX_ADD,
-    EMU_REDUX_MIN,
-    EMU_REDUX_MAX,
-    EMU_REDUX_MIN_S,
-    EMU_REDUX_MAX_S,
-    EMU_REDUX_AND,
-    EMU_REDUX_OR,
-    EMU_REDUX_XOR
+    EMU_VOTE_BALLOT
 } emu_meeting_t;
 
-typedef enum emu_atom {
-    EMU_ATOM_ADD,
-    EMU_ATOM_AND,
-    EMU_ATOM_OR,
-    EMU_ATOM_XOR,
-    EMU_ATOM_MIN,
-    EMU_ATOM_MAX,
-    EMU_ATOM_MIN_S,
-    EMU_ATOM_MAX_S,
-    EMU_ATOM_EXCH,
-    EMU_ATOM_CAS
-} emu_atom_t;
+typedef enum emu_atom { EMU_ATOM_ADD, EMU_ATOM_OR, EMU_ATOM_MAX } emu_atom_t;
 
 /* What a thread waits for. */
 typedef struct emu_meet {
@@ -151,15 +132,13 @@ uint64_t emu_n_findings(void);
 
 unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
 const unsigned char *emu_param(const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line);
-uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, uint32_t other, int line);
-uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, uint64_t other, int line);
+uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, int line);
+uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, int line);
 void emu_trap(emu_thread_t *x, int line);
 void emu_unwritten(emu_thread_t *x, int line);
 
 float emu_from_f16(uint16_t bits);
-uint16_t emu_to_f16(float value);
 uint32_t emu_prmt(uint32_t a, uint32_t b, uint32_t selector);
-uint32_t emu_lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table);
 
 #define EMU_GET_PUT(bits)                                                                                              \
     static inline uint##bits##_t emu_get##bits(const unsigned char *p) {                                               \
@@ -223,18 +202,6 @@ static inline int64_t emu_div_s64(int64_t a, int64_t b) {
 }
 static inline int64_t emu_rem_s64(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
-/* Saturating conversion of a value that is rounded already. */
-static inline int64_t emu_to_s64(double v, int64_t least, int64_t most, uint64_t of_nan) {
-    if (isnan(v))
-        return (int64_t)of_nan;
-    return v <= (double)least ? least : v >= (double)most ? most : (int64_t)v;
-}
-static inline uint64_t emu_to_u64(double v, uint64_t least, uint64_t most, uint64_t of_nan) {
-    if (isnan(v))
-        return of_nan;
-    return v <= (double)least ? least : v >= (double)most ? most : (uint64_t)v;
-}
-
 #define EMU_BIT_FIELDS(bits)                                                                                           \
     static inline uint##bits##_t emu_mask_u##bits(uint32_t n) {                                                        \
         return n >= bits ? (uint##bits##_t) ~(uint##bits##_t)0 : (uint##bits##_t)(((uint##bits##_t)1 << n) - 1);       \
@@ -267,12 +234,5 @@ static inline uint32_t emu_popc_32(uint32_t a) { return (uint32_t)__builtin_popc
 static inline uint32_t emu_popc_64(uint64_t a) { return (uint32_t)__builtin_popcountll(a); }
 static inline uint32_t emu_clz_32(uint32_t a) { return a ? (uint32_t)__builtin_clz(a) : 32; }
 static inline uint32_t emu_clz_64(uint64_t a) { return a ? (uint32_t)__builtin_clzll(a) : 64; }
-static inline uint64_t emu_brev_64(uint64_t a) {
-    uint64_t out = 0;
-    for (int i = 0; i < 64; i++)
-        out |= (a >> i & 1) << (63 - i);
-    return out;
-}
-static inline uint32_t emu_brev_32(uint32_t a) { return (uint32_t)(emu_brev_64(a) >> 32); }
 
 #endif

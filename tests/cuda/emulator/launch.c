@@ -121,38 +121,14 @@ static uint32_t source_lane(const emu_thread_t *x, uint32_t *out_in_range) {
     return *out_in_range ? (uint32_t)lane : x->lane;
 }
 
-static uint32_t reduce(emu_meeting_t kind, uint32_t a, uint32_t b) {
-    switch (kind) {
-    case EMU_REDUX_ADD:
-        return a + b;
-    case EMU_REDUX_MIN:
-        return a < b ? a : b;
-    case EMU_REDUX_MAX:
-        return a > b ? a : b;
-    case EMU_REDUX_MIN_S:
-        return (int32_t)a < (int32_t)b ? a : b;
-    case EMU_REDUX_MAX_S:
-        return (int32_t)a > (int32_t)b ? a : b;
-    case EMU_REDUX_AND:
-        return a & b;
-    case EMU_REDUX_OR:
-        return a | b;
-    default:
-        return a ^ b;
-    }
-}
-
 /* Gives every lane of `mask` its result. lanes[i] is lane i's thread or NULL. */
 static void exchange(emu_thread_t *lanes[EMU_WARP_SIZE], uint32_t mask) {
     emu_thread_t *first = lanes[__builtin_ctz(mask)];
     emu_meeting_t kind = first->meet.kind;
-    uint32_t ballot = 0, reduced = first->meet.value;
+    uint32_t ballot = 0;
     for (uint32_t i = 0; i < EMU_WARP_SIZE; i++)
-        if (mask >> i & 1) {
+        if (mask >> i & 1)
             ballot |= (uint32_t)(lanes[i]->meet.value != 0) << i;
-            if (lanes[i] != first)
-                reduced = reduce(kind, reduced, lanes[i]->meet.value);
-        }
     for (uint32_t i = 0; i < EMU_WARP_SIZE; i++) {
         if (!(mask >> i & 1))
             continue;
@@ -162,13 +138,11 @@ static void exchange(emu_thread_t *lanes[EMU_WARP_SIZE], uint32_t mask) {
             if (!(mask >> from & 1))
                 emu_complain(x, "shuffle from a lane outside the mask", from, x->meet.line);
             x->result = mask >> from & 1 ? lanes[from]->meet.value : 0xdeadbeefu;
-        } else if (kind >= EMU_VOTE_ALL && kind <= EMU_VOTE_BALLOT)
+        } else
             x->result = kind == EMU_VOTE_ALL   ? ballot == mask
                         : kind == EMU_VOTE_ANY ? ballot != 0
                         : kind == EMU_VOTE_UNI ? ballot == 0 || ballot == mask
                                                : ballot;
-        else
-            x->result = reduced;
     }
 }
 

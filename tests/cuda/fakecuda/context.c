@@ -60,6 +60,11 @@ FC_API cuDriverGetVersion(int *version) {
 
 static int is_device(CUdevice d) { return d >= 0 && d < (int)fc_config.n_devices; }
 
+static CUresult enter_device(const char *function, CUdevice d) {
+    CUresult st = fc_enter(function, FC_NEEDS_INIT);
+    return st ? st : is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 FC_API cuDeviceGetCount(int *count) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
     if (st)
@@ -69,41 +74,25 @@ FC_API cuDeviceGetCount(int *count) {
 }
 
 FC_API cuDeviceGet(CUdevice *device, int ordinal) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    CUresult st = enter_device(__func__, ordinal);
     if (st)
         return st;
-    if (!is_device(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
     return CUDA_SUCCESS;
 }
 
 FC_API cuDeviceGetName(char *name, int len, CUdevice dev) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
     snprintf(name, (size_t)len, "Test double %d", dev);
     return CUDA_SUCCESS;
 }
 
-FC_API cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
-    if (st)
-        return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
-    memset(uuid, dev + 1, sizeof *uuid);
-    return CUDA_SUCCESS;
-}
-
 FC_API cuDeviceTotalMem(size_t *bytes, CUdevice dev) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
     *bytes = fc_config.device_nbytes;
     return CUDA_SUCCESS;
 }
@@ -117,44 +106,20 @@ static int attribute(CUdevice_attribute attrib) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         return (int)fc_config.n_multiprocessors;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
         return fc_config.has_memops != 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         return fc_config.has_virtual_memory != 0;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
         return fc_config.has_host_pointer != 0;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-        return 1;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-        return 1024;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-        return 2048;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-        return 0x7fffffff;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-        return 32;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-        return 48 << 10;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        return 163 << 10;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-        return 2;
-    default:
+    default: /* nobody asks */
         return 0;
     }
 }
 
 FC_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
     *pi = attribute(attrib);
     return CUDA_SUCCESS;
 }
@@ -162,18 +127,16 @@ FC_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
 FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
     fc_context_t *c = &contexts[dev];
     fc_lock(&fc_global_lock);
     c->n_retained++;
     fc_unlock(&fc_global_lock);
     fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), 1);
     if (c->legacy == NULL)
-        st = fc_stream_new(c, CU_STREAM_DEFAULT, 0, &c->legacy);
+        st = fc_stream_new(c, CU_STREAM_DEFAULT, &c->legacy);
     *pctx = c;
     return st;
 }
@@ -204,17 +167,6 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
         fc_destroy_streams_of(c);
         *c = (fc_context_t){.device = dev, .number = c->number + 1};
     }
-    return CUDA_SUCCESS;
-}
-
-FC_API cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
-    if (st)
-        return st;
-    if (!is_device(dev))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *flags = 0;
-    *active = contexts[dev].n_retained > 0;
     return CUDA_SUCCESS;
 }
 
@@ -256,14 +208,6 @@ FC_API cuCtxSetCurrent(CUcontext ctx) {
         depth--;
     if (ctx)
         stack[depth++] = ctx;
-    return CUDA_SUCCESS;
-}
-
-FC_API cuCtxGetDevice(CUdevice *device) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    *device = fc_current()->device;
     return CUDA_SUCCESS;
 }
 

@@ -31,11 +31,7 @@ static void run_fill(fc_op_t *op) {
         fail(op, "fill", op->to);
         return;
     }
-    if (op->pattern_nbytes == 1)
-        memset(to, (int)op->pattern, op->nbytes);
-    else
-        for (uint64_t i = 0; i < op->nbytes; i += op->pattern_nbytes)
-            memcpy(to + i, &op->pattern, op->pattern_nbytes);
+    memset(to, op->byte, op->nbytes);
 }
 
 enum { HOST = 1, DEVICE = 2 };
@@ -81,20 +77,14 @@ FC_API cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t n, CUstream s) {
 FC_API cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) {
     return copy(__func__, to, DEVICE, from, DEVICE, n, s, 0);
 }
-FC_API cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
-    return copy(__func__, to, HOST | DEVICE, from, HOST | DEVICE, n, NULL, 1);
-}
 FC_API cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t n) {
     return copy(__func__, to, HOST | DEVICE, (uint64_t)(uintptr_t)from, HOST, n, NULL, 1);
 }
 FC_API cuMemcpyDtoH(void *to, CUdeviceptr from, size_t n) {
     return copy(__func__, (uint64_t)(uintptr_t)to, HOST, from, HOST | DEVICE, n, NULL, 1);
 }
-FC_API cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t n) {
-    return copy(__func__, to, DEVICE, from, DEVICE, n, NULL, 1);
-}
 
-static CUresult fill(const char *function, uint64_t to, uint32_t pattern, uint32_t each, size_t n, CUstream given) {
+static CUresult fill(const char *function, uint64_t to, int byte, size_t n, CUstream given) {
     CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
     int is_pageable;
     if (st || n == 0)
@@ -102,18 +92,11 @@ static CUresult fill(const char *function, uint64_t to, uint32_t pattern, uint32
     CUstream s = fc_stream_of(given);
     if (s == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (to % each != 0 || !fc_bytes_for_copy(to, n * each, &is_pageable) || is_pageable)
+    if (!fc_bytes_for_copy(to, n, &is_pageable) || is_pageable)
         return CUDA_ERROR_INVALID_VALUE;
-    return fc_enqueue(
-        s, &(fc_op_t){.run = run_fill, .to = to, .nbytes = n * each, .pattern = pattern, .pattern_nbytes = each});
+    return fc_enqueue(s, &(fc_op_t){.run = run_fill, .to = to, .nbytes = n, .byte = byte});
 }
 
-FC_API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream s) { return fill(__func__, to, v, 1, n, s); }
-FC_API cuMemsetD16Async(CUdeviceptr to, unsigned short v, size_t n, CUstream s) {
-    return fill(__func__, to, v, 2, n, s);
-}
-FC_API cuMemsetD32Async(CUdeviceptr to, unsigned int v, size_t n, CUstream s) { return fill(__func__, to, v, 4, n, s); }
-/* The fills without a stream are not promised to be over when the call returns. */
-FC_API cuMemsetD8(CUdeviceptr to, unsigned char v, size_t n) { return fill(__func__, to, v, 1, n, NULL); }
-FC_API cuMemsetD16(CUdeviceptr to, unsigned short v, size_t n) { return fill(__func__, to, v, 2, n, NULL); }
-FC_API cuMemsetD32(CUdeviceptr to, unsigned int v, size_t n) { return fill(__func__, to, v, 4, n, NULL); }
+FC_API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream s) { return fill(__func__, to, v, n, s); }
+/* Without a stream, too, it is not promised to be over when the call returns. */
+FC_API cuMemsetD8(CUdeviceptr to, unsigned char v, size_t n) { return fill(__func__, to, v, n, NULL); }

@@ -76,10 +76,6 @@ FC_API cuEventRecord(CUevent e, CUstream given) {
     return CUDA_SUCCESS;
 }
 
-FC_API cuEventRecordWithFlags(CUevent e, CUstream s, unsigned int flags) {
-    return flags == 0 ? cuEventRecord(e, s) : CUDA_ERROR_INVALID_VALUE;
-}
-
 FC_API cuStreamWaitEvent(CUstream given, CUevent e, unsigned int flags) {
     CUresult st = enter_event(__func__, e);
     CUstream s = st ? NULL : fc_stream_of(given);

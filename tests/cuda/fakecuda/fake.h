@@ -23,15 +23,15 @@ enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
 /* ---- config.c: what the environment says ------------------------------------------------------------------------- */
 
 typedef struct fc_config {
-    uint64_t seed;             /* of delays, queues, orders of threads */
-    uint64_t delay_us;         /* longest pause before an operation; 0: none */
-    uint64_t n_queues;         /* 0: one per stream */
-    uint64_t depth;            /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
-    uint64_t n_devices;        /* 0: cuInit finds none */
-    uint64_t device_nbytes;    /* of memory per device */
-    uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
-    uint64_t has_memops;       /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
-    uint64_t has_host_pointer; /* registered memory has the same address on the device */
+    uint64_t seed;               /* of delays, queues, orders of threads */
+    uint64_t delay_us;           /* longest pause before an operation; 0: none */
+    uint64_t n_queues;           /* 0: one per stream */
+    uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
+    uint64_t n_devices;          /* 0: cuInit finds none */
+    uint64_t device_nbytes;      /* of memory per device */
+    uint64_t pin_nbytes;         /* that can be registered in all; 0: registering fails */
+    uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
+    uint64_t has_host_pointer;   /* registered memory has the same address on the device */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
     uint64_t n_multiprocessors;
@@ -155,12 +155,11 @@ struct fc_op {
     fc_marker_t *marker; /* to reach, or to wait for */
     CUevent event;       /* recorded here */
     uint64_t to, from, nbytes;
-    uint32_t pattern, pattern_nbytes;
+    int byte; /* to fill with */
     CUfunction function;
     uint32_t grid[3], block[3], dynamic_nbytes;
     unsigned char *params;
     CUhostFn host_function;
-    CUstreamCallback callback;
     void *user;
     uint64_t value;
     uint32_t flags;
@@ -172,7 +171,6 @@ struct CUstream_st {
     fc_context_t *context;
     fc_queue_t *queue;
     unsigned flags;
-    int priority;
     uint64_t id;
     CUstreamCaptureStatus capture;
     CUstreamCaptureMode capture_mode;
@@ -186,7 +184,7 @@ __attribute__((visibility("default"))) uint32_t fakecuda_n_waiting_calls(void);
 
 /* The stream behind a handle, the legacy one for NULL and CU_STREAM_LEGACY; NULL: no such stream. */
 CUstream fc_stream_of(CUstream given);
-CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out);
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out);
 /* Copies *op to the end of the stream, with the order that the legacy stream brings along. */
 CUresult fc_enqueue(CUstream stream, const fc_op_t *op);
 fc_marker_t *fc_mark(CUstream stream); /* a new place at the stream's end; with one reference */

@@ -6,10 +6,7 @@
 static void run_host_function(fc_op_t *op) {
     fc_lock(&op->stream->context->host_functions);
     fc_in_host_function = 1;
-    if (op->host_function)
-        op->host_function(op->user);
-    else
-        op->callback(op->stream, CUDA_SUCCESS, op->user);
+    op->host_function(op->user);
     fc_in_host_function = 0;
     fc_unlock(&op->stream->context->host_functions);
 }
@@ -27,13 +24,4 @@ FC_API cuLaunchHostFunc(CUstream s, CUhostFn fn, void *user) {
         return st;
     return fn ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .host_function = fn, .user = user})
               : CUDA_ERROR_INVALID_VALUE;
-}
-
-FC_API cuStreamAddCallback(CUstream s, CUstreamCallback callback, void *user, unsigned int flags) {
-    CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    return callback && flags == 0
-               ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .callback = callback, .user = user})
-               : CUDA_ERROR_INVALID_VALUE;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/fakecuda/memop.c - stream memory operations: a stream waits for a word, or writes one.
  *
- * The comparison GEQ is cyclic: (int64)(*word - value) >= 0. A wait that CUDA work has to end is a finding: the two
- * streams may share a hardware queue, with the wait in front. Events are for that. */
+ * Words are of 64 bits, and the comparison is GEQ, which is cyclic: (int64)(*word - value) >= 0. A wait that CUDA work
+ * has to end is a finding: the two streams may share a hardware queue, with the wait in front. Events are for that. */
 #include "fake.h"
 
 enum { MAX_WORDS = 4096, POLL_US = 30 };
@@ -27,38 +27,20 @@ int fc_is_stream_written(uint64_t a) {
     return 0;
 }
 
-static void *word_of(fc_op_t *op) {
+static uint64_t *word_of(fc_op_t *op) {
     emu_range_t range;
-    if (fc_find_for_kernel(op->stream->context->device, op->to, &range) && op->to + op->nbytes <= range.hi)
-        return range.bytes + (op->to - range.lo);
+    if (fc_find_for_kernel(op->stream->context->device, op->to, &range) && op->to + sizeof(uint64_t) <= range.hi)
+        return (uint64_t *)(void *)(range.bytes + (op->to - range.lo));
     fc_finding("memory operation: the word at %#llx is not there when the stream comes to it",
                (unsigned long long)op->to);
     fc_fail_context(op->stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
     return NULL;
 }
 
-static uint64_t read_word(const fc_op_t *op, const void *word) {
-    return op->nbytes == 8 ? __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE)
-                           : __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
-}
-
-static int is_over(const fc_op_t *op, uint64_t now) {
-    switch (op->flags & 3) {
-    case CU_STREAM_WAIT_VALUE_EQ:
-        return now == op->value;
-    case CU_STREAM_WAIT_VALUE_AND:
-        return (now & op->value) != 0;
-    case CU_STREAM_WAIT_VALUE_NOR:
-        return ~(now | op->value) != 0;
-    default:
-        return op->nbytes == 8 ? (int64_t)(now - op->value) >= 0 : (int32_t)((uint32_t)now - (uint32_t)op->value) >= 0;
-    }
-}
-
 /* The word has to be there as long as it is waited for. */
 static void run_wait(fc_op_t *op) {
-    const void *word = word_of(op);
-    while (word && !is_over(op, read_word(op, word))) {
+    const uint64_t *word = word_of(op);
+    while (word && (int64_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - op->value) < 0) {
         if (__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
             return;
         fc_pause_us(POLL_US);
@@ -72,7 +54,7 @@ static void run_wait(fc_op_t *op) {
 }
 
 static void run_write(fc_op_t *op) {
-    void *word = word_of(op);
+    uint64_t *word = word_of(op);
     if (word == NULL)
         return;
     fc_note_stream_write(op->to);
@@ -81,67 +63,29 @@ static void run_write(fc_op_t *op) {
                    (unsigned long long)op->to);
     else
         fc_release(word);
-    if (op->nbytes == 8)
-        __atomic_store_n((uint64_t *)word, op->value, __ATOMIC_RELEASE);
-    else
-        __atomic_store_n((uint32_t *)word, (uint32_t)op->value, __ATOMIC_RELEASE);
+    __atomic_store_n(word, op->value, __ATOMIC_RELEASE);
 }
 
-static CUresult enqueue(CUstream given, CUdeviceptr at, uint64_t value, uint32_t nbytes, unsigned flags,
+static CUresult enqueue(CUstream given, CUdeviceptr at, uint64_t value, unsigned flags, unsigned known,
                         void (*run)(fc_op_t *)) {
     CUstream s = fc_stream_of(given);
     emu_range_t range;
-    unsigned known = run == run_wait ? CU_STREAM_WAIT_VALUE_NOR : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
     if (s == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!fc_config.has_memops)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (flags & ~known) /* of waits also FLUSH, for which the double lacks the attribute */
+    if (flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
-    if (at % nbytes != 0 || !fc_find_for_kernel(s->context->device, at, &range) || at + nbytes > range.hi)
+    if (at % 8 != 0 || !fc_find_for_kernel(s->context->device, at, &range) || at + 8 > range.hi)
         return CUDA_ERROR_INVALID_VALUE;
-    return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .nbytes = nbytes, .value = value, .flags = flags});
+    return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .value = value, .flags = flags});
 }
 
 FC_API cuStreamWaitValue64(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned int flags) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : enqueue(s, at, value, 8, flags, run_wait);
-}
-FC_API cuStreamWaitValue32(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned int flags) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : enqueue(s, at, value, 4, flags, run_wait);
+    return st ? st : enqueue(s, at, value, flags, CU_STREAM_WAIT_VALUE_GEQ, run_wait);
 }
 FC_API cuStreamWriteValue64(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned int flags) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : enqueue(s, at, value, 8, flags, run_write);
-}
-FC_API cuStreamWriteValue32(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned int flags) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : enqueue(s, at, value, 4, flags, run_write);
-}
-
-FC_API cuStreamBatchMemOp(CUstream s, unsigned int n, CUstreamBatchMemOpParams *ops, unsigned int flags) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st == CUDA_SUCCESS && (n > 255 || flags != 0))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; st == CUDA_SUCCESS && i < n; i++) {
-        const CUstreamBatchMemOpParams *op = &ops[i];
-        switch (op->operation) {
-        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            st = enqueue(s, op->waitValue.address, op->waitValue.value64, 8, op->waitValue.flags, run_wait);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            st = enqueue(s, op->writeValue.address, op->writeValue.value64, 8, op->writeValue.flags, run_write);
-            break;
-        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-            st = enqueue(s, op->waitValue.address, op->waitValue.value, 4, op->waitValue.flags, run_wait);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-            st = enqueue(s, op->writeValue.address, op->writeValue.value, 4, op->writeValue.flags, run_write);
-            break;
-        default:
-            st = CUDA_ERROR_NOT_SUPPORTED;
-        }
-    }
-    return st;
+    return st ? st : enqueue(s, at, value, flags, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, run_write);
 }

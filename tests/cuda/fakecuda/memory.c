@@ -180,30 +180,6 @@ FC_API cuMemFree(CUdeviceptr at) {
     return st;
 }
 
-static void run_free(fc_op_t *op) {
-    fc_zone_t z;
-    if (fc_zone_of(op->to, &z) && z.kind == FC_DEVICE_MEMORY && z.lo == op->to)
-        device_free(&z);
-    else
-        fc_finding("cuMemFreeAsync of %#llx, which is no device memory", (unsigned long long)op->to);
-}
-
-FC_API cuMemAllocAsync(CUdeviceptr *out, size_t nbytes, CUstream s) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    return nbytes && fc_stream_of(s) ? device_alloc(fc_current(), nbytes, __builtin_return_address(0), out)
-                                     : CUDA_ERROR_INVALID_VALUE;
-}
-
-FC_API cuMemFreeAsync(CUdeviceptr at, CUstream given) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    CUstream s = fc_stream_of(given);
-    return s ? fc_enqueue(s, &(fc_op_t){.run = run_free, .to = at}) : CUDA_ERROR_INVALID_HANDLE;
-}
-
 FC_API cuMemGetInfo(size_t *free_nbytes, size_t *total) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     if (st)
@@ -239,8 +215,6 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
     *out = p;
     return CUDA_SUCCESS;
 }
-
-FC_API cuMemAllocHost(void **out, size_t nbytes) { return cuMemHostAlloc(out, nbytes, 0); }
 
 FC_API cuMemFreeHost(void *p) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
@@ -332,50 +306,4 @@ FC_API cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned int flags) 
         return CUDA_ERROR_INVALID_VALUE;
     *out = z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer ? alias_of(z.lo) + (a - z.lo) : a;
     return CUDA_SUCCESS;
-}
-
-static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, uint64_t a) {
-    fc_zone_t z;
-    int is_known = fc_zone_of(a, &z);
-    if (!is_known)
-        return CUDA_ERROR_INVALID_VALUE;
-    switch ((int)attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)data = z.kind == FC_DEVICE_MEMORY ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = fc_context_of(z.device == FC_ALL_DEVICES ? 0 : z.device);
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = z.device == FC_ALL_DEVICES ? 0 : z.device;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)data = a;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = z.lo;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)data = z.hi - z.lo;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(int *)data = 0;
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-}
-
-FC_API cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : pointer_attribute(data, attribute, ptr);
-}
-
-/* Of an address that is not CUDA's the attributes are zeros. */
-FC_API cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    for (unsigned i = 0; st == CUDA_SUCCESS && i < n; i++)
-        if (pointer_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_INVALID_VALUE)
-            memset(data[i], 0, attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ? sizeof(void *) : sizeof(int));
-    return st;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/fakecuda/module.c - modules and launches: PTX that is loaded is looked up among the translated kernels.
  *
- * An image is PTX text, or a fat binary that holds it uncompressed; a cubin alone cannot run here. The text has to be,
- * byte for byte, what ptx2c translated into this library: a module built from other sources is refused. */
+ * An image is PTX text; a cubin cannot run here. The text has to be, byte for byte, what ptx2c translated into this
+ * library: a module built from other sources is refused. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -14,7 +14,6 @@ static const uint64_t magic = 0x66616b656d6f64ull;
 struct CUfunc_st {
     struct CUmod_st *module;
     const emu_kernel_t *kernel;
-    int max_dynamic_nbytes;
     uint64_t most_blocks; /* of a launch, where calls are counted */
 };
 
@@ -28,42 +27,14 @@ struct CUmod_st {
 
 /* ---- images ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t hash_of(const char *text, size_t n) {
+static uint64_t hash_of(const char *text) {
     uint64_t h = 0xcbf29ce484222325ull;
-    n = strnlen(text, n);
+    size_t n = strlen(text);
     while (n > 0 && strchr(" \t\r\n\f\v", text[n - 1]))
         n--;
     for (size_t i = 0; i < n; i++)
         h = (h ^ (unsigned char)text[i]) * 0x100000001b3ull;
     return h;
-}
-
-typedef struct fat_header {
-    uint32_t magic;
-    uint16_t version, header_nbytes;
-    uint64_t nbytes;
-} fat_header_t;
-
-typedef struct fat_entry {
-    uint16_t kind, version; /* kind 1: PTX */
-    uint32_t header_nbytes;
-    uint64_t nbytes;
-} fat_entry_t;
-
-static const emu_module_t *find_in_fat(const unsigned char *p) {
-    fat_header_t header;
-    memcpy(&header, p, sizeof header);
-    const unsigned char *at = p + header.header_nbytes, *end = at + header.nbytes;
-    while (at + sizeof(fat_entry_t) <= end) {
-        fat_entry_t entry;
-        memcpy(&entry, at, sizeof entry);
-        const emu_module_t *found =
-            entry.kind == 1 ? emu_find_module(hash_of((const char *)at + entry.header_nbytes, entry.nbytes)) : NULL;
-        if (found)
-            return found;
-        at += entry.header_nbytes + entry.nbytes;
-    }
-    return NULL;
 }
 
 /* PTX 9.0 came with CUDA 13.0, 8.4 with 12.4: an older driver does not know it. */
@@ -75,21 +46,11 @@ static int is_too_new(const char *ptx) {
 }
 
 static CUresult find_image(const void *image, const emu_module_t **out) {
-    uint32_t first;
-    memcpy(&first, image, sizeof first);
-    *out = NULL;
-    if (first == 0x466243b1) { /* the wrapper that nvcc puts around a fat binary */
-        memcpy(&image, (const char *)image + 8, sizeof image);
-        memcpy(&first, image, sizeof first);
-    }
-    if (first == 0xba55ed50)
-        *out = find_in_fat(image);
-    else if (memcmp(image, "\177ELF", 4) == 0)
+    if (memcmp(image, "\177ELF", 4) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    else if (is_too_new(image))
+    if (is_too_new(image))
         return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-    else
-        *out = emu_find_module(hash_of(image, SIZE_MAX / 2));
+    *out = emu_find_module(hash_of(image));
     if (*out == NULL)
         fprintf(stderr, "fakecuda: a module is loaded whose PTX was not translated into this libcuda.so.1\n");
     return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
@@ -107,7 +68,7 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
     m->context = fc_current();
     m->found = found;
     for (uint32_t i = 0; i < found->n_kernels; i++)
-        m->functions[i] = (struct CUfunc_st){.module = m, .kernel = &found->kernels[i], .max_dynamic_nbytes = 48 << 10};
+        m->functions[i] = (struct CUfunc_st){.module = m, .kernel = &found->kernels[i]};
     for (const emu_variable_t *v = found->variables; v->name; v++) {
         uint64_t at = (uint64_t)(uintptr_t)v->bytes;
         fc_zone_t zone;
@@ -129,11 +90,6 @@ FC_API cuModuleLoadData(CUmodule *out, const void *image) {
 FC_API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUjit_option *options, void **values) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     (void)n, (void)options, (void)values;
-    return st ? st : load(out, image, __builtin_return_address(0));
-}
-
-FC_API cuModuleLoadFatBinary(CUmodule *out, const void *image) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     return st ? st : load(out, image, __builtin_return_address(0));
 }
 
@@ -168,41 +124,26 @@ FC_API cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-FC_API cuModuleGetGlobal(CUdeviceptr *out, size_t *nbytes, CUmodule m, const char *name) {
-    CUresult st = enter_module(__func__, m);
-    if (st)
-        return st;
-    for (const emu_variable_t *v = m->found->variables; v->name; v++)
-        if (strcmp(v->name, name) == 0) {
-            if (out)
-                *out = (uint64_t)(uintptr_t)v->bytes;
-            if (nbytes)
-                *nbytes = v->nbytes;
-            return CUDA_SUCCESS;
-        }
-    return CUDA_ERROR_NOT_FOUND;
-}
-
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
-enum { SOME_REGISTERS = 32, PTX_ARCHITECTURE = 80, REGISTERS = 65536, SHARED_NBYTES = 164 << 10 /* of a processor */ };
+enum { SOME_REGISTERS = 32, REGISTERS = 65536, SHARED_NBYTES = 164 << 10 /* of a processor */ };
 
-/* What the gate's table has for the architecture at hand, or for the one that the PTX is for. */
+/* What the gate's table has for the architecture at hand, or for 8.0, which the PTX is for. */
 static uint32_t n_registers_of(CUfunction f) {
+    static const uint32_t architectures[] = {80, 90, 100, 120};
     static const struct {
         const char *kernel;
-        uint32_t architecture, n;
+        uint32_t n[4];
     } table[] = {
 #include "registers.inc"
-        {"", 0, 0}};
-    uint32_t found = SOME_REGISTERS;
+        {"", {0}}};
+    uint32_t at = 3;
+    while (at > 0 && architectures[at] != fc_config.compute)
+        at--;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (strcmp(table[i].kernel, f->kernel->name) == 0) {
-            if (table[i].architecture == fc_config.compute)
-                return table[i].n;
-            found = table[i].architecture == PTX_ARCHITECTURE ? table[i].n : found;
-        }
-    return found;
+        if (strcmp(table[i].kernel, f->kernel->name) == 0)
+            return table[i].n[at];
+    return SOME_REGISTERS;
 }
 
 /* Registers are given to warps, 256 at a time (gate.py counts alike). */
@@ -215,36 +156,6 @@ static uint32_t n_blocks_at_once(CUfunction f, uint32_t n_threads, uint64_t dyna
     if (shared && SHARED_NBYTES / (shared + 1024) < n)
         n = (uint32_t)(SHARED_NBYTES / (shared + 1024));
     return n < 32 ? n : 32;
-}
-
-FC_API cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction f) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    switch ((int)attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *out = (int)f->kernel->max_threads;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-        *out = (int)f->kernel->shared_nbytes;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *out = f->max_dynamic_nbytes;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *out = (int)n_registers_of(f);
-        return CUDA_SUCCESS;
-    default:
-        *out = 0;
-        return CUDA_SUCCESS;
-    }
-}
-
-FC_API cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int value) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    if (st == CUDA_SUCCESS && attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
-        f->max_dynamic_nbytes = value;
-    return st;
 }
 
 FC_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int block_size, size_t dynamic_nbytes) {
@@ -281,7 +192,7 @@ static int is_launchable(const struct CUfunc_st *f, const unsigned grid[3], cons
     uint64_t n_threads = (uint64_t)block[0] * block[1] * block[2];
     return grid[0] && grid[1] && grid[2] && grid[0] <= 0x7fffffff && grid[1] <= 65535 && grid[2] <= 65535 &&
            n_threads && n_threads <= f->kernel->max_threads && block[2] <= 64 &&
-           (int)(dynamic_nbytes + f->kernel->shared_nbytes) <= f->max_dynamic_nbytes;
+           dynamic_nbytes + f->kernel->shared_nbytes <= 48 << 10;
 }
 
 /* Work is dealt out to blocks that run at once; with more of them some would begin when others are over. */

@@ -345,7 +345,7 @@ static CUstream stream_of_thread(fc_context_t *c) {
     static __thread CUstream known[FC_MAX_DEVICES];
     static __thread uint64_t number[FC_MAX_DEVICES]; /* of the context: another one has other streams */
     if (number[c->device] != c->number)
-        fc_stream_new(c, CU_STREAM_DEFAULT, 0, &known[c->device]);
+        fc_stream_new(c, CU_STREAM_DEFAULT, &known[c->device]);
     number[c->device] = c->number;
     return known[c->device];
 }
@@ -363,18 +363,13 @@ CUstream fc_stream_of(CUstream given) {
     return found;
 }
 
-CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out) {
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out) {
     CUstream s = need(sizeof *s);
     fc_lock(&fc_global_lock);
     s->queue = queue_for_stream();
     if (s->queue) {
-        *s = (struct CUstream_st){.magic = magic,
-                                  .context = c,
-                                  .queue = s->queue,
-                                  .flags = flags,
-                                  .priority = priority,
-                                  .id = n_created,
-                                  .next = all_streams};
+        *s = (struct CUstream_st){
+            .magic = magic, .context = c, .queue = s->queue, .flags = flags, .id = n_created, .next = all_streams};
         s->queue->n_streams++;
         all_streams = s;
     }
@@ -468,7 +463,8 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
         return st;
     if (out == NULL || flags > CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
-    st = fc_stream_new(fc_current(), flags, priority, out);
+    (void)priority;
+    st = fc_stream_new(fc_current(), flags, out);
     if (st)
         return st;
     (*out)->is_plugin = fc_is_plugin(__builtin_return_address(0));
@@ -510,34 +506,10 @@ FC_API cuStreamQuery(CUstream s) {
     return is_reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
-    CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *flags = s->flags;
-    return CUDA_SUCCESS;
-}
-
-FC_API cuStreamGetPriority(CUstream s, int *priority) {
-    CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *priority = s->priority;
-    return CUDA_SUCCESS;
-}
-
 FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
     CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *id = s->id;
-    return CUDA_SUCCESS;
-}
-
-FC_API cuStreamGetCtx(CUstream s, CUcontext *out) {
-    CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *out = s->context;
     return CUDA_SUCCESS;
 }

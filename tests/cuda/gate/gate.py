@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] [--launched FILE] [--short] - what can be said of kernels without a GPU.
+"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] [--launched FILE] - what can be said of kernels without a GPU.
 
-ptxas assembles the PTX for each architecture of ARCHS, with --short for PRINTED alone; for each kernel
+Looks at the machine code that the build made of FILE.ptx for each architecture of ARCHS, FILE.sm_80.cubin and so on; for each kernel
   registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
   spills      none, and no stack frame
   SASS        of PRINTED: loads on the way through an innermost loop that has most, at most SPARE beside the data that LOADS
               names, in loops with accesses of 16 bytes and in the others; no generic access; no division of integers in such a
               loop, but DIVIDES says why. Of all: no fused multiply-add of a width that the kernel's PTX has none of, beside
-              division and square root, which ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm:
-              PyPI nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm; without them this part is left out, and said)
-  traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of gate/trainer.c. Of requests whose lanes
+              division and square root, which ptxas makes of them, those of f64 with a few of f32
+  traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of trainer.c. Of requests whose lanes
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
               bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
               once, and each that it writes; at most what MOST_MOVED says. "-": the kernel has no such requests, or did nothing in these runs
   blocks      --launched: lines "grid KERNEL blocks" of the double on PROCESSORS: one, or as many as run there at once
 
-TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
-memory, of those that a multiprocessor takes. Without --traffic the table's own columns of it are kept.
+TABLE is written by --write. Threads per block come from .maxntid. Without --traffic the table's own columns of it are kept.
 
-Exit status: 0 passes, 1 does not, 77 no ptxas.
+Exit status: 0 passes, 1 does not, 77 no cuobjdump with nvdisasm (PyPI nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm); 1 where CI is set.
 """
 import argparse
 import math
@@ -28,7 +26,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import sass
@@ -36,7 +33,7 @@ import sass
 # architecture: threads, registers and bytes of shared memory of a multiprocessor
 ARCHS = {"sm_80": (2048, 65536, 164 << 10), "sm_90a": (2048, 65536, 228 << 10), "sm_100": (2048, 65536, 228 << 10),
          "sm_120": (1536, 65536, 100 << 10)}
-HEAD = "kernel arch registers spilled_bytes shared_bytes threads occupancy coalescing sectors moved"
+HEAD = "kernel shared_bytes threads coalescing sectors moved registers: " + " ".join(ARCHS)
 LEAST_COALESCING = 0.85
 WARM_UP = 40  # requests: a kernel that has fewer was launched to be loaded, with nothing to do
 BELOW = {
@@ -55,12 +52,14 @@ SPARE = 2  # loads beyond data
 LOADS = {
     "zf_check": (2, 2),         # two at once; a value and its column's place
     "zf_collect": (2, 16),      # source and sum; entries of the list, 16 words at once
+    "zf_enter_state": (0, 4),   # w, m, v; a channel's position
     "zf_merge": (4, 16),        # published and visible, two at once; four: published, visible, mask, column's place
     "zf_move": (4, 4),          # four at once
     "zf_read_place": (4, 4),
-    "zf_round_moments": (0, 2),
+    "zf_round_moments": (0, 8), # m and v, four at once
     "zf_run_ahead": (5, 20),    # w, m, v, gradient, visible; of four rows
     "zf_seal": (2, 2),          # as zf_check
+    "zf_show_entered": (0, 12), # w, visible, a column's place, four at once
     "zf_sum_parts": (4, 4),     # four ranks' parts at once
     "zf_update_all": (5, 6),    # w, m, v, gradient, visible; a column's place
     "zf_write_place": (4, 16),
@@ -84,17 +83,12 @@ def kernels_of(ptx):
     return found
 
 
-def assemble(ptxas, ptx, arch, cubin):
-    out = subprocess.run([ptxas, f"-arch={arch}", "-O3", "-v", "-o", cubin, ptx], capture_output=True, text=True)
-    if out.returncode != 0:
-        return None
-    rows = {}
-    for part in re.split(r"Compiling entry function '", out.stderr)[1:]:
-        name = part.split("'")[0]
-        spills = sum(map(int, re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", part)))
-        shared = re.search(r"(\d+) bytes smem", part)
-        rows[name] = (int(re.search(r"Used (\d+) registers", part)[1]), spills, int(shared[1]) if shared else 0)
-    return rows
+def resources_of(cuobjdump, cubin):
+    """kernel -> (registers, bytes of stack, of shared memory), without the 1024 bytes that an architecture from 9.0 on adds."""
+    out = subprocess.run([cuobjdump, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", out)
+    return {name: (int(registers), int(stack) + int(local), int(shared) - (0 if shared == "0" or ".sm_80." in cubin else 1024))
+            for name, registers, stack, shared, local in found}
 
 
 def blocks_at_once(arch, registers, shared, threads):
@@ -104,10 +98,6 @@ def blocks_at_once(arch, registers, shared, threads):
     per_warp = math.ceil(registers * 32 / 256) * 256
     blocks = min(most_threads // threads, most_registers // (per_warp * warps), 32)
     return min(blocks, most_shared // (shared + 1024)) if shared else blocks
-
-
-def occupancy(arch, registers, shared, threads):
-    return f"{blocks_at_once(arch, registers, shared, threads) * threads / ARCHS[arch][0]:.2f}"
 
 
 def find_cuobjdump():
@@ -166,8 +156,8 @@ def read_table(path):
     rows = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []:
         words = line.split()
-        if len(words) == len(HEAD.split()) and not line.startswith("#") and words[0] != "kernel":
-            rows[words[0], words[1]] = words
+        if words and words[0].startswith("zf_"):
+            rows[words[0]] = words
     return rows
 
 
@@ -197,37 +187,39 @@ def read_launched(path):
 
 def judge(row, known):
     """What is wrong with a row of the table."""
-    name, arch, registers, spills = row[:4]
-    if spills != "0":
-        yield f"{name} {arch}: {spills} bytes of stack and spills"
+    name, (coalescing, _, moved) = row[0], row[3:6]
+    if coalescing != "-" and float(coalescing) < LEAST_COALESCING and name not in BELOW:
+        yield f"{name}: coalescing {coalescing}, need {LEAST_COALESCING}"
+    if moved != "-" and float(moved) > MOST_MOVED.get(name, math.inf):
+        yield f"{name}: moves {moved} of the least, at most {MOST_MOVED[name]} may be"
     if known is None:
-        yield f"{name} {arch}: not in the table"
-    elif int(registers) > int(known[2]):
-        yield f"{name} {arch}: {registers} registers, the table has {known[2]}"
-    if row[7] != "-" and float(row[7]) < LEAST_COALESCING and name not in BELOW:
-        yield f"{name}: coalescing {row[7]}, need {LEAST_COALESCING}"
-    if row[9] != "-" and float(row[9]) > MOST_MOVED.get(name, math.inf):
-        yield f"{name}: moves {row[9]} of the least, at most {MOST_MOVED[name]} may be"
-    if known is not None and row[7] == "-" != known[7]:
-        yield f"{name}: its traffic is not counted, the table has {known[7]}"
-    if known is not None and "-" not in (row[7], known[7]) and float(row[7]) < float(known[7]) - 0.02:
-        yield f"{name}: coalescing {row[7]}, the table has {known[7]}"
+        yield f"{name}: not in the table"
+        return
+    for arch, registers, most in zip(ARCHS, row[6:], known[6:]):
+        if int(registers) > int(most):
+            yield f"{name} {arch}: {registers} registers, the table has {most}"
+    if coalescing == "-" != known[3]:
+        yield f"{name}: its traffic is not counted, the table has {known[3]}"
+    elif known[3] != "-" and float(coalescing) < float(known[3]) - 0.02:
+        yield f"{name}: coalescing {coalescing}, the table has {known[3]}"
 
 
-def judge_cubin(args, arch, kernels, assembled, text):
-    """All that is wrong with the machine code of an architecture; prints the table."""
-    wrong = list(contractions(text, kernels))
+def judge_cubin(cuobjdump, cubin, arch, kernels, launched):
+    """Resources of each kernel, and all that is wrong with the machine code of an architecture; prints the table of PRINTED."""
+    resources, text = resources_of(cuobjdump, cubin), disassemble(cuobjdump, cubin)
+    wrong = [f"{name} {arch}: {stack} bytes of stack and spills" for name, (_, stack, _) in sorted(resources.items()) if stack]
+    wrong += contractions(text, kernels)
     if arch != PRINTED:
-        return wrong
-    launched, measured, known = read_launched(args.launched) if args.launched else {}, {}, {}
+        return resources, wrong
+    measured, known = {}, {}
     for name, code in sorted(sass.functions(text).items()):
-        registers, _, shared = assembled[name]
+        registers, _, shared = resources[name]
         measured[name] = sass.measure(code)
         known[name] = (registers, blocks_at_once(arch, registers, shared, kernels[name][1]))
         wrong += judge_code(name, arch, measured[name])
         wrong += judge_grid(name, known[name][1], launched.get(name))
     print_code(measured, known, launched)
-    return wrong
+    return resources, wrong
 
 
 def main():
@@ -237,37 +229,29 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--traffic")
     parser.add_argument("--launched", help="lines of the double on PROCESSORS: grid KERNEL blocks")
-    parser.add_argument("--short", action="store_true", help="PRINTED alone")
-    parser.add_argument("--ptxas", default=shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas")
     args = parser.parse_args()
-    if not Path(args.ptxas).exists():
-        print("ptxas was not found: the static gate is left out")
-        return 77
+    cuobjdump = find_cuobjdump()
+    if not cuobjdump:
+        print("cuobjdump with nvdisasm was not found: machine code is not looked at")
+        return 1 if os.environ.get("CI") else 77
     kernels, known = kernels_of(Path(args.ptx).read_text(encoding="utf-8")), read_table(args.table)
     traffic = read_traffic(args.traffic) if args.traffic else {}
-    cuobjdump, rows, wrong = find_cuobjdump(), [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for arch in [PRINTED] if args.short else ARCHS:
-            cubin = f"{folder}/{arch}.cubin"
-            assembled = assemble(args.ptxas, args.ptx, arch, cubin)
-            if assembled is None:
-                print(f"{arch}: this ptxas does not know it, left out")
-                continue
-            for name, (registers, spills, shared) in sorted(assembled.items()):
-                threads, old = kernels[name][1], known.get((name, arch))
-                row = [name, arch, str(registers), str(spills), str(shared), str(threads),
-                       occupancy(arch, registers, shared, threads),
-                       *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[7:])]
-                rows.append(row)
-                wrong += judge(row, row if args.write else old)
-            wrong += judge_cubin(args, arch, kernels, assembled, disassemble(cuobjdump, cubin)) if cuobjdump else []
+    launched, resources, wrong = read_launched(args.launched) if args.launched else {}, {}, []
+    for arch in ARCHS:
+        resources[arch], found = judge_cubin(cuobjdump, str(Path(args.ptx).with_suffix(f".{arch}.cubin")), arch, kernels, launched)
+        wrong += found
+    rows = []
+    for name, (_, threads) in sorted(kernels.items()):
+        old = known.get(name)
+        rows.append([name, str(resources[PRINTED][name][2]), str(threads), *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[3:6]),
+                     *(str(resources[arch][name][0]) for arch in ARCHS)])
+        wrong += judge(rows[-1], rows[-1] if args.write else old)
     if args.write:
-        text = ["# Written by gate.py --write from the PTX of kernels/cuda; see gate.py for the columns.", HEAD]
+        text = ["# Written by gate.py --write from machine code of kernels/cuda; see gate.py for the columns.", HEAD]
         Path(args.table).write_text("\n".join(text + [" ".join(r) for r in rows]) + "\n", encoding="utf-8")
     for line in wrong:
         print(line)
-    print(f"{len(kernels)} kernels, {len(rows)} rows, {len(wrong)} wrong"
-          + ("" if cuobjdump else "; cuobjdump was not found: machine code was not looked at"))
+    print(f"{len(kernels)} kernels, {len(wrong)} wrong")
     return 1 if wrong else 0
 
 

@@ -16,7 +16,8 @@
 
 enum { ROWS = 23, WIDTH = 37, N = ROWS * WIDTH, TABLE_ROWS = 11 };
 
-static host_compute_t *processor, *device;
+enum { HERE, THERE /* on the processor, on the device */, MOST_TWINS = 12 };
+static host_compute_t *both[2];
 
 static host_compute_t *open_device(host_products_t products, int is_bf16) {
     host_cuda_options_t options = {.products = products, .is_bf16 = is_bf16};
@@ -27,209 +28,195 @@ static host_compute_t *open_device(host_products_t products, int is_bf16) {
     return out;
 }
 
+/* ---- one array in both places ------------------------------------------------------------------------------------ */
+
+typedef struct twin {
+    size_t n;
+    float *at[2];
+} twin_t;
+
+static twin_t twins[MOST_TWINS];
+static uint32_t n_twins;
+
+static twin_t twin(size_t n, double scale) {
+    host_compute_t *device = both[THERE];
+    twin_t t = {n, {malloc(n * sizeof(float)), device->ops->allocate(device, n * sizeof(float))}};
+
+    ck_assert_ptr_nonnull(t.at[THERE]);
+    for (size_t i = 0; i < n; i++)
+        t.at[HERE][i] = (float)(scale * glue_rng_normal(glue_rng(11, n_twins + 1), i));
+    device->ops->copy_in(device, t.at[THERE], t.at[HERE], n * sizeof(float));
+    ck_assert_uint_lt(n_twins, MOST_TWINS);
+    return twins[n_twins++] = t;
+}
+
+static void drop_twins(void) {
+    for (; n_twins > 0; n_twins--) {
+        both[THERE]->ops->release(both[THERE], twins[n_twins - 1].at[THERE]);
+        free(twins[n_twins - 1].at[HERE]);
+    }
+}
+
+/* Relative to the largest element: what is summed has about that size. 0: the same bits. */
+static void expect(twin_t t, double tolerance, const char *what) {
+    float *found = malloc(t.n * sizeof *found);
+    double largest = 1e-30;
+
+    both[THERE]->ops->copy_out(both[THERE], found, t.at[THERE], t.n * sizeof(float));
+    for (size_t i = 0; i < t.n; i++)
+        largest = fmax(largest, fabs((double)t.at[HERE][i]));
+    for (size_t i = 0; i < t.n; i++) {
+        const float *wanted = &t.at[HERE][i];
+        ck_assert_msg(tolerance > 0 ? fabs((double)*wanted - (double)found[i]) <= tolerance * largest
+                                    : memcmp(wanted, &found[i], sizeof(float)) == 0,
+                      "%s: element %zu is %.9g; %.9g is right", what, i, (double)found[i], (double)*wanted);
+    }
+    free(found);
+}
+
 static void setup(void) {
-    processor = host_compute_processor();
-    device = open_device(HOST_PRODUCTS_OWN, 0);
+    both[HERE] = host_compute_processor();
+    both[THERE] = open_device(HOST_PRODUCTS_OWN, 0);
 }
 
 static void teardown(void) {
     glue_error_t err = {""};
 
-    ck_assert_msg(host_compute_check(device, &err) == 0, "%s", err.text);
-    host_compute_close(device);
-}
-
-/* ---- one array in both places ------------------------------------------------------------------------------------ */
-
-typedef struct twin {
-    size_t n;
-    float *here;  /* the processor's */
-    void *there;  /* the device's */
-    float *found; /* what came from there */
-} twin_t;
-
-static twin_t twin(size_t n, uint64_t stream, double scale) {
-    twin_t t = {n, malloc(n * sizeof(float)), device->ops->allocate(device, n * sizeof(float)),
-                malloc(n * sizeof(float))};
-
-    ck_assert_ptr_nonnull(t.there);
-    for (size_t i = 0; i < n; i++)
-        t.here[i] = (float)(scale * glue_rng_normal(glue_rng(11, stream), i));
-    device->ops->copy_in(device, t.there, t.here, n * sizeof(float));
-    return t;
-}
-
-static void drop(twin_t *t) {
-    device->ops->release(device, t->there);
-    free(t->here);
-    free(t->found);
-}
-
-static void look(twin_t *t) { device->ops->copy_out(device, t->found, t->there, t->n * sizeof(float)); }
-
-static void expect_bits(twin_t *t, const char *what) {
-    look(t);
-    for (size_t i = 0; i < t->n; i++)
-        ck_assert_msg(memcmp(&t->here[i], &t->found[i], sizeof(float)) == 0, "%s: element %zu is %.9g; %.9g is right",
-                      what, i, (double)t->found[i], (double)t->here[i]);
-    drop(t);
-}
-
-/* relative to the largest element: what is summed has about that size */
-static void expect_near(twin_t *t, double tolerance, const char *what) {
-    double largest = 1e-30;
-
-    look(t);
-    for (size_t i = 0; i < t->n; i++)
-        largest = fmax(largest, fabs((double)t->here[i]));
-    for (size_t i = 0; i < t->n; i++)
-        ck_assert_msg(fabs((double)t->here[i] - (double)t->found[i]) <= tolerance * largest,
-                      "%s: element %zu is %.9g; %.9g is right", what, i, (double)t->found[i], (double)t->here[i]);
-    drop(t);
+    drop_twins();
+    ck_assert_msg(host_compute_check(both[THERE], &err) == 0, "%s", err.text);
+    host_compute_close(both[THERE]);
 }
 
 /* ---- rows, columns, elements ------------------------------------------------------------------------------------- */
 
 START_TEST(test_rows) {
-    twin_t y = twin(N, 1, 1.0), row = twin(WIDTH, 2, 1.0), x = twin(N, 3, 1.0), sum = twin(WIDTH, 4, 1.0);
+    twin_t y = twin(N, 1.0), row = twin(WIDTH, 1.0), x = twin(N, 1.0), sum = twin(WIDTH, 1.0);
 
-    processor->ops->fill_rows(processor, y.here, row.here, ROWS, WIDTH);
-    device->ops->fill_rows(device, y.there, row.there, ROWS, WIDTH);
-    processor->ops->add(processor, y.here, x.here, N);
-    device->ops->add(device, y.there, x.there, N);
-    processor->ops->sum_rows(processor, x.here, ROWS, WIDTH, sum.here);
-    device->ops->sum_rows(device, x.there, ROWS, WIDTH, sum.there);
-    expect_bits(&y, "fill_rows and add");
-    expect_bits(&sum, "sum_rows");
-    drop(&row);
-    drop(&x);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->fill_rows(both[p], y.at[p], row.at[p], ROWS, WIDTH);
+        both[p]->ops->add(both[p], y.at[p], x.at[p], N);
+        both[p]->ops->sum_rows(both[p], x.at[p], ROWS, WIDTH, sum.at[p]);
+    }
+    expect(y, 0, "fill_rows and add");
+    expect(sum, 0, "sum_rows");
 }
 END_TEST
 
 START_TEST(test_chosen) {
-    twin_t table = twin(TABLE_ROWS * WIDTH, 1, 1.0), x = twin(N, 2, 1.0), taken = twin(N, 3, 1.0),
-           put = twin(N, 4, 1.0);
+    twin_t table = twin(TABLE_ROWS * WIDTH, 1.0), x = twin(N, 1.0), taken = twin(N, 1.0), put = twin(N, 1.0);
     uint16_t narrow[TABLE_ROWS * WIDTH];
     int32_t rows[ROWS], distinct[TABLE_ROWS];
-    void *bf16 = device->ops->allocate(device, sizeof narrow);
+    void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
 
     for (int i = 0; i < ROWS; i++)
         rows[i] = (int32_t)glue_rng_below(glue_rng(5, 0), (uint64_t)i, TABLE_ROWS - 2); /* some often, two never */
     for (int i = 0; i < TABLE_ROWS; i++)
         distinct[i] = (i * 7 + 3) % ROWS;
-    processor->ops->add_chosen(processor, table.here, HOST_FLOAT32, rows, ROWS, WIDTH, x.here);
-    device->ops->add_chosen(device, table.there, HOST_FLOAT32, rows, ROWS, WIDTH, x.there);
-    processor->ops->narrow(processor, table.here, HOST_BFLOAT16, TABLE_ROWS * WIDTH, narrow);
-    device->ops->narrow(device, table.there, HOST_BFLOAT16, TABLE_ROWS * WIDTH, bf16);
-    processor->ops->add_chosen(processor, narrow, HOST_BFLOAT16, rows, ROWS, WIDTH, x.here);
-    device->ops->add_chosen(device, bf16, HOST_BFLOAT16, rows, ROWS, WIDTH, x.there);
-    processor->ops->add_to_chosen(processor, table.here, rows, ROWS, WIDTH, x.here);
-    device->ops->add_to_chosen(device, table.there, rows, ROWS, WIDTH, x.there);
-    processor->ops->take_chosen(processor, table.here, rows, ROWS, WIDTH, taken.here);
-    device->ops->take_chosen(device, table.there, rows, ROWS, WIDTH, taken.there);
-    processor->ops->put_chosen(processor, put.here, distinct, TABLE_ROWS, WIDTH, taken.here);
-    device->ops->put_chosen(device, put.there, distinct, TABLE_ROWS, WIDTH, taken.there);
-    device->ops->release(device, bf16);
-    expect_bits(&x, "add_chosen");
-    expect_bits(&table, "add_to_chosen");
-    expect_bits(&taken, "take_chosen");
-    expect_bits(&put, "put_chosen");
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->add_chosen(both[p], table.at[p], HOST_FLOAT32, rows, ROWS, WIDTH, x.at[p]);
+        both[p]->ops->narrow(both[p], table.at[p], HOST_BFLOAT16, TABLE_ROWS * WIDTH, bf16[p]);
+        both[p]->ops->add_chosen(both[p], bf16[p], HOST_BFLOAT16, rows, ROWS, WIDTH, x.at[p]);
+        both[p]->ops->add_to_chosen(both[p], table.at[p], rows, ROWS, WIDTH, x.at[p]);
+        both[p]->ops->take_chosen(both[p], table.at[p], rows, ROWS, WIDTH, taken.at[p]);
+        both[p]->ops->put_chosen(both[p], put.at[p], distinct, TABLE_ROWS, WIDTH, taken.at[p]);
+    }
+    both[THERE]->ops->release(both[THERE], bf16[THERE]);
+    expect(x, 0, "add_chosen");
+    expect(table, 0, "add_to_chosen");
+    expect(taken, 0, "take_chosen");
+    expect(put, 0, "put_chosen");
 }
 END_TEST
 
 START_TEST(test_types) {
-    twin_t x = twin(N, 1, 3.0), wide = twin(N, 2, 1.0);
+    twin_t x = twin(N, 3.0), wide = twin(N, 1.0);
     uint16_t narrow[N];
-    void *there = device->ops->allocate(device, sizeof narrow);
+    void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
 
-    x.here[0] = INFINITY;
-    x.here[1] = -1e-41f;
-    x.here[2] = 3.3961e38f; /* rounds up to infinity */
-    x.here[3] = NAN;
-    device->ops->copy_in(device, x.there, x.here, sizeof(float) * N);
-    processor->ops->narrow(processor, x.here, HOST_BFLOAT16, N, narrow);
-    device->ops->narrow(device, x.there, HOST_BFLOAT16, N, there);
-    processor->ops->widen(processor, narrow, HOST_BFLOAT16, N, wide.here);
-    device->ops->widen(device, there, HOST_BFLOAT16, N, wide.there);
-    device->ops->release(device, there);
-    expect_bits(&wide, "narrow and widen");
-    drop(&x);
+    x.at[HERE][0] = INFINITY;
+    x.at[HERE][1] = -1e-41f;
+    x.at[HERE][2] = 3.3961e38f; /* rounds up to infinity */
+    x.at[HERE][3] = NAN;
+    both[THERE]->ops->copy_in(both[THERE], x.at[THERE], x.at[HERE], sizeof(float) * N);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->narrow(both[p], x.at[p], HOST_BFLOAT16, N, bf16[p]);
+        both[p]->ops->widen(both[p], bf16[p], HOST_BFLOAT16, N, wide.at[p]);
+    }
+    both[THERE]->ops->release(both[THERE], bf16[THERE]);
+    expect(wide, 0, "narrow and widen");
 }
 END_TEST
 
 START_TEST(test_elements) {
-    twin_t x = twin(N, 1, 3.0), y = twin(N, 2, 1.0), cdf = twin(N, 3, 1.0), d = twin(N, 4, 1.0), t = twin(N, 5, 1.0);
-    glue_rng_t rng = glue_rng(3, 4);
+    twin_t x = twin(N, 3.0), y = twin(N, 1.0), cdf = twin(N, 1.0), d = twin(N, 1.0), t = twin(N, 1.0);
 
-    processor->ops->gelu_forward(processor, x.here, N, y.here, cdf.here);
-    device->ops->gelu_forward(device, x.there, N, y.there, cdf.there);
-    processor->ops->gelu_backward(processor, x.here, cdf.here, N, d.here);
-    device->ops->gelu_backward(device, x.there, cdf.there, N, d.there);
-    processor->ops->dropout(processor, y.here, N, 0.3, rng);
-    device->ops->dropout(device, y.there, N, 0.3, rng);
-    processor->ops->tanh_forward(processor, t.here, N);
-    device->ops->tanh_forward(device, t.there, N);
-    expect_near(&t, 3e-7, "tanh_forward");
-    expect_near(&y, 3e-7, "gelu_forward and dropout");
-    expect_near(&cdf, 3e-7, "gelu_forward's cdf");
-    expect_near(&d, 5e-7, "gelu_backward");
-    drop(&x);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->gelu_forward(both[p], x.at[p], N, y.at[p], cdf.at[p]);
+        both[p]->ops->gelu_backward(both[p], x.at[p], cdf.at[p], N, d.at[p]);
+        both[p]->ops->dropout(both[p], y.at[p], N, 0.3, glue_rng(3, 4));
+        both[p]->ops->tanh_forward(both[p], t.at[p], N);
+    }
+    expect(t, 3e-7, "tanh_forward");
+    expect(y, 3e-7, "gelu_forward and dropout");
+    expect(cdf, 3e-7, "gelu_forward's cdf");
+    expect(d, 5e-7, "gelu_backward");
 }
 END_TEST
 
 /* A mask by itself: bits, whatever the values are. */
 START_TEST(test_dropout) {
-    twin_t x = twin(N, 1, 1.0), y = twin(N, 2, 1.0), d = twin(N, 3, 1.0);
+    twin_t x = twin(N, 1.0), y = twin(N, 1.0), d = twin(N, 1.0);
 
-    processor->ops->dropout(processor, x.here, N, 0.5, glue_rng(8, 9));
-    device->ops->dropout(device, x.there, N, 0.5, glue_rng(8, 9));
-    processor->ops->tanh_backward(processor, y.here, N, d.here);
-    device->ops->tanh_backward(device, y.there, N, d.there);
-    expect_bits(&x, "dropout");
-    expect_bits(&d, "tanh_backward");
-    drop(&y);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->dropout(both[p], x.at[p], N, 0.5, glue_rng(8, 9));
+        both[p]->ops->tanh_backward(both[p], y.at[p], N, d.at[p]);
+    }
+    expect(x, 0, "dropout");
+    expect(d, 0, "tanh_backward");
 }
 END_TEST
 
 START_TEST(test_norm) {
-    twin_t x = twin(N, 1, 2.0), weight = twin(WIDTH, 2, 1.0), bias = twin(WIDTH, 3, 1.0), normal = twin(N, 4, 1.0);
-    twin_t inverse = twin(ROWS, 5, 1.0), d = twin(N, 6, 1.0), d_weight = twin(WIDTH, 7, 1.0),
-           d_bias = twin(WIDTH, 8, 1.0);
+    twin_t x = twin(N, 2.0), weight = twin(WIDTH, 1.0), bias = twin(WIDTH, 1.0), normal = twin(N, 1.0);
+    twin_t inverse = twin(ROWS, 1.0), d = twin(N, 1.0), d_weight = twin(WIDTH, 1.0), d_bias = twin(WIDTH, 1.0);
 
-    processor->ops->norm_forward(processor, (host_affine_arrays_t){weight.here, bias.here}, ROWS, WIDTH, 1e-5, x.here,
-                                 normal.here, inverse.here);
-    device->ops->norm_forward(device, (host_affine_arrays_t){weight.there, bias.there}, ROWS, WIDTH, 1e-5, x.there,
-                              normal.there, inverse.there);
-    processor->ops->norm_backward(processor, weight.here, normal.here, inverse.here, ROWS, WIDTH, d.here,
-                                  (host_affine_arrays_t){d_weight.here, d_bias.here});
-    device->ops->norm_backward(device, weight.there, normal.there, inverse.there, ROWS, WIDTH, d.there,
-                               (host_affine_arrays_t){d_weight.there, d_bias.there});
-    expect_near(&x, 1e-6, "norm_forward");
-    expect_near(&normal, 1e-6, "norm_forward's normal");
-    expect_near(&inverse, 1e-6, "norm_forward's inverse deviation");
-    expect_near(&d, 1e-6, "norm_backward");
-    expect_near(&d_weight, 1e-6, "norm_backward's weight");
-    expect_bits(&d_bias, "norm_backward's bias");
-    drop(&weight);
-    drop(&bias);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->norm_forward(both[p], (host_affine_arrays_t){weight.at[p], bias.at[p]}, ROWS, WIDTH, 1e-5,
+                                   x.at[p], normal.at[p], inverse.at[p]);
+        both[p]->ops->norm_backward(both[p], weight.at[p], normal.at[p], inverse.at[p], ROWS, WIDTH, d.at[p],
+                                    (host_affine_arrays_t){d_weight.at[p], d_bias.at[p]});
+    }
+    expect(x, 1e-6, "norm_forward");
+    expect(normal, 1e-6, "norm_forward's normal");
+    expect(inverse, 1e-6, "norm_forward's inverse deviation");
+    expect(d, 1e-6, "norm_backward");
+    expect(d_weight, 1e-6, "norm_backward's weight");
+    expect(d_bias, 0, "norm_backward's bias");
 }
 END_TEST
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
+/* The device of a test for a while: others in its place. */
+static void with_device(host_compute_t *other, void (*fn)(double), double argument) {
+    host_compute_t *own = both[THERE];
+    both[THERE] = other;
+    fn(argument);
+    drop_twins();
+    host_compute_close(other);
+    both[THERE] = own;
+}
+
 static void one_product(int a_transposed, int b_transposed, double keep, double tolerance) {
     enum { M = 19, COLUMNS = 13, INNER = 29 };
-    twin_t a = twin(M * INNER, 1, 1.0), b = twin(INNER * COLUMNS, 2, 1.0), out = twin(M * COLUMNS, 3, 1.0);
-    host_matrix_t a_here = {a.here, a_transposed ? M : INNER, a_transposed}, a_there = a_here;
-    host_matrix_t b_here = {b.here, b_transposed ? INNER : COLUMNS, b_transposed}, b_there = b_here;
+    twin_t a = twin(M * INNER, 1.0), b = twin(INNER * COLUMNS, 1.0), out = twin(M * COLUMNS, 1.0);
 
-    a_there.data = a.there;
-    b_there.data = b.there;
-    processor->ops->matmul(processor, M, COLUMNS, INNER, a_here, b_here, keep, out.here);
-    device->ops->matmul(device, M, COLUMNS, INNER, a_there, b_there, keep, out.there);
-    expect_near(&out, tolerance, a_transposed ? "transposed product" : "product");
-    drop(&a);
-    drop(&b);
+    for (int p = 0; p < 2; p++)
+        both[p]->ops->matmul(both[p], M, COLUMNS, INNER,
+                             (host_matrix_t){a.at[p], a_transposed ? M : INNER, a_transposed},
+                             (host_matrix_t){b.at[p], b_transposed ? INNER : COLUMNS, b_transposed}, keep, out.at[p]);
+    expect(out, tolerance, a_transposed ? "transposed product" : "product");
+    drop_twins();
 }
 
 static void all_products(double tolerance) {
@@ -241,42 +228,29 @@ START_TEST(test_own_products) { all_products(1e-6); }
 END_TEST
 
 START_TEST(test_cublas) {
-    host_compute_t *own = device;
+    host_compute_t *cublas = open_device(HOST_PRODUCTS_CUBLAS, 0);
 
-    device = open_device(HOST_PRODUCTS_CUBLAS, 0);
-    all_products(1e-6);
-    ck_assert_ptr_nonnull(strstr(device->what, "cuBLAS"));
-    host_compute_close(device);
-    device = open_device(HOST_PRODUCTS_AUTO, 1);
-    all_products(1e-2);
-    host_compute_close(device);
-    device = own;
+    ck_assert_ptr_nonnull(strstr(cublas->what, "cuBLAS"));
+    with_device(cublas, all_products, 1e-6);
+    with_device(open_device(HOST_PRODUCTS_AUTO, 1), all_products, 1e-2);
 }
 END_TEST
 
 /* bf16 really rounds: a product of ones and a number between two of its values. */
-START_TEST(test_cublas_bf16) {
-    const float number = 1.001f;
-    float *there[3], found = 0.0f;
-    host_compute_t *own = device;
+static void product_of_one(double number) {
+    host_compute_t *device = both[THERE];
+    float *x = twin(1, 1.0).at[THERE], *y = twin(1, 1.0).at[THERE], value = (float)number;
 
-    device = open_device(HOST_PRODUCTS_CUBLAS, 1);
-    for (int i = 0; i < 3; i++)
-        there[i] = device->ops->allocate(device, sizeof number);
-    device->ops->copy_in(device, there[0], &number, sizeof number);
-    device->ops->copy_in(device, there[1], &number, sizeof number);
-    device->ops->matmul(device, 1, 1, 1, (host_matrix_t){there[0], 1, 0}, (host_matrix_t){there[1], 1, 0}, 0.0,
-                        there[2]);
-    device->ops->copy_out(device, &found, there[2], sizeof found);
-    for (int i = 0; i < 3; i++)
-        device->ops->release(device, there[i]);
+    device->ops->copy_in(device, x, &value, sizeof value);
+    device->ops->matmul(device, 1, 1, 1, (host_matrix_t){x, 1, 0}, (host_matrix_t){x, 1, 0}, 0.0, y);
+    device->ops->copy_out(device, &value, y, sizeof value);
     if (strstr(device->what, "Test double") != NULL) /* cuBLAS may round to bf16, and need not */
-        ck_assert_float_eq(found, 1.0f);
+        ck_assert_float_eq(value, 1.0f);
     else
-        ck_assert_float_eq_tol(found, 1.0f, 0.01f);
-    host_compute_close(device);
-    device = own;
+        ck_assert_float_eq_tol(value, 1.0f, 0.01f);
 }
+
+START_TEST(test_cublas_bf16) { with_device(open_device(HOST_PRODUCTS_CUBLAS, 1), product_of_one, 1.001); }
 END_TEST
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
@@ -285,27 +259,20 @@ START_TEST(test_attention) {
     enum { HEADS = 3, HEAD_WIDTH = 5, TOKENS = 47, ELEMS = TOKENS * HEADS * HEAD_WIDTH };
     static const int32_t starts[] = {0, 1, 9, 42, 47};
     host_attention_shape_t shape = {starts, 4, HEADS, HEAD_WIDTH};
-    size_t n_probs = host_attention_n_probs(&shape);
-    twin_t q = twin(ELEMS, 1, 1.0), k = twin(ELEMS, 2, 1.0), v = twin(ELEMS, 3, 1.0), probs = twin(n_probs, 4, 1.0);
-    twin_t context = twin(ELEMS, 5, 1.0), d = twin(ELEMS, 6, 1.0), scratch = twin(33 * 33, 7, 1.0);
-    twin_t dq = twin(ELEMS, 8, 1.0), dk = twin(ELEMS, 9, 1.0), dv = twin(ELEMS, 10, 1.0);
+    twin_t q = twin(ELEMS, 1.0), k = twin(ELEMS, 1.0), v = twin(ELEMS, 1.0);
+    twin_t probs = twin(host_attention_n_probs(&shape), 1.0), context = twin(ELEMS, 1.0), d = twin(ELEMS, 1.0);
+    twin_t scratch = twin(33 * 33, 1.0), dq = twin(ELEMS, 1.0), dk = twin(ELEMS, 1.0), dv = twin(ELEMS, 1.0);
 
-    processor->ops->attention_forward(processor, &shape, q.here, k.here, v.here, probs.here, context.here);
-    device->ops->attention_forward(device, &shape, q.there, k.there, v.there, probs.there, context.there);
-    processor->ops->attention_backward(processor, &shape, q.here, k.here, v.here, probs.here, d.here, scratch.here,
-                                       dq.here, dk.here, dv.here);
-    device->ops->attention_backward(device, &shape, q.there, k.there, v.there, probs.there, d.there, scratch.there,
-                                    dq.there, dk.there, dv.there);
-    expect_near(&probs, 1e-6, "attention's probabilities");
-    expect_near(&context, 1e-6, "attention's context");
-    expect_near(&dq, 1e-6, "attention's dq");
-    expect_near(&dk, 1e-6, "attention's dk");
-    expect_near(&dv, 1e-6, "attention's dv");
-    drop(&q);
-    drop(&k);
-    drop(&v);
-    drop(&d);
-    drop(&scratch);
+    for (int p = 0; p < 2; p++) {
+        both[p]->ops->attention_forward(both[p], &shape, q.at[p], k.at[p], v.at[p], probs.at[p], context.at[p]);
+        both[p]->ops->attention_backward(both[p], &shape, q.at[p], k.at[p], v.at[p], probs.at[p], d.at[p],
+                                         scratch.at[p], dq.at[p], dk.at[p], dv.at[p]);
+    }
+    expect(probs, 1e-6, "attention's probabilities");
+    expect(context, 1e-6, "attention's context");
+    expect(dq, 1e-6, "attention's dq");
+    expect(dk, 1e-6, "attention's dk");
+    expect(dv, 1e-6, "attention's dv");
 }
 END_TEST
 
@@ -365,7 +332,7 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
 
     make_model(&here, dtype);
     make_model(&there, dtype);
-    ck_assert_msg(host_params_move(&there.params, device, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_params_move(&there.params, both[THERE], &err) == 0, "%s", err.text);
     loss_here = pass(&here, &expected);
     loss_there = pass(&there, &found);
     ck_assert_double_eq_tol(loss_here, loss_there, 1e-5);
@@ -394,29 +361,24 @@ END_TEST
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-START_TEST(test_no_such_device) {
-    host_cuda_options_t options = {.device = 99};
+static void expect_refusal(const host_cuda_options_t *options, const char *text) {
     glue_error_t err = {""};
     host_compute_t *out;
 
-    ck_assert_int_eq(host_cuda_open(&options, &out, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "device 99 is asked for"));
+    ck_assert_int_eq(host_cuda_open(options, &out, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, text));
     ck_assert_ptr_null(out);
 }
-END_TEST
 
-START_TEST(test_bf16_needs_cublas) {
-    host_cuda_options_t options = {.products = HOST_PRODUCTS_OWN, .is_bf16 = 1};
-    glue_error_t err = {""};
-    host_compute_t *out;
-
-    ck_assert_int_eq(host_cuda_open(&options, &out, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "cuBLAS is needed"));
+START_TEST(test_what_is_refused) {
+    expect_refusal(&(host_cuda_options_t){.device = 99}, "device 99 is asked for");
+    expect_refusal(&(host_cuda_options_t){.products = HOST_PRODUCTS_OWN, .is_bf16 = 1}, "cuBLAS is needed");
 }
 END_TEST
 
 /* More than the device has: an error, the parameters can be released, and the first error stays. */
 START_TEST(test_out_of_memory) {
+    host_compute_t *device = both[THERE];
     glue_error_t err = {""};
 
     ck_assert_ptr_null(device->ops->allocate(device, (size_t)1 << 50));
@@ -427,10 +389,10 @@ START_TEST(test_out_of_memory) {
     ck_assert_ptr_nonnull(strstr(err.text, "cuMemcpyDtoDAsync"));
     ck_assert_ptr_null(device->ops->allocate(device, 64));
     host_compute_close(device);
-    device = open_device(HOST_PRODUCTS_OWN, 0);
+    both[THERE] = open_device(HOST_PRODUCTS_OWN, 0);
 }
 END_TEST
 
 ZT_MAIN_WITH("host_cuda", setup, teardown, test_rows, test_chosen, test_types, test_elements, test_dropout, test_norm,
              test_own_products, test_cublas, test_cublas_bf16, test_attention, test_model, test_model_bf16,
-             test_no_such_device, test_bf16_needs_cublas, test_out_of_memory)
+             test_what_is_refused, test_out_of_memory)

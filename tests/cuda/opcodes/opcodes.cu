@@ -55,25 +55,19 @@
         out[i] = R##_OUT(r);                                                                                           \
     }
 /* The result is what the word holds then; what the instruction returned has to be what it held before. */
-#define ATOM(name, ptx, type, letter, other)                                                                           \
+#define ATOM(name, ptx, type, letter)                                                                                  \
     KERNEL(op_##name) {                                                                                                \
         INDEX;                                                                                                         \
         LIMIT;                                                                                                         \
         type *word = (type *)(out + i), old, value = (type)in[4 * i], before = (type)in[4 * i + 1];                    \
         out[i] = before;                                                                                               \
-        asm volatile(ptx " %0, [%1], %2" other ";"                                                                     \
-                     : "=" letter(old)                                                                                 \
-                     : "l"(word), letter(value), letter((type)in[4 * i + 2])                                           \
-                     : "memory");                                                                                      \
+        asm volatile(ptx " %0, [%1], %2;" : "=" letter(old) : "l"(word), letter(value) : "memory");                    \
         if (old != before)                                                                                             \
             out[i] ^= 0x5555;                                                                                          \
     }
-#define ATOM32(name, ptx, expected) ATOM(name, ptx, uint32_t, "r", "")
-#define ATOM64(name, ptx, expected) ATOM(name, ptx, uint64_t, "l", "")
+#define ATOM32(name, ptx, expected) ATOM(name, ptx, uint32_t, "r")
+#define ATOM64(name, ptx, expected) ATOM(name, ptx, uint64_t, "l")
 #include "table.h"
-
-ATOM(atom_cas_b32, "atom.global.cas.b32", uint32_t, "r", ", %3")
-ATOM(atom_cas_b64, "atom.global.cas.b64", uint64_t, "l", ", %3")
 
 /* ---- what threads do together; the expected results stand in together.c -------------------------------------------
  */
@@ -97,9 +91,6 @@ SHUFFLE(idx_own, __shfl_sync(ALL, value, (int)(value & 31), 16))
 SHUFFLE(ballot, __ballot_sync(ALL, value & 1))
 SHUFFLE(any, (uint64_t)__any_sync(ALL, (value & 63) == 0))
 SHUFFLE(all, (uint64_t)__all_sync(ALL, (value & 63) != 0))
-SHUFFLE(redux_add, __reduce_add_sync(ALL, value))
-SHUFFLE(redux_max, (uint32_t)__reduce_max_sync(ALL, (int)value))
-SHUFFLE(redux_xor, __reduce_xor_sync(ALL, value))
 SHUFFLE(count, (uint64_t)__syncthreads_count(value & 1))
 SHUFFLE(or, (uint64_t)(__syncthreads_or((value & 1023) == 0) != 0))
 SHUFFLE(and, (uint64_t)(__syncthreads_and((value & 1023) != 0) != 0))

@@ -71,12 +71,6 @@ static uint32_t ref_clz(uint64_t a, uint32_t width) {
         n++;
     return n;
 }
-static uint64_t ref_brev(uint64_t a, uint32_t width) {
-    uint64_t out = 0;
-    for (uint32_t i = 0; i < width; i++)
-        out = out << 1 | (a >> i & 1);
-    return out;
-}
 static uint32_t ref_prmt(uint32_t a, uint32_t b, uint32_t selector) {
     uint8_t bytes[8], out[4];
     uint32_t result;
@@ -89,39 +83,6 @@ static uint32_t ref_prmt(uint32_t a, uint32_t b, uint32_t selector) {
     memcpy(&result, out, 4);
     return result;
 }
-static uint32_t ref_lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
-    uint32_t out = 0;
-    for (uint32_t k = 0; k < 8; k++)
-        if (table >> k & 1)
-            out |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
-    return out;
-}
-
-/* To an even integer at a tie. */
-static double ref_even(double a) {
-    double low = floor(a), rest = a - low;
-    if (a != a || rest == 0)
-        return a;
-    double near = rest < 0.5 || (rest == 0.5 && fmod(low, 2) == 0) ? low : low + 1;
-    return copysign(near, a);
-}
-/* Saturating; a NaN becomes 0, or the top bit where the manual has it so. */
-static int64_t ref_to_s(double a, int width, int nan_is_top) {
-    double limit = ldexp(1, width - 1);
-    if (a != a)
-        return nan_is_top ? (int64_t)(1ull << (width - 1)) : 0;
-    if (a >= limit)
-        return width == 64 ? INT64_MAX : INT32_MAX;
-    return a < -limit ? (width == 64 ? INT64_MIN : INT32_MIN) : (int64_t)a;
-}
-static uint64_t ref_to_u(double a, int width, int nan_is_top) {
-    if (a != a)
-        return nan_is_top ? 1ull << (width - 1) : 0;
-    if (a >= ldexp(1, width))
-        return width == 64 ? UINT64_MAX : UINT32_MAX;
-    return a <= 0 ? 0 : (uint64_t)a;
-}
-
 static float ref_from_f16(uint16_t bits) {
     float size = 0, one = bits & 0x8000 ? -1.0f : 1.0f;
     uint32_t e = bits >> 10 & 31, f = bits & 1023;
@@ -130,25 +91,6 @@ static float ref_from_f16(uint16_t bits) {
     size = e ? (1 + (float)f / 1024) * ldexpf(1, (int)e - 15) : (float)f / 1024 * ldexpf(1, -14);
     return one * size;
 }
-/* The nearest of all 16-bit floats, found by bisection: the even one at a tie. */
-static uint16_t ref_to_f16(float a) {
-    uint16_t sign = signbit(a) ? 0x8000 : 0, low = 0, high = 0x7c00;
-    double size = fabs((double)a);
-    if (a != a)
-        return 0x7fff;
-    while (high - low > 1) {
-        uint16_t middle = (uint16_t)((low + high) / 2);
-        if ((double)ref_from_f16(middle) <= size)
-            low = middle;
-        else
-            high = middle;
-    }
-    double below = ref_from_f16(low), above = high == 0x7c00 ? 65536 : (double)ref_from_f16(high);
-    if (size >= above || size - below > above - size || (size - below == above - size && (low & 1)))
-        low = high;
-    return sign | low;
-}
-
 #include "types.h"
 
 #define ROW(name) static uint64_t name(const uint64_t *in)
@@ -182,8 +124,6 @@ static uint16_t ref_to_f16(float a) {
 #define ATOM32(name, ptx, expected) OP2(name, ptx, U32, U32, U32, expected)
 #define ATOM64(name, ptx, expected) OP2(name, ptx, U64, U64, U64, expected)
 #include "table.h"
-OP3(atom_cas_b32, , U32, U32, U32, U32, b == a ? c : b)
-OP3(atom_cas_b64, , U64, U64, U64, U64, b == a ? c : b)
 #undef OP1
 #undef OP2
 #undef OP3
@@ -199,7 +139,6 @@ OP3(atom_cas_b64, , U64, U64, U64, U64, b == a ? c : b)
 #define KIND_S64 RF_INT
 #define KIND_F32 RF_F32
 #define KIND_F64 RF_F64
-#define KIND_F16 RF_F16
 #define KIND_U64_FROM_F64 RF_INT
 #define OP1(name, ptx, R, A, e) {#name, name, KIND_##R, {KIND_##A}, 1},
 #define OP2(name, ptx, R, A, B, e) {#name, name, KIND_##R, {KIND_##A, KIND_##B}, 2},
@@ -210,7 +149,5 @@ OP3(atom_cas_b64, , U64, U64, U64, U64, b == a ? c : b)
 
 const rf_row_t rf_rows[] = {
 #include "table.h"
-    {"atom_cas_b32", atom_cas_b32, RF_INT, {RF_INT, RF_INT, RF_INT}, 3},
-    {"atom_cas_b64", atom_cas_b64, RF_INT, {RF_INT, RF_INT, RF_INT}, 3},
 };
 const uint32_t rf_n_rows = sizeof rf_rows / sizeof rf_rows[0];

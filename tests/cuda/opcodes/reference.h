@@ -8,7 +8,7 @@
 
 enum { RF_N_OPERANDS = 4, RF_BLOCK = 256 };
 
-typedef enum rf_kind { RF_INT, RF_F16, RF_F32, RF_F64 } rf_kind_t;
+typedef enum rf_kind { RF_INT, RF_F32, RF_F64 } rf_kind_t;
 
 typedef struct rf_row {
     const char *name;

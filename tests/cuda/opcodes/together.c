@@ -40,25 +40,6 @@ static uint64_t any(const uint64_t *in, uint32_t t) {
     return 0;
 }
 static uint64_t all(const uint64_t *in, uint32_t t) { return !any(in, t); }
-static uint64_t redux_add(const uint64_t *in, uint32_t t) {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < 32; i++)
-        sum += value(in, t / 32 * 32 + i);
-    return sum;
-}
-static uint64_t redux_xor(const uint64_t *in, uint32_t t) {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < 32; i++)
-        sum ^= value(in, t / 32 * 32 + i);
-    return sum;
-}
-static uint64_t redux_max(const uint64_t *in, uint32_t t) {
-    int32_t most = INT32_MIN;
-    for (uint32_t i = 0; i < 32; i++)
-        if ((int32_t)value(in, t / 32 * 32 + i) > most)
-            most = (int32_t)value(in, t / 32 * 32 + i);
-    return (uint32_t)most;
-}
 static uint64_t count(const uint64_t *in, uint32_t t) {
     uint64_t n = 0;
     (void)t;
@@ -105,8 +86,8 @@ static uint64_t memory(const uint64_t *in, uint32_t t) {
 #define ROW(name)                                                                                                      \
     { "together_" #name, name }
 const rf_together_t rf_together[] = {
-    ROW(down_1),  ROW(down_7_of_16), ROW(up_3), ROW(up_5_of_8), ROW(xor_16),    ROW(xor_5_of_4), ROW(idx_9),
-    ROW(idx_own), ROW(ballot),       ROW(any),  ROW(all),       ROW(redux_add), ROW(redux_max),  ROW(redux_xor),
-    ROW(count),   ROW(or),           ROW(and),  ROW(half_warp), ROW(tree),      ROW(atomics),    ROW(memory),
+    ROW(down_1), ROW(down_7_of_16), ROW(up_3),      ROW(up_5_of_8), ROW(xor_16),  ROW(xor_5_of_4),
+    ROW(idx_9),  ROW(idx_own),      ROW(ballot),    ROW(any),       ROW(all),     ROW(count),
+    ROW(or),     ROW(and),          ROW(half_warp), ROW(tree),      ROW(atomics), ROW(memory),
 };
 const uint32_t rf_n_together = sizeof rf_together / sizeof rf_together[0];

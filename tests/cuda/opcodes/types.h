@@ -8,7 +8,6 @@
 #define S64_TYPE int64_t
 #define F32_TYPE float
 #define F64_TYPE double
-#define F16_TYPE uint16_t
 #define U64_FROM_F64_TYPE double
 
 #define U16_LETTER "h"
@@ -18,7 +17,6 @@
 #define S64_LETTER "l"
 #define F32_LETTER "f"
 #define F64_LETTER "d"
-#define F16_LETTER "h"
 #define U64_FROM_F64_LETTER "d"
 
 #define U16_IN(bits) ((uint16_t)(bits))
@@ -36,5 +34,4 @@
 #define S64_OUT(x) ((uint64_t)(x))
 #define F32_OUT(x) ((uint64_t)f32_bits(x))
 #define F64_OUT(x) f64_bits(x)
-#define F16_OUT(x) ((uint64_t)(uint16_t)(x))
 #define U64_FROM_F64_OUT(x) f64_bits(x) /* a move: the bits of a NaN stay */

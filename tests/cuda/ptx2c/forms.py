@@ -173,23 +173,9 @@ def float_sign(m, o):
     return o.write(0, "b" + m[2], f"{o.read(1, 'b' + m[2])} {change}")
 
 
-@form(r"copysign\.f(32|64)")
-def float_copysign(m, o):
-    kind, sign = "b" + m[1], "0x80000000u" if m[1] == "32" else "0x8000000000000000ull"
-    return o.write(0, kind, f"({o.read(1, kind)} & {sign}) | ({o.read(2, kind)} & ~{sign})")
-
-
 @form(r"(min|max)\.(f32|f64)")
 def float_min_max(m, o):
     return o.write(0, m[2], f"emu_{m[1]}_{m[2]}({o.read(1, m[2])}, {o.read(2, m[2])})")
-
-
-@form(r"testp\.(finite|infinite|number|notanumber|normal|subnormal)\.(f32|f64)")
-def float_test(m, o):
-    a = o.read(1, m[2])
-    test = {"finite": "isfinite({})", "infinite": "isinf({})", "number": "!isnan({})", "notanumber": "isnan({})",
-            "normal": "isnormal({})", "subnormal": "fpclassify({}) == FP_SUBNORMAL"}[m[1]]
-    return o.write(0, "pred", test.format(a))
 
 
 # ---- integers ---------------------------------------------------------------------------------------------------------
@@ -210,19 +196,9 @@ def int_not(m, o):
     return o.write(0, m[1], f"{'!' if m[1] == 'pred' else '~'}{o.read(1, m[1])}")
 
 
-@form(r"cnot\.(b16|b32|b64)")
-def int_cnot(m, o):
-    return o.write(0, m[1], f"{o.read(1, m[1])} == 0")
-
-
 @form(r"neg\.s(16|32|64)")
 def int_neg(m, o):
     return o.write(0, "s" + m[1], f"(uint{m[1]}_t)(0 - {o.read(1, 'u' + m[1])})")
-
-
-@form(r"abs\.s(16|32|64)")
-def int_abs(m, o):
-    return o.write(0, "u" + m[1], f"{o.read(1, 's' + m[1])} < 0 ? 0 - {o.read(1, 'u' + m[1])} : {o.read(1, 'u' + m[1])}")
 
 
 @form(r"(min|max)\.([us](?:16|32|64))")
@@ -291,19 +267,9 @@ def int_count(m, o):
     return o.write(0, "u32", f"emu_{m[1]}_{m[2]}({o.read(1, 'u' + m[2])})")
 
 
-@form(r"brev\.b(32|64)")
-def int_brev(m, o):
-    return o.write(0, "b" + m[1], f"emu_brev_{m[1]}({o.read(1, 'u' + m[1])})")
-
-
 @form(r"prmt\.b32")
 def int_prmt(_, o):
     return o.write(0, "b32", f"emu_prmt({o.read(1, 'u32')}, {o.read(2, 'u32')}, {o.read(3, 'u32')})")
-
-
-@form(r"lop3\.b32")
-def int_lop3(_, o):
-    return o.write(0, "b32", f"emu_lop3({o.read(1, 'u32')}, {o.read(2, 'u32')}, {o.read(3, 'u32')}, {o.read(4, 'u32')})")
 
 
 @form(r"dp(2a\.lo|2a\.hi|4a)\.([us])32\.([us])32")
@@ -342,22 +308,10 @@ def set_predicate(m, o):
     return f"{{ int t = {joined(test)}, f = {joined(f'!({test})')}; {o.assign(targets[0], 'pred', 't')} {o.assign(targets[1], 'pred', 'f')} }}"
 
 
-@form(r"set\.(\w+)\.(u32|s32|f32)\.([usbf](?:16|32|64))")
-def set_value(m, o):
-    test = comparison(m[1], m[3], o.read(1, m[3]), o.read(2, m[3]))
-    return o.write(0, m[2], f"({test}) ? {'1.0f' if m[2] == 'f32' else '-1'} : 0")
-
-
 @form(r"selp\.([usbf](?:16|32|64))")
 def select(m, o):
     kind = "b" + m[1][1:]
     return o.write(0, kind, f"{o.read(3, 'pred')} ? {o.read(1, kind)} : {o.read(2, kind)}")
-
-
-@form(r"slct\.([usbf](?:32|64))\.(s32|f32)")
-def select_sign(m, o):
-    kind = "b" + m[1][1:]
-    return o.write(0, kind, f"{o.read(3, m[2])} >= 0 ? {o.read(1, kind)} : {o.read(2, kind)}")
 
 
 @form(r"mov\.(pred|[usbf](?:16|32|64))")
@@ -399,33 +353,9 @@ def convert_from_int(m, o):
     return o.write(0, m[1], f"({'float' if m[1] == 'f32' else 'double'}){o.read(1, m[2])}")
 
 
-@form(r"cvt\.r([nzmp])i\.([us](?:16|32|64))\.(f32|f64)")
-def convert_to_int(m, o):
-    rounded = {"n": "nearbyint", "z": "trunc", "m": "floor", "p": "ceil"}[m[1]]
-    bits = int(m[2][1:])
-    limits = {"u": f"0, {(1 << bits) - 1}ull", "s": f"-{(1 << (bits - 1)) - 1}ll - 1, {(1 << (bits - 1)) - 1}ll"}[m[2][0]]
-    nan = "0" if bits < 64 and m[3] == "f32" else f"{1 << (bits - 1):#x}ull"  # as the PTX manual has it
-    return o.write(0, m[2], f"emu_to_{m[2][0]}64({rounded}((double){o.read(1, m[3])}), {limits}, {nan})")
-
-
-@form(r"cvt\.r([nzmp])i\.(f32|f64)\.(f32|f64)")
-def round_to_integral(m, o):
-    if m[2] != m[3]:
-        raise PtxError(o.line, m[0])
-    rounded = {"n": "nearbyint", "z": "trunc", "m": "floor", "p": "ceil"}[m[1]]
-    return o.write(0, m[2], f"{rounded}({o.read(1, m[2])})")
-
-
 @form(r"cvt\.(f32|f64)\.f16")
 def convert_from_half(m, o):
     return o.write(0, m[1], f"emu_from_f16({o.read(1, 'u16')})")
-
-
-@form(r"cvt\.rn\.f16\.(f32|f64)")
-def convert_to_half(m, o):
-    if m[1] == "f64":
-        raise PtxError(o.line, "cvt.rn.f16.f64")
-    return o.write(0, "u16", f"emu_to_f16({o.read(1, 'f32')})")
 
 
 # ---- memory -----------------------------------------------------------------------------------------------------------
@@ -482,16 +412,11 @@ def access(o, i, space, nbytes, what, order):
 
 
 @form(r"(atom|red)(?:\.(relaxed|acquire|release|acq_rel))?(?:\.(cta|gpu|sys))?(?:\.(global|shared))?\."
-      r"(add|and|or|xor|min|max|exch|cas|inc|dec)\.([usb])(32|64)")
+      r"(add|or|max)\.[ub](32|64)")
 def atomic(m, o):
-    returns, op, sign, bits = m[1] == "atom", m[5], m[6], m[7]
-    if op in ("inc", "dec"):
-        raise PtxError(o.line, m[0])
+    returns, op, bits = m[1] == "atom", m[5], m[6]
     first = 1 if returns else 0
-    where = effective_address(o, first, m[4])
-    values = [o.read(first + 1, "u" + bits), o.read(first + 2, "u" + bits) if op == "cas" else "0"]
-    name = f"EMU_ATOM_{op.upper()}" + ("_S" if op in ("min", "max") and sign == "s" else "")
-    call = f"emu_atom{bits}(x, {where}, {name}, {values[0]}, {values[1]}, {o.line})"
+    call = f"emu_atom{bits}(x, {effective_address(o, first, m[4])}, EMU_ATOM_{op.upper()}, {o.read(first + 1, 'u' + bits)}, {o.line})"
     return o.write(0, "b" + bits, call) if returns else f"(void){call};"
 
 
@@ -508,7 +433,7 @@ def meeting(o, site, kind, mask, value="0", argument="0", clamp="0"):
             f"return EMU_MEETS; case {site}:; ")
 
 
-MEETINGS = re.compile(r"(bar|barrier|shfl|vote|redux)\..*")
+MEETINGS = re.compile(r"(bar|barrier|shfl|vote)\..*")
 
 
 @form(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?")
@@ -544,12 +469,6 @@ def vote(m, o, site):
     kind = m[1] or m[2]
     code = meeting(o, site, f"VOTE_{kind.upper()}", o.read(2, "u32"), o.read(1, "pred"))
     return code + o.write(0, "b32" if kind == "ballot" else "pred", "x->result")
-
-
-@form(r"redux\.sync\.(add|min|max|and|or|xor)\.([usb])32")
-def reduce_warp(m, o, site):
-    kind = f"REDUX_{m[1].upper()}" + ("_S" if m[1] in ("min", "max") and m[2] == "s" else "")
-    return meeting(o, site, kind, o.read(2, "u32"), o.read(1, "u32")) + o.write(0, "b32", "x->result")
 
 
 def translate(opcode, operands, site):

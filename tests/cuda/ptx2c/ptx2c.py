@@ -52,7 +52,7 @@ def guard_of(s, operands):
 
 
 # What a value does when it matters: it is stored, is an address, decides a branch, goes to other threads.
-MATTERS = re.compile(r"(st|ld|atom|red|bra|brx|bar|barrier|shfl|vote|redux)\b.*")
+MATTERS = re.compile(r"(st|ld|atom|red|bra|brx|bar|barrier|shfl|vote)\b.*")
 
 
 def is_known(s, operands, watched):

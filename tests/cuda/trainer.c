@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer.c - a few steps of a small model on the driver's double.
+ *
+ *     trainer PLUGIN.so plain|strided [KEY=VALUE...]   one matrix of bfloat16 with aligned rows and one bias in
+ * float32, so that every kernel works and its traffic can be counted (FAKECUDA_TRAFFIC=1); strided: a gradient with
+ * room between its rows trainer PLUGIN.so PARAMETERS [KEY=VALUE...]      so many small matrices, delivered one by one,
+ * so that streams are given more commands in a step than a driver's queue takes
+ *
+ * KEY=VALUE are overrides of the configuration, as section.key=value. ZF_TEST_BLOCK_ELEMS cuts parameters into blocks.
+ * Those that are alike have the same gradient: in the end they are the same, bit for bit. Who waits for a queue for
+ * ever is ended by the test's time limit. */
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "zf_loader.h"
+
+enum { MOST = 2000, GAP = 64 };
+
+typedef struct shape {
+    int is_bf16;
+    int32_t ndim;
+    int64_t dims[2];
+} shape_t;
+
+static const shape_t usual[] = {{1, 2, {256, 512}}, {0, 1, {512, 1}}}, small = {0, 2, {8, 64}};
+static const int64_t strides[] = {512 + GAP, 1};
+
+static zf_error_t err = {.struct_size = sizeof err};
+static zf_stream_t stream = {.struct_size = sizeof stream, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
+static zf_tensor_t weights[MOST], gradients[MOST];
+static zf_param_decl_t decls[MOST];
+static zf_grad_item_t items[MOST];
+static char names[MOST][16];
+static uint32_t ids[MOST];
+
+static void need(int is_good, const char *what) {
+    if (is_good)
+        return;
+    fprintf(stderr, "trainer: %s: %s\n", what, err.message);
+    exit(1);
+}
+
+static void start(void) {
+    CUdevice device;
+    CUcontext context;
+    CUstream made = NULL;
+    need(!cuInit(0) && !cuDeviceGet(&device, 0) && !cuDevicePrimaryCtxRetain(&context, device) &&
+             !cuCtxSetCurrent(context) && !cuStreamCreate(&made, CU_STREAM_NON_BLOCKING),
+         "the driver");
+    stream.handle = (uint64_t)(uintptr_t)made;
+}
+
+/* A tensor on the device that holds small numbers, all different, and `gap` elements more for each row. */
+static void make_tensor(const shape_t *shape, int64_t gap, zf_tensor_t *out) {
+    size_t n = (size_t)(shape->dims[0] * (shape->dims[1] + gap)), elem_nbytes = shape->is_bf16 ? 2 : 4;
+    unsigned char *host = calloc(n, elem_nbytes);
+    CUdeviceptr at = 0;
+    need(host != NULL && cuMemAlloc(&at, n * elem_nbytes) == CUDA_SUCCESS, "memory");
+    for (size_t i = 0; i < n; i++) {
+        float value = (float)(i * 2654435761u % 1000003) / 1000003.0f - 0.5f;
+        memcpy(host + i * elem_nbytes, (unsigned char *)&value + (4 - elem_nbytes), elem_nbytes);
+    }
+    need(cuMemcpyHtoD(at, host, n * elem_nbytes) == CUDA_SUCCESS, "a copy");
+    free(host);
+    zf_tensor_contiguous((void *)(uintptr_t)at, shape->is_bf16 ? zf_dtype_bfloat16() : zf_dtype_float32(), shape->ndim,
+                         shape->dims, out);
+    out->dl.device_type = ZF_DEVICE_CUDA;
+    out->nbytes = n * elem_nbytes;
+    if (gap)
+        out->dl.strides = (int64_t *)strides;
+}
+
+static void make_model(const shape_t *shapes, int is_alike, uint32_t n, int64_t gap) {
+    for (uint32_t i = 0; i < n; i++) {
+        const shape_t *shape = &shapes[is_alike ? 0 : i];
+        make_tensor(shape, 0, &weights[i]);
+        make_tensor(shape, shape->ndim == 2 ? gap : 0, &gradients[i]);
+        snprintf(names[i], sizeof names[i], "p%u", i);
+        decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = names[i], .tensor = &weights[i]};
+    }
+}
+
+static void train(const zf_plugin_t *zf, zf_instance_t *opt, uint32_t n, uint32_t at_once, int n_steps) {
+    zf_group_hyper_t hyper = {.struct_size = sizeof hyper, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    zf_step_args_t step = {
+        .struct_size = sizeof step, .groups = &hyper, .n_groups = 1, .elem_size = sizeof hyper, .stream = &stream};
+    zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = (zf_grad_item_t){
+            .struct_size = sizeof *items, .id = ids[i], .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &gradients[i]};
+    for (int k = 0; k < n_steps; k++) {
+        for (uint32_t i = 0; i < n; i += at_once)
+            need(zf->grads_ready(opt, &items[i], at_once, sizeof *items, &stream, NULL, &err) >= 0, "grads_ready");
+        need(zf->step(opt, &step, NULL, &err) >= 0, "step");
+    }
+    need(zf->quiesce(opt, &flush, &err) >= 0, "quiesce");
+}
+
+static void compare(uint32_t n) {
+    float first[512], other[512];
+    for (uint32_t i = 0; i < n; i++)
+        need(cuMemcpyDtoH(i ? other : first, (CUdeviceptr)(uintptr_t)weights[i].dl.data, sizeof first) ==
+                     CUDA_SUCCESS &&
+                 (i ? memcmp(first, other, sizeof first) == 0 : first[0] != -0.5f),
+             names[i]);
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 2 ? argv[2] : "";
+    uint32_t n_alike = (uint32_t)atoi(what), n = n_alike ? n_alike : 2;
+    zf_loader_t *loader = NULL;
+    zf_instance_t *opt;
+    zf_host_t host;
+    need(argc > 2 && n <= MOST && zf_loader_open(argv[1], &loader, &err) >= 0, "PLUGIN.so plain|strided|PARAMETERS");
+    const zf_plugin_t *zf = zf_loader_plugin(loader);
+    start();
+    zf_host_stderr("trainer", "1", ZF_LOG_WARN, &host);
+    make_model(n_alike ? &small : usual, n_alike != 0, n, strcmp(what, "strided") == 0 ? GAP : 0);
+    zf_create_args_t create = {.struct_size = sizeof create,
+                               .host = &host,
+                               .device_type = ZF_DEVICE_CUDA,
+                               .overrides = (const char *const *)(argv + 3),
+                               .n_overrides = (uint32_t)(argc - 3)};
+    need(zf->create(&create, &opt, &err) >= 0, "create");
+    zf_bind_args_t bind = {.struct_size = sizeof bind, .decls = decls, .n_decls = n, .decl_size = sizeof *decls};
+    need(zf->bind_params(opt, &bind, ids, NULL, &err) >= 0, "bind_params");
+    train(zf, opt, n, n_alike ? 1 : n, n_alike > 1000 ? 4 : n_alike ? 6 : 9);
+    compare(n_alike);
+    zf->destroy(opt, NULL);
+    zf_loader_close(loader);
+    printf("%u parameters\n", n);
+    return 0;
+}
