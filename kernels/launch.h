@@ -185,6 +185,7 @@ enum {
     ZFI_GRADIENT_STRIDED = 16,  /* packed into `grad` */
     ZFI_GRADIENT_KEEP = 32,     /* copied into `grad`: the source is only lent */
     ZFI_GRADIENT_ROUND = 128,   /* the sum is rounded into `grad`, without SHIP too */
+    ZFI_GRADIENT_LANDED = 256,  /* with SHIP: its slots have it already */
     ZFI_GRADIENT_AGAIN = 64     /* for copies: an earlier one of this parameter, perhaps of the same list, is lost */
 };
 

@@ -138,8 +138,8 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
     static double elems[TIMELINE_MAX_BUCKETS];
     double nbytes = (double)model->nbytes / (double)model->n_elems, forward = plan_forward_s(options, model);
     double selected = (double)row->bytes.n_selected_elems / (double)model->n_elems;
-    int is_sharded = stage > 0 && options->n_ranks > 1, begins_early = options->n_ranks == 1 && !row->publish_lag;
-    double on_host = (double)model->n_elems - row->resident_elems;
+    int is_sharded = stage > 0 && options->n_ranks > 1;
+    double own = (double)model->n_elems / (is_sharded ? options->n_ranks : 1);
     timeline_args_t args = {.n_buckets = cut_buckets(model, bucket_elems(options, model), options->n_ranks > 1, elems),
                             .bucket_elems = elems,
                             .forward_s = forward,
@@ -158,7 +158,8 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
                             .most_close =
                                 is_sharded ? share_of(row->bytes.most_close_elems, row->bytes.n_owned_elems) : 0,
                             .replay_elems_per_s = plan_replay_speed(options, speeds, row->update_interval, nbytes),
-                            .spare_elems = begins_early ? on_host * 2 / 3 : 0, /* as plugin/instance/memory.c has it */
+                            /* as plugin/instance/layout.c has it */
+                            .spare_elems = row->publish_lag ? 0 : fmax(own - row->resident_elems, 0) * 2 / 3,
                             .resident_elems = row->resident_elems,
                             .net_nbytes_per_s = options->net_gbs * 1e9,
                             .net_latency_s = options->latency_us * 1e-6,

@@ -84,7 +84,7 @@ static void backward(state_t *state, int is_last) {
 /* The newest whose gradients are there at a time, that was not tried; n_buckets: none. */
 static uint32_t newest(const state_t *state, double at) {
     uint32_t b = 0;
-    while (b < state->args->n_buckets && (state->arrived[b] > at || state->early[b] != 0))
+    while (b < state->args->n_buckets && (state->arrived[b] > at || state->early[b] != 0 || state->on_host[b] == 0))
         b++;
     return b;
 }
@@ -134,10 +134,13 @@ static void replay(state_t *state) {
     for (uint32_t b = 0; b < args->n_buckets; b++) {
         double mine = state->on_host[b];
         double closed_nbytes = args->value_nbytes / args->update_interval;
-        double end = state->early[b] > 0
-                         ? later(all, state->early[b])
-                         : run(&state->host, all, mine / args->replay_elems_per_s, &state->busy.replay_s);
-        slowest += mine * args->most_close * args->update_interval / args->replay_elems_per_s;
+        double end = all; /* where the device has all of it */
+        if (state->early[b] > 0)
+            end = later(all, state->early[b]);
+        else if (mine > 0)
+            end = run(&state->host, all, mine / args->replay_elems_per_s, &state->busy.replay_s);
+        if (state->early[b] <= 0)
+            slowest += mine * args->most_close * args->update_interval / args->replay_elems_per_s;
         end = later(end, slowest);
         end = run(&state->up, end, mine * closed_nbytes / args->up_nbytes_per_s, &state->busy.up_s);
         if (args->is_sharded && args->n_ranks > 1)

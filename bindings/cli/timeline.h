@@ -13,7 +13,7 @@
  *               a step is 1/S of each bucket, with S slots. Of several ranks each waits for all: at every step one of
  *               them closes most_close of what it has, after steps in which it closed less. With spares a bucket may
  *               be replayed once its own gradients are there (plugin/replay/early.h): the newest first, and where no
- *               spare is left in place of the oldest. No step clips
+ *               spare is left in place of the oldest; so does the one that others wait for. No step clips
  *   up, gather  needs the replay: values to the device, and to the other ranks where each has a part
  *
  *   own         after the last backward, on the device: the plugin's own passes (statistics of gradients, the check of

@@ -37,19 +37,6 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst) {
     return st;
 }
 
-/* Slots for a parameter's segments in this step. */
-static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
-    zfi_batch_t *batch = zfi_batch_open(inst);
-    for (uint32_t i = 0; i < param->n_refs; i++) {
-        uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
-        zf_status_t st =
-            zfi_window_slot(&inst->run->windows, inst->run->plan.segments[segment].chunk, &batch->needs_job);
-        if (st)
-            return st;
-    }
-    return ZF_OK;
-}
-
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
                              const int64_t *strides) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
@@ -58,7 +45,9 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
     zfi_gradient_t *entry = &batch->gradients[batch->n];
     int is_collected = (flags & COLLECTED) != 0;
     uint64_t nbytes = param->n_elems * zfi_dtype_nbytes(param->grad_dtype);
-    zf_status_t st = (flags & ZFI_GRADIENT_SHIP) ? take_slots(inst, param) : ZF_OK;
+    zf_status_t st = ZF_OK;
+    if ((flags & (ZFI_GRADIENT_SHIP | ZFI_GRADIENT_LANDED)) == ZFI_GRADIENT_SHIP)
+        st = zfi_window_slots(&inst->run->windows, param, &batch->needs_job);
     if (st)
         return st;
     entry->param = param->id;
@@ -82,7 +71,7 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
     if (flags & ZFI_GRADIENT_SHIP) {
         inst->run->incoming.is_shipped[param->id] = 1;
         grad->shipped_nbytes = nbytes;
-        if (inst->run->incoming.now[param->id].is_last)
+        if (inst->run->incoming.now[param->id].is_last && !inst->run->buckets.n) /* else when it has landed */
             zfi_early_final(inst->run->early, param);
     }
     if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)

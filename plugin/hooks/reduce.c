@@ -14,22 +14,44 @@
 #include "instance/memory.h"
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"
+#include "replay/early.h"
+#include "replay/workers.h"
 #include "schedule/expect.h"
+#include "schedule/window.h"
 
-static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {
+static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket, const uint64_t *needs_job) {
     zf_status_t st = zfi_batch_flush(inst);
-    return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1);
+    return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1, needs_job);
+}
+
+/* This rank has a gradient of all its parameters, so whatever the others have, the step has one. */
+static zf_status_t land_bucket(zf_instance_t *inst, uint32_t number) {
+    zfi_run_t *run = inst->run;
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    uint64_t needs_job = 0;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < bucket->n_params && !st; i++)
+        st = zfi_window_slots(&run->windows, &run->params[run->buckets.params[bucket->first + i]], &needs_job);
+    if (!st)
+        st = reduce_bucket(inst, number, &needs_job);
+    if (st)
+        return st;
+    run->reduction.has_landed[number] = 1;
+    for (uint32_t i = 0; i < bucket->n_params; i++)
+        zfi_early_final(run->early, &run->params[run->buckets.params[bucket->first + i]]);
+    if (zfi_early_sent(run->early, run->reduction.number[number]))
+        zfi_workers_wake(run->workers);
+    return ZF_OK;
 }
 
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
-    const zfi_run_t *run = inst->run;
-    uint32_t bucket = run->buckets.of_param[param];
-    if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || run->reduction.number[bucket] == 0)
+    uint32_t bucket = inst->run->buckets.of_param[param];
+    if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || inst->run->reduction.number[bucket] == 0)
         return ZF_OK;
     return zfi_error_of(err, ZF_ERR_STATE, param, "grads_ready",
                         "gradient of \"%s\": REPLACE, but bucket %" PRIu32 " with it is on its way to the other ranks: "
                         "deliver gradients that may change without LAST",
-                        run->params[param].name, bucket);
+                        inst->run->params[param].name, bucket);
 }
 
 zf_status_t zfi_reduce_note(zf_instance_t *inst, uint32_t param, int is_final) {
@@ -43,7 +65,7 @@ zf_status_t zfi_reduce_note(zf_instance_t *inst, uint32_t param, int is_final) {
     reduction->is_final[param] = (uint8_t)is_final;
     while (reduction->next < run->buckets.n &&
            reduction->n_final[reduction->next] == run->buckets.all[reduction->next].n_params && !st)
-        st = reduce_bucket(inst, reduction->next++);
+        st = land_bucket(inst, reduction->next++);
     return st;
 }
 
@@ -54,6 +76,7 @@ void zfi_reduce_reset(zfi_run_t *run) {
     reduction->next = 0;
     memset(reduction->n_final, 0, run->buckets.n * sizeof *reduction->n_final);
     memset(reduction->number, 0, run->buckets.n * sizeof *reduction->number);
+    memset(reduction->has_landed, 0, run->buckets.n);
     memset(reduction->is_final, 0, run->n_params);
 }
 
@@ -177,6 +200,12 @@ static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, uint32_t rank) {
     return (void *)((uint8_t *)(agreement_of(ranks->reduction, rank) + 1) + (ranks->n_params + 7u) / 8u * 8u);
 }
 
+/* An early replay may be reading what is 1 already. */
+static void note_present(zfi_step_row_t *row, uint32_t param, int is_present) {
+    if (is_present && !row->present[param])
+        row->present[param] = 1;
+}
+
 /* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
@@ -196,7 +225,7 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < run->n_params; i++)
             if (run->params[i].group_index[0] == 0)
-                row->present[i] |= present_on(&run->reduction, r)[i];
+                note_present(row, i, present_on(&run->reduction, r)[i]);
     return st;
 }
 
@@ -213,7 +242,7 @@ static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, cons
     st = gather(inst, &circle, own, own_present, list->n);
     for (uint32_t r = 0; r < list->place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < list->n; i++)
-            row->present[list->ids[i]] |= present_on(&run->reduction, r)[i];
+            note_present(row, list->ids[i], present_on(&run->reduction, r)[i]);
     return st;
 }
 
@@ -268,7 +297,7 @@ static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
         uint32_t id = run->buckets.params[bucket->first + i];
         st = complete_param(inst, id, is_here[id]);
     }
-    return st ? st : reduce_bucket(inst, number);
+    return st ? st : reduce_bucket(inst, number, NULL);
 }
 
 /* All of them, also what no rank has a gradient of: whether others have is known afterwards only. */
@@ -285,12 +314,13 @@ static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(&run->rows, run->clock.t + 1)->present;
+    uint32_t flags = ZFI_GRADIENT_SHIP | (run->reduction.has_landed[number] ? ZFI_GRADIENT_LANDED : 0u);
     zf_status_t st = ZF_OK;
     zfi_ranks_await_sums(&run->ranks, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])
-            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP,
+            st = zfi_batch_append(inst, &run->params[id], flags,
                                   zfi_gradient_summed(zfi_gradient_place(&run->ranks), id), NULL);
     }
     return st ? st : zfi_batch_flush(inst);

@@ -68,8 +68,7 @@ static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_are
 uint32_t zfi_layout_most_spares(const zfi_engine_t *engine, const zfi_plan_t *plan) {
     const zfi_config_t *config = &engine->config;
     uint64_t of = 3 * (uint64_t)config->update_interval;
-    if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
-        config->publish_lag != 0)
+    if (config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto || config->publish_lag != 0)
         return 0;
     of = (2 * (uint64_t)plan->n_chunks + of - 1) / of;
     return (uint32_t)(of < config->most_spares ? of : config->most_spares);
@@ -118,6 +117,7 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
         row->cohort_slot = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_slot);
         row->cohort_table = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_table);
         row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
+        row->pieces = zfi_arena_take(arena, (uint64_t)n_cohorts * run->plan.n_layers, sizeof *row->pieces);
         row->chooses = zfi_arena_take(arena, n_cohorts, 1);
         row->closes = zfi_arena_take(arena, n_cohorts, 1);
     }

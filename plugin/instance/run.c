@@ -36,6 +36,7 @@ static void make_views(zfi_run_t *run) {
                                .dev = &run->dev,
                                .sel = &run->sel,
                                .rows = &run->rows,
+                               .slots = &run->slots,
                                .clock = &run->clock};
     run->side = (zfi_device_side_t){run->engine, run->params, run->n_params, &run->plan, &run->dev};
     run->publishing = (zfi_publishing_t){.engine = run->engine,

@@ -58,6 +58,7 @@ typedef struct zfi_step_row {
     int32_t *cohort_slot;   /* [n_cohorts] this step's slot number in the open window */
     int32_t *cohort_table;  /* [n_cohorts] */
     uint64_t *cohort_first; /* [n_cohorts] first step of the open window */
+    int32_t *pieces;        /* [n_cohorts][n_layers] of this step's slots, those that are taken (zfi_row_slot) */
     uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
     uint8_t *closes;        /* [n_cohorts] the window closes at this step */
     int has_choice;
@@ -349,6 +350,7 @@ typedef struct zfi_group_lists {
 typedef struct zfi_reduction {
     uint32_t next;             /* the first bucket that is not handed over */
     uint32_t *n_final;         /* [buckets] of its parameters, delivered for good */
+    uint8_t *has_landed;       /* [buckets] its sums are in their slots when they are there (ranks/landing.h) */
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
     zfi_arena_t arena;         /* holds agreements, room and blocks */
@@ -461,7 +463,8 @@ typedef struct zfi_ranks {
     zfi_run_memory_t *mem;
     zfi_device_state_t *dev;
     zfi_selection_t *sel;     /* is_counted; what is chosen by becomes that of all ranks */
-    const zfi_rows_t *rows;   /* which parameters a step has gradients of */
+    const zfi_rows_t *rows;   /* which parameters a step has gradients of, and ... */
+    const zfi_slots_t *slots; /* ... which slots they get */
     const zfi_clock_t *clock; /* the newest step */
 } zfi_ranks_t;
 
@@ -559,12 +562,21 @@ static inline uint64_t zfi_first_record_part(const zfi_plan_t *plan, uint64_t t)
 static inline double *zfi_record_part(const zfi_plan_t *plan, const zfi_selection_t *sel, uint64_t number) {
     return sel->records + number % ZFI_RECORD_DEPTH * plan->record_sums;
 }
-/* The slot of a chunk, which has a piece. */
+/* The slot of a chunk, which has a piece: its cohort's [n_layers]. */
+static inline unsigned char *zfi_slot_in(const zfi_slots_t *slots, const zfi_chunk_t *chunk, const int32_t *pieces) {
+    const zfi_layer_t *layer = &slots->layers[chunk->layer];
+    uint32_t piece = (uint32_t)pieces[chunk->layer] - layer->first_piece;
+    return slots->pool + layer->pool_offset + piece * layer->piece_nbytes + chunk->slot_offset;
+}
 static inline unsigned char *zfi_slot(const zfi_slots_t *slots, const zfi_chunk_t *chunk, uint32_t table,
                                       uint32_t slot) {
-    const zfi_layer_t *layer = &slots->layers[chunk->layer];
-    uint32_t piece = (uint32_t)zfi_slot_pieces(slots, chunk->cohort, table, slot)[chunk->layer];
-    return slots->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
+    return zfi_slot_in(slots, chunk, zfi_slot_pieces(slots, chunk->cohort, table, slot));
+}
+/* The same of a row's step. FLUSH gives the step that is being filled another table, and moves no slot: so other
+ * threads find it here. */
+static inline unsigned char *zfi_row_slot(const zfi_slots_t *slots, const zfi_chunk_t *chunk,
+                                          const zfi_step_row_t *row) {
+    return zfi_slot_in(slots, chunk, row->pieces + (uint64_t)chunk->cohort * slots->n_layers);
 }
 
 /* Where the device keeps what a step brings and its scalars. */

@@ -20,6 +20,7 @@
 #include "ranks/collective.h"
 #include "ranks/groups.h"
 #include "ranks/importance.h"
+#include "ranks/landing.h"
 #include "ranks/mirror.h"
 #include "ranks/selected_sums.h"
 #include "ranks/value_pieces.h"
@@ -141,13 +142,14 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
         return ZF_OK;
     reduction->n_final = calloc(ranks->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(ranks->n_params, 1);
+    reduction->has_landed = calloc(ranks->n_params, 1);
     reduction->number = calloc(ranks->n_params, sizeof *reduction->number);
     reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
-    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->value_number ||
-        !reduction->value_nbytes || !reduction->value_up || zfi_importance_new(ranks) || zfi_buffers_new(ranks) ||
-        zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
+    if (!reduction->n_final || !reduction->is_final || !reduction->has_landed || !reduction->number ||
+        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || zfi_importance_new(ranks) ||
+        zfi_buffers_new(ranks) || zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
@@ -182,6 +184,7 @@ void zfi_ranks_free(zfi_ranks_t *ranks) {
     zfi_buckets_free(ranks->buckets);
     free(reduction->n_final);
     free(reduction->is_final);
+    free(reduction->has_landed);
     free(reduction->number);
     free(reduction->value_number);
     free(reduction->value_nbytes);
@@ -235,6 +238,7 @@ typedef struct reduce_args {
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
     unsigned char *flat;   /* what is exchanged, where the host finds it */
+    uint64_t needs_job;    /* of sums that land; else ZFI_NOT_LANDING */
 } reduce_args_t;
 
 /* Where a bucket's sums of this rank's part lie on the device. */
@@ -322,6 +326,8 @@ static void run_reduce(void *raw) {
     if (add_second(ranks, bucket, args->step, sum.out))
         return;
     if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
+        return;
+    if (args->needs_job != ZFI_NOT_LANDING && zfi_landing(ranks, args->bucket, args->step, args->needs_job))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
@@ -415,26 +421,26 @@ static void run_gather(void *raw) {
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
 /* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
-static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), uint32_t bucket, uint64_t step,
-                         uint64_t *out_number) {
+static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), reduce_args_t *args, uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
-    reduce_args_t args = {.ranks = ranks, .bucket = bucket, .step = step, .number = ++engine->n_exchanged};
     zf_status_t st;
-    if (bucket != ZF_NO_ID) {
-        unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
-        zfi_mirror_down(ranks, &engine->to_device, flat,
-                        ranks->buckets->all[bucket].n_elems * zfi_dtype_nbytes(ranks->buckets->all[bucket].dtype));
-        args.flat = zfi_mirrored(ranks, flat);
-        zfi_buffers_close(ranks->reduction, bucket, args.number);
-    }
-    *out_number = args.number;
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
+    args->ranks = ranks;
+    args->number = *out_number = ++engine->n_exchanged;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args->number));
     st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
+    return st ? st : zfi_serial_start(engine->ranks, fn, args, sizeof *args);
 }
 
-zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step) {
-    return start(ranks, run_reduce, bucket, step, &ranks->reduction->number[bucket]);
+zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, const uint64_t *needs_job) {
+    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
+    unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
+    reduce_args_t args = {.bucket = bucket,
+                          .step = step,
+                          .flat = zfi_mirrored(ranks, flat),
+                          .needs_job = needs_job ? *needs_job : ZFI_NOT_LANDING};
+    zfi_mirror_down(ranks, &ranks->engine->to_device, flat, of->n_elems * zfi_dtype_nbytes(of->dtype));
+    zfi_buffers_close(ranks->reduction, bucket, ranks->engine->n_exchanged + 1);
+    return start(ranks, run_reduce, &args, &ranks->reduction->number[bucket]);
 }
 
 void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket) {
@@ -452,7 +458,7 @@ void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket) {
 zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_number) {
     zfi_mirror_down(ranks, &ranks->engine->to_device, zfi_norm_parts(ranks) + zfi_norm_member(ranks->engine).rank,
                     sizeof(zfi_norm_part_t));
-    return start(ranks, run_norm, ZF_NO_ID, step, out_number);
+    return start(ranks, run_norm, &(reduce_args_t){.step = step}, out_number);
 }
 
 void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number) {
@@ -464,7 +470,7 @@ void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number) {
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step) {
     zf_status_t st;
     zfi_selected_sums_down(ranks);
-    st = start(ranks, run_selected, ZF_NO_ID, step, &ranks->reduction->selected_number);
+    st = start(ranks, run_selected, &(reduce_args_t){.step = step}, &ranks->reduction->selected_number);
     ranks->engine->n_exchanged += ranks->buckets->n - 1;
     return st;
 }

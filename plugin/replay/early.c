@@ -33,15 +33,16 @@ typedef struct result {
 /* A chunk whose gradients are final. */
 typedef struct queued {
     uint32_t chunk;
-    uint64_t needs_batch, order;
+    uint64_t needs, order; /* of `arrived` */
 } queued_t;
 
 struct zfi_early {
     const zfi_replays_t *of;
     zfi_replay_view_t view;
+    zfi_timeline_t *arrived; /* ... and how far gradients are in their slots */
     /* The host's thread's: */
     uint32_t *n_open;   /* [n_chunks] segments whose gradient is not final */
-    uint32_t *open;     /* [n_chunks] chunks whose gradients are in the open batch ... */
+    uint32_t *open;     /* [n_chunks] chunks whose gradients are about to be sent ... */
     uint32_t n_in_open; /* ... so many */
     uint64_t n_queued;  /* since new() */
     uint32_t pause, paused;
@@ -89,6 +90,8 @@ zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out) {
     pthread_cond_init(&early->is_over, NULL);
     early->of = replays;
     zfi_replay_view(replays, &early->view);
+    early->arrived =
+        zfi_has_peers(replays->engine) ? &replays->engine->lines.exchanged : &replays->engine->lines.batches;
     early->n_open = calloc(n_chunks, sizeof *early->n_open);
     early->open = calloc(n_chunks, sizeof *early->open);
     early->queue = calloc(n_chunks, sizeof *early->queue);
@@ -175,12 +178,12 @@ void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
     }
 }
 
-int zfi_early_sent(zfi_early_t *early, uint64_t n_batches) {
+int zfi_early_sent(zfi_early_t *early, uint64_t arrival) {
     if (!early || early->stage != OPEN || early->n_in_open == 0)
         return 0;
     pthread_mutex_lock(&early->lock);
     for (uint32_t i = 0; i < early->n_in_open; i++)
-        early->queue[early->n++] = (queued_t){early->open[i], n_batches, early->n_queued++};
+        early->queue[early->n++] = (queued_t){early->open[i], arrival, early->n_queued++};
     pthread_mutex_unlock(&early->lock);
     early->n_in_open = 0;
     return 1;
@@ -287,9 +290,9 @@ int zfi_early_has_work(zfi_early_t *early) {
 
 /* The newest whose gradients are in their slots. */
 static int take_queued(zfi_early_t *early, queued_t *out) {
-    uint64_t batches = zfi_timeline_now(&early->of->engine->lines.batches);
+    uint64_t arrived = zfi_timeline_now(early->arrived);
     uint32_t i = early->n;
-    while (i > 0 && early->queue[i - 1].needs_batch > batches)
+    while (i > 0 && early->queue[i - 1].needs > arrived)
         i--;
     if (i == 0)
         return 0;
@@ -337,13 +340,14 @@ static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, con
     pthread_mutex_unlock(&early->lock);
 }
 
-/* The oldest, which may be dropped meanwhile: nothing of the queue is held while this waits. */
+/* The oldest, which may be dropped meanwhile: nothing of the queue is held while this waits. Not for long: other ranks
+ * may not come to it before this thread has replayed what closes now (FLUSH, while a step is being filled). */
 static int await_gradients(zfi_early_t *early) {
-    uint64_t batch;
+    uint64_t needs;
     pthread_mutex_lock(&early->lock);
-    batch = may_run(early) ? early->queue[0].needs_batch : 0;
+    needs = may_run(early) ? early->queue[0].needs : 0;
     pthread_mutex_unlock(&early->lock);
-    return batch && zfi_wait_for_host(early->of->engine, &early->of->engine->lines.batches, batch) == ZF_OK;
+    return needs && zfi_timeline_wait(early->arrived, needs, ZFI_SLICE_NS, NULL) == ZF_OK;
 }
 
 /* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */

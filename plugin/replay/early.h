@@ -8,13 +8,15 @@
  * places. Else the spare is given back and the job replays the chunk. So bits never depend on whether a replay was
  * early, and nothing is undone.
  *
- *   host thread   begin(t) .. final(parameter) .. sent(batch) ..      drop() where anything else touches the state
+ *   host thread   begin(t) .. final(parameter) .. sent(arrival) ..    drop() where anything else touches the state
  *   a worker      run(): a chunk all of whose gradients are in its slot, while no close waits for workers
  *   a worker      take(), in the close's own job
  *
  * Owners. The host's thread: what is counted and queued. A chunk's result: the worker that runs it, then its close's
  * job. hs.chunks and the free spares change under the lock here, by the worker of that chunk's close only.
- * Not with: several ranks, mode = mean, state_mib = all, update_interval = auto. */
+ * On several ranks gradients arrive with their bucket's exchange (ranks/landing.h), elsewhere with their batch. Each
+ * rank expects by itself; what it is compared with, all have alike. Not with: mode = mean, state_mib = all,
+ * update_interval = auto. */
 #ifndef ZFI_EARLY_H
 #define ZFI_EARLY_H
 
@@ -31,11 +33,11 @@ void zfi_early_free(zfi_early_t *early);
 /* [hook] Before the first delivery of step t, whose row holds the expected hyper-parameters; unscale: expected. Again
  * for the same step where the host announces others. */
 void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale);
-/* [hook] A parameter's gradient of this step is in the open batch, and none will follow. */
+/* [hook] A parameter's gradient of this step is about to be sent, and none will follow. */
 void zfi_early_final(zfi_early_t *early, const zfi_param_t *param);
-/* [hook] The open batch is on its way: `batches` will reach n_batches. Returns whether there is work that was not
- * there before. */
-int zfi_early_sent(zfi_early_t *early, uint64_t n_batches);
+/* [hook] All that are final are on their way: they are in their slots when `batches`, on several ranks `exchanged`,
+ * reaches `arrival`. Returns whether there is work that was not there before. */
+int zfi_early_sent(zfi_early_t *early, uint64_t arrival);
 /* [hook] The step's close is about to be pushed: what has not begun by now does not begin. */
 void zfi_early_end(zfi_early_t *early);
 /* [hook, control] Before anything changes what early replays of the coming step read: they end, and nothing of them

@@ -93,12 +93,25 @@ int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t number, uint64_t 
            zfi_row(windows->rows, step)->present[matrix->param];
 }
 
-zf_status_t zfi_window_slot(const zfi_windows_t *windows, uint32_t number, uint64_t *needs_job) {
+/* The row is written only where it changes: another thread may be reading the same piece of an earlier parameter. */
+static zf_status_t take_slot(const zfi_windows_t *windows, const zfi_chunk_t *chunk, uint64_t *needs_job) {
     const zfi_step_row_t *row = zfi_row(windows->rows, windows->clock->t + 1);
-    const zfi_chunk_t *chunk = &windows->plan->chunks[number];
-    int32_t *pieces = zfi_slot_pieces(windows->slots, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
-                                      (uint32_t)row->cohort_slot[chunk->cohort]);
-    return take_piece(windows->slots, chunk->layer, &pieces[chunk->layer], needs_job);
+    int32_t *piece = zfi_slot_pieces(windows->slots, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
+                                     (uint32_t)row->cohort_slot[chunk->cohort]) +
+                     chunk->layer;
+    int32_t *known = &row->pieces[(uint64_t)chunk->cohort * windows->slots->n_layers + chunk->layer];
+    zf_status_t st = take_piece(windows->slots, chunk->layer, piece, needs_job);
+    if (*known != *piece)
+        *known = *piece;
+    return st;
+}
+
+zf_status_t zfi_window_slots(const zfi_windows_t *windows, const zfi_param_t *param, uint64_t *needs_job) {
+    const zfi_plan_t *plan = windows->plan;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = param->first_ref; i < param->first_ref + param->n_refs && !st; i++)
+        st = take_slot(windows, &plan->chunks[plan->segments[plan->param_segments[i]].chunk], needs_job);
+    return st;
 }
 
 int zfi_window_closes(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {

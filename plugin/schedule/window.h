@@ -23,9 +23,9 @@ int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t matrix, uint64_t 
 /* [hook] Readies the ring row of the step after clock->t. */
 void zfi_window_prepare(const zfi_windows_t *windows);
 
-/* [hook] A piece for this step's slot of a chunk, allocated at first use; *needs_job rises to what must be replayed
- * before it is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
-zf_status_t zfi_window_slot(const zfi_windows_t *windows, uint32_t chunk, uint64_t *needs_job);
+/* [hook] Pieces for this step's slots of a parameter's chunks, allocated at first use; *needs_job rises to what must be
+ * replayed before they are written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
+zf_status_t zfi_window_slots(const zfi_windows_t *windows, const zfi_param_t *param, uint64_t *needs_job);
 
 /* [hook] Whether a cohort's window closes at step t by the clock (interval.h decides where that is automatic), and
  * whether it then chooses. */

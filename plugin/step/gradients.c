@@ -44,14 +44,6 @@ static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *ba
 
 /* ---- the down stream --------------------------------------------------------------------------------------------- */
 
-/* Where a segment's gradient of this step lies in its slot. */
-static void *slot_of(const zfi_plan_t *plan, const zfi_slots_t *slots, const zfi_step_row_t *row,
-                     const zfi_segment_t *segment, size_t elem) {
-    uint32_t cohort = plan->matrices[segment->matrix].cohort;
-    uint32_t table = (uint32_t)row->cohort_table[cohort], slot = (uint32_t)row->cohort_slot[cohort];
-    return zfi_slot(slots, &plan->chunks[segment->chunk], table, slot) + segment->chunk_offset * elem;
-}
-
 /* What this rank keeps of it. Returns the bytes. */
 static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *slots, const zfi_step_row_t *row,
                               const zfi_gradient_t *gradient) {
@@ -60,8 +52,9 @@ static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &side->plan->segments[side->plan->param_segments[param->first_ref + i]];
+        unsigned char *slot = zfi_row_slot(slots, &side->plan->chunks[segment->chunk], row);
         uint64_t from = side->plan->matrices[segment->matrix].grad_offset + segment->matrix_offset;
-        zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, slot_of(side->plan, slots, row, segment, elem),
+        zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, slot + segment->chunk_offset * elem,
                       (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
         nbytes += segment->n_elems * elem;
     }
@@ -79,7 +72,7 @@ static void copy_down(const zfi_device_side_t *side, const zfi_windows_t *window
         const zfi_gradient_t *gradient = &batch->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
             zfi_list_end_copy(down);
-        if (gradient->flags & ZFI_GRADIENT_SHIP)
+        if ((gradient->flags & (ZFI_GRADIENT_SHIP | ZFI_GRADIENT_LANDED)) == ZFI_GRADIENT_SHIP)
             nbytes += copy_gradient(side, windows->slots, zfi_row(windows->rows, batch->step), gradient);
     }
     zfi_list_add(down, zfi_op_signal(&engine->lines.batches, number + 1));

@@ -41,6 +41,13 @@ static void end(void) {
     zt_rig_end(&rig);
 }
 
+/* Of all chunks, in the step that is being filled. */
+static void take_slots(void) {
+    uint64_t needs_job = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        ck_assert_int_eq(zfi_window_slots(&run->windows, &run->params[i], &needs_job), ZF_OK);
+}
+
 /* Closes step t, whose gradients are in slots; the selection in force is of choice_step. */
 static void push(uint64_t t, uint64_t choice_step) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
@@ -49,10 +56,7 @@ static void push(uint64_t t, uint64_t choice_step) {
     row->scalars.applied = row->present[0] = 1;
     row->scalars.s = 1.0f;
     row->hyper[0] = (zfi_hyper_t){1e-3, 0.9, 0.999, 1e-8, 0.5};
-    for (uint32_t i = 0; i < run->plan.n_chunks; i++) {
-        uint64_t needs_job = 0;
-        ck_assert_int_eq(zfi_window_slot(&run->windows, i, &needs_job), ZF_OK);
-    }
+    take_slots();
     run->clock.last_choice[0] = choice_step;
     zfi_window_close(&run->windows, 0, t, 0, &close);
     run->clock.t = t;
@@ -157,10 +161,9 @@ static void reaches(zfi_timeline_t *timeline, uint64_t value) {
 
 START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     zfi_batch_t *batch;
-    uint64_t needs_job = 0, at = 0;
+    uint64_t at = 0;
     start_copies("");
-    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        zfi_window_slot(&run->windows, i, &needs_job);
+    take_slots();
     zt_rig_fill_grad(&rig, 0, 1);
     batch = &run->incoming.batch_ring[0];
     *batch = (zfi_batch_t){.n = 1, .step = 1, .needs_job = 5};
@@ -190,10 +193,8 @@ END_TEST
 START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before, which reads the same memory */
     zfi_batch_t *batch;
     float staging[48 * 40] = {0};
-    uint64_t needs_job = 0;
     start_copies("");
-    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
-        zfi_window_slot(&run->windows, i, &needs_job);
+    take_slots();
     zt_rig_fill_grad(&rig, 0, 1);
     batch = &run->incoming.batch_ring[1];
     *batch = (zfi_batch_t){.n = 1, .step = 1, .staging_batch = 1};
