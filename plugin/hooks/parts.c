@@ -10,7 +10,6 @@
 #include "hooks/hooks.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
-#include "state/spread.h"
 #include "state/state.h"
 
 /* Group 0, or that of the experts. */
@@ -21,7 +20,8 @@ static uint32_t group_of(const zfi_reduction_t *reduction) {
 zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err) {
     uint32_t group = group_of(&run->reduction);
     zfi_member_t place = zfi_member(run->engine, group);
-    zf_status_t st = zfi_together_open(run->engine, zfi_spread_gathers(&run->ranks) ? 0 : group, out, err);
+    int are_all = run->buckets.is_owner; /* of group 0: each keeps something of what is saved */
+    zf_status_t st = zfi_together_open(run->engine, are_all ? 0 : group, out, err);
     out->group = group;
     out->rank = place.rank;
     out->n_ranks = place.n_ranks;

@@ -45,20 +45,37 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
 typedef struct opening {
     char tmp_name[sizeof(((zfi_store_t *)0)->tmp_name)];
     uint64_t file_nbytes;
-    uint32_t flags, note_crc, name_crc;
+    uint32_t note_crc, name_crc;
 } opening_t;
 
 static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
     for (uint32_t r = 1; r < n_ranks; r++)
-        if (all[r].flags != all[0].flags || all[r].note_crc != all[0].note_crc || all[r].name_crc != all[0].name_crc)
+        if (all[r].note_crc != all[0].note_crc || all[r].name_crc != all[0].name_crc)
             return zfi_error_by(err, ZF_ERR_RANKS, r, "state",
                                 "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
                                 "with the same arguments",
-                                r,
-                                all[r].flags != all[0].flags         ? "the flags"
-                                : all[r].note_crc != all[0].note_crc ? "the note"
-                                                                     : "the name at the end of the path");
+                                r, all[r].note_crc != all[0].note_crc ? "the note" : "the name at the end of the path");
     return ZF_OK;
+}
+
+/* All that meet save in one way. */
+static zf_status_t compare_ways(zfi_together_t *together, const zf_state_args_t *args, zf_error_t *err) {
+    uint32_t *all = calloc(together->meeting.n_ranks, sizeof *all);
+    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
+    st = zfi_together_meet(together, st, err);
+    if (st)
+        return st;
+    all[together->meeting.rank] = args->flags << 1 | (args->store != NULL);
+    if (zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all, sizeof *all))
+        st = zfi_poisoned(together->engine, err);
+    for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
+        if (all[r] != all[0])
+            st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",
+                              "rank %" PRIu32 " and rank 0 differ in the flags of save, or in who has a store: every "
+                              "rank must make the same calls with the same arguments",
+                              r);
+    zfi_together_drop(together, all);
+    return st;
 }
 
 /* Of what a path names in its directory, which ranks may call otherwise: that all see the same one shows by itself. */
@@ -82,7 +99,6 @@ static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t
     if (!st) {
         memcpy(own->tmp_name, store->tmp_name, sizeof own->tmp_name);
         own->file_nbytes = *file_nbytes;
-        own->flags = args->flags;
         own->name_crc = name_crc(args->path);
         own->note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0;
         st = zfi_together_gather(together, all, sizeof *all, err);
@@ -109,8 +125,11 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
                            .note = args->note,
                            .file_nbytes = zfi_state_file_nbytes(),
                            .together = together};
-    zf_status_t st = zfi_together_meets(together) ? open_together(together, args, &store, &how.file_nbytes, err)
-                                                  : zfi_store_open_save(args, &store, err);
+    zf_status_t st = zfi_together_meets(together) ? compare_ways(together, args, err) : ZF_OK;
+    if (!st && zfi_together_meets(together) && !together->is_alone)
+        st = open_together(together, args, &store, &how.file_nbytes, err);
+    else if (!st)
+        st = zfi_together_meet(together, zfi_store_open_save(args, &store, err), err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
     if (together->rank != 0)
@@ -121,17 +140,13 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
 }
 
 /* The arguments, before anything is done. */
-static zf_status_t read_save_args(const zf_instance_t *inst, const zf_state_args_t *given,
-                                  const zf_state_report_t *out_report, zf_state_args_t *out, zf_error_t *err) {
+static zf_status_t read_save_args(const zf_state_args_t *given, const zf_state_report_t *out_report,
+                                  zf_state_args_t *out, zf_error_t *err) {
     zf_status_t st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC, out, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
         st = check_note(out->note, err);
-    if (!st && zfi_n_ranks(&inst->engine) > 1 && !out->path)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "state",
-                       "path is NULL: several ranks (%" PRIu32 ") save into one directory, not into a store",
-                       zfi_n_ranks(&inst->engine));
     return st;
 }
 
@@ -146,8 +161,13 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         return st;
     st = zfi_parts_open(inst->run, &together, err);
     if (!st)
-        st = read_save_args(inst, given, out_report, &args, err);
+        st = read_save_args(given, out_report, &args, err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
+    if (!st && args.store && zfi_together_meets(&together)) {
+        together.is_alone = 1;
+        together.rank = 0;
+        together.n_ranks = 1;
+    }
     if (!st)
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;

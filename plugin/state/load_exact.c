@@ -183,7 +183,7 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
     for (args->at = 0; args->at < tensor->n_matrices && !st; args->at++) {
         const zfi_matrix_t *matrix = &args->param->matrices[tensor->matrices[args->at]];
         zfi_spread_share(args->io->state->ranks, tensor->array, &saved->shape, matrix,
-                         args->first_matrix + tensor->matrices[args->at], loader->together->rank, &first, &end);
+                         args->first_matrix + tensor->matrices[args->at], loader->together, &first, &end);
         st = read_share(loader, args, from, first, end, block, &crc, err);
         from += tensor->array->length(&saved->shape, matrix) * elem;
     }
@@ -224,7 +224,7 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
     zf_status_t st = need_room(replacement, param, tensor, first_matrix, err);
     if (st)
         return st;
-    if (is_owned && !zfi_spread_is_gathered(&replacement->into->ranks, id))
+    if (is_owned && !zfi_spread_is_gathered(&replacement->into->ranks, loader->together, id))
         return put_share(loader, &args, tensor, err);
     zfi_saved_tensor_name(param, tensor, 0, name, sizeof name);
     return zfi_state_stream(loader->store, &loader->saved, tensor, name, put_block, &args, err);

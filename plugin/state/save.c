@@ -233,7 +233,7 @@ static zf_status_t write_matrix(writer_t *writer, const piece_t *piece, zf_error
     uint64_t elem = elem_nbytes(piece->param, piece->tensor), block = ZFI_STATE_BLOCK / elem, first, end;
     zf_status_t st = ZF_OK;
     zfi_spread_share(writer->io.state->ranks, piece->tensor->array, &writer->saved.shape, piece->saved, piece->number,
-                     writer->together->rank, &first, &end);
+                     writer->together, &first, &end);
     for (; first < end && !st; first += block) {
         uint64_t count = end - first < block ? end - first : block;
         st = get_values(writer, piece, first, count, writer->block, err);
@@ -294,7 +294,7 @@ static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_
     if (!param)
         return write_steps(writer, tensor, i, err);
     is_gathered = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
-                  zfi_spread_is_gathered(writer->io.state->ranks, param->param.id);
+                  zfi_spread_is_gathered(writer->io.state->ranks, writer->together, param->param.id);
     for (uint32_t k = 0; k < tensor->n_matrices && !st; k++) {
         piece.saved = &param->matrices[tensor->matrices[k]];
         piece.number = writer->io.state->side->params[param->param.id].first_matrix + tensor->matrices[k];
@@ -425,9 +425,9 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     writer.block = malloc(ZFI_STATE_BLOCK);
     if (args->is_compact)
         writer.io.rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    if (zfi_spread_gathers(&run->ranks))
+    if (zfi_spread_gathers(&run->ranks, args->together))
         writer.whole = malloc(run->dev.exchange_elems * sizeof(float));
-    if (!ids || !writer.block || (zfi_spread_gathers(&run->ranks) && !writer.whole) ||
+    if (!ids || !writer.block || (zfi_spread_gathers(&run->ranks, args->together) && !writer.whole) ||
         (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);

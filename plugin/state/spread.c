@@ -11,31 +11,33 @@
 #include "ranks/ranks.h"
 #include "step/exchange.h"
 
-int zfi_spread_gathers(const zfi_ranks_t *ranks) {
-    return zfi_has_experts(ranks->reduction) && ranks->buckets->is_owner;
+int zfi_spread_gathers(const zfi_ranks_t *ranks, const zfi_together_t *together) {
+    return ranks->buckets->is_owner && (together->is_alone || zfi_has_experts(ranks->reduction));
 }
 
-int zfi_spread_is_gathered(const zfi_ranks_t *ranks, uint32_t id) {
-    return zfi_spread_gathers(ranks) && ranks->params[id].group_index[0] == 0;
+int zfi_spread_is_gathered(const zfi_ranks_t *ranks, const zfi_together_t *together, uint32_t id) {
+    return zfi_spread_gathers(ranks, together) && (together->is_alone || ranks->params[id].group_index[0] == 0);
 }
 
 /* Whether each rank has its slices of a parameter: others are rank 0's. */
-static int is_dealt(const zfi_ranks_t *ranks, uint32_t id) {
-    return zfi_has_experts(ranks->reduction) ? ranks->buckets->is_owner && ranks->params[id].group_index[0] != 0 : 1;
+static int is_dealt(const zfi_ranks_t *ranks, const zfi_together_t *together, uint32_t id) {
+    if (together->is_alone || (zfi_has_experts(ranks->reduction) && !ranks->buckets->is_owner))
+        return 0;
+    return !zfi_spread_is_gathered(ranks, together, id);
 }
 
 void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
-                      const zfi_matrix_t *saved, uint32_t matrix, uint32_t rank, uint64_t *out_first,
+                      const zfi_matrix_t *saved, uint32_t matrix, const zfi_together_t *together, uint64_t *out_first,
                       uint64_t *out_end) {
     *out_first = 0;
     *out_end = array->length(shape, saved);
     if (ranks->buckets->n == 0)
         return;
-    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && is_dealt(ranks, ranks->plan->matrices[matrix].param)) {
-        const zfi_slice_t *slice = &ranks->plan->matrices[matrix].slices[rank];
+    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && is_dealt(ranks, together, ranks->plan->matrices[matrix].param)) {
+        const zfi_slice_t *slice = &ranks->plan->matrices[matrix].slices[together->rank];
         *out_first = slice->first;
         *out_end = slice->first + slice->n;
-    } else if (rank != 0) {
+    } else if (together->rank != 0) {
         *out_end = 0;
     }
 }
@@ -58,19 +60,24 @@ static uint64_t count_tensors(const zfi_saved_t *saved) {
 zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err) {
     uint64_t n = count_tensors(saved), at = ZFI_N_STATE_STEPS;
-    uint32_t *all = calloc(together->n_ranks, n * sizeof *all);
+    uint32_t *all = together->is_alone ? NULL : calloc(together->n_ranks, n * sizeof *all);
     uint32_t *own = all ? all + together->rank * n : NULL;
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
+    zf_status_t st = all || together->is_alone
+                         ? ZF_OK
+                         : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
     for (int i = 0; own && i < ZFI_N_STATE_STEPS; i++)
         own[i] = saved->steps[i].crc;
     for (uint32_t p = 0; own && p < saved->n_params; p++)
         for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
             const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[i];
-            int is_shared = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_spread_is_gathered(ranks, ids[p]);
+            int is_shared =
+                (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_spread_is_gathered(ranks, together, ids[p]);
             /* else rank 0's, though all may have read it */
             own[at] = is_shared || together->rank == 0 ? tensor->crc : 0;
         }
     st = zfi_together_meet(together, st, err);
+    if (together->is_alone)
+        return st;
     if (!st)
         st = zfi_together_gather(together, all, n * sizeof *all, err);
     at = ZFI_N_STATE_STEPS;

@@ -12,21 +12,23 @@
  * Experts from stage 1 on. Each checkpoint has what is beside the experts too, of which its ranks own some slices only.
  * So that is gathered over group 0, a matrix of an array at a time, and rank 0 of each checkpoint writes it: all of
  * group 0 meet, files are cut by elements, which are the same in all of them, and a failure is every rank's. A load
- * reads such a tensor whole, and keeps what it owns. */
+ * reads such a tensor whole, and keeps what it owns.
+ *
+ * A store of the host's is one rank's own. So all that others own is gathered for it. */
 #ifndef ZFI_STATE_SPREAD_H
 #define ZFI_STATE_SPREAD_H
 
 #include "state/index.h"
 #include "state/together.h"
 
-/* Whether what is beside experts is gathered, and read whole; and whether parameter `id` is. */
-int zfi_spread_gathers(const zfi_ranks_t *ranks);
-int zfi_spread_is_gathered(const zfi_ranks_t *ranks, uint32_t id);
+/* Whether something is gathered, and read whole; and whether parameter `id` is. */
+int zfi_spread_gathers(const zfi_ranks_t *ranks, const zfi_together_t *together);
+int zfi_spread_is_gathered(const zfi_ranks_t *ranks, const zfi_together_t *together, uint32_t id);
 
 /* [control] Values [*out_first, *out_end) of a matrix (number `matrix` of the run, `saved` as it is saved) that are a
  * rank's share of an array. */
 void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
-                      const zfi_matrix_t *saved, uint32_t matrix, uint32_t rank, uint64_t *out_first,
+                      const zfi_matrix_t *saved, uint32_t matrix, const zfi_together_t *together, uint64_t *out_first,
                       uint64_t *out_end);
 
 /* [any-thread] Bytes of a tensor, with so many of it behind them, count in a checksum of this rank's shares. */

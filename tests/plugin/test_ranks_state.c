@@ -14,6 +14,7 @@
 
 #include "base/crc32.h"
 #include "local_ranks.h"
+#include "memory_store.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -173,6 +174,42 @@ static int exists(const char *path) {
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
 
+/* Each rank has all of it, the same bytes, and others go on from there. */
+static void through_stores(const char *saving, const char *loading, uint32_t flags) {
+    zt_memory_store_t stores[4];
+    job_t saved[MOST] = {0}, loaded[MOST] = {0};
+    for (uint32_t r = 0; r < 4; r++) {
+        zt_memory_store_start(&stores[r]);
+        saved[r].store = loaded[r].store = &stores[r].table;
+        saved[r].flags = flags;
+    }
+    run(saved, 4, saving, "store", NULL);
+    check_like(saved, 4, saved);
+    for (int i = 0; i < stores[0].n_blobs; i++)
+        for (uint32_t r = 1; r < 4; r++) {
+            const zt_blob_t *blob = zt_memory_store_find(&stores[r], stores[0].blobs[i].name);
+            ck_assert_uint_eq(blob->nbytes, stores[0].blobs[i].nbytes);
+            ck_assert_mem_eq(blob->data, stores[0].blobs[i].data, blob->nbytes);
+        }
+    run(loaded, 2, loading, NULL, "store");
+    if (flags)
+        check_like(loaded, 2, loaded);
+    else
+        check_like(loaded, 2, saved);
+    for (uint32_t r = 0; r < 4; r++)
+        zt_memory_store_end(&stores[r]);
+    end(saved, 4);
+    end(loaded, 2);
+}
+
+START_TEST(each_has_a_store_with_all_of_it) {
+    through_stores(sharded, sharded, 0);
+    through_stores(sharded, replicated, 0);
+    through_stores(replicated, sharded, ZF_STATE_COMPACT);
+    through_stores(sharded, sharded, ZF_STATE_COMPACT);
+}
+END_TEST
+
 /* Into instances that have trained. */
 START_TEST(back_to_where_it_was) {
     const char *path = path_of("moved");
@@ -239,7 +276,7 @@ START_TEST(arguments_that_differ) {
     differ(sharded, &usual, &(job_t){.note = "another"}, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
     differ(sharded, &usual, &(job_t){.save_to = other}, ZF_ERR_RANKS,
            "rank 1 and rank 0 differ in the name at the end of the path of save");
-    differ(replicated, &stored, &stored, ZF_ERR_ARGUMENT, "several ranks (2) save into one directory");
+    differ(replicated, &usual, &stored, ZF_ERR_RANKS, "or in who has a store");
     differ(sharded, &usual, &(job_t){.flags = 1u << 20}, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
 }
 END_TEST
@@ -372,6 +409,6 @@ START_TEST(joined_checksums) {
 }
 END_TEST
 
-ZT_MAIN("ranks_state", back_to_where_it_was, one_cannot_write, directories_that_differ, arguments_that_differ, damaged,
-        checkpoints_that_differ, nothing_to_load, gradients_on_their_way, one_rank_delivers_before_a_load,
-        a_load_forgets_what_one_rank_was_told, joined_checksums)
+ZT_MAIN("ranks_state", each_has_a_store_with_all_of_it, back_to_where_it_was, one_cannot_write, directories_that_differ,
+        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
+        one_rank_delivers_before_a_load, a_load_forgets_what_one_rank_was_told, joined_checksums)

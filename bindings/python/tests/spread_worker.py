@@ -12,13 +12,19 @@ import tempfile
 import torch
 import torch.distributed as dist
 from ranks_worker import DEFERRED, advance, raises
-from support import config
+from support import SYNCHRONOUS, config
+from tensor_worker import assert_equal, whole_state
 from torch import nn
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import zfplugin
 import zfplugin.torch
 
-VOCAB, WIDTH, INNER, BATCH, LENGTH, STEPS = 13, 8, 16, 4, 6, 5
+VOCAB, WIDTH, INNER, BATCH, LENGTH, STEPS = 13, 8, 16, 8, 6, 5
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
 CLIP = 0.5
 SETTINGS = {"zenflow.topk_ratio": 1.0, "zenflow.update_interval": 2}  # what the model shows is plain AdamW
@@ -36,6 +42,9 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.up = nn.Parameter(up[t * part:(t + 1) * part].clone() * 0.3)
         self.down = nn.Parameter(down[:, t * part:(t + 1) * part].clone() * 0.3)
+
+    def forward(self, x):
+        return x + nn.functional.gelu(self.norm(x) @ self.up.T) @ self.down.T
 
 
 def embedding():
@@ -62,7 +71,7 @@ class Whole(nn.Module):
     def forward(self, x):
         x = self.embedding[x]
         for block in self.blocks:
-            x = x + nn.functional.gelu(block.norm(x) @ block.up.T) @ block.down.T
+            x = block(x)
         return x @ self.embedding.T
 
 
@@ -253,76 +262,184 @@ class Experts(nn.Module):
         self.embedding, self.output = embedding(), nn.Parameter(embedding().detach() * 2)
         self.experts = nn.ModuleDict({str(i): Block(1 + i) for i in ((0, 1) if own is None else (own,))})
 
-    def run(self, number, x):
-        block = self.experts[str(number)]
-        return x + nn.functional.gelu(block.norm(x) @ block.up.T) @ block.down.T
+    def run(self, halves):
+        return torch.stack([block(half) for block, half in zip(self.experts.values(), halves)])
 
     def forward(self, x, group=None):
         halves = torch.stack(self.embedding[x].chunk(2, dim=1))
         if group is None:
-            halves = [self.run(number, half) for number, half in enumerate(halves)]
+            halves = self.run(halves)
         else:
-            halves = Exchange.apply(self.run(dist.get_rank(group), Exchange.apply(halves, group)), group)
+            halves = Exchange.apply(self.run([Exchange.apply(halves, group)])[0], group)
         return torch.cat(list(halves), dim=1) @ self.output.T
+
+    def named_experts(self):
+        """{name: values} as a model with both has them, of those that are here; a call of all processes."""
+        return {name: whole_of(p) for name, p in self.named_parameters()}
+
+
+class Stack(nn.Module):
+    """Experts in one tensor each, of which a process may have a part: as DTensors."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        for name in ("norm.weight", "norm.bias", "up", "down"):
+            stacked = torch.stack([block.get_parameter(name).detach() for block in blocks])
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(stacked))
+
+    def forward(self, inputs):
+        norm, bias, up, down = (p.to_local() if isinstance(p, DTensor) else p for p in self.parameters())
+        return torch.stack([x + nn.functional.gelu(nn.functional.layer_norm(x, (WIDTH,), norm[i], bias[i]) @ up[i].T) @ down[i].T
+                            for i, x in enumerate(inputs)])
+
+
+class Stacked(Experts):
+    def __init__(self):
+        super().__init__()
+        self.experts = Stack(self.experts.values())
+
+    def run(self, halves):
+        return self.experts(halves)
+
+    def named_experts(self):
+        found = {name: whole_of(p) for name, p in self.named_parameters()}
+        stacks = {name: found.pop(name) for name in list(found) if name.startswith("experts")}
+        return {**found, **{name.replace("experts.", f"experts.{i}.").replace("norm_", "norm."): values
+                            for name, stack in stacks.items() for i, values in enumerate(stack)}}
+
+
+def whole_of(p):
+    return (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
+
+
+def by_owners(settings, **kwargs):
+    """The plugin adds up: of each expert over those that have it."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    owner = [dist.new_group(range(first, n, 2)) for first in (0, 1)][rank % 2]
+    part = Experts(own=rank % 2)
+    return part, zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, config=config(settings), group=dist.group.WORLD,
+                                        reduced_over=lambda name, _: owner if name.startswith("experts") else None, **kwargs)
+
+
+def by_meshes(part, mesh, settings, **kwargs):
+    """fully_shard: of an expert over its owners, of all else over all."""
+    experts = part.experts if isinstance(part, Stacked) else next(iter(part.experts.values()))
+    if isinstance(part, Stacked):
+        for name, p in list(experts.named_parameters()):
+            experts.register_parameter(name, nn.Parameter(distribute_tensor(p.detach(), mesh["ep"], [Shard(0)])))
+    fully_shard(experts, mesh=mesh["dp"], shard_placement_fn=lambda p: Shard(isinstance(part, Stacked)))
+    fully_shard(part, mesh=mesh._flatten("all"))
+    return part, zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, config=config(settings), **kwargs)
+
+
+def of_kind(kind, settings, **kwargs):
+    """A model with experts of these processes, pairs of which exchange; its optimizer; the pair."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "ep"))
+    made = by_owners(settings, **kwargs) if kind == "owners" else \
+        by_meshes(Stacked() if kind == "stacked" else Experts(own=dist.get_rank() % 2), mesh, settings, **kwargs)
+    return *made, mesh["ep"].get_group()
+
+
+def backward_here(part, pair, step):
+    x, wanted = (values.chunk(dist.get_world_size())[dist.get_rank()] for values in tokens(step))
+    loss_of(part(x, pair), wanted).backward()
+    for p in part.experts.parameters():
+        p.grad.div_(2)  # it is of the batches of twice as many processes as are averaged
 
 
 def experts():
     """Four processes, each with its quarter of the batch and one of two experts, beside one process with both."""
-    rank, world = dist.get_rank(), dist.group.WORLD
-    pairs, owners = ([dist.new_group(ranks) for ranks in some] for some in (([0, 1], [2, 3]), ([0, 2], [1, 3])))
-    pair, owner = pairs[rank // 2], owners[rank % 2]
-
-    def reduced_over(name, _):
-        return owner if name.startswith("experts") else None
-
-    def make(settings, **kwargs):
-        part = Experts(own=rank % 2)
-        for p in part.experts.parameters():
-            p.register_hook(lambda grad: grad / 2)  # it is of the batches of two processes, and two are averaged
-        return part, zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, config=config(settings), group=world,
-                                            reduced_over=reduced_over, **kwargs)
-
-    raises(zfplugin.errors.ArgumentError, "norm_group", lambda: zfplugin.torch.ZenFlow(Experts(0).named_parameters(), reduced_over=reduced_over))
+    rank = dist.get_rank()
+    raises(zfplugin.errors.ArgumentError, "norm_group", lambda: zfplugin.torch.ZenFlow(
+        Experts(0).named_parameters(), reduced_over=lambda *_: dist.group.WORLD))
     for stage in (0, 1, 2):
-        part, optimizer = make({**SETTINGS, "shard.stage": stage, "shard.bucket_bytes": 512}, clip_norm=CLIP)
+        part, optimizer, pair = of_kind("owners", {**SETTINGS, "shard.stage": stage, "shard.bucket_bytes": 512}, clip_norm=CLIP)
         with a_folder() as folder:
             own, other = (f"{folder}/expert{number}" for number in (rank % 2, 1 - rank % 2))
-            compare_experts(part, Experts(), optimizer, pair, own)
+            compare_experts(part, optimizer, pair, own)
             raises(zfplugin.errors.CheckpointError, f"it holds part {1 - rank % 2} of 2 of a model", lambda: optimizer.load(other))
             optimizer.load(own)
         assert all(torch.equal(p, part.saved[name]) for name, p in part.named_parameters()), "the weights are not the saved ones"
         optimizer.close()
-    runs = [make({**DEFERRED, "shard.stage": stage, "shard.bucket_bytes": 512}) for stage in (0, 1, 2)]
+    runs = [of_kind("owners", {**DEFERRED, "shard.stage": stage, "shard.bucket_bytes": 512}) for stage in (0, 1, 2)]
     for step in range(12):
-        for part, optimizer in runs:
-            x, wanted = (values.chunk(4)[rank] for values in tokens(step))
-            loss_of(part(x, pair), wanted).backward()
+        for part, optimizer, pair in runs:
+            backward_here(part, pair, step)
             advance(optimizer)
-        for part, _ in runs[1:]:
+        for part, _, _ in runs[1:]:
             assert all(map(torch.equal, part.parameters(), runs[0][0].parameters())), f"stages differ at step {step}"
-    for _, optimizer in runs:
+    for _, optimizer, _ in runs:
         optimizer.close()
 
 
-def compare_experts(part, whole, optimizer, pair, folder):
+def experts_in_meshes():
+    """Under FSDP2: a module on each pair of processes, or a part of a stack on each."""
+    for kind in ("modules", "stacked"):
+        for mode in (SYNCHRONOUS, SETTINGS):
+            part, optimizer, pair = of_kind(kind, mode, clip_norm=CLIP)
+            compare_experts(part, optimizer, pair)
+            optimizer.close()
+
+
+def compare_experts(part, optimizer, pair, folder=None):
     """Saves in the middle."""
-    rank, reference = dist.get_rank(), torch.optim.AdamW(whole.parameters(), **HYPER)
+    whole = Experts()
+    reference = torch.optim.AdamW(whole.parameters(), **HYPER)
     for step in range(STEPS):
-        x, wanted = tokens(step)
-        loss_of(whole(x), wanted).backward()
+        loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
         norm_there = nn.utils.clip_grad_norm_(whole.parameters(), CLIP).item()
-        reference.step()
-        reference.zero_grad()
-        x, wanted = (values.chunk(4)[rank] for values in (x, wanted))
-        loss_of(part(x, pair), wanted).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        advance(reference)
+        backward_here(part, pair, step)
+        advance(optimizer)
         assert abs(optimizer.grad_norm - norm_there) < BOUND * norm_there, f"step {step}: {optimizer.grad_norm}, one {norm_there}"
-        if step == 2:
+        if step == 2 and folder:
             optimizer.save(folder)
             part.saved = {name: p.detach().clone() for name, p in part.named_parameters()}
     optimizer.flush()
+    assert_like(part, whole)
+
+
+def assert_like(part, whole):
     theirs = dict(whole.named_parameters())
-    for name, values in part.named_parameters():
+    for name, values in part.named_experts().items():
         worst = (values - theirs[name]).abs().max().item()
         assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"
+
+
+# ---- other numbers of processes, by torch.distributed.checkpoint -----------------------------------------------------
+
+FOLDER = None  # of what is saved
+JOBS = {4: None, 2: 4, 8: 2}  # processes: those that saved what they go on from
+STEPS_OF_A_JOB = 4
+
+
+def resumes_elsewhere():
+    """What was saved is there to the bit; synchronous runs go on as one process would have."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    job = list(JOBS).index(n)
+    for kind in ("owners", "modules", "stacked"):
+        for mode in (SYNCHRONOUS, DEFERRED):
+            stage = {"shard.stage": (1, 2, 0)[job], "shard.bucket_bytes": 512} if kind == "owners" else {}
+            (part, optimizer, pair), name = of_kind(kind, {**mode, **stage}), f"{kind}{mode is DEFERRED:d}"
+            if JOBS[n]:
+                model_state, optimizer_state = get_state_dict(part, optimizer)
+                state = {"model": model_state, "optimizer": optimizer_state}
+                dcp.load(state, checkpoint_id=FOLDER / f"{name}.{JOBS[n]}")
+                set_state_dict(part, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+                assert_equal(whole_state(part, optimizer), torch.load(FOLDER / f"{name}.{JOBS[n]}.{rank % 2}.pt"), name)
+            for step in range(job * STEPS_OF_A_JOB, (job + 1) * STEPS_OF_A_JOB):
+                backward_here(part, pair, step)
+                advance(optimizer)
+            model_state, optimizer_state = get_state_dict(part, optimizer)
+            dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=FOLDER / f"{name}.{n}")
+            saved = whole_state(part, optimizer)
+            if rank < 2:
+                torch.save(saved, FOLDER / f"{name}.{n}.{rank}.pt")
+            if mode is SYNCHRONOUS:
+                whole = Experts()
+                reference = torch.optim.AdamW(whole.parameters(), **HYPER)
+                for step in range((job + 1) * STEPS_OF_A_JOB):
+                    loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
+                    advance(reference)
+                assert_like(part, whole)
+            optimizer.close()

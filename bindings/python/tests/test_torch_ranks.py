@@ -128,7 +128,16 @@ class Ranks(TorchTest):
         import spread_worker
 
         self.assertTrue(ranks_worker.main)
-        run_ranks(4, spread_worker, "experts")
+        run_ranks(4, spread_worker, "experts", "experts_in_meshes")
+
+    def test_experts_resume_elsewhere(self):
+        """On 4, then 2, then 8 processes."""
+        import spread_worker
+
+        with tempfile.TemporaryDirectory() as folder:
+            spread_worker.FOLDER = Path(folder)
+            for n in spread_worker.JOBS:
+                run_ranks(n, spread_worker, "resumes_elsewhere")
 
     @needs("transformers")
     def test_example(self):

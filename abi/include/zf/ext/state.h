@@ -37,7 +37,8 @@
  * writes the index and renames. A load reads on each rank what it will keep; the check of all tensors is shared. Any
  * number of ranks loads what any number has saved, to the bit where it fits. Whatever fails on one rank fails on all,
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
- * a single write, read or sync must not take as long. Reports count the bytes of the rank itself.
+ * a single write, read or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save into
+ * a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
  *
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm

@@ -9,7 +9,9 @@ and give to the plugin as the host's. Channels are chosen in each part by itself
 
 Where a parameter lies is told by its mesh: along an axis of processes it is cut, or each process has a copy. Other parameters may
 lie along fewer axes (fully_shard of what tensor parallelism left whole, a plain tensor beside DTensors): along the others they are
-copies, too. A copy counts in the norm once, on the first process of the axis. Copies must stay equal though each process updates
+copies, too. An axis may also lie in another one: of the processes over which all else is cut, some have one expert. It is no copy of
+another one, where those have none of that name, or where experts are cut over all of them by two axes. A copy counts in the norm once,
+on the first process of the axis. Copies must stay equal though each process updates
 its own: their gradients are (that is looked at), and windows close alike where all that is cut along this axis is cut evenly and
 no setting lets a process decide by itself. Elsewhere a copy is always selected.
 
@@ -98,26 +100,59 @@ class Spread:
     on every process."""
 
     def __init__(self, params, names):
-        self._axes, first = {}, {}  # {processes: group}; {processes: a parameter's name and place there}
-        self._cut = []  # of each parameter {processes: the axis of the tensor} along which it is cut
+        found, first = {}, {}  # {processes: group}; {processes: a parameter's name and place there}
+        self._meshes, self._cut = [], []  # of each parameter the processes of its axes; {processes: the axis of the tensor} of those that cut it
         self._places = [f"placed as {p.placements} on {p.device_mesh}" if is_cut(p) else "no DTensor" for p in params]
         self._shapes, self._names = [p.shape for p in params], names
         for p, name, place in zip(params, names, self._places):
             axes = _axes(p)
+            self._meshes.append([ranks for ranks, _, _ in axes])
             self._cut.append({ranks: placement.dim for ranks, _, placement in axes if not placement.is_replicate()})
             for ranks, group, _ in axes:
-                for other in self._axes:
-                    if ranks != other and len({*ranks} & {*other}) > 1:
-                        raise errors.ParamError(
-                            f'"{name}" is {place}, along the processes {list(ranks)}; "{first[other][0]}" is {first[other][1]}, '
-                            f"along {list(other)}: these are no axes of one mesh. Take both from one: mesh = init_device_mesh(..., "
-                            '(n, m), mesh_dim_names=("dp", "tp")), parallelize_module(model, mesh["tp"], ...), '
-                            'fully_shard(model, mesh=mesh["dp"])', scope="param")
-                self._axes.setdefault(ranks, group)
+                found.setdefault(ranks, group)
                 first.setdefault(ranks, (name, place))
+        self._axes = {ranks: group for ranks, group in found.items() if not any({*ranks} < {*other} for other in found)}
+        for i, axes in enumerate(self._meshes):
+            for ranks in axes:
+                other = next((other for other in self._axes if len({*ranks} & {*other}) > 1 and not {*ranks} <= {*other}), None)
+                if other is not None or ranks not in self._axes and ranks not in self._cut[i]:
+                    raise self._apart(i, ranks, other or next(other for other in self._axes if {*ranks} < {*other}), first)
         self._rank = torch.distributed.get_rank()
         self.device_type = next(p.device_mesh.device_type for p in params if is_cut(p))
         self.groups = list(self._axes.values())
+        self._is_one_of_many = [False] * len(params)  # an expert, of which other processes have others
+        self._are_alike = None  # where axes lie in others: whether all processes have parts of the same shapes
+        some = {i: ranks for i, axes in enumerate(self._meshes) for ranks in axes
+                if ranks not in self._axes and not any(self._covers(i, other) for other in self._axes if {*ranks} < {*other})}
+        alone = [i for i, p in enumerate(params) if is_cut(p) and not self._meshes[i]]
+        if len(self._axes) < len(found) or alone:
+            self._compare(params, some, alone, first)
+
+    def _compare(self, params, some, alone, first):
+        """Experts lie along some processes of an axis, or in one alone. Where the others have none of that name they have others. A
+        call that all processes make together."""
+        table = [([tuple(local(p).shape) for p in params], {self._names[i] for i in [*some, *alone]})]
+        for group in self.groups:
+            everyones = [None] * torch.distributed.get_world_size(group)
+            torch.distributed.all_gather_object(everyones, table, group)
+            table = sum(everyones, [])
+        self._are_alike = all(shapes == table[0][0] for shapes, _ in table)
+        for i in [*some, *alone]:
+            n_holders = sum(self._names[i] in held for _, held in table)
+            self._is_one_of_many[i] = n_holders == math.prod(map(len, self._meshes[i]))
+            if i in some and not self._is_one_of_many[i]:
+                raise self._apart(i, some[i], next(other for other in self._axes if {*some[i]} < {*other}), first)
+
+    def _apart(self, i, ranks, other, first):
+        return errors.ParamError(
+            f'"{self._names[i]}" is {self._places[i]}, along the processes {list(ranks)}; "{first[other][0]}" is {first[other][1]}, '
+            f"along {list(other)}: these are no axes of one mesh. Take both from one: mesh = init_device_mesh(..., (n, m), "
+            'mesh_dim_names=("dp", "tp")), parallelize_module(model, mesh["tp"], ...), fully_shard(model, mesh=mesh["dp"]). Experts: cut '
+            "each over both axes, or over one, under a name of its own", scope="param")
+
+    def _covers(self, i, ranks):
+        """Whether parameter i is cut over all of these processes, along one axis or several."""
+        return math.prod(len(some) for some in self._cut[i] if {*some} <= {*ranks}) == len(ranks)
 
     @property
     def n_processes(self):
@@ -129,7 +164,7 @@ class Spread:
 
     def _copied(self, i):
         """Along which axes parameter i is a copy."""
-        return [ranks for ranks in self._axes if ranks not in self._cut[i]]
+        return [ranks for ranks in self._axes if not self._covers(i, ranks) and (ranks in self._meshes[i] or not self._is_one_of_many[i])]
 
     def counts(self, i):
         """Whether this process counts what it has of parameter i in the norm."""
@@ -137,6 +172,8 @@ class Spread:
 
     def _is_even(self, ranks):
         """Whether all processes along an axis have parts of the same shapes."""
+        if self._are_alike is not None:
+            return self._are_alike
         for cuts, shape in zip(self._cut, self._shapes):
             if ranks in cuts and shape[cuts[ranks]] % math.prod(len(r) for r, dim in cuts.items() if dim == cuts[ranks]):
                 return False
@@ -171,7 +208,7 @@ class Spread:
                 low, high = least[..., column].flatten(), most[..., column].flatten()
                 bound = _LARGEST_DIFFERENCE.get(params[i].dtype, _LARGEST_DIFFERENCE_16_BIT)
                 differs = (low != high) & ~(high - low <= bound * high)
-                if ranks not in self._cut[i] and differs.any():
+                if ranks in self._copied(i) and differs.any():
                     at = int(differs.nonzero()[0])
                     raise self._differing(i, ranks, float(low[at]), float(high[at]))
 

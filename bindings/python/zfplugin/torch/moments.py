@@ -51,13 +51,14 @@ def read(instance, rules=None, masters=()):
 
 
 def add_empty(found, empty):
-    """Entries of parts without elements, {name: parameter}, of which the plugin has no count: the largest of the others."""
+    """Entries of parts without elements, {name: parameter}, of which the plugin has no count: the largest of the others. Members in the
+    order that they have there, in which processes gather them."""
     if not found:
         return
-    step, names = max(entry["step"] for entry in found.values()), {name for entry in found.values() for name in entry}
+    step, names = max(entry["step"] for entry in found.values()), dict.fromkeys(name for entry in found.values() for name in entry)
     for name, p in empty.items():
-        wanted = names - {"step"} - ({MASTER} if p.element_size() == 4 else set())
-        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in wanted}}
+        without = {"step"} | ({MASTER} if p.element_size() == 4 else set())
+        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in names if member not in without}}
 
 
 def adamw_state_dict(groups, entries, rules):

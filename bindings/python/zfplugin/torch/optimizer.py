@@ -233,15 +233,17 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     @torch.no_grad()
     def state_dict(self):
         """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps. Nothing changes:
-        weights that somebody else wrote since the last step are saved as such, and followed at the next one."""
+        weights that somebody else wrote since the last step are saved as such, and followed at the next one. With group= moments and
+        counts alone, of all processes, as torch's optimizers have them: a call that all of them make together."""
         out, binding = self._packed_groups(), self._binding
         if binding is not None:
-            self._refuse_shared("state_dict")
             self._take_written()
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
-            if binding.table.spread is not None and None not in binding.rules:
+            if self._ranks is not None or binding.table.spread is not None and None not in binding.rules:
                 entries = self._read_moments()
                 out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
+            if self._ranks is not None:
+                return out
             edited = binding.edited_values(self.param_groups)
             with binding.unseen():
                 packed = checkpoint.pack(self._instance)
@@ -284,11 +286,12 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
         self._forget_copies()
         rules = self._rules()
-        names = moments.names_of(rules[0]) if moments.are_adamws(rules) or self._is_cut() else None
+        is_spread = self._is_cut() or self._ranks is not None
+        names = moments.names_of(rules[0]) if moments.are_adamws(rules) or is_spread and len(set(rules)) == 1 else None
         checkpoint.check(self.param_groups, state_dict, names)
         loaded = checkpoint.groups_with_rules(self.param_groups, state_dict["param_groups"], self._rule)
         packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
-        if packed is not None or state_dict.get("state") or self._binding is not None:
+        if packed is not None or self._binding is not None and not state_dict.get("state"):
             self._refuse_shared("load_state_dict")
         if packed is not None:
             blobs = checkpoint.unpack(packed)
@@ -515,13 +518,14 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def _read_moments(self):
         if self._binding is None:
             return {}
-        self._refuse_shared("state")
-        table = self._binding.table
+        table, is_spread = self._binding.table, self._ranks is not None or self._binding.table.spread is not None
+        if self._ranks is not None and None in self._binding.rules:
+            self._refuse_shared("state")
+        with self._binding.unseen():
+            found = moments.read(self._instance, self._binding.rules_by_name(),
+                                 {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4})
         if table.spread is None:
-            with self._binding.unseen():
-                found = moments.read(self._instance, self._binding.rules_by_name())
             return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
-        found = moments.read(self._instance, self._binding.rules_by_name(), {table.names[i] for i, p in table.trainable if p.element_size() < 4})
         moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
         return {p: {name: value if name == "step" else cut.like(value, p) for name, value in found[table.names[i]].items()}
                 for i, p in table.trainable if table.names[i] in found}
