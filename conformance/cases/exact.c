@@ -129,6 +129,19 @@ static void print_changes(int law, const uint64_t *n) {
                law, n[ZX_ASKED], n[ZX_WRITTEN], n[ZX_ADOPTED]);
 }
 
+static void print_steps(const zx_totals_t *t) {
+    const uint64_t *n = t->n_clipping;
+    uint64_t n_steps = 0, n_skipped = 0;
+
+    for (int i = 1; i <= ZX_N_LAWS; i++) {
+        n_steps += t->n_drawn[i][ZX_STEPS];
+        n_skipped += t->n_drawn[i][ZX_SKIPPED];
+    }
+    printf("drew: %" PRIu64 " steps, %" PRIu64 " more that are skipped; cases in which no step clips %" PRIu64
+           ", up to a fifth %" PRIu64 ", up to four fifths %" PRIu64 ", more %" PRIu64 ", all %" PRIu64 "\n",
+           n_steps, n_skipped, n[ZX_NONE_CLIPS], n[ZX_FEW_CLIP], n[ZX_SOME_CLIP], n[ZX_MOST_CLIP], n[ZX_ALL_CLIP]);
+}
+
 static void print_drawn(const zx_totals_t *t) {
     for (int i = 1; i <= ZX_N_LAWS; i++) {
         const uint64_t *n = t->n_drawn[i];
@@ -139,6 +152,7 @@ static void print_drawn(const zx_totals_t *t) {
                    i, n[ZX_FETCHED], n[ZX_PAUSED], n[ZX_MISSED], n[ZX_LATE]);
         print_changes(i, n);
     }
+    print_steps(t);
 }
 
 static void print_tap(const zx_totals_t *t) {

@@ -34,11 +34,15 @@ typedef struct zx_options {
     const char *child; /* "law:case,law:case,...": this process is a child */
 } zx_options_t;
 
+/* No step of a case clips, up to a fifth, up to four fifths, more, all. */
+enum { ZX_NONE_CLIPS, ZX_FEW_CLIP, ZX_SOME_CLIP, ZX_MOST_CLIP, ZX_ALL_CLIP, ZX_N_SHARES };
+
 typedef struct zx_totals {
     uint64_t n_cases[ZX_N_LAWS + 1];             /* run, by the law they were made for */
     uint64_t n_values[ZX_N_LAWS + 1];            /* compared */
     uint64_t n_mismatches[ZX_N_LAWS + 1];        /* cases that broke this law */
     uint64_t n_drawn[ZX_N_LAWS + 1][ZX_N_DRAWN]; /* by the law that cases were made for */
+    uint64_t n_clipping[ZX_N_SHARES];            /* cases by the share of their steps that clip */
     uint64_t n_done, n_failures;
 } zx_totals_t;
 

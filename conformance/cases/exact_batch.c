@@ -146,6 +146,12 @@ static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *f
     pool->is_greeted = 1;
 }
 
+static int share_that_clips(uint64_t n_steps, uint64_t n_clipped) {
+    if (n_clipped == 0 || n_clipped == n_steps)
+        return n_clipped == 0 ? ZX_NONE_CLIPS : ZX_ALL_CLIP;
+    return n_clipped * 5 <= n_steps ? ZX_FEW_CLIP : n_clipped * 5 <= 4 * n_steps ? ZX_SOME_CLIP : ZX_MOST_CLIP;
+}
+
 /* "law case broken", values by law, what was drawn. */
 static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
     zx_totals_t *totals = pool->totals;
@@ -166,6 +172,7 @@ static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
         totals->n_values[i + 1] += n[i];
     for (int i = 0; i < ZX_N_DRAWN; i++)
         totals->n_drawn[law][i] += n[ZX_N_LAWS + i];
+    totals->n_clipping[share_that_clips(n[ZX_N_LAWS + ZX_STEPS], n[ZX_N_LAWS + ZX_CLIPPED])]++;
     end_case(pool, job, broken);
 }
 

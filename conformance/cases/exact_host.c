@@ -261,7 +261,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .n_groups = h->c->n_groups,
                            .elem_size = sizeof *hyper,
                            .unscale = h->c->unscale,
-                           .clip_norm = h->c->clip_norm,
+                           .clip_norm = h->clip_norm,
                            .host_norm = norm,
                            .stream = &h->stream};
     zs_fault_t wrong;

@@ -15,7 +15,7 @@ enum { ZX_N_LAWS = 6 };
  * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
  * ask: questions, parameters of which the answer was that the host had written them, parameters that were adopted by
  * element. Instances of a host that flushes denormals. Ranges of the matrices of a stacked parameter that were fetched,
- * or changed. Releases of the device's memory. */
+ * or changed. Releases of the device's memory. Steps that were done, those of them that clipped, and those skipped. */
 enum {
     ZX_FETCHED,
     ZX_MISSED,
@@ -33,6 +33,9 @@ enum {
     ZX_FLUSHING,
     ZX_LAYERS,
     ZX_RELEASED,
+    ZX_STEPS,
+    ZX_CLIPPED,
+    ZX_SKIPPED,
     ZX_N_DRAWN
 };
 

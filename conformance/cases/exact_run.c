@@ -78,7 +78,7 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
     zx_case_t *c = run->c;
     zo_step_t args = {.groups = groups,
                       .unscale = c->unscale == 0.0 ? 1.0 : c->unscale,
-                      .clip_norm = c->clip_norm,
+                      .clip_norm = run->host.clip_norm,
                       .host_norm = host_norm,
                       .is_epoch_end = (flags & ZF_STEP_EPOCH_END) != 0};
     const float *grads[ZX_MAX_PARAMS];
@@ -87,6 +87,8 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
     if (c->ranks)
         zs_note_selection(c->ranks, c, run->oracle);
     zo_step(run->oracle, &args, r);
+    zx_count_drawn(run->result, r->is_applied ? ZX_STEPS : ZX_SKIPPED, 1);
+    zx_count_drawn(run->result, ZX_CLIPPED, r->is_applied && r->clip_factor < 1.0);
     if (c->ranks)
         zs_count_selected(c->ranks, c, run->oracle);
     if (c->ranks)
@@ -118,6 +120,13 @@ static void count_missed(zx_run_t *run) {
         zx_count_drawn(run->result, ZX_MISSED, (uint64_t)zo_is_unfetched(run->oracle, i));
 }
 
+/* That of the case, or one that no norm reaches: what is expected of a step comes true or not, at random. */
+static void choose_clip_norm(zx_run_t *run) {
+    const double clip_norm = run->c->clip_norm;
+
+    run->host.clip_norm = clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip) ? 1e30 : clip_norm;
+}
+
 static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
@@ -137,6 +146,7 @@ static void step(zx_run_t *run) {
     if (c->index % 4 == 0 && zx_chance(&run->pauses, 50))
         usleep(2000); /* what the plugin can do before the step, it does */
     count_missed(run);
+    choose_clip_norm(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
@@ -213,6 +223,7 @@ static void check_callback(zx_run_t *run) {
 }
 
 static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
+    static const uint32_t p_clip[] = {5, 50, 100, 100};
     zx_run_t *run = zx_alloc(sizeof *run);
     zo_decl_t decls[ZX_MAX_PARAMS];
 
@@ -222,6 +233,8 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
     run->releases = zx_rng(c->seed + 0x72656c65617365, (uint64_t)c->law, c->index);
     run->exports = zx_rng(c->seed + 0x6578706f7274, (uint64_t)c->law, c->index);
+    run->clips = zx_rng(c->seed + 0x636c697073, (uint64_t)c->law, c->index);
+    run->p_clip = p_clip[zx_below(&run->clips, 4)];
     run->layers = zx_rng(c->seed + 0x6c6179657273, (uint64_t)c->law, c->index);
     run->ranges = zx_rng(c->seed + 0x72616e676573, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);

@@ -34,6 +34,8 @@ typedef struct zx_run {
     zx_rng_t questions; /* exact_ask.c */
     zx_rng_t releases;  /* exact_release.c */
     int is_released;
+    zx_rng_t clips;
+    uint32_t p_clip;  /* in percent, that a step may clip */
     zx_rng_t exports; /* exact_compare.c */
     zx_rng_t layers;  /* exact_layers.c */
     zx_rng_t ranges;  /* ..., the same on every rank */

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gate.py FILE.ptx TABLE [--write] [--traffic FILE] [--launched FILE] - what can be said of kernels without a GPU.
 
-Looks at the machine code that the build made of FILE.ptx for each architecture of ARCHS, FILE.sm_80.cubin and so on; for each kernel
+Looks at the machine code that the build made of FILE.ptx for each architecture of ARCHS, FILE.sm_80.cubin and so on (without --write:
+for those that it was built for, PRINTED among them); for each kernel
   registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
   spills      none, and no stack frame
   SASS        of PRINTED: loads on the way through an innermost loop that has most, at most SPARE beside the data that LOADS
@@ -237,14 +238,18 @@ def main():
     kernels, known = kernels_of(Path(args.ptx).read_text(encoding="utf-8")), read_table(args.table)
     traffic = read_traffic(args.traffic) if args.traffic else {}
     launched, resources, wrong = read_launched(args.launched) if args.launched else {}, {}, []
-    for arch in ARCHS:
-        resources[arch], found = judge_cubin(cuobjdump, str(Path(args.ptx).with_suffix(f".{arch}.cubin")), arch, kernels, launched)
+    cubins = {arch: Path(args.ptx).with_suffix(f".{arch}.cubin") for arch in ARCHS}
+    if lacking := [str(cubin) for arch, cubin in cubins.items() if not cubin.exists() and (args.write or arch == PRINTED)]:
+        print(f"{' '.join(lacking)}: not there; build with ZF_CUDA_ARCHITECTURES as it is by default")
+        return 1
+    for arch in [arch for arch, cubin in cubins.items() if cubin.exists()]:
+        resources[arch], found = judge_cubin(cuobjdump, str(cubins[arch]), arch, kernels, launched)
         wrong += found
     rows = []
     for name, (_, threads) in sorted(kernels.items()):
         old = known.get(name)
         rows.append([name, str(resources[PRINTED][name][2]), str(threads), *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[3:6]),
-                     *(str(resources[arch][name][0]) for arch in ARCHS)])
+                     *(str(resources[arch][name][0]) if arch in resources else old[6 + i] if old else "-" for i, arch in enumerate(ARCHS))])
         wrong += judge(rows[-1], rows[-1] if args.write else old)
     if args.write:
         text = ["# Written by gate.py --write from machine code of kernels/cuda; see gate.py for the columns.", HEAD]
