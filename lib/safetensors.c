@@ -194,6 +194,8 @@ static int load_header(zf_safetensors_t *f, size_t nbytes, const why_t *why) {
     }
     f->header = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES, &where);
     free(text);
+    for (char *c = where.text; f->header == NULL && *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* it quotes the file */
     if (!json_is_object(f->header))
         return fail(why, "the header is no JSON object: %s (byte %d)", f->header == NULL ? where.text : "another value",
                     f->header == NULL ? where.position : 0);

@@ -81,7 +81,7 @@ static const zfi_key_t keys[] = {
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
-     "waits. auto: 0. With 0 and one rank, replays begin in the backward pass before their step."},
+     "waits. auto: 0. With 0, replays begin in the backward pass before their step."},
     {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
      "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached "
      "update_interval - 1 + publish_lag steps on, at most 4. off: those of the window's last step."},

@@ -92,6 +92,8 @@ START_TEST(test_lengths) {
     fails("claims a header");
     zt_write_tensors(FILE_NAME, TENSOR("[4]", "[0,16]"), 10, data, 16); /* the header is cut inside */
     fails("no JSON object");
+    zt_write_tensors(FILE_NAME, "{\"\\u00\n9\":1}", 12, NULL, 0); /* what is quoted of it is one line */
+    fails("no JSON object: invalid escape near '\"\\u00 ' (byte 7)");
     zt_write_tensors(FILE_NAME, TENSOR("[4]", "[0,16]"), strlen(TENSOR("[4]", "[0,16]")), data,
                      15); /* the data is cut */
     fails("the file has 15 bytes of data");
