@@ -18,7 +18,7 @@
  * never from pinned host memory; the host's side of a copy is not in device memory; freed device memory, which is
  * filled with POISON and kept until the device is closed, is not written.
  *
- * Threads. `lock` guards the lists of streams and of memory and every list of operations. The scheduler thread alone
+ * Threads. `lock` guards the list of streams and every list of operations. The scheduler thread alone
  * removes operations, and it owns the random state, the priorities and the delays. An operation runs without the lock.
  */
 #include <inttypes.h>
@@ -30,9 +30,9 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "device/cpu/cpu.h"
+#include "shuffled_memory.h"
 
 enum {
-    POISON = 0xA5,
     POLL_NS = 30000,        /* between two looks at timelines that the scheduler does not signal */
     SHORT_HOLD_NS = 100000, /* most */
     LONG_HOLD_NS = 1000000,
@@ -63,15 +63,6 @@ struct zfi_stream {
     uint64_t hold_ns; /* it runs once all others have rested for so long; 0: it is not held */
 };
 
-typedef enum memory_kind { MEMORY_DEVICE, MEMORY_RELEASED, MEMORY_FREED, MEMORY_PINNED } memory_kind_t;
-
-typedef struct memory {
-    struct memory *next;
-    memory_kind_t kind;
-    unsigned char *base;
-    uint64_t nbytes;
-} memory_t;
-
 struct zfi_device {
     zfi_device_env_t env;
     zfi_device_t *cpu; /* the CPU backend's device, for the host's streams */
@@ -80,22 +71,9 @@ struct zfi_device {
     pthread_t scheduler;
     int is_ending;
     zfi_stream_t *streams;
-    memory_t *memory;
+    shuffled_t memory;
     uint64_t random, idle_since_ns;
 };
-
-static _Noreturn void fail(const char *what, const void *at, uint64_t nbytes) {
-    fprintf(stderr, "shuffle: %s: %" PRIu64 " bytes at %p\n", what, nbytes, at);
-    abort();
-}
-
-/* Zeroed, and never NULL. */
-static void *allocate(size_t nbytes) {
-    void *memory = calloc(1, nbytes);
-    if (!memory)
-        fail("no memory", NULL, nbytes);
-    return memory;
-}
 
 static int is_poisoned(const zfi_device_t *device) { return atomic_load(device->env.is_poisoned) != 0; }
 
@@ -109,148 +87,41 @@ static uint64_t below(zfi_device_t *device, uint64_t n) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static int overlap(const void *a, uint64_t a_nbytes, const void *b, uint64_t b_nbytes) {
-    uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
-    return a_nbytes && b_nbytes && at < other + b_nbytes && other < at + a_nbytes;
-}
-
-/* [lock held] The record that holds some of these bytes, or NULL. */
-static memory_t *find_memory(const zfi_device_t *device, const void *at, uint64_t nbytes) {
-    memory_t *memory = device->memory;
-    while (memory && !overlap(memory->base, memory->nbytes, at, nbytes))
-        memory = memory->next;
-    return memory;
-}
-
-/* [lock held] */
-static void check_device_side(const zfi_device_t *device, const void *raw, uint64_t nbytes, int may_be_hosts,
-                              const char *what) {
-    const unsigned char *at = raw;
-    const memory_t *memory = find_memory(device, at, nbytes);
-    if (nbytes == 0 || (!memory && may_be_hosts))
-        return;
-    if (!memory || memory->kind != MEMORY_DEVICE || at < memory->base || at + nbytes > memory->base + memory->nbytes)
-        fail(what, at, nbytes);
-}
-
-/* [lock held] */
-static void check_host_side(const zfi_device_t *device, const void *at, uint64_t nbytes) {
-    const memory_t *memory = find_memory(device, at, nbytes);
-    if (memory && memory->kind != MEMORY_PINNED)
-        fail("the host's side of a copy is device memory", at, nbytes);
-}
-
-static void check_overlap(const zfi_op_t *op) {
-    for (uint32_t i = 0; i < op->n_ranges; i++)
-        for (uint32_t j = 0; j < i; j++)
-            if (overlap(op->ranges[i].to, op->ranges[i].nbytes, op->ranges[j].to, op->ranges[j].nbytes))
-                fail("two ranges of one copy go to the same memory", op->ranges[i].to, op->ranges[i].nbytes);
-}
-
-static void check_addresses(zfi_device_t *device, const zfi_op_t *op) {
-    check_overlap(op);
-    pthread_mutex_lock(&device->lock);
-    for (uint32_t i = 0; i < op->n_ranges; i++) {
-        const zfi_range_t *range = &op->ranges[i];
-        int is_up = op->kind == ZFI_OP_UP;
-        check_device_side(device, is_up ? range->to : range->from, range->nbytes, !is_up,
-                          "the device's side of a copy is not device memory");
-        check_host_side(device, is_up ? range->from : range->to, range->nbytes);
-    }
-    if (op->kind == ZFI_OP_FILL)
-        check_device_side(device, op->to, op->nbytes, 0, "a fill sets what is not device memory");
-    pthread_mutex_unlock(&device->lock);
-}
-
-static void add_memory(zfi_device_t *device, memory_kind_t kind, void *base, uint64_t nbytes) {
-    memory_t *memory = allocate(sizeof *memory);
-    pthread_mutex_lock(&device->lock);
-    *memory = (memory_t){device->memory, kind, base, nbytes};
-    device->memory = memory;
-    pthread_mutex_unlock(&device->lock);
-}
-
-static void end_memory(zfi_device_t *device, memory_kind_t kind, void *base, uint64_t nbytes, const char *what) {
-    memory_t *memory;
-    pthread_mutex_lock(&device->lock);
-    memory = find_memory(device, base, nbytes);
-    if (memory && memory->kind == MEMORY_RELEASED && kind == MEMORY_DEVICE)
-        memory->kind = kind;
-    if (!memory || memory->kind != kind || memory->base != base || memory->nbytes != nbytes)
-        fail(what, base, nbytes);
-    memory->kind = MEMORY_FREED;
-    if (kind == MEMORY_DEVICE)
-        memset(base, POISON, nbytes);
-    else
-        *memory = (memory_t){memory->next, MEMORY_FREED, NULL, 0};
-    pthread_mutex_unlock(&device->lock);
-}
-
 static zf_status_t shuffle_alloc(zfi_device_t *device, uint64_t nbytes, const char *what, void **out, zf_error_t *err) {
     if (posix_memalign(out, 4096, nbytes ? nbytes : 1))
         return zfi_error(err, ZF_ERR_MEMORY, "shuffle", "no memory for %s: %" PRIu64 " bytes", what, nbytes);
     memset(*out, 0, nbytes);
-    add_memory(device, MEMORY_DEVICE, *out, nbytes);
+    shuffled_add(&device->memory, SHUFFLED_DEVICE, *out, nbytes);
     return ZF_OK;
 }
 
 static void shuffle_free(zfi_device_t *device, void *base, uint64_t nbytes) {
     if (base)
-        end_memory(device, MEMORY_DEVICE, base, nbytes, "free of what alloc did not give");
-}
-
-/* It comes back with something else in it. */
-static void turn(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, memory_kind_t from, memory_kind_t to) {
-    pthread_mutex_lock(&device->lock);
-    for (uint32_t i = 0; i < n; i++) {
-        memory_t *memory = find_memory(device, blocks[i].memory, blocks[i].nbytes);
-        if (!memory || memory->kind != from || memory->base != blocks[i].memory || memory->nbytes != blocks[i].nbytes)
-            fail("release or resume of what is not there", blocks[i].memory, blocks[i].nbytes);
-        for (uint64_t k = 0; k < memory->nbytes && from == MEMORY_RELEASED; k++)
-            if (memory->base[k] != POISON)
-                fail("released device memory was written", memory->base, memory->nbytes);
-        memory->kind = to;
-        memset(memory->base, POISON, memory->nbytes);
-    }
-    pthread_mutex_unlock(&device->lock);
+        shuffled_end(&device->memory, SHUFFLED_DEVICE, base, nbytes, "free of what alloc did not give");
 }
 
 static zf_status_t shuffle_release(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
     (void)err;
-    turn(device, blocks, n, MEMORY_DEVICE, MEMORY_RELEASED);
+    shuffled_turn(&device->memory, blocks, n, SHUFFLED_DEVICE, SHUFFLED_RELEASED);
     return ZF_OK;
 }
 
 static zf_status_t shuffle_resume(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
     (void)err;
-    turn(device, blocks, n, MEMORY_RELEASED, MEMORY_DEVICE);
+    shuffled_turn(&device->memory, blocks, n, SHUFFLED_RELEASED, SHUFFLED_DEVICE);
     return ZF_OK;
 }
 
 static zf_status_t shuffle_pin(zfi_device_t *device, void *base, uint64_t nbytes, int *out_is_pageable,
                                zf_error_t *err) {
     (void)err;
-    add_memory(device, MEMORY_PINNED, base, nbytes);
+    shuffled_add(&device->memory, SHUFFLED_PINNED, base, nbytes);
     *out_is_pageable = 0;
     return ZF_OK;
 }
 
 static void shuffle_unpin(zfi_device_t *device, void *base, uint64_t nbytes) {
-    end_memory(device, MEMORY_PINNED, base, nbytes, "unpin of what was not pinned");
-}
-
-/* Whoever wrote freed memory is caught here. */
-static void free_all_memory(zfi_device_t *device) {
-    for (memory_t *memory = device->memory, *next; memory; memory = next) {
-        next = memory->next;
-        if (memory->kind != MEMORY_FREED)
-            fail("the device is closed before its memory is freed or unpinned", memory->base, memory->nbytes);
-        for (uint64_t i = 0; i < memory->nbytes; i++)
-            if (memory->base[i] != POISON)
-                fail("freed device memory was written", memory->base, memory->nbytes);
-        free(memory->base);
-        free(memory);
-    }
+    shuffled_end(&device->memory, SHUFFLED_PINNED, base, nbytes, "unpin of what was not pinned");
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -279,7 +150,7 @@ static void begin_copy(zfi_device_t *device, item_t *item) {
     const zfi_op_t *op = &item->op;
     item->has_begun = 1;
     for (uint32_t i = 0; i < op->n_ranges && !is_poisoned(device); i++) {
-        memset(op->ranges[i].to, POISON, op->ranges[i].nbytes);
+        memset(op->ranges[i].to, SHUFFLED_POISON, op->ranges[i].nbytes);
         cut_range(device, item, &op->ranges[i]);
     }
 }
@@ -325,7 +196,7 @@ static int run_item(zfi_device_t *device, item_t *item) {
             zfi_launch_cpu[op->kernel](device->env.kernels, op->args);
         return 1;
     }
-    fail("an operation of unknown kind", op, (uint64_t)op->kind);
+    shuffled_fail("an operation of unknown kind", op, (uint64_t)op->kind);
 }
 
 /* ---- the scheduler ----------------------------------------------------------------------------------------------- */
@@ -442,7 +313,7 @@ static void release(zfi_device_t *device) {
 }
 
 static zf_status_t shuffle_open(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err) {
-    zfi_device_t *device = allocate(sizeof *device);
+    zfi_device_t *device = shuffled_allocate(sizeof *device);
     zf_status_t st;
     int rc;
     st = zfi_device_cpu.open(device_id, env, &device->cpu, err);
@@ -453,6 +324,7 @@ static zf_status_t shuffle_open(int32_t device_id, const zfi_device_env_t *env, 
     device->env = *env;
     device->random = next_seed();
     pthread_mutex_init(&device->lock, NULL);
+    shuffled_init(&device->memory);
     zfi_timeline_init(&device->news, "shuffle news");
     rc = zfi_thread_start(&device->scheduler, "zf-shuffle", schedule, device);
     if (rc) {
@@ -474,10 +346,10 @@ static void shuffle_close(zfi_device_t *device) {
     for (zfi_stream_t *stream = device->streams, *next; stream; stream = next) {
         next = stream->next;
         if (!stream->of_cpu)
-            fail("the device is closed before its streams are destroyed", stream, 0);
+            shuffled_fail("the device is closed before its streams are destroyed", stream, 0);
         free(stream);
     }
-    free_all_memory(device);
+    shuffled_free(&device->memory);
     release(device);
 }
 
@@ -486,7 +358,7 @@ static void shuffle_info(const zfi_device_t *device, zfi_device_info_t *out) { z
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, zfi_stream_t *of_cpu) {
-    zfi_stream_t *stream = allocate(sizeof *stream);
+    zfi_stream_t *stream = shuffled_allocate(sizeof *stream);
     stream->device = device;
     stream->of_cpu = of_cpu;
     stream->last = &stream->first;
@@ -562,7 +434,7 @@ static zf_status_t shuffle_stream_resolve(zfi_device_t *device, const zf_stream_
 
 static item_t *copy_op(const zfi_op_t *op) {
     size_t n_args = op->kind == ZFI_OP_LAUNCH ? op->nbytes : 0;
-    item_t *item = allocate(sizeof *item + (1 + MOST_CUTS) * op->n_ranges * sizeof *op->ranges + n_args);
+    item_t *item = shuffled_allocate(sizeof *item + (1 + MOST_CUTS) * op->n_ranges * sizeof *op->ranges + n_args);
     item->op = *op;
     item->parts = (zfi_range_t *)(void *)item->tail + op->n_ranges;
     if (op->n_ranges)
@@ -586,7 +458,7 @@ static void append(zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
 
 static zf_status_t shuffle_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        check_addresses(device, &ops[i]);
+        shuffled_check(&device->memory, &ops[i]);
     if (stream->of_cpu)
         return zfi_device_cpu.enqueue(device->cpu, stream->of_cpu, ops, n);
     append(stream, ops, n);
