@@ -70,6 +70,12 @@ conforms() {
     fi
 }
 
+# drawn_of "N OPTION..."
+drawn_of() {
+    # shellcheck disable=SC2086 # words
+    conforms $1
+}
+
 # noticed "FAULT|TEXT[|STAGE[|SEED]]" - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
     words=$IFS IFS='|'
@@ -84,15 +90,15 @@ noticed() {
     echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"
 }
 
-# by_twos FUNCTION ARGUMENT... - the function of each argument, two at the same time: what waits for a deadline leaves a processor idle.
+# beside K FUNCTION ARGUMENT... - the function of each argument, K at the same time: what waits for a deadline leaves a processor idle.
 # What they print comes in the order of the arguments; a line FAIL: counts.
-by_twos() {
-    fn=$1 said=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") n=0
-    shift
+beside() {
+    k=$1 fn=$2 said=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") n=0
+    shift 2
     for arg in "$@"; do
         n=$((n + 1))
         "$fn" "$arg" >"$said/$(printf '%03d' "$n")" 2>&1 &
-        [ $((n % 2)) -ne 0 ] || wait
+        [ $((n % k)) -ne 0 ] || wait
     done
     wait
     [ "$n" -eq 0 ] || cat "$said"/*
@@ -114,7 +120,7 @@ kill_one() {
 # kills RUNS - and it nearly always is
 kills() {
     # shellcheck disable=SC2046 # numbers
-    by_twos kill_one $(seq "$1") >"$all_said"
+    beside 3 kill_one $(seq "$1") >"$all_said"
     grep '^FAIL: ' "$all_said"
     named=$(grep -c '^named$' "$all_said")
     [ "$named" -ge "$1" ] || fail "of three ranks in $1 runs only $named name who was killed"
@@ -147,7 +153,7 @@ moved() {
         done
     done
     # shellcheck disable=SC2086 # words
-    by_twos loads $pairs
+    beside 2 loads $pairs
     rm -r "$moves"
 }
 
@@ -258,19 +264,19 @@ if [ "$short" -eq 1 ]; then
     recovery=--enable-recovery
     kills 2
     recovery=
-    by_twos noticed "stop|rank 1 has not come to" \
+    beside 2 noticed "stop|rank 1 has not come to" \
         "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
-    conforms 1 --cases 40 --seed 21
-    conforms 2 --cases 200 --seed 22
-    conforms 3 --cases 120 --seed 23
-    conforms 4 --cases 80 --seed 24
-    conforms 8 --cases 16 --seed 25
-    conforms 2 --cases 60 --seed 8 --stage 3 --only 36
-    conforms 2 --groups --cases 100 --seed 26
-    conforms 3 --groups --cases 20 --seed 27
-    conforms 4 --groups --cases 120 --seed 28
-    conforms 8 --groups --cases 40 --seed 29
+    beside 2 drawn_of "1 --cases 40 --seed 21" \
+        "2 --cases 200 --seed 22" \
+        "3 --cases 120 --seed 23" \
+        "4 --cases 80 --seed 24" \
+        "8 --cases 16 --seed 25" \
+        "2 --cases 60 --seed 8 --stage 3 --only 36" \
+        "2 --groups --cases 100 --seed 26" \
+        "3 --groups --cases 20 --seed 27" \
+        "4 --groups --cases 120 --seed 28" \
+        "8 --groups --cases 40 --seed 29"
     moved 20 1 2 3 4 8
     grouped_moves 4 60
     grouped_moves 8 30
@@ -278,7 +284,7 @@ else
     recovery=--enable-recovery
     kills 30
     recovery=
-    by_twos noticed "stop|rank 1 has not come to" \
+    beside 2 noticed "stop|rank 1 has not come to" \
         "late|rank 1 has not come to" \
         "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" \
         "name|rank 0 and rank 1 differ: \"parameter 0" \
@@ -302,5 +308,5 @@ for fault in "$build"/faults/ranks/*.so "$build/faults/early_taken_unexpected.so
     [ ! -e "$fault" ] || planted="$planted $(basename "$fault" .so)"
 done
 # shellcheck disable=SC2086 # words
-by_twos caught $planted
+beside 4 caught $planted
 exit $failed
