@@ -19,13 +19,8 @@ static uint32_t group_of(const zfi_reduction_t *reduction) {
 
 zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err) {
     uint32_t group = group_of(&run->reduction);
-    zfi_member_t place = zfi_member(run->engine, group);
     int are_all = run->buckets.is_owner; /* of group 0: each keeps something of what is saved */
-    zf_status_t st = zfi_together_open(run->engine, are_all ? 0 : group, out, err);
-    out->group = group;
-    out->rank = place.rank;
-    out->n_ranks = place.n_ranks;
-    return st;
+    return zfi_together_open(run->engine, group, are_all ? 0 : group, out, err);
 }
 
 /* Memory for what ranks compare, of the transport's, so that no rank can lack it while the others wait for it: at rest

@@ -173,7 +173,8 @@ static named_t *sort_names(const zfi_run_t *into) {
 /* Several ranks: what fails on one of them fails on all. */
 static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_status_t begun, zf_error_t *err) {
     zfi_together_t together;
-    zf_status_t opened = zfi_together_open(run->engine, 0, &together, begun ? NULL : err), st = begun ? begun : opened;
+    zf_status_t opened = zfi_together_open(run->engine, 0, 0, &together, begun ? NULL : err),
+                st = begun ? begun : opened;
     named_t *sorted = st ? NULL : sort_names(replacement->into);
     if (!st && !sorted)
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
@@ -205,7 +206,7 @@ static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t
 /* What one rank refuses none of them begins. */
 static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
     zfi_together_t together;
-    zf_status_t opened = zfi_together_open(engine, 0, &together, st ? NULL : err);
+    zf_status_t opened = zfi_together_open(engine, 0, 0, &together, st ? NULL : err);
     st = zfi_together_meet(&together, st ? st : opened, err);
     zfi_together_close(&together);
     return st;

@@ -66,8 +66,7 @@ static zf_status_t compare_ways(zfi_together_t *together, const zf_state_args_t 
     if (st)
         return st;
     all[together->meeting.rank] = args->flags << 1 | (args->store != NULL);
-    if (zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all, sizeof *all))
-        st = zfi_poisoned(together->engine, err);
+    st = zfi_together_gather_met(together, all, sizeof *all, err);
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         if (all[r] != all[0])
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",

@@ -288,9 +288,7 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
                                                 loader->saved.n_params - loader->n_extra,
                                                 loader->n_missing,
                                                 (uint32_t)loader->is_in_place};
-        if (zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all,
-                                     sizeof *all))
-            st = zfi_poisoned(together->engine, err);
+        st = zfi_together_gather_met(together, all, sizeof *all, err);
     }
     for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++)
         loader->is_in_place &= (int)all[r].is_in_place;

@@ -418,6 +418,7 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     writer_t writer = {.store = store, .together = args->together, .most = args->file_nbytes};
     uint32_t *ids = malloc(run->n_params * sizeof *ids), n = 0;
     uint8_t *differs = NULL;
+    int gathers = zfi_spread_gathers(&run->ranks, args->together);
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; ids && i < run->n_params; i++)
         if (run->params[i].has_state)
@@ -425,10 +426,9 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     writer.block = malloc(ZFI_STATE_BLOCK);
     if (args->is_compact)
         writer.io.rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    if (zfi_spread_gathers(&run->ranks, args->together))
+    if (gathers)
         writer.whole = malloc(run->dev.exchange_elems * sizeof(float));
-    if (!ids || !writer.block || (zfi_spread_gathers(&run->ranks, args->together) && !writer.whole) ||
-        (args->is_compact && !writer.io.rehearsal))
+    if (!ids || !writer.block || (gathers && !writer.whole) || (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))

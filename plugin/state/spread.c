@@ -108,8 +108,8 @@ zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *to
         all[together->meeting.rank * n + i] = !is_equal;
     }
     st = zfi_together_meet(together, st, err);
-    if (!st && zfi_ranks_gather_at_rest(state->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE, all, n))
-        st = zfi_poisoned(state->engine, err);
+    if (!st)
+        st = zfi_together_gather_met(together, all, n, err);
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         for (uint32_t i = 0; i < n; i++)
             all[i] |= all[r * n + i];

@@ -19,19 +19,20 @@ typedef struct zfi_said {
     char message[sizeof(((zf_error_t *)0)->message)];
 } zfi_said_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err) {
+zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out,
+                              zf_error_t *err) {
     zfi_member_t place = zfi_member(engine, group);
     *out = (zfi_together_t){.engine = engine,
                             .group = group,
                             .rank = place.rank,
                             .n_ranks = place.n_ranks,
-                            .meeting_group = group,
-                            .meeting = place};
+                            .meeting_group = meeting_group,
+                            .meeting = zfi_member(engine, meeting_group)};
     if (!zfi_together_meets(out))
         return ZF_OK;
     out->pause_ns = engine->timeout_ns / 8;
     out->round_ns = zfi_now_ns();
-    out->all = calloc(place.n_ranks, sizeof *out->all);
+    out->all = calloc(out->meeting.n_ranks, sizeof *out->all);
     return out->all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to agree with the other ranks");
 }
 
@@ -42,6 +43,12 @@ void zfi_together_drop(const zfi_together_t *together, void *all) {
 
 void zfi_together_close(zfi_together_t *together) { zfi_together_drop(together, together->all); }
 
+static zf_status_t gather(zfi_together_t *together, uint32_t group, void *all, uint64_t nbytes) {
+    together->round_ns = zfi_now_ns();
+    together->broken = zfi_ranks_gather_at_rest(together->engine, group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    return together->broken;
+}
+
 static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st, const zf_error_t *why) {
     zfi_said_t *own = &together->all[together->meeting.rank];
     *own = (zfi_said_t){.place = place, .status = st};
@@ -50,9 +57,7 @@ static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st,
         own->native_code = why->native_code;
         memcpy(own->message, why->message, sizeof own->message - 1);
     }
-    together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest(together->engine, together->meeting_group, ZF_COLLECTIVE_FOR_STATE,
-                                                together->all, sizeof *own);
+    (void)gather(together, together->meeting_group, together->all, sizeof *own);
 }
 
 void zfi_together_tick(void *arg) {
@@ -99,8 +104,9 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
 }
 
 zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
-    together->round_ns = zfi_now_ns();
-    together->broken =
-        zfi_ranks_gather_at_rest(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
-    return together->broken ? say_broken(together, err) : ZF_OK;
+    return gather(together, together->group, all, nbytes) ? say_broken(together, err) : ZF_OK;
+}
+
+zf_status_t zfi_together_gather_met(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
+    return gather(together, together->meeting_group, all, nbytes) ? say_broken(together, err) : ZF_OK;
 }

@@ -33,7 +33,8 @@ typedef struct zfi_together {
     zf_status_t broken;          /* of an exchange: the instance has ended */
 } zfi_together_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err);
+zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out,
+                              zf_error_t *err);
 void zfi_together_close(zfi_together_t *together);
 
 /* Whether others meet this rank. */
@@ -48,6 +49,8 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
 /* Right after a meeting that went well: part r of all[n_ranks][nbytes] becomes rank r's. `all` is freed by
  * zfi_together_drop, which leaves it where a broken exchange may still write to it. */
 zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err);
+/* The same of those who meet: all[meeting.n_ranks][nbytes]. */
+zf_status_t zfi_together_gather_met(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err);
 void zfi_together_drop(const zfi_together_t *together, void *all);
 
 #endif
