@@ -13,13 +13,14 @@
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
+#include "ranks/landing.h"
 #include "ranks/ranks.h"
 #include "replay/early.h"
 #include "replay/workers.h"
 #include "schedule/expect.h"
 #include "schedule/window.h"
 
-static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket, const uint64_t *needs_job) {
+static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket, uint64_t needs_job) {
     zf_status_t st = zfi_batch_flush(inst);
     return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1, needs_job);
 }
@@ -33,7 +34,7 @@ static zf_status_t land_bucket(zf_instance_t *inst, uint32_t number) {
     for (uint32_t i = 0; i < bucket->n_params && !st; i++)
         st = zfi_window_slots(&run->windows, &run->params[run->buckets.params[bucket->first + i]], &needs_job);
     if (!st)
-        st = reduce_bucket(inst, number, &needs_job);
+        st = reduce_bucket(inst, number, needs_job);
     if (st)
         return st;
     run->reduction.has_landed[number] = 1;
@@ -297,7 +298,7 @@ static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
         uint32_t id = run->buckets.params[bucket->first + i];
         st = complete_param(inst, id, is_here[id]);
     }
-    return st ? st : reduce_bucket(inst, number, NULL);
+    return st ? st : reduce_bucket(inst, number, ZFI_NOT_LANDING);
 }
 
 /* All of them, also what no rank has a gradient of: whether others have is known afterwards only. */

@@ -30,16 +30,13 @@ static void copy(landing_t *landing) {
 static void land_param(const zfi_ranks_t *ranks, const zfi_param_t *param, const zfi_step_row_t *row,
                        landing_t *landing) {
     const zfi_plan_t *plan = ranks->plan;
-    const unsigned char *sums = zfi_mirrored(ranks, zfi_gradient_summed(zfi_gradient_place(ranks), param->id));
+    const void *sums = zfi_mirrored(ranks, zfi_gradient_summed(zfi_gradient_place(ranks), param->id));
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     for (uint32_t i = param->first_ref; i < param->first_ref + param->n_refs; i++) {
         const zfi_segment_t *segment = &plan->segments[plan->param_segments[i]];
-        unsigned char *slot = zfi_row_slot(ranks->slots, &plan->chunks[segment->chunk], row);
-        uint64_t from = plan->matrices[segment->matrix].grad_offset + segment->matrix_offset;
         if (landing->n == MOST_RANGES)
             copy(landing);
-        landing->ranges[landing->n++] =
-            (zfi_range_t){slot + segment->chunk_offset * elem, sums + from * elem, segment->n_elems * elem};
+        landing->ranges[landing->n++] = zfi_gradient_to_slot(plan, ranks->slots, row, segment, sums, elem);
         atomic_fetch_add(&ranks->engine->count.down_grad_nbytes, segment->n_elems * elem);
     }
 }

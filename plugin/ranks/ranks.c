@@ -431,13 +431,10 @@ static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), reduce_args_
     return st ? st : zfi_serial_start(engine->ranks, fn, args, sizeof *args);
 }
 
-zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, const uint64_t *needs_job) {
+zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job) {
     const zfi_bucket_t *of = &ranks->buckets->all[bucket];
     unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
-    reduce_args_t args = {.bucket = bucket,
-                          .step = step,
-                          .flat = zfi_mirrored(ranks, flat),
-                          .needs_job = needs_job ? *needs_job : ZFI_NOT_LANDING};
+    reduce_args_t args = {.bucket = bucket, .step = step, .flat = zfi_mirrored(ranks, flat), .needs_job = needs_job};
     zfi_mirror_down(ranks, &ranks->engine->to_device, flat, of->n_elems * zfi_dtype_nbytes(of->dtype));
     zfi_buffers_close(ranks->reduction, bucket, ranks->engine->n_exchanged + 1);
     return start(ranks, run_reduce, &args, &ranks->reduction->number[bucket]);

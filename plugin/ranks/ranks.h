@@ -31,8 +31,8 @@ void zfi_ranks_free(zfi_ranks_t *ranks);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
  * over ranks; sharded: those of this rank's part. needs_job: they land in their slots (landing.h), once `jobs` has
- * reached it; NULL: they do not. `exchanged` reaches ranks->reduction->number[bucket] then. */
-zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, const uint64_t *needs_job);
+ * reached it; ZFI_NOT_LANDING: they do not. `exchanged` reaches ranks->reduction->number[bucket] then. */
+zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job);
 /* [hook] What the device stream does from now on sees those sums. */
 void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);
 

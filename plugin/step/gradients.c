@@ -7,6 +7,8 @@
  */
 #include "step/gradients.h"
 
+#include "instance/gradient_place.h"
+
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
 void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t t, uint64_t choice_step) {
@@ -52,11 +54,9 @@ static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &side->plan->segments[side->plan->param_segments[param->first_ref + i]];
-        unsigned char *slot = zfi_row_slot(slots, &side->plan->chunks[segment->chunk], row);
-        uint64_t from = side->plan->matrices[segment->matrix].grad_offset + segment->matrix_offset;
-        zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, slot + segment->chunk_offset * elem,
-                      (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
-        nbytes += segment->n_elems * elem;
+        zfi_range_t range = zfi_gradient_to_slot(side->plan, slots, row, segment, gradient->grad, elem);
+        zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, range.to, range.from, range.nbytes);
+        nbytes += range.nbytes;
     }
     return nbytes;
 }
