@@ -17,7 +17,7 @@ from array import array
 from . import synthetic
 from .encoder import Encoder
 from .options import Option, count, parse
-from .runs import CannotRun
+from .runs import CannotRun, write_bytes
 from .tasks import Examples, Task, find_file, find_task, read
 from .wordpiece import SPECIAL, UNK, Vocabulary
 
@@ -61,20 +61,14 @@ def renumber(splits: list[Split], n_decide: int, vocabulary: Vocabulary) -> list
 
 
 def save(path: str, metadata: dict, tensors) -> None:
-    """A safetensors file, which appears whole. tensors: name, type, shape and bytes of each."""
+    """A safetensors file. tensors: name, type, shape and bytes of each."""
     header, parts, n = {"__metadata__": {name: str(value) for name, value in metadata.items()}}, [], 0
     for name, dtype, shape, data in tensors:
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [n, n + len(data)]}
         parts.append(data)
         n += len(data)
     text = json.dumps(header).encode()
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as file:
-            file.writelines([struct.pack("<Q", len(text)), text, *parts])
-        os.replace(part, path)
-    except OSError as error:
-        raise CannotRun(f"{path}: cannot write: {error.strerror}") from None
+    write_bytes(path, [struct.pack("<Q", len(text)), text, *parts])
 
 
 def make(path: str, task: Task, files: list[Examples], vocabulary: str, model: str | None = None, max_tokens: int | None = None) -> None:

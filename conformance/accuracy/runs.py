@@ -69,11 +69,15 @@ def make_folder(path: str) -> None:
 
 
 def write(path: str, text: str) -> None:
+    write_bytes(path, [text.encode()])
+
+
+def write_bytes(path: str, pieces) -> None:
     """Replaces the file whole: a reader sees the old one or the new one."""
     part = f"{path}.{os.getpid()}.part"
     try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(part, "wb") as file:
+            file.writelines(pieces)
         os.replace(part, path)
     except OSError as error:
         raise CannotRun(f"{path}: cannot write: {error.strerror}") from None

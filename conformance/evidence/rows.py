@@ -95,7 +95,7 @@ class Tasks(Row):
 
     def judged(self, kept) -> dict:
         done = {job: kept[run] for job, run in self.plan_of.items()}
-        curves = {family: {s.name: [statistics.fmean(x) for x in zip(*(done[cell, s.name, seed]["losses"] for seed in self.seeds))]
+        curves = {family: {s.name: result.mean_losses([done[cell, s.name, seed] for seed in self.seeds])
                            for s in self.settings[:3]} for cell, family in FAMILIES.items()}
         return {**gaps.result(self.cells, self.settings, self.seeds, done, self.plugin), "mean_losses": curves}
 

@@ -363,6 +363,18 @@ static void save_wrongly(job_t *job) {
 }
 
 static void check_parts(const char *config) {
+    static const struct {
+        void (*script)(job_t *job);
+        zf_status_t st;
+        const char *text;
+    } refused[] = {
+        {save_all, ZF_ERR_ARGUMENT, "have other parameters, but one"},
+        {load_exchanged, ZF_ERR_CHECKPOINT, "of 2 of a model, this rank"},
+        {load_other_steps, ZF_ERR_RANKS, "other steps: 13 and 7"},
+        {load_other_runs, ZF_ERR_RANKS, "load other weights"},
+        {load_missing, ZF_ERR_STORAGE, "cannot load its part"},
+        {load_first, ZF_ERR_CHECKPOINT, "cannot load its part"},
+    };
     static job_t jobs[N_RANKS];
     run(jobs, &(job_t){.declare = experts, .script = save_and_go_on, .config = config}, 0);
     for (int r = 0; r < N_RANKS; r++)
@@ -370,18 +382,9 @@ static void check_parts(const char *config) {
     ck_assert_mem_eq(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, jobs[0].rig.params[0].n_elems * 4);
     ck_assert_mem_ne(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
     end(jobs);
-    expect(&(job_t){.declare = experts, .config = config, .script = save_all}, 0, ZF_ERR_ARGUMENT,
-           "have other parameters, but one");
-    expect(&(job_t){.declare = experts, .config = config, .script = load_exchanged}, 0, ZF_ERR_CHECKPOINT,
-           "of 2 of a model, this rank");
-    expect(&(job_t){.declare = experts, .config = config, .script = load_other_steps}, 0, ZF_ERR_RANKS,
-           "other steps: 13 and 7");
-    expect(&(job_t){.declare = experts, .config = config, .script = load_other_runs}, 0, ZF_ERR_RANKS,
-           "load other weights");
-    expect(&(job_t){.declare = experts, .config = config, .script = load_missing}, 0, ZF_ERR_STORAGE,
-           "cannot load its part");
-    expect(&(job_t){.declare = experts, .config = config, .script = load_first}, 0, ZF_ERR_CHECKPOINT,
-           "cannot load its part");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect(&(job_t){.declare = experts, .config = config, .script = refused[i].script}, 0, refused[i].st,
+               refused[i].text);
 }
 
 START_TEST(experts_have_checkpoints_with_what_is_beside_them) {
