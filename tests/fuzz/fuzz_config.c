@@ -16,7 +16,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 /* All keys as overrides "section.key=value" of an empty text. */
 static void read_again(const zfi_config_t *config) {
-    static char lines[ZFI_N_KEYS][128], text[64];
+    static char lines[ZFI_N_KEYS][ZFI_TEXT_NBYTES + 64], text[ZFI_TEXT_NBYTES + 2];
     const char *overrides[ZFI_N_KEYS];
     zf_error_t err = {.struct_size = sizeof err};
     zfi_config_t again;
@@ -33,7 +33,7 @@ static void read_again(const zfi_config_t *config) {
     FUZZ_CHECK(zfi_config_parse(NULL, 0, "printed", overrides, used, &again, &err) == ZF_OK,
                "what was accepted is refused once it is printed: %s", err.message);
     for (uint32_t i = 0; i < n; i++) {
-        char was[64], is[64];
+        char was[ZFI_TEXT_NBYTES], is[ZFI_TEXT_NBYTES];
         zfi_config_value(config, i, was, sizeof was, &err);
         zfi_config_value(&again, i, is, sizeof is, &err);
         FUZZ_CHECK(strcmp(was, is) == 0, "key %u: %s becomes %s", i, was, is);

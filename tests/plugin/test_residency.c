@@ -61,16 +61,24 @@ static zf_status_t failing_resume(zfi_device_t *device, const zfi_block_t *block
     return real->resume(device, blocks, n, err);
 }
 
+static void nothing(void *args) { (void)args; }
+
+/* The table is exchanged once the control thread, which reads it, has done all that it was told. */
+static void use(const zfi_device_ops_t *ops) {
+    ck_assert_int_eq(zfi_serial_call(rig.inst->engine.control, nothing, NULL, 0), ZF_OK);
+    rig.inst->engine.ops = ops;
+}
+
 static void watch(void) {
     real = rig.inst->engine.ops;
     watched = *real;
     watched.enqueue = enqueue;
     watched.resume = failing_resume;
-    rig.inst->engine.ops = &watched;
+    use(&watched);
     memset(&seen, 0, sizeof seen);
 }
 
-static void unwatch(void) { rig.inst->engine.ops = real; }
+static void unwatch(void) { use(real); }
 
 /* ---- what it gives and costs ------------------------------------------------------------------------------------- */
 
