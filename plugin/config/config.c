@@ -26,7 +26,8 @@
 
 enum {
     TEXT_MAX_NBYTES = 1 << 20,
-    LINE_MAX_NBYTES = 199, /* the library's buffer holds 200 with the final NUL */
+    LINE_MAX_NBYTES = 199,                      /* the library's buffer holds 200 with the final NUL */
+    OVERRIDE_MAX_NBYTES = ZFI_TEXT_NBYTES + 64, /* the longest text behind its section and key */
     MESSAGE_NBYTES = sizeof(((zf_error_t *)0)->message),
     MORE_NBYTES = sizeof "; ... and 4294967295 more",
     EXCERPT_NBYTES = 48
@@ -289,12 +290,12 @@ static void take_text(reading_t *r, const char *text, uint64_t nbytes) {
 
 /* "section.key=value"; blanks around the parts do not count. */
 static void take_override(reading_t *r, uint32_t i, const char *text) {
-    char where[32], copy[LINE_MAX_NBYTES + 1], shown[EXCERPT_NBYTES], *dot, *equals, *key_end, *value;
+    char where[32], copy[OVERRIDE_MAX_NBYTES + 1], shown[EXCERPT_NBYTES], *dot, *equals, *key_end, *value;
     snprintf(where, sizeof where, "override %lu", (unsigned long)i + 1);
-    if (!text || strlen(text) > LINE_MAX_NBYTES) {
+    if (!text || strlen(text) > OVERRIDE_MAX_NBYTES) {
         add_problem(r, where, 0,
                     text ? "more than %d bytes: need section.key=value" : "is NULL: need section.key=value",
-                    LINE_MAX_NBYTES);
+                    OVERRIDE_MAX_NBYTES);
         return;
     }
     if (!check_bytes(r, where, text, strlen(text)))
