@@ -367,9 +367,9 @@ stage_faults() {
     deadline=120
     most=1
     copy_tree
-    for name in $(python3 tests/cuda/faults.py names); do
+    for name in $(python3 conformance/faults/faults.py tests/cuda/faults.txt names); do
         is_matched "$name" || continue
-        python3 tests/cuda/faults.py plant "$name" $src || {
+        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" $src || {
             fails faults "$name does not apply"
             continue
         }
@@ -390,7 +390,7 @@ stage_faults() {
             say "faults: $name: caught ($caught): $(symptom $caught)"
             found "fault $name" "$caught | $(symptom $caught)"
         fi
-        python3 tests/cuda/faults.py take "$name" $src
+        python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" $src
     done
 }
 
