@@ -26,8 +26,6 @@
 #include "zf/ext/draft/digest.h"
 
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
-
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
 /* Moments and counts of a matrix begin anew. */
@@ -164,7 +162,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
                                uint32_t flags, zf_error_t *err) {
     zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     uint32_t n_named;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "params_changed", err);
     if (st)
         return st;
     n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
@@ -307,8 +305,8 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err) {
-    unsigned released = flags == ZF_WRITTEN_LOOK ? 1u << ZFI_STATE_RELEASED : 0;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST | released, "written", err);
+    unsigned released = flags == ZF_WRITTEN_LOOK ? ZFI_IN_RELEASED : 0;
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | released, "written", err);
     asked_t asked;
     if (st)
         return st;
@@ -353,7 +351,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
 }
 
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "adopt", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "adopt", err);
     asked_t asked;
     if (st)
         return st;

@@ -456,10 +456,9 @@ static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, ui
 
 zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
-    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER};
     int is_host_thread = 0;
-    zf_status_t st = zfi_hook_begin(inst, legal, "grads_ready", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "grads_ready", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_done, "zf_fence_t", err);

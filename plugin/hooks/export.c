@@ -21,8 +21,6 @@
 #include "state/rehearse.h"
 #include "state/together.h"
 
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED | 1u << ZFI_STATE_RELEASED };
-
 /* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 typedef struct export_work {
@@ -189,7 +187,7 @@ static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
     export_work_t work = {0};
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "export_params", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "export_params", err);
     if (st)
         return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
@@ -258,7 +256,7 @@ static void run_inspect(void *raw) {
 zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *given, zf_error_t *err) {
     zf_inspect_out_t out;
     inspect_work_t work = {.id = id, .out = &out};
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "inspect", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "inspect", err);
     if (st)
         return st;
     st = zfi_struct_read(&out, given, sizeof out, sizeof out, "zf_inspect_out_t", err);

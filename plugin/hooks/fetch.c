@@ -19,8 +19,6 @@
 #include "step/program.h"
 #include "step/publisher.h"
 
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
-
 /* What a closed window has published of the parameters becomes visible, where it waits for that. */
 static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zfi_run_t *run = inst->run;
@@ -57,7 +55,7 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, u
     zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     zfi_stream_t *stream = NULL;
     int is_host_thread = 0;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "param_fetch", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "param_fetch", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_ready, "zf_fence_t", err);
@@ -98,7 +96,7 @@ zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items,
     zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
     zfi_stream_t *stream = NULL;
     int is_host_thread = 0;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "param_release", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "param_release", err);
     if (st)
         return st;
     st = zfi_named_check(inst, &list, "param_release", err);
@@ -114,7 +112,7 @@ zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items,
 
 zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *out, zf_error_t *err) {
     zf_shard_place_t place = {.struct_size = sizeof place};
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "place", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "place", err);
     if (st)
         return st;
     st = zfi_struct_need_out(out, "zf_shard_place_t", "place", err);

@@ -325,10 +325,6 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     return st;
 }
 
-enum {
-    ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
-};
-
 static void log_plan(const zf_instance_t *inst, const char *rules) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
@@ -395,7 +391,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
                             zf_layout_t *out_layout, zf_error_t *err) {
     zf_bind_args_t args;
     zf_layout_t layout;
-    zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_CREATED | ZFI_IN_TRAINING, "bind_params", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
@@ -433,7 +429,7 @@ static int wait_for_host_streams(zf_instance_t *inst) {
 
 /* What waits to be fetched stays away: the parameters keep what they show, or what the host wrote there since. */
 static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, ANY_STATE | 1u << ZFI_STATE_RELEASED, "destroy", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_CREATED | ZFI_IN_TRAINING | ZFI_IN_RELEASED, "destroy", err);
     if (st)
         return st;
     st = zfi_drain_but_unfetched(inst, err);

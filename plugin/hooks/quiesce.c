@@ -6,8 +6,6 @@
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
 
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
-
 /* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
@@ -55,7 +53,7 @@ static zf_status_t come_to_rest(zf_instance_t *inst, const zf_quiesce_args_t *ar
 
 zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_error_t *err) {
     zf_quiesce_args_t args;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "quiesce", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "quiesce", err);
     if (st)
         return st;
     st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_quiesce_args_t", err);

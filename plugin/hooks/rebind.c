@@ -27,8 +27,8 @@ static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {
            a->has_state == b->has_state && a->dtype == b->dtype && a->grad_dtype == b->grad_dtype &&
            a->group == b->group && a->home == b->home &&
            memcmp(a->reduce_group, b->reduce_group, sizeof a->reduce_group) == 0 &&
-           a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows && a->ndim == b->ndim &&
-           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+           a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows &&
+           zfi_param_has_shape(a, b->ndim, b->shape);
 }
 
 static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t n) {
@@ -74,38 +74,24 @@ static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t 
 
 /* ---- another set ------------------------------------------------------------------------------------------------- */
 
-typedef struct named {
-    const char *name;
-    uint32_t id;
-} named_t;
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const named_t *)a)->name, ((const named_t *)b)->name);
-}
-
-static uint32_t find(const zfi_run_t *into, const named_t *sorted, uint32_t n, const zfi_param_t *old) {
-    named_t key = {old->name, 0};
-    const named_t *found = bsearch(&key, sorted, n, sizeof *sorted, by_name);
-    const zfi_param_t *param = found ? &into->params[found->id] : NULL;
-    if (!param || !param->has_state || param->ndim != old->ndim ||
-        memcmp(param->shape, old->shape, (size_t)old->ndim * sizeof *old->shape) != 0)
-        return ZF_NO_ID;
-    return found->id;
+/* What a parameter goes on as in the new set; NULL: it is not there, or has another shape. */
+static const zfi_param_t *find(const zfi_run_t *into, const zfi_param_t *const *by_name, const zfi_param_t *old) {
+    const zfi_param_t *param = zfi_params_find(by_name, into->n_params, old->name);
+    return param && param->has_state && zfi_param_has_shape(param, old->ndim, old->shape) ? param : NULL;
 }
 
 /* What is left of a matrix. */
 typedef struct left {
     uint32_t matrix;
-    const zfi_flushed_t *flushed;
+    const zfi_flushed_t *of;
 } left_t;
 
 static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
     const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
-    float *const arrays[] = {left->flushed->w, left->flushed->m, left->flushed->v};
     zfi_slice_t slice = zfi_gathering_slice(gathering, matrix, rank);
-    for (int i = 0; i < 3; i++)
-        zfi_gathering_pass(gathering, arrays[i] + slice.first, slice.n * sizeof(float));
+    for (int i = 0; i < ZFI_STATE_ARRAYS; i++)
+        zfi_gathering_pass(gathering, left->of->arrays[i] + slice.first, slice.n * sizeof(float));
 }
 
 /* Where each rank has its own elements of a matrix: all of them, on every rank. */
@@ -126,8 +112,7 @@ static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *r
     if (!st)
         st = join(run, number, &flushed, err);
     if (!st)
-        st = zfi_carry(&into->state, to,
-                       &(zfi_carried_t){&run->plan.matrices[number], flushed.w, flushed.m, flushed.v, flushed.n}, err);
+        st = zfi_carry(&into->state, to, &run->plan.matrices[number], &flushed, err);
     zfi_flushed_free(&flushed);
     return st;
 }
@@ -142,8 +127,8 @@ static zf_status_t check_rule(const zfi_param_t *old, const zfi_param_t *new, zf
                      new->name, old->group, old->rule->name, new->group, new->rule->name);
 }
 
-static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zfi_together_t *together,
-                             zf_error_t *err) {
+static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t *const *by_name,
+                             zfi_together_t *together, zf_error_t *err) {
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
     st = zfi_together_meet(together, st, err);
@@ -151,23 +136,14 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sor
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_param_t *old = &run->params[run->plan.matrices[i].param];
-        uint32_t to = find(into, sorted, into->n_params, old);
-        if (to != ZF_NO_ID)
-            st = check_rule(old, &into->params[to], err);
-        if (to != ZF_NO_ID && !st)
-            st = carry_one(run, into, rehearsal, i, to, together, err);
+        const zfi_param_t *new = find(into, by_name, old);
+        if (new)
+            st = check_rule(old, new, err);
+        if (new && !st)
+            st = carry_one(run, into, rehearsal, i, new->id, together, err);
     }
     zfi_rehearsal_free(rehearsal);
     return st;
-}
-
-static named_t *sort_names(const zfi_run_t *into) {
-    named_t *sorted = malloc(into->n_params * sizeof *sorted);
-    for (uint32_t i = 0; sorted && i < into->n_params; i++)
-        sorted[i] = (named_t){into->params[i].name, i};
-    if (sorted)
-        qsort(sorted, into->n_params, sizeof *sorted, by_name);
-    return sorted;
 }
 
 /* Several ranks: what fails on one of them fails on all. */
@@ -175,14 +151,15 @@ static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_s
     zfi_together_t together;
     zf_status_t opened = zfi_together_open(run->engine, 0, 0, &together, begun ? NULL : err),
                 st = begun ? begun : opened;
-    named_t *sorted = st ? NULL : sort_names(replacement->into);
-    if (!st && !sorted)
+    const zfi_run_t *into = replacement->into;
+    const zfi_param_t **by_name = st ? NULL : zfi_params_by_name(into->params, into->n_params);
+    if (!st && !by_name)
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
     st = zfi_together_meet(&together, st, err);
     if (!st)
-        st = carry_all(run, replacement->into, sorted, &together, err);
+        st = carry_all(run, replacement->into, by_name, &together, err);
     st = zfi_together_meet(&together, st, err);
-    free(sorted);
+    free(by_name);
     zfi_together_close(&together);
     return st;
 }

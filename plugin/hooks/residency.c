@@ -13,11 +13,6 @@
 #include "instance/memory.h"
 #include "zf/ext/residency.h"
 
-enum {
-    AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED,
-    RELEASED = 1u << ZFI_STATE_RELEASED
-};
-
 /* What both directions are given; the work that the host's stream has so far comes first. */
 static zf_status_t take_stream(zf_instance_t *inst, const zf_stream_t *given, const zf_fence_t *out_done,
                                const char *origin, zf_error_t *err) {
@@ -53,7 +48,7 @@ static zf_status_t check_release(const zf_instance_t *inst, uint32_t what, zf_er
 
 static zf_status_t release(zf_instance_t *inst, uint32_t what, const zf_stream_t *stream, zf_fence_t *out_done,
                            zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "release", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "release", err);
     if (st)
         return st;
     st = check_release(inst, what, err);
@@ -70,7 +65,7 @@ static zf_status_t release(zf_instance_t *inst, uint32_t what, const zf_stream_t
 }
 
 static zf_status_t resume(zf_instance_t *inst, const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, AT_REST | RELEASED, "resume", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "resume", err);
     if (st)
         return st;
     if (inst->state != ZFI_STATE_RELEASED)

@@ -19,7 +19,7 @@
 #include "hooks/stream.h"
 #include "ranks/ranks.h"
 
-enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED, MOST_NOTE = 65536 };
+enum { MOST_NOTE = 65536 };
 
 /* Reads the arguments; allowed: flags of this call. */
 static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_state_args_t *out, zf_error_t *err) {
@@ -147,7 +147,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_state_args_t args;
     zfi_together_t together;
     uint64_t start = zfi_now_ns();
-    zf_status_t st = zfi_hook_begin(inst, AT_REST | 1u << ZFI_STATE_RELEASED, "state", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "state", err);
     if (st)
         return st;
     st = zfi_parts_open(inst->run, &together, err);
@@ -245,7 +245,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
                         zf_error_t *err) {
     load_args_t to = {.inst = inst, .report = {.struct_size = sizeof to.report}};
     zf_state_args_t args = {0};
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "state", err);
     if (st)
         return st;
     st = zfi_parts_open(inst->run, &to.together, err);
@@ -331,7 +331,7 @@ static zf_status_t weights_of(zfi_store_t *store, zfi_saved_t *saved, const char
                                &flushed, err);
         if (st)
             break;
-        memcpy(out + param->matrices[m].param_offset, flushed.w,
+        memcpy(out + param->matrices[m].param_offset, flushed.arrays[ZFI_STATE_W],
                param->matrices[m].rows * param->matrices[m].cols * sizeof(float));
         zfi_flushed_free(&flushed);
     }

@@ -246,11 +246,10 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
 }
 
 zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_report_t *out_report, zf_error_t *err) {
-    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_step_args_t args;
     zf_step_report_t report;
     int is_host_thread = 0;
-    zf_status_t st = zfi_hook_begin(inst, legal, "step", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "step", err);
     if (st)
         return st;
     st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
@@ -283,11 +282,10 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
 }
 
 zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_error_t *err) {
-    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_step_args_t args;
     zfi_stream_t *stream;
     int is_host_thread;
-    zf_status_t st = zfi_hook_begin(inst, legal, "announce", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "announce", err);
     if (st)
         return st;
     st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
@@ -307,9 +305,8 @@ zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_er
 }
 
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err) {
-    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_step_report_t report;
-    zf_status_t st = zfi_hook_begin(inst, legal, "poll", err);
+    zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "poll", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_report, "zf_step_report_t", err);

@@ -8,6 +8,11 @@
 
 enum { ZFI_MOST_STREAMS = 64 }; /* streams of the host's that one instance may be used with */
 enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED, ZFI_STATE_RELEASED };
+enum { /* bits of zfi_hook_begin */
+       ZFI_IN_CREATED = 1 << ZFI_STATE_CREATED,
+       ZFI_IN_TRAINING = 1 << ZFI_STATE_BOUND | 1 << ZFI_STATE_ACTIVE | 1 << ZFI_STATE_QUIESCED,
+       ZFI_IN_RELEASED = 1 << ZFI_STATE_RELEASED
+};
 
 /* What a trainer that does not fetch waits (hooks/waits.h). */
 typedef struct zfi_waits {
@@ -51,7 +56,7 @@ struct zf_instance {
 
 #define ZFI_INSTANCE_MAGIC 0x7A66696E7374ull
 
-/* [hook] Begin and end of every hook: validity, fork, re-entrance, poison, state bits (1 << ZFI_STATE_...). Between
+/* [hook] Begin and end of every hook: validity, fork, re-entrance, poison, state bits (ZFI_IN_...). Between
  * them the thread cannot be cancelled: the instance would stay busy for ever. */
 zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err);
 void zfi_hook_end(zf_instance_t *inst);

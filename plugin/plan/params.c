@@ -199,6 +199,10 @@ static zf_status_t check_tied_memory(const zfi_param_t *param, const zfi_param_t
     return ZF_OK;
 }
 
+int zfi_param_has_shape(const zfi_param_t *param, int ndim, const int64_t *shape) {
+    return param->ndim == ndim && memcmp(param->shape, shape, (size_t)ndim * sizeof *shape) == 0;
+}
+
 /* Gradients of a tied parameter are taken as its owner's: same shape, same data types. */
 static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
     char have[128], need[128];
@@ -207,8 +211,7 @@ static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner,
             err, ZF_ERR_DTYPE, "bind_params",
             "parameter \"%s\" and \"%s\" that it is tied to differ in the data type of weights or gradients",
             param->name, owner->name);
-    if (param->ndim == owner->ndim &&
-        memcmp(param->shape, owner->shape, (size_t)param->ndim * sizeof *param->shape) == 0)
+    if (zfi_param_has_shape(param, owner->ndim, owner->shape))
         return check_tied_memory(param, owner, err);
     zfi_shape_text(have, sizeof have, param->ndim, param->shape);
     zfi_shape_text(need, sizeof need, owner->ndim, owner->shape);
@@ -249,6 +252,22 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(const zfi_param_t *const *)a)->name, (*(const zfi_param_t *const *)b)->name);
 }
 
+static int by_key(const void *name, const void *at) { return strcmp(name, (*(const zfi_param_t *const *)at)->name); }
+
+const zfi_param_t **zfi_params_by_name(const zfi_param_t *params, uint32_t n) {
+    const zfi_param_t **out = malloc((n + 1) * sizeof *out);
+    for (uint32_t i = 0; out && i < n; i++)
+        out[i] = &params[i];
+    if (out)
+        qsort(out, n, sizeof *out, by_name);
+    return out;
+}
+
+const zfi_param_t *zfi_params_find(const zfi_param_t *const *sorted, uint32_t n, const char *name) {
+    const zfi_param_t *const *found = bsearch(name, sorted, n, sizeof *sorted, by_key);
+    return found ? *found : NULL;
+}
+
 static int by_address(const void *a, const void *b) {
     const zfi_param_t *x = *(const zfi_param_t *const *)a, *y = *(const zfi_param_t *const *)b;
     return x->visible < y->visible ? -1 : x->visible > y->visible;
@@ -257,14 +276,11 @@ static int by_address(const void *a, const void *b) {
 /* No two of the same name; no two with state in the same memory (strided views may interleave: only equal starts
  * there). */
 static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *err) {
-    const zfi_param_t **sorted = malloc(n * sizeof *sorted);
+    const zfi_param_t **sorted = zfi_params_by_name(params, n);
     zf_status_t st = ZF_OK;
     uint32_t n_stateful = 0;
     if (!sorted)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to check %u parameters", n);
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i] = &params[i];
-    qsort(sorted, n, sizeof *sorted, by_name);
     for (uint32_t i = 1; i < n && !st; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             st = zfi_error_of(err, ZF_ERR_PARAM, sorted[i]->id, "bind_params",

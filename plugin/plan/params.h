@@ -45,6 +45,13 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
                              zfi_param_t **out, zf_error_t *err);
 void zfi_params_free(zfi_param_t *params, uint32_t n);
 
+/* [control] Pointers to them by rising name, to be freed; NULL without memory. And one of them by its name, or NULL. */
+const zfi_param_t **zfi_params_by_name(const zfi_param_t *params, uint32_t n);
+const zfi_param_t *zfi_params_find(const zfi_param_t *const *by_name, uint32_t n, const char *name);
+
+/* [any-thread] Whether both have the same axes. */
+int zfi_param_has_shape(const zfi_param_t *param, int ndim, const int64_t *shape);
+
 /* Optimizer parameter groups: one more than the highest number. */
 uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n);
 

@@ -9,7 +9,7 @@
 
 #include "instance/run.h"
 
-typedef enum { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V } zfi_array_t;
+typedef enum { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V, ZFI_STATE_ARRAYS } zfi_array_t;
 
 /* Elements [first, first + n) of a matrix, row-major, all of which this rank owns; moments as zfi_moments_get and
  * zfi_moments_put have them: zeros where the rule has none. */

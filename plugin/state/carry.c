@@ -8,23 +8,24 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "plan/slice.h"
 #include "replay/replay.h"
 #include "replay/state_arrays.h"
 #include "state/state.h"
 
 void zfi_flushed_free(zfi_flushed_t *flushed) {
-    free(flushed->w);
-    free(flushed->m);
-    free(flushed->v);
+    for (int i = 0; i < ZFI_STATE_ARRAYS; i++)
+        free(flushed->arrays[i]);
     free(flushed->n);
     memset(flushed, 0, sizeof *flushed);
 }
 
 static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_error_t *err) {
     uint64_t n = matrix->rows * matrix->cols;
-    *out = (zfi_flushed_t){calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float)),
-                           calloc(matrix->n_channels, sizeof(uint32_t))};
-    if (out->w && out->m && out->v && out->n)
+    int is_whole = (out->n = calloc(matrix->n_channels, sizeof *out->n)) != NULL;
+    for (int i = 0; i < ZFI_STATE_ARRAYS; i++)
+        is_whole &= (out->arrays[i] = calloc(n, sizeof(float))) != NULL;
+    if (is_whole)
         return ZF_OK;
     zfi_flushed_free(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a matrix of %llu elements", (unsigned long long)n);
@@ -38,36 +39,29 @@ static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
 
 /* Elements [first, end) of the parameter that this rank owns. */
 static zf_status_t carry_elements(const zfi_state_t *into, uint32_t number, uint64_t first, uint64_t end,
-                                  const zfi_carried_t *from) {
-    uint64_t offset = first - into->plan->matrices[number].param_offset, source = first - from->cut->param_offset;
-    zf_status_t st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
-    if (!st)
-        st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
-    if (!st)
-        st = zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
+                                  const zfi_matrix_t *cut, const zfi_flushed_t *from) {
+    uint64_t offset = first - into->plan->matrices[number].param_offset, source = first - cut->param_offset;
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < ZFI_STATE_ARRAYS && !st; i++)
+        st = zfi_state_put(into, (zfi_array_t)i, number, offset, end - first, from->arrays[i] + source);
     return st;
 }
 
-static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const zfi_carried_t *from) {
-    const zfi_matrix_t *to = &into->plan->matrices[number], *cut = from->cut;
-    uint64_t first = to->param_offset, end = first + to->rows * to->cols;
-    uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, own_first, own_end;
+static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const zfi_matrix_t *cut,
+                                const zfi_flushed_t *from) {
+    const zfi_matrix_t *to = &into->plan->matrices[number];
+    uint64_t n = to->rows * to->cols, first, end, own_first, own_end;
     zf_status_t st = ZF_OK;
-    first = first > cut->param_offset ? first : cut->param_offset;
-    end = end < cut_end ? end : cut_end;
-    if (first >= end)
-        return ZF_OK;
-    own_first = to->param_offset + to->own.first;
-    own_end = own_first + to->own.n;
-    own_first = first > own_first ? first : own_first;
-    own_end = end < own_end ? end : own_end;
+    zfi_overlap(to->param_offset, n, cut->param_offset, cut->param_offset + cut->rows * cut->cols, &first, &end);
+    zfi_overlap(0, end, to->own.first, to->own.first + to->own.n, &own_first, &own_end);
+    own_first = own_first > first ? own_first : first;
     if (own_first < own_end)
-        st = carry_elements(into, number, own_first, own_end, from);
+        st = carry_elements(into, number, to->param_offset + own_first, to->param_offset + own_end, cut, from);
     for (uint64_t e = first; e < end; e++) {
-        uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
-        uint32_t *at = &into->host->n[zfi_count_at(to, channel_of(to, e - to->param_offset))];
-        if (n > *at)
-            *at = n;
+        uint32_t count = from->n[channel_of(cut, to->param_offset + e - cut->param_offset)];
+        uint32_t *at = &into->host->n[zfi_count_at(to, channel_of(to, e))];
+        if (count > *at)
+            *at = count;
     }
     return st;
 }
@@ -86,13 +80,14 @@ static uint32_t first_matrix_behind(const zfi_matrix_t *matrices, const zfi_para
     return first;
 }
 
-zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err) {
+zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_matrix_t *from, const zfi_flushed_t *flushed,
+                      zf_error_t *err) {
     const zfi_param_t *to = &into->side->params[param];
-    uint64_t end = from->cut->param_offset + from->cut->rows * from->cut->cols;
+    uint64_t end = from->param_offset + from->rows * from->cols;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = first_matrix_behind(into->plan->matrices, to, from->cut->param_offset);
+    for (uint32_t i = first_matrix_behind(into->plan->matrices, to, from->param_offset);
          i < to->first_matrix + to->n_matrices && into->plan->matrices[i].param_offset < end && !st; i++)
-        st = carry_matrix(into, i, from);
+        st = carry_matrix(into, i, from, flushed);
     return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }
 
@@ -105,11 +100,8 @@ zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, z
     zf_status_t st = allocate(matrix, out, err);
     if (st)
         return st;
-    st = zfi_rehearsal_read(rehearsal, ZFI_STATE_W, number, 0, n, out->w);
-    if (!st)
-        st = zfi_rehearsal_read(rehearsal, ZFI_STATE_M, number, 0, n, out->m);
-    if (!st)
-        st = zfi_rehearsal_read(rehearsal, ZFI_STATE_V, number, 0, n, out->v);
+    for (int i = 0; i < ZFI_STATE_ARRAYS && !st; i++)
+        st = zfi_rehearsal_read(rehearsal, (zfi_array_t)i, number, 0, n, out->arrays[i]);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         out->n[c] = zfi_rehearsal_count(rehearsal, number, c);
     if (!st)
@@ -251,15 +243,17 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
 static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
                               zfi_flushed_t *out, zf_error_t *err) {
     const zfi_saved_param_t *param = &saved->params[p];
-    zf_status_t st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "w", 0), m, out->w, err);
-    if (!st)
-        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "m", 0), m, out->m, err);
-    if (!st)
-        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "v", 0), m, out->v, err);
-    if (!st)
-        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "n", 0), m, out->n, err);
-    if (!st && !saved->is_compact)
-        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "selected", 0), m, loose->mask, err);
+    const struct {
+        const char *name;
+        void *to;
+    } arrays[] = {{"w", out->arrays[ZFI_STATE_W]},
+                  {"m", out->arrays[ZFI_STATE_M]},
+                  {"v", out->arrays[ZFI_STATE_V]},
+                  {"n", out->n},
+                  {"selected", loose->mask}}; /* none in a compact one */
+    zf_status_t st = ZF_OK;
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !st; i++)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, arrays[i].name, 0), m, arrays[i].to, err);
     for (uint32_t k = 0; k < loose->n_slots && !st; k++)
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "slot", loose->window.first_step + k), m,
                                  loose->slots.pool + k * loose->layer.piece_nbytes, err);
@@ -276,17 +270,17 @@ static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *sc
     const zfi_kernels_t *kernels = loose->view.kernels;
     uint64_t base = loose->chunks[number].state_base, n = loose->chunks[number].n_elems;
     uint32_t n_moments = loose->param.rule->n_moments;
-    zfi_replay_target_t target = {.w = out->w + base,
+    zfi_replay_target_t target = {.w = out->arrays[ZFI_STATE_W] + base,
                                   .m = n_moments > 0 ? scratch : NULL,
                                   .v = n_moments > 1 ? scratch + CHUNK_ELEMS : NULL,
                                   .scratch = scratch + 2 * CHUNK_ELEMS};
     zfi_replayed_t replayed;
     zf_status_t st;
-    zfi_moments_put(kind, kernels, target.m, 0, n, out->m + base);
-    zfi_moments_put(kind, kernels, target.v, 0, n, out->v + base);
+    zfi_moments_put(kind, kernels, target.m, 0, n, out->arrays[ZFI_STATE_M] + base);
+    zfi_moments_put(kind, kernels, target.v, 0, n, out->arrays[ZFI_STATE_V] + base);
     st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
-    zfi_moments_get(kind, target.m, 0, n, out->m + base);
-    zfi_moments_get(kind, target.v, 0, n, out->v + base);
+    zfi_moments_get(kind, target.m, 0, n, out->arrays[ZFI_STATE_M] + base);
+    zfi_moments_get(kind, target.v, 0, n, out->arrays[ZFI_STATE_V] + base);
     return st;
 }
 

@@ -19,18 +19,9 @@
 
 /* ---- which parameters -------------------------------------------------------------------------------------------- */
 
-typedef struct named {
-    const char *name;
-    uint32_t number;
-} named_t;
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const named_t *)a)->name, ((const named_t *)b)->name);
-}
-
 static zf_status_t check_shape(const zfi_param_t *saved, const zfi_param_t *bound, zf_error_t *err) {
     char have[128], need[128];
-    if (saved->ndim == bound->ndim && memcmp(saved->shape, bound->shape, (size_t)bound->ndim * sizeof(int64_t)) == 0)
+    if (zfi_param_has_shape(saved, bound->ndim, bound->shape))
         return ZF_OK;
     zfi_shape_text(have, sizeof have, saved->ndim, saved->shape);
     zfi_shape_text(need, sizeof need, bound->ndim, bound->shape);
@@ -39,49 +30,52 @@ static zf_status_t check_shape(const zfi_param_t *saved, const zfi_param_t *boun
                      bound->name, have, need);
 }
 
-static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
-    zfi_run_t *run = loader->run;
-    named_t *bound = malloc((run->n_params + 1) * sizeof *bound);
+/* Whether what is bound here and what was saved are the same. is_found: of each parameter here. */
+static zf_status_t find_all(zfi_loader_t *loader, const zfi_param_t *const *by_name, uint8_t *is_found, int is_partial,
+                            zf_error_t *err) {
+    const zfi_run_t *run = loader->run;
+    const zfi_saved_t *saved = &loader->saved;
     const char *missing = NULL, *extra = NULL;
-    uint32_t n = 0, n_found = 0;
     zf_status_t st = ZF_OK;
-    loader->ids = malloc((loader->saved.n_params + 1) * sizeof *loader->ids);
-    if (!bound || !loader->ids) {
-        free(bound);
-        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare %u parameters", run->n_params);
-    }
-    for (uint32_t i = 0; i < run->n_params; i++)
-        if (run->params[i].has_state)
-            bound[n++] = (named_t){run->params[i].name, i};
-    qsort(bound, n, sizeof *bound, by_name);
-    for (uint32_t i = 0; i < loader->saved.n_params && !st; i++) {
-        const zfi_param_t *param = &loader->saved.params[i].param;
-        named_t key = {param->name, 0}, *found = bsearch(&key, bound, n, sizeof *bound, by_name);
-        loader->ids[i] = found ? found->number : ZF_NO_ID;
-        if (found) {
-            n_found++;
-            st = check_shape(param, &run->params[found->number], err);
-            found->name = run->params[found->number].name;
-        } else {
+    for (uint32_t i = 0; i < saved->n_params && !st; i++) {
+        const zfi_param_t *param = &saved->params[i].param;
+        const zfi_param_t *here = zfi_params_find(by_name, run->n_params, param->name);
+        loader->ids[i] = here && here->has_state ? here->id : ZF_NO_ID;
+        if (loader->ids[i] == ZF_NO_ID) {
             extra = extra ? extra : param->name;
             loader->n_extra++;
+        } else {
+            st = check_shape(param, here, err);
+            is_found[here->id] = 1;
         }
     }
-    loader->n_missing = n - n_found;
-    for (uint32_t k = 0; k < n && loader->n_missing && !missing; k++) {
-        uint32_t i = 0;
-        while (i < loader->saved.n_params && loader->ids[i] != bound[k].number)
-            i++;
-        missing = i == loader->saved.n_params ? bound[k].name : NULL;
-    }
-    if (!st && !(flags & ZF_STATE_PARTIAL) && (missing || extra))
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (by_name[i]->has_state && !is_found[by_name[i]->id]) {
+            missing = missing ? missing : by_name[i]->name;
+            loader->n_missing++;
+        }
+    if (!st && !is_partial && (missing || extra))
         st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                        "%u trainable parameter(s) are not in the checkpoint (first: \"%.100s\"), %u of the checkpoint "
                        "are not trainable here (first: \"%.100s\"): bind the same parameters, or load with PARTIAL",
                        loader->n_missing, missing ? missing : "none", loader->n_extra, extra ? extra : "none");
-    if (!st && n_found == 0)
+    if (!st && loader->n_extra == saved->n_params)
         st = zfi_error(err, ZF_ERR_CHECKPOINT, "state", "no parameter of the checkpoint is bound here: another model");
-    free(bound);
+    return st;
+}
+
+static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+    const zfi_run_t *run = loader->run;
+    const zfi_param_t **by_name = zfi_params_by_name(run->params, run->n_params);
+    uint8_t *is_found = calloc(run->n_params + 1u, 1);
+    zf_status_t st;
+    loader->ids = malloc((loader->saved.n_params + 1) * sizeof *loader->ids);
+    if (by_name && is_found && loader->ids)
+        st = find_all(loader, by_name, is_found, (flags & ZF_STATE_PARTIAL) != 0, err);
+    else
+        st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare %u parameters", run->n_params);
+    free(by_name);
+    free(is_found);
     return st;
 }
 
@@ -166,8 +160,7 @@ static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t
                                    into->params[loader->ids[p]].rule, &flushed, err);
             if (st)
                 break;
-            st = zfi_carry(&into->state, loader->ids[p],
-                           &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n}, err);
+            st = zfi_carry(&into->state, loader->ids[p], &param->matrices[m], &flushed, err);
             zfi_flushed_free(&flushed);
         }
     }
@@ -194,8 +187,7 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
         st = zfi_run_flushed(&run->plan, run->params, rehearsal, i, &flushed, err);
         if (st)
             break;
-        st = zfi_carry(&into->state, matrix->param,
-                       &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
+        st = zfi_carry(&into->state, matrix->param, matrix, &flushed, err);
         zfi_flushed_free(&flushed);
     }
     zfi_rehearsal_free(rehearsal);

@@ -107,25 +107,22 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);
 
 /* ---- state/carry.c ----------------------------------------------------------------------------------------------- */
 
-/* [control] Elements [first, first + n) of a parameter, row-major, and the update count of each channel of the matrix
- * that they are of, into another cut. Where a matrix or channel gets several counts, the largest stays. */
-typedef struct zfi_carried {
-    const zfi_matrix_t *cut; /* rows, cols, channels, param_offset */
-    const float *w, *m, *v;  /* [rows x cols] */
-    const uint32_t *n;       /* [n_channels] */
-} zfi_carried_t;
-zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
-
-/* [control] A matrix of a checkpoint as FLUSH would leave it (rule: the instance's, or NULL where there is
- * none); arrays are malloc'd, to be freed by zfi_carried_free. */
+/* What FLUSH would leave of a matrix: w, m, v (zfi_array_t) of [rows x cols], and the update count of each channel. */
 typedef struct zfi_flushed {
-    float *w, *m, *v;
+    float *arrays[ZFI_STATE_ARRAYS];
     uint32_t *n;
 } zfi_flushed_t;
+void zfi_flushed_free(zfi_flushed_t *flushed);
+
+/* [control] Into another cut of the parameter; from: rows, cols, channels and param_offset of the matrix. Where a
+ * matrix or channel gets several counts, the largest stays. */
+zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_matrix_t *from, const zfi_flushed_t *flushed,
+                      zf_error_t *err);
+
+/* [control] Of a matrix of a checkpoint (rule: the instance's, or NULL where there is none); to be freed. */
 zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t param, uint32_t matrix,
                               const zfi_kernels_t *kernels, const zfi_group_rule_t *rule, zfi_flushed_t *out,
                               zf_error_t *err);
-void zfi_flushed_free(zfi_flushed_t *flushed);
 
 /* [control] The same for a matrix of a drained run. */
 zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
