@@ -11,8 +11,7 @@
  * an edit adds depends on the place and on all bits of the element, and not on what changed in it alone: edits that
  * are alike (sign flips, one factor for all, exchanged values) do not cancel each other. Of other changes one in some
  * 2^60 is overlooked. Who knows the function finds edits that it does not see. */
-#ifndef ZFI_DIGEST_H
-#define ZFI_DIGEST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ static inline uint64_t zfi_digest_element(uint32_t bits, uint64_t index) {
 
 /* Where indices have more than 32 bits, those above count by this factor, which is odd, and 1 for the first 2^32. */
 static inline uint64_t zfi_digest_factor(uint64_t index) { return 2 * (index >> 32) * 0x9E3779B97F4A7C15u + 1; }
-
-#endif

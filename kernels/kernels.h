@@ -22,8 +22,7 @@
  *   The sum of squares of a gradient: units of all matrices in order, number u to lane u mod ZFI_UNIT_LANES in double;
  *     the tree.
  *   The sum of |g| of a channel: from +0.0, in double, the chains (columns) or trees (rows) of its units in order. */
-#ifndef ZFI_KERNELS_H
-#define ZFI_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -307,5 +306,3 @@ uint32_t zfi_random32(uint64_t key, uint64_t index);
  * zero; never from a finite value to Inf. Inf and NaN as zfi_f32_to_bf16. Of r = zfi_random32(key, index), m takes r
  * and v takes r >> 16. */
 uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random);
-
-#endif

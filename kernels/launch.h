@@ -12,8 +12,7 @@
  * backend, sums in the order that is stated there.
  *
  * A CPU backend calls zfi_launch_cpu[kernel]; another backend has its own table of the same kernels. */
-#ifndef ZFI_LAUNCH_H
-#define ZFI_LAUNCH_H
+#pragma once
 
 #include "kernels.h"
 
@@ -396,5 +395,3 @@ enum { ZFI_LAUNCH_ARGS = 120 };
 /* [any-thread] One function per kernel; `kernels` is the table of the instruction set. */
 typedef void (*zfi_launch_fn)(const zfi_kernels_t *kernels, const void *args);
 extern const zfi_launch_fn zfi_launch_cpu[ZFI_N_KERNELS];
-
-#endif

@@ -4,8 +4,7 @@
  * Functions have their symbols as names, without "cu". They are declared here as cuda.h has them, so that neither the
  * header nor the library is needed to build: handles are void *, addresses on the device 64-bit numbers, results int.
  */
-#ifndef ZF_LIB_CUDA_DRIVER_H
-#define ZF_LIB_CUDA_DRIVER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ enum { ZF_CUDA_STREAM_NON_BLOCKING = 1 };
 /* [any-thread] Opens libcuda.so.1, which stays loaded, and finds the functions; none is called. 0, or -1: no such
  * library, or one before CUDA 12.0, as `why` says. */
 int zf_cuda_driver_open(zf_cuda_driver_t *out, char *why, size_t why_nbytes);
-
-#endif

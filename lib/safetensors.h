@@ -5,8 +5,7 @@
  * "data_offsets": [begin, end]}; the tensors' bytes, row-major and little-endian, without gap or overlap. Opening
  * checks all of that against the file's length, so that a read of an opened file can only fail for input or output.
  * Nothing is mapped: a file that is cut short while it is read is an error, not a signal. */
-#ifndef ZF_LIB_SAFETENSORS_H
-#define ZF_LIB_SAFETENSORS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void zf_safetensors_close(zf_safetensors_t *file);
 /* [any-thread] nbytes at an offset from the file's start, as they are. */
 int zf_safetensors_read(const zf_safetensors_t *file, uint64_t offset, void *out, size_t nbytes, char *why,
                         size_t why_nbytes);
-
-#endif

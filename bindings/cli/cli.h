@@ -4,8 +4,7 @@
  * A command gets the words behind its name. Exit status: 0 done, 1 it failed (the message says what to do), 2 it was
  * called wrongly. Results go to stdout, messages to stderr. Only the public ABI is used: the plugin is opened with
  * zf_loader, as any host opens it. */
-#ifndef ZF_CLI_H
-#define ZF_CLI_H
+#pragma once
 
 #include <jansson.h>
 #include <stdarg.h>
@@ -72,5 +71,3 @@ int zf_cli_page(zf_cli_t *cli, int argc, char **argv);             /* page.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
 int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv); /* consolidate.c */
-
-#endif

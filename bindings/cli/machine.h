@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/machine.h - what `zf doctor` reads of a machine: the kernel's own files, and drivers that may be there.
  * Each function returns a JSON object of its own, with null where the system does not say; NULL: no memory. */
-#ifndef ZF_CLI_MACHINE_H
-#define ZF_CLI_MACHINE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ uint32_t zf_machine_n_threads(const json_t *cpu);
 json_t *zf_machine_cuda(void);
 /* {found, library, version, mpirun}: of Open MPI, or another MPI */
 json_t *zf_machine_mpi(void);
-
-#endif

@@ -5,8 +5,7 @@
  * There is one at a time. The line is written anew every half second by a thread of its own, so that it goes on while
  * the plugin works, and is taken away before anything else is printed: whoever prints ends it first, as
  * zf_cli_fail and zf_cli_complain do. Functions are called by the main thread only. */
-#ifndef ZF_CLI_PROGRESS_H
-#define ZF_CLI_PROGRESS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ void zf_cli_progress_begin(const char *what, const char *of);
 void zf_cli_progress_count(uint64_t n_done, uint64_t n_all);
 /* Takes the line away. Nothing where there is none. */
 void zf_cli_progress_end(void);
-
-#endif

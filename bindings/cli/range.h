@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/range.h - what was measured several times: the middle, and how far the times lie apart. */
-#ifndef ZF_CLI_RANGE_H
-#define ZF_CLI_RANGE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ typedef struct zf_cli_range {
 
 /* Sorts the values; n > 0. */
 zf_cli_range_t zf_cli_range(double *values, size_t n);
-
-#endif

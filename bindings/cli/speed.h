@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, the plugin's replay, its own passes, the link. */
-#ifndef ZF_CLI_SPEED_H
-#define ZF_CLI_SPEED_H
+#pragma once
 
 #include "cli.h"
 
@@ -31,5 +30,3 @@ typedef struct zf_link_speed {
 /* link.c: between the host's memory and a CUDA device, a few copies of 64 MiB each way. NULL, or why it cannot be
  * measured. The driver has been initialised (zf_machine_cuda). */
 const char *zf_speed_link(int device, zf_link_speed_t *out);
-
-#endif

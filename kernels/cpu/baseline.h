@@ -9,8 +9,7 @@
  * suspect. Four lanes with a suspect among them are computed again by fma_by_odd, which is right for all numbers.
  *
  * Elsewhere (arm64, for one) the C library's fmaf is an instruction that the compiler knows, or exact all the same. */
-#ifndef ZFI_BASELINE_H
-#define ZFI_BASELINE_H
+#pragma once
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -135,5 +134,3 @@ static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) { return (vf){a[2], b[2], a[3],
 static ALWAYS_INLINE vf vf_load_f16(const void *from) { return floats_of_f16(vu_load_16(from)); }
 
 static ALWAYS_INLINE void vf_store_f16(void *to, vf x) { vu_store_16(to, f16_of_floats(x)); }
-
-#endif

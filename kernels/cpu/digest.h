@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h - the digest (../digest.h) of elements that lie one behind the other, for compilers to vectorise: each file
  * that includes it has its own copy in its own instruction set. */
-#ifndef ZFI_CPU_DIGEST_H
-#define ZFI_CPU_DIGEST_H
+#pragma once
 
 #include <string.h>
 
@@ -45,5 +44,3 @@ static inline uint64_t digest_run_32(const char *at, uint64_t n, uint64_t index)
 static inline uint64_t digest_run(const void *at, zfi_dtype_t dtype, uint64_t n, uint64_t index) {
     return zfi_dtype_nbytes(dtype) == 2 ? digest_run_16(at, n, index) : digest_run_32(at, n, index);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* halves.h - fp16 by vectors of integers: the bits of f16.c whatever the mode of the thread is, for instruction sets
  * whose conversions are missing or follow that mode. Included after lanes.h. */
-#ifndef ZFI_HALVES_H
-#define ZFI_HALVES_H
+#pragma once
 
 /* zfi_f16_to_f32 of every lane, also for a thread that flushes denormals or rounds otherwise: no float below
  * 2^-24 takes part, and nothing is rounded. */
@@ -39,5 +38,3 @@ static ALWAYS_INLINE vu f16_of_floats(vf x) {
 
     return (is_inf & special) | (~is_inf & finite) | (bits >> 16 & 0x8000u);
 }
-
-#endif

@@ -8,8 +8,7 @@
  * compiled for one instruction set can be linked in place of another's.
  *
  *   vf   VL floats     vu   their bits     vd   half as many doubles     vdu  their bits */
-#ifndef ZFI_LANES_H
-#define ZFI_LANES_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -131,5 +130,3 @@ static ALWAYS_INLINE float load_one(const void *array, zfi_dtype_t dtype, uint64
 static ALWAYS_INLINE void prefetch(const void *base, uint64_t nbytes) {
     __builtin_prefetch((const void *)((uintptr_t)base + nbytes), 0, 3);
 }
-
-#endif

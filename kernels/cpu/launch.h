@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch.h - the CPU's functions behind the kernels of ../launch.h, and what their files share. */
-#ifndef ZFI_CPU_LAUNCH_H
-#define ZFI_CPU_LAUNCH_H
+#pragma once
 
 #include "../launch.h"
 
@@ -38,5 +37,3 @@ uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_
 
 /* Copies the selected channels of a matrix's gradient to their place in the compact one. */
 void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t matrix, const void *grad);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moments.h - m and v in memory: fp32, or bf16 rounded to nearest even or stochastically (stochastic.c, by vectors). */
-#ifndef ZFI_MOMENTS_H
-#define ZFI_MOMENTS_H
+#pragma once
 
 #include "lanes.h"
 
@@ -105,5 +104,3 @@ static void round_moments(const zfi_round_moments_t *job) {
             round_strip(job, i * sub->n_cols + c, n, low, high);
         }
 }
-
-#endif

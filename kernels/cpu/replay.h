@@ -13,8 +13,7 @@
  * are stored.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
-#ifndef ZFI_REPLAY_H
-#define ZFI_REPLAY_H
+#pragma once
 
 #include "moments.h"
 #include "update.h"
@@ -231,5 +230,3 @@ static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_AD
 static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
 static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
 static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
-
-#endif

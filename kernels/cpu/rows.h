@@ -2,8 +2,7 @@
 /* rows.h - element-wise passes over contiguous arrays: mean and sums of slots, lateness, accumulation, widening and
  * narrowing.
  * All are bound by memory. */
-#ifndef ZFI_ROWS_H
-#define ZFI_ROWS_H
+#pragma once
 
 #include "lanes.h"
 
@@ -119,5 +118,3 @@ static void accumulate(float *acc, const void *grad, zfi_dtype_t dtype, uint64_t
     else
         accumulate_as(acc, grad, ZFI_F32, n_elems);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * new w, then place element by element and count what the digest moves by (places.c). The scalars of a
  * strip are transposed to one array per scalar, so that a channel's own scalars cost a vector load instead of a
  * broadcast; they are filled when the row or the strip changes, whichever they depend on. */
-#ifndef ZFI_RUN_AHEAD_H
-#define ZFI_RUN_AHEAD_H
+#pragma once
 
 #include "digest.h"
 #include "update.h"
@@ -156,5 +155,3 @@ static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const 
             (void)zfi_place_row(place, sub, i, c, n, bits, 0);
         }
 }
-
-#endif

@@ -10,8 +10,7 @@
  * Units that fp32 does not hold are rare, and taken again in double, element by element. A finite float's square is
  * finite in double, so a unit holds a non-finite element if and only if that sum is not finite: elements are counted
  * only there. */
-#ifndef ZFI_STATS_H
-#define ZFI_STATS_H
+#pragma once
 
 #include "lanes.h"
 
@@ -163,5 +162,3 @@ static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     out->sum_squares = join_doubles(walk.lanes, ZFI_UNIT_LANES);
     out->n_nonfinite = walk.n_nonfinite;
 }
-
-#endif

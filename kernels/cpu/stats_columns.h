@@ -4,8 +4,7 @@
  * A band of ZFI_SUM_ROWS rows is taken strip by strip. A strip's chains, two floats per column, move along in scratch
  * in L1; several rows at once, so that they are loaded and stored once for all of these rows. Each row is a stream of
  * its own: near the end of a strip's part of a row, what is asked for is where the next rows begin. */
-#ifndef ZFI_STATS_COLUMNS_H
-#define ZFI_STATS_COLUMNS_H
+#pragma once
 
 #include "lanes.h"
 
@@ -163,5 +162,3 @@ static void sum_columns(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base
     else
         sum_columns_as(walk, ZFI_F32, a, base);
 }
-
-#endif

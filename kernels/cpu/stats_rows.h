@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stats_rows.h - units that are parts of rows, for stats.h: lanes stay in registers. */
-#ifndef ZFI_STATS_ROWS_H
-#define ZFI_STATS_ROWS_H
+#pragma once
 
 #include "lanes.h"
 
@@ -90,5 +89,3 @@ static double sum_row(walk_t *walk, uint64_t i, uint64_t n) {
         return sum_row_as(walk, ZFI_BF16, i, n);
     return walk->dtype == ZFI_F16 ? sum_row_as(walk, ZFI_F16, i, n) : sum_row_as(walk, ZFI_F32, i, n);
 }
-
-#endif

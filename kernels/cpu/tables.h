@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tables.h - what the files of kernels/cpu share: one table per instruction set, and the functions that move elements
  * without arithmetic, which are compiled once for the baseline CPU and used by every table. */
-#ifndef ZFI_CPU_TABLES_H
-#define ZFI_CPU_TABLES_H
+#pragma once
 
 #include "../kernels.h"
 
@@ -25,5 +24,3 @@ void zfi_publish(const zfi_publish_t *job);
  * their digest has moved by, in a matrix of so many columns; cols = 0: 0, and nothing is read. */
 uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uint64_t i, uint64_t first_col, uint64_t n,
                        const void *bits, uint64_t cols);
-
-#endif

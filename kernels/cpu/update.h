@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* update.h - one update of one vector of elements by each rule (kernels.h: zfi_scalars_t). */
-#ifndef ZFI_UPDATE_H
-#define ZFI_UPDATE_H
+#pragma once
 
 #include "lanes.h"
 
@@ -71,5 +70,3 @@ static ALWAYS_INLINE void update(zfi_rule_t rule, lanes_state_t *x, vf grad, con
     x->ratio = ratio_of(x->m, x->v, a);
     x->w = vf_fma(a->neg_step, x->ratio, rule == ZFI_RULE_ADAMW ? x->w * a->decay : x->w);
 }
-
-#endif

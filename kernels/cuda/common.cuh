@@ -8,8 +8,7 @@
  * the tables lie in device memory. Work is a list of units (a slice of a matrix, of a piece); block b takes units b, b
  * + gridDim.x, ... Neighbouring units touch neighbouring memory, so that what a second look reads is still in the
  * cache. */
-#ifndef ZFI_CUDA_COMMON_CUH
-#define ZFI_CUDA_COMMON_CUH
+#pragma once
 
 #include "params.h"
 
@@ -202,5 +201,3 @@ DEVICE uint32_t random32(uint64_t key, uint64_t index) {
     uint32_t h = fmix((uint32_t)index * 0x9e3779b9u ^ (uint32_t)key);
     return fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85ebca6bu);
 }
-
-#endif

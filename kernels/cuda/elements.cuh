@@ -4,8 +4,7 @@
  *
  * A line is a stretch of elements in the state, with the gradient beside it and visible values somewhere. It is updated
  * by fours, neighbours in all arrays, with one loop for each rule; or spaced: equal steps in every array. */
-#ifndef ZFI_CUDA_ELEMENTS_CUH
-#define ZFI_CUDA_ELEMENTS_CUH
+#pragma once
 
 #include "scalars.cuh"
 #include "wide.cuh"
@@ -174,5 +173,3 @@ template <int N> DEVICE void update_spaced(int rule, int kept, const line_t &lin
     for (uint32_t i = 0; i < at.n; i += N)
         update_some<N>(rule, kept, line, at, i, found);
 }
-
-#endif

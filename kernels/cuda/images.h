@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cuda/images.h - the compiled kernels as they are embedded: PTX, and machine code assembled from it. */
-#ifndef ZFI_CUDA_IMAGES_H
-#define ZFI_CUDA_IMAGES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ typedef struct zfi_cuda_image {
 extern const char zfi_cuda_ptx[]; /* of compute_80; ends with a zero byte */
 extern const zfi_cuda_image_t zfi_cuda_images[];
 extern const uint32_t zfi_cuda_n_images;
-
-#endif

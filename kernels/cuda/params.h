@@ -6,8 +6,7 @@
  * address of a word in device memory that is not zero once the instance has ended by an error: then a kernel does
  * nothing, since what it would read may not have arrived. Arguments are those of launch.h, but for the lists that
  * launch.h keeps in host memory: a batch's gradients travel with the launch. */
-#ifndef ZFI_CUDA_PARAMS_H
-#define ZFI_CUDA_PARAMS_H
+#pragma once
 
 #include "../launch.h"
 
@@ -34,5 +33,3 @@ typedef struct zfi_cuda_gate {
     const uint64_t *word;
     uint32_t *has_ended;
 } zfi_cuda_gate_t;
-
-#endif

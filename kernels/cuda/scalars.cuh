@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cuda/scalars.cuh - the scalars of one update and the update of one element by each rule, as kernels.h states
  * them (kernels/cpu/scalars.c, update.h); rounding of moments, and what updates tell the host. */
-#ifndef ZFI_CUDA_SCALARS_CUH
-#define ZFI_CUDA_SCALARS_CUH
+#pragma once
 
 #include "common.cuh"
 
@@ -95,5 +94,3 @@ DEVICE float round_moment(float x, int moments, uint32_t random) {
         carried = bits;
     return __uint_as_float(carried & 0xffff0000u);
 }
-
-#endif

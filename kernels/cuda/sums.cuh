@@ -12,8 +12,7 @@
  *
  * A unit that fp32 does not hold is taken again in double by a warp, element by element. After that a unit holds a
  * non-finite element if and only if its sum is not finite. */
-#ifndef ZFI_CUDA_SUMS_CUH
-#define ZFI_CUDA_SUMS_CUH
+#pragma once
 
 #include "wide.cuh"
 
@@ -520,5 +519,3 @@ DEVICE void sum_item(const zfi_data_t *data, shared_t *shared, uint64_t item) {
             break;
     }
 }
-
-#endif

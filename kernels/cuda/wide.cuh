@@ -7,8 +7,7 @@
  *
  * Values, not tables. What a loop needs of the tables is copied into registers before it: a store may alias any table,
  * so the compiler would read it again for every element. */
-#ifndef ZFI_CUDA_WIDE_CUH
-#define ZFI_CUDA_WIDE_CUH
+#pragma once
 
 #include "common.cuh"
 
@@ -178,5 +177,3 @@ DEVICE void copy_warp(void *to, const void *from, int dtype, uint64_t n) {
                 put_bits(to, dtype, at + 32 * j, x[j]);
     }
 }
-
-#endif

@@ -10,8 +10,7 @@
  * free, which takes seconds for a large state; two instances that bind at the same time would both be given them. So
  * they are promised first: one number, the only one that the instances of a process share (abi.md forbids such state
  * elsewhere; the system keeps no account of it that could be read instead). */
-#ifndef ZFI_ARENA_H
-#define ZFI_ARENA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ void zfi_arena_adopt(zfi_arena_t *arena, void *memory);
 uint64_t zfi_arena_mapped_nbytes(const zfi_arena_t *arena);
 
 void zfi_arena_free(zfi_arena_t *arena);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/digest.h - 64-bit digests of tensors (what they promise: zf/ext/draft/digest.h). */
-#ifndef ZFI_DIGEST_H
-#define ZFI_DIGEST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@
 
 /* [any-thread] Of the elements' bytes in row-major order. No allocation. */
 uint64_t zfi_digest(const zfi_view_t *view);
-
-#endif

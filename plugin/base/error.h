@@ -2,8 +2,7 @@
 /* plugin/base/error.h - filling the caller's zf_error_t. The first detector reports with names and numbers, callers
  * pass on.
  */
-#ifndef ZFI_ERROR_H
-#define ZFI_ERROR_H
+#pragma once
 
 #include "zf/types.h"
 
@@ -30,5 +29,3 @@ zf_status_t zfi_error_on_rank(zf_error_t *err, zf_status_t st, uint32_t rank);
 
 /* [any-thread] Copies a stored error into the caller's record; returns its status. */
 zf_status_t zfi_error_copy(zf_error_t *err, const zf_error_t *from);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/fork_lock.h - a lock around a list that all instances of a process share, for a few instructions at a
  * time. After fork() the child takes it over, if a thread of the parent held it: that thread is not there. */
-#ifndef ZFI_FORK_LOCK_H
-#define ZFI_FORK_LOCK_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -13,5 +12,3 @@ typedef struct zfi_fork_lock {
 /* [any-thread] Returns this process's number. */
 int zfi_fork_lock_take(zfi_fork_lock_t *lock);
 void zfi_fork_lock_give(zfi_fork_lock_t *lock);
-
-#endif

@@ -4,8 +4,7 @@
  * A line is whole, or a part without an end: what a killed process or a full disk left of it. The next line begins
  * behind a line feed of its own then, so that no reader takes the two for one. Nothing is synced: what was written
  * outlives the process, not the machine. A lock says who writes; a forked child that lives on does not keep it. */
-#ifndef ZFI_LINES_H
-#define ZFI_LINES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ void zfi_lines_close(zfi_lines_t *lines);
 
 /* [hook] Adds one line; the text ends with its line feed. The system's error, or 0. No allocation. */
 int zfi_lines_add(zfi_lines_t *lines, const char *text, size_t nbytes);
-
-#endif

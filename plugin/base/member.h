@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/member.h - where a process is in a group of processes. */
-#ifndef ZFI_MEMBER_H
-#define ZFI_MEMBER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@ enum { ZFI_MAX_GROUPS = 16 }; /* that a process is in, the data-parallel one inc
 typedef struct zfi_member {
     uint32_t rank, n_ranks;
 } zfi_member_t;
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A launcher starts several ranks on a node and names them in the environment of each. The configuration may name them
  * instead ([host] local_rank); the environment is only what holds when it does not. */
-#ifndef ZFI_NODE_H
-#define ZFI_NODE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ void zfi_room_read(zfi_room_t *out);
  * promised to others of this process (arena.h). Among several ranks it is also at most an equal part of the total,
  * less what the process holds already: whichever binds first, each is given the same. */
 uint64_t zfi_room_share(const zfi_room_t *room, uint64_t promised_nbytes, uint32_t n_ranks);
-
-#endif

@@ -10,8 +10,7 @@
  * address space that is reserved at creation; it starts again at its first cell whenever it is empty, so that a queue
  * which never holds much never touches much. No push allocates; one that finds the ring full waits.
  */
-#ifndef ZFI_QUEUE_H
-#define ZFI_QUEUE_H
+#pragma once
 
 #include <fenv.h>
 #include <pthread.h>
@@ -73,5 +72,3 @@ uint64_t zfi_queue_newest(zfi_queue_t *queue);
 
 /* [any-thread] Time that the queue has spent in the host's own launches, the present one included. */
 uint64_t zfi_queue_host_ns(const zfi_queue_t *queue);
-
-#endif

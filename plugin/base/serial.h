@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/serial.h - host functions that run one after the other on a thread of their own. */
-#ifndef ZFI_SERIAL_H
-#define ZFI_SERIAL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ void zfi_serial_destroy(zfi_serial_t *serial);
 zf_status_t zfi_serial_start(zfi_serial_t *serial, void (*fn)(void *args), const void *args, size_t nbytes);
 /* [any-thread] The same, and waits until fn has returned: for work that ends by itself. */
 zf_status_t zfi_serial_call(zfi_serial_t *serial, void (*fn)(void *args), const void *args, size_t nbytes);
-
-#endif

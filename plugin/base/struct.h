@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/struct.h - the size rules of the ABI's structs (abi/README.md, "Growth"). */
-#ifndef ZFI_STRUCT_H
-#define ZFI_STRUCT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ void zfi_struct_write(void *out, const void *from, uint32_t size);
 /* [any-thread] Arrays travel with elem_size: at least first_size, a multiple of 8, at most 4096; n >= min_n. */
 zf_status_t zfi_array_check(const void *items, uint32_t n, uint32_t min_n, uint32_t elem_size, uint32_t first_size,
                             const char *name, zf_error_t *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/tensor.h - checks of borrowed tensor descriptors, and copies between strided and contiguous memory. */
-#ifndef ZFI_TENSOR_H
-#define ZFI_TENSOR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ void zfi_dtype_text(char *buf, size_t nbytes, zf_dtype_t dtype);
 
 /* [any-thread] "[2, 3]" into buf. */
 void zfi_shape_text(char *buf, size_t nbytes, int ndim, const int64_t *shape);
-
-#endif

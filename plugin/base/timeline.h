@@ -6,8 +6,7 @@
  * early when the instance is poisoned; poison raises the counter to all ones, so that hosts that watch it are released
  * too.
  */
-#ifndef ZFI_TIMELINE_H
-#define ZFI_TIMELINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -75,5 +74,3 @@ uint64_t zfi_now_ns(void);
 struct timespec;
 /* Absolute CLOCK_MONOTONIC time of now + timeout_ns. */
 void zfi_deadline(uint64_t timeout_ns, struct timespec *out);
-
-#endif

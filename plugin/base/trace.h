@@ -9,8 +9,7 @@
  *
  * The file is in the Trace Event Format: a JSON object with "traceEvents", complete events ("ph": "X") in microseconds
  * of CLOCK_MONOTONIC, one thread id per lane, named and sorted by metadata events. */
-#ifndef ZFI_TRACE_H
-#define ZFI_TRACE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_
 void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const char *what, uint64_t value);
 
 #define ZFI_TRACE_NONE ((zfi_trace_number_t){0})
-
-#endif

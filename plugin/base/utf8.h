@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/utf8.h - is it text? Names and configurations come from the host and go into logs, errors and JSON. */
-#ifndef ZFI_UTF8_H
-#define ZFI_UTF8_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ size_t zfi_utf8_nbytes(const char *text, size_t left);
 
 /* [any-thread] Whether all nbytes are UTF-8. */
 int zfi_utf8_is_text(const char *text, size_t nbytes);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Failure. A peer that does not come within the deadline, or a transport that fails, ends the transport: its error
  * names who and what, the exchange that was under way is given up, and no other is begun. */
-#ifndef ZFI_COMM_H
-#define ZFI_COMM_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -80,5 +79,3 @@ const char *zfi_purpose_name(int32_t purpose);
 
 /* [any-thread] Writes "the gradients of bucket 3 in step 12" or the like. */
 void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbytes);
-
-#endif

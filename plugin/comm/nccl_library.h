@@ -5,8 +5,7 @@
  * is linked, and its header is not needed to build: what is declared here is what NCCL promises to keep (its binary
  * interface has had these functions, structs and numbers since 2.14, when communicators could first be made without
  * blocking). A library that the process has opened already, as PyTorch does, is the one that is found. */
-#ifndef ZFI_NCCL_LIBRARY_H
-#define ZFI_NCCL_LIBRARY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -52,5 +51,3 @@ typedef struct zfi_nccl {
 
 /* [any-thread] The functions, and the library's version. ZF_ERR_RANKS with what is missing, or too old. */
 zf_status_t zfi_nccl_library(const zfi_nccl_t **out, int *out_version, zf_error_t *err);
-
-#endif

@@ -6,8 +6,7 @@
  * together, in a lane of its own. A rank answers by calling the roll itself, which it does only when it waits in vain.
  * Whoever died, stopped or is late in its own work therefore does not answer, and is named where it is the only one.
  * Where several do not answer, some of them may just not have waited long enough: then nobody is named. */
-#ifndef ZFI_COMM_ROLL_H
-#define ZFI_COMM_ROLL_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -45,5 +44,3 @@ zf_status_t zfi_roll_report(const zfi_roll_t *roll, zf_error_t *err);
 /* [own threads] Calls the roll by the host's collectives (comm/host.c) and reports. ZF_ERR_POISONED where the instance
  * ended meanwhile, or another lane has called it. */
 zf_status_t zfi_call_the_roll(zfi_comm_t *host, const zfi_exchange_t *exchange, const char *advice, zf_error_t *err);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * A text is taken whole or not at all; all problems are reported at once, each with file:line, key, value and the
  * allowed range. Trainer values (learning rate, betas, accumulation, clip) are no keys: they come with every step. */
-#ifndef ZFI_CONFIG_H
-#define ZFI_CONFIG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -71,5 +70,3 @@ void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64
 uint32_t zfi_config_n_keys(void);
 zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err);
 zf_status_t zfi_config_value(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err);
-
-#endif

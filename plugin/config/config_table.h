@@ -3,8 +3,7 @@
  *
  * config.c reads files and texts; this module knows what a key is. Nothing here allocates, reads a locale or a global.
  */
-#ifndef ZFI_CONFIG_TABLE_H
-#define ZFI_CONFIG_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -87,5 +86,3 @@ zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_confi
 
 /* [any-thread] The member's value as INI text that zfi_key_set reads back to the same bits; cut to nbytes >= 1. */
 void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, size_t nbytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/config/settings.h - what a configuration says once it is parsed: every key's value in its C type. */
-#ifndef ZFI_SETTINGS_H
-#define ZFI_SETTINGS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -89,5 +88,3 @@ typedef struct zfi_policy {
     zfi_published_t published;
     uint32_t interval, lag; /* most steps of a window; steps until it is published */
 } zfi_policy_t;
-
-#endif

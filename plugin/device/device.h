@@ -17,8 +17,7 @@
  *
  * Threads: [control] functions run while nothing else uses the device handle; `enqueue` and `mark` may be called by any
  * thread, for one stream by one thread at a time. */
-#ifndef ZFI_DEVICE_H
-#define ZFI_DEVICE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -182,5 +181,3 @@ typedef struct zfi_device_ops {
 /* Every backend of this build (backends.c). */
 extern const zfi_device_ops_t *const zfi_backends[];
 extern const uint32_t zfi_n_backends;
-
-#endif

@@ -9,8 +9,7 @@
  * A stream that does not take an operation ends its list: the failure stays, and nothing more is enqueued.
  *
  * Threads: the lists of one ring are used by one thread at a time. Nothing here allocates. */
-#ifndef ZFI_LIST_H
-#define ZFI_LIST_H
+#pragma once
 
 #include "device/device.h"
 
@@ -56,5 +55,3 @@ zf_status_t zfi_list_send(zfi_list_t *list);
 static inline void zfi_list_fail(zfi_list_t *list, zf_status_t st) { list->failed = list->failed ? list->failed : st; }
 
 static inline int zfi_list_is_empty(const zfi_list_t *list) { return list->n_ops == 0 && list->n_marks == 0; }
-
-#endif

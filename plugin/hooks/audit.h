@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/audit.h - when the training state is audited ([audit] file; what is written: state/audit.h). */
-#ifndef ZFI_HOOKS_AUDIT_H
-#define ZFI_HOOKS_AUDIT_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -15,5 +14,3 @@ void zfi_auditing_bound(zf_instance_t *inst);
 zf_status_t zfi_auditing_step(zf_instance_t *inst, uint64_t t, zf_error_t *err);
 /* [control] No record any more; the file may be another instance's. */
 void zfi_auditing_end(zfi_engine_t *engine);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/batch.h - deliveries are collected in a batch, which wakes the device and down streams once. */
-#ifndef ZFI_BATCH_H
-#define ZFI_BATCH_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -15,5 +14,3 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst);
  * but not LANDED. */
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
                              const int64_t *strides);
-
-#endif

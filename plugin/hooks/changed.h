@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/changed.h - weights that the host wrote: announced (params_changed), or found (step/guard.h). */
-#ifndef ZFI_CHANGED_H
-#define ZFI_CHANGED_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -16,5 +15,3 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
                         zf_error_t *err);
 /* ... and its adopt. */
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The one list that instances share. It cannot be avoided: of two instances that write the same weights neither can see
  * the other, and both would report their steps as applied. */
-#ifndef ZFI_CLAIMS_H
-#define ZFI_CLAIMS_H
+#pragma once
 
 #include "plan/params.h"
 
@@ -18,5 +17,3 @@ zf_status_t zfi_claims_take(const void *owner, const unsigned char *alive, const
 
 /* [control] Gives them back. NULL is legal. */
 void zfi_claims_drop(zfi_claims_t *claims);
-
-#endif

@@ -13,6 +13,7 @@
 #include "base/tensor.h"
 #include "hooks/batch.h"
 #include "hooks/hooks.h"
+#include "hooks/named.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "instance/gradient_place.h"
@@ -67,7 +68,7 @@ static zf_status_t check_view(const zfi_param_t *param, const zfi_view_t *view, 
     if (view->dtype != param->grad_dtype)
         return zfi_error(err, ZF_ERR_DTYPE, "grads_ready", "gradient of \"%s\" is %s, declared %s", param->name,
                          zfi_dtype_name(view->dtype), zfi_dtype_name(param->grad_dtype));
-    if (view->ndim == param->ndim && memcmp(view->shape, param->shape, (size_t)view->ndim * sizeof *view->shape) == 0)
+    if (zfi_param_has_shape(param, view->ndim, view->shape))
         return ZF_OK;
     zfi_shape_text(have, sizeof have, view->ndim, view->shape);
     zfi_shape_text(need, sizeof need, param->ndim, param->shape);
@@ -90,21 +91,15 @@ static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *
 
 static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *param, checked_item_t *out,
                                zf_error_t *err) {
-    uint64_t end = (uint64_t)item->first_batch + item->n_batches;
+    zf_status_t st = zfi_named_check_range(param, param->n_batch, item->first_batch, item->n_batches, "gradient of ",
+                                           "grads_ready", err);
     out->first_batch = item->first_batch;
-    out->n_batches = item->n_batches;
-    if (end > param->n_batch || (item->n_batches == 0 && item->first_batch))
-        return zfi_error(err, ZF_ERR_SHAPE, "grads_ready",
-                         "gradient of \"%s\": matrices %u..%" PRIu64
-                         " (first_batch, n_batches = %u), but it has %" PRIu64 ": 0, 0 stands for all",
-                         param->name, item->first_batch, end, item->n_batches, param->n_batch);
-    if (item->n_batches == param->n_batch)
-        out->n_batches = 0;
-    if (out->n_batches && !(item->flags & ZF_GRAD_LAST))
+    out->n_batches = item->n_batches == param->n_batch ? 0 : item->n_batches;
+    if (!st && out->n_batches && !(item->flags & ZF_GRAD_LAST))
         return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
                          "gradient of \"%s\": flags 0x%x of a range of its matrices need LAST", param->name,
                          item->flags);
-    return ZF_OK;
+    return st;
 }
 
 static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t i, uint32_t elem_size,

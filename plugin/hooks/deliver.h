@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/deliver.h - gradients on their way from the host: batches, and what is still to be shipped. */
-#ifndef ZFI_DELIVER_H
-#define ZFI_DELIVER_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -19,5 +18,3 @@ zf_status_t zfi_deliver_finish(zf_instance_t *inst);
 
 /* [hook] Forgets what was delivered for the coming step (DISCARD), or what was stepped. */
 void zfi_deliver_reset(zf_instance_t *inst);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/drain.h - bringing an instance to rest. */
-#ifndef ZFI_DRAIN_H
-#define ZFI_DRAIN_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -19,5 +18,3 @@ zf_status_t zfi_drain_within(zf_instance_t *inst, uint64_t ns, zf_error_t *err);
 /* [control] A drained instance closes its windows and is drained again: FLUSH. Of parameters that are held or foreign
  * nothing becomes visible. */
 zf_status_t zfi_close_windows(zf_instance_t *inst, zf_error_t *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/hooks.h - the functions behind the plugin table; their contracts stand in zf/plugin.h. */
-#ifndef ZFI_HOOKS_H
-#define ZFI_HOOKS_H
+#pragma once
 
 #include "instance/engine.h"
 #include "zf/ext/draft/inspect.h"
@@ -65,5 +64,3 @@ extern const zf_residency_ext_t zfi_residency_ext;
 zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 const void *zfi_get_extension(const char *id);
 extern const char zfi_provided_extensions[];
-
-#endif

@@ -8,22 +8,28 @@
 #include "base/error.h"
 #include "base/struct.h"
 
+zf_status_t zfi_named_check_range(const zfi_param_t *named, uint64_t n_batch, uint32_t first, uint32_t n,
+                                  const char *what, const char *origin, zf_error_t *err) {
+    uint64_t end = (uint64_t)first + n;
+    if (end <= n_batch && (n || !first))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_SHAPE, origin,
+                     "%s\"%s\": matrices %u..%" PRIu64 " (first_batch, n_batches = %u), but it has %" PRIu64
+                     ": 0, 0 stands for all",
+                     what, named->name, first, end, n, n_batch);
+}
+
 /* Of a tied parameter the matrices are its owner's, as of its gradient. */
 static zf_status_t check_range(const zfi_param_t *params, const zf_param_item_t *item, const char *origin,
                                zf_error_t *err) {
     const zfi_param_t *named = &params[item->id], *param = &params[named->owner];
-    uint64_t end = (uint64_t)item->first_batch + item->n_batches;
-    if (end > param->n_batch || (item->n_batches == 0 && item->first_batch))
-        return zfi_error(err, ZF_ERR_SHAPE, origin,
-                         "\"%s\": matrices %u..%" PRIu64 " (first_batch, n_batches = %u), but it has %" PRIu64
-                         ": 0, 0 stands for all",
-                         named->name, item->first_batch, end, item->n_batches, param->n_batch);
-    if (item->n_batches && item->n_batches < param->n_batch && param->is_sharded)
+    zf_status_t st = zfi_named_check_range(named, param->n_batch, item->first_batch, item->n_batches, "", origin, err);
+    if (!st && item->n_batches && item->n_batches < param->n_batch && param->is_sharded)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, origin,
                          "\"%s\" lives as shards ([shard] stage = 3), so it is named whole: first_batch = %u, "
                          "n_batches = %u; need 0, 0",
                          named->name, item->first_batch, item->n_batches);
-    return ZF_OK;
+    return st;
 }
 
 static zf_status_t check_item(const zf_instance_t *inst, const zfi_named_list_t *list, uint32_t i, const char *origin,

@@ -7,8 +7,7 @@
  * An index says which part it holds, so that directories cannot be exchanged unnoticed, and before anything is loaded
  * all ranks compare what they are about to load: every part is of the same step, and weights that several parts hold
  * beside their experts are the same in each. */
-#ifndef ZFI_PARTS_H
-#define ZFI_PARTS_H
+#pragma once
 
 #include "instance/instance.h"
 #include "state/together.h"
@@ -26,5 +25,3 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
 /* [hook] What is about to be loaded; st, err: of zfi_parts_meet, which is the same on all ranks of the norm group. */
 zf_status_t zfi_parts_compare(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
                               zf_status_t st, zf_error_t *err);
-
-#endif

@@ -151,8 +151,8 @@ static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_s
     zfi_together_t together;
     zf_status_t opened = zfi_together_open(run->engine, 0, 0, &together, begun ? NULL : err),
                 st = begun ? begun : opened;
-    const zfi_run_t *into = replacement->into;
-    const zfi_param_t **by_name = st ? NULL : zfi_params_by_name(into->params, into->n_params);
+    const zfi_param_t **by_name =
+        st ? NULL : zfi_params_by_name(replacement->into->params, replacement->into->n_params);
     if (!st && !by_name)
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
     st = zfi_together_meet(&together, st, err);

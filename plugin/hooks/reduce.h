@@ -6,8 +6,7 @@
  * agree: on the step and its arguments, and on which parameters have a gradient on any of them; what none has is a
  * hole. The sums are shipped as one rank ships its gradients. Agreement comes last because only so the exchanges have
  * one order: one rank may have handed over buckets long before another. The hook waits for it. */
-#ifndef ZFI_REDUCE_H
-#define ZFI_REDUCE_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -48,5 +47,3 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
  * first time, visible values. ZF_ERR_RANKS names the first difference and the ranks. Before it is bound again: nothing
  * is on its way to other ranks. */
 zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err);
-
-#endif

@@ -242,15 +242,23 @@ static uint64_t digest_line(const comparison_t *it, uint32_t i) {
     return digest_words(line, sizeof line / 4);
 }
 
-/* Room for nbytes from each rank; what a failed transport may still write to is left to it. */
+/* What a failed transport may still write to is left to it. */
 static void drop(const comparison_t *it, void *all) {
     if (!zfi_ranks_holds_memory(&it->inst->engine))
         free(all);
 }
 
-static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
-    return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
+/* Of each rank nbytes, this one's own: [n_ranks][nbytes], to be dropped. */
+static void *gather(const comparison_t *it, const void *own, uint64_t nbytes, zf_status_t *out_st, zf_error_t *err) {
+    unsigned char *all = calloc(it->n_ranks, nbytes);
+    if (!all) {
+        *out_st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+        return NULL;
+    }
+    memcpy(all + it->rank * nbytes, own, nbytes);
+    *out_st = zfi_ranks_gather(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    *out_st = zfi_hook_failed(it->inst, *out_st, "bind_params", "the ranks could not be compared", err);
+    return all;
 }
 
 /* A line as far as there is room for it: what it is about, and from the field on in which two lines part. */
@@ -268,12 +276,10 @@ static void show_line(const char *line, const char *other, char out[SHOWN]) {
 
 /* Line i differs: both texts. */
 static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t other, zf_error_t *err) {
-    char *all = calloc(it->n_ranks, LINE), first[SHOWN], second[SHOWN];
+    char own[LINE], *all, first[SHOWN], second[SHOWN];
     zf_status_t st;
-    if (!all)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    write_line(it, i, all + (uint64_t)it->rank * LINE);
-    st = gather(it, all, LINE, err);
+    write_line(it, i, own);
+    all = gather(it, own, LINE, &st, err);
     if (!st) {
         show_line(all, all + (uint64_t)other * LINE, first);
         show_line(all + (uint64_t)other * LINE, all, second);
@@ -286,13 +292,14 @@ static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t othe
 
 /* n: the most lines that any rank has. */
 static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err) {
-    uint64_t *all = calloc((uint64_t)it->n_ranks * n, sizeof *all), *own = all + (uint64_t)it->rank * n;
+    uint64_t *own = calloc(n, sizeof *own), *all;
     zf_status_t st;
-    if (!all)
+    if (!own)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
     for (uint32_t i = 0; i < n; i++)
         own[i] = digest_line(it, i);
-    st = gather(it, all, n * sizeof *all, err);
+    all = gather(it, own, n * sizeof *own, &st, err);
+    free(own);
     for (uint32_t i = 0; i < n && !st; i++)
         for (uint32_t r = 1; r < it->n_ranks && !st; r++)
             if (all[(uint64_t)r * n + i] != all[i])
@@ -328,17 +335,14 @@ static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf
 }
 
 static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
-    summary_t *all = calloc(it->n_ranks, sizeof *all);
+    const summary_t own = summarise(it);
     uint64_t most = 0;
     int is_equal = 1;
     zf_status_t st;
-    if (!all)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    all[it->rank] = summarise(it);
-    st = gather(it, all, sizeof *all, err);
+    summary_t *all = gather(it, &own, sizeof own, &st, err);
     if (!st)
         st = check_places(it, all, err);
-    for (uint32_t r = 0; r < it->n_ranks; r++) {
+    for (uint32_t r = 0; r < it->n_ranks && !st; r++) {
         most = all[r].n_lines > most ? all[r].n_lines : most;
         is_equal &= all[r].n_lines == all[0].n_lines && all[r].digest == all[0].digest;
     }
@@ -366,12 +370,8 @@ static uint64_t draw_number(const zf_instance_t *inst) {
  * some out, or differ from rank to rank. */
 static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_member_t self, uint64_t *out_first,
                                  zf_error_t *err) {
-    norm_member_t *all = calloc(it->n_ranks, sizeof *all);
     zf_status_t st;
-    if (!all)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    all[it->rank] = self;
-    st = gather(it, all, sizeof *all, err);
+    norm_member_t *all = gather(it, &self, sizeof self, &st, err);
     for (uint32_t r = 1; r < it->n_ranks && !st; r++)
         if (all[r].norm_group != all[0].norm_group)
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "bind_params",
@@ -399,19 +399,17 @@ static comparison_t among(const comparison_t *it, const zfi_group_list_t *list, 
 
 static zf_status_t find_self(const comparison_t *it, norm_member_t *out, zf_error_t *err) {
     comparison_t norm = among(it, NULL, it->inst->engine.norm_index);
-    uint64_t *all = calloc(norm.n_ranks, sizeof *all);
+    const uint64_t own = draw_number(it->inst);
     zf_status_t st;
-    if (!all)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    all[norm.rank] = draw_number(it->inst);
-    st = gather(&norm, all, sizeof *all, err);
-    *out = (norm_member_t){all[0], norm.rank};
+    uint64_t *all = gather(&norm, &own, sizeof own, &st, err);
+    if (!st)
+        *out = (norm_member_t){all[0], norm.rank};
     drop(&norm, all);
     return st;
 }
 
 static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_t *lists, zf_error_t *err) {
-    norm_member_t self;
+    norm_member_t self = {0};
     uint64_t first = 0;
     zf_status_t st = find_self(it, &self, err);
     if (!st)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/step_record.h - where the time of each step went: what zf.stats/1 keeps of the newest steps. */
-#ifndef ZFI_HOOKS_STEP_RECORD_H
-#define ZFI_HOOKS_STEP_RECORD_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -19,5 +18,3 @@ void zfi_step_record_report(zf_instance_t *inst, const zf_step_report_t *report)
 zf_status_t zfi_step_record_read(zf_instance_t *inst, uint64_t step, zf_step_record_t *out);
 /* ... what counter i of zf.stats/1 grew by in it. */
 zf_status_t zfi_step_record_counter(zf_instance_t *inst, uint64_t step, uint32_t i, uint64_t *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/stream.h - the host's streams: which stream a descriptor means, and changing from one to another. */
-#ifndef ZFI_STREAM_H
-#define ZFI_STREAM_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -18,5 +17,3 @@ void zfi_stream_settle(zf_instance_t *inst);
 
 /* [hook] Makes a stream the device stream; work of the former one comes first. */
 zf_status_t zfi_stream_change(zf_instance_t *inst, zfi_stream_t *stream, zf_error_t *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/trace.h - when the trace of an instance (base/trace.h) begins and ends. */
-#ifndef ZFI_HOOKS_TRACE_H
-#define ZFI_HOOKS_TRACE_H
+#pragma once
 
 #include "instance/instance.h"
 
@@ -12,5 +11,3 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err);
 void zfi_tracing_step(zfi_engine_t *engine, uint64_t t);
 /* [control] Once no thread of the instance is left. */
 void zfi_tracing_end(zfi_engine_t *engine);
-
-#endif

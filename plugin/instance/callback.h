@@ -5,8 +5,7 @@
  * Both functions are the kernels' of the same name for one rule more. They cut their work into pieces of at most
  * ZFI_CALLBACK_ELEMS elements and call the host once per update of a piece, with gradients widened and scaled. They
  * allocate nothing. A call that fails ends the instance of the rule; what it has written is worth nothing then. */
-#ifndef ZFI_CALLBACK_H
-#define ZFI_CALLBACK_H
+#pragma once
 
 #include "instance/engine.h"
 
@@ -33,5 +32,3 @@ uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uin
 /* [own threads] The update of all channels, as a device calls it: zfi_update_fn. */
 uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
                              uint32_t n);
-
-#endif

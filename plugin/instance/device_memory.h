@@ -4,8 +4,7 @@
  * All of it is [control] and returns when it is done. It is our own finite work, on memory that may be freed next, so
  * it is waited for without a deadline. A status other than ZF_OK means that the device did not take all of it; what it
  * took has run. */
-#ifndef ZFI_DEVICE_MEMORY_H
-#define ZFI_DEVICE_MEMORY_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -17,5 +16,3 @@ zf_status_t zfi_device_write(zfi_engine_t *engine, void *to, const void *from, u
 zf_status_t zfi_device_read(zfi_engine_t *engine, void *to, const void *from, uint64_t nbytes);
 /* Bytes := 0. */
 zf_status_t zfi_device_clear(zfi_engine_t *engine, void *to, uint64_t nbytes);
-
-#endif

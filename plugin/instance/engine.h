@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/engine.h - what lives from create to destroy and every thread may reach: the configuration, the rule,
  * timelines and poison, streams, statistics. Nothing here belongs to a set of parameters (run.h). */
-#ifndef ZFI_ENGINE_H
-#define ZFI_ENGINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -242,5 +241,3 @@ zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t va
 #define zfi_log(engine, level, component, ...) zfi_log_at(engine, level, component, __FILE__, __LINE__, __VA_ARGS__)
 void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component, const char *file, int32_t line,
                 const char *format, ...) __attribute__((format(printf, 6, 7)));
-
-#endif

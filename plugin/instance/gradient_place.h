@@ -10,8 +10,7 @@
  * rank's parts of the sums lie in staging, one behind the other.
  *
  * A view, made for one question: staging may be mapped and buffers change hands between two of them. */
-#ifndef ZFI_GRADIENT_PLACE_H
-#define ZFI_GRADIENT_PLACE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -73,5 +72,3 @@ static inline int zfi_gradient_is_staged(zfi_gradient_place_t place, uint32_t pa
     return (source && source == zfi_gradient_staged(place, param)) ||
            (place.buckets->n && source == zfi_gradient_summed(place, param));
 }
-
-#endif

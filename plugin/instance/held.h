@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/held.h - what an instance remembers of memory that it may release (model in residency.h). */
-#ifndef ZFI_HELD_H
-#define ZFI_HELD_H
+#pragma once
 
 #include "base/arena.h"
 
@@ -18,5 +17,3 @@ typedef struct zfi_residency {
     uint32_t n, room;
     uint32_t released; /* ZF_RELEASE_...; 0: all of it is there */
 } zfi_residency_t;
-
-#endif

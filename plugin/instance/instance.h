@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/instance.h - the handle behind the ABI: what hooks alone need, the engine (engine.h), and the run of
  * the bound parameters (run.h). Only plugin/hooks includes this file. */
-#ifndef ZFI_INSTANCE_H
-#define ZFI_INSTANCE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -66,5 +65,3 @@ void zfi_hook_traced(zf_instance_t *inst);
 /* [hook] st != 0 came from below without a record: fills the caller's with the error that ended the instance, or with
  * this text. Returns the status that the record has; 0 for 0. */
 zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *origin, const char *what, zf_error_t *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/layout.h - every array of a run, in its two arenas: the same functions count them and hand them out.
  */
-#ifndef ZFI_LAYOUT_H
-#define ZFI_LAYOUT_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -14,5 +13,3 @@ void zfi_layout_count(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device);
 
 /* [control] Hands out the arenas of run->mem, which are mapped. */
 void zfi_layout_place(zfi_run_t *run);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/memory.h - every long-lived byte of a run: planned, checked against what the machine has, mapped. */
-#ifndef ZFI_MEMORY_H
-#define ZFI_MEMORY_H
+#pragma once
 
 #include "instance/memory_sizes.h"
 #include "instance/run.h"
@@ -59,5 +58,3 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem);
  * asked for since `bound` said that all of that is mapped. */
 void zfi_memory_report(const zfi_ranks_t *ranks);
 void zfi_memory_bound(const zfi_ranks_t *ranks);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/memory_sizes.h - how many bytes are mapped beside the arenas of a run: gradients, their sums,
  * mirrors. zf.plan/0 says the same figures before there is a run that trains. */
-#ifndef ZFI_MEMORY_SIZES_H
-#define ZFI_MEMORY_SIZES_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -35,5 +34,3 @@ static inline uint64_t zfi_sums_nbytes(const zfi_buckets_t *buckets, const zfi_r
 static inline uint64_t zfi_norm_nbytes(zfi_engine_t *engine) {
     return zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t);
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Where each rank keeps a part of the state, it measures that part. With every step the ranks tell each other what has
  * become complete since the one before (a share), and a step counts once all have told: all ranks read the same. */
-#ifndef ZFI_METER_H
-#define ZFI_METER_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ void zfi_meter_join(zfi_meter_t *meter, uint32_t rank, const zfi_meter_share_t *
 int zfi_meter_read(zfi_meter_t *meter, uint64_t step, uint32_t group, zfi_meter_reading_t *out);
 /* [any-thread] 0 where it is off. */
 uint32_t zfi_meter_n_groups(zfi_meter_t *meter);
-
-#endif

@@ -12,8 +12,7 @@
  * words.
  *
  * Threads: the host's hooks alone, and whoever takes memory in them. */
-#ifndef ZFI_RESIDENCY_H
-#define ZFI_RESIDENCY_H
+#pragma once
 
 #include "instance/engine.h"
 
@@ -33,5 +32,3 @@ zf_status_t zfi_residency_resume(zfi_engine_t *engine, zf_error_t *err);
 void *zfi_residency_image(const zfi_engine_t *engine, const void *memory, uint64_t nbytes);
 /* [any-thread] Bytes of images beside so many bytes of device memory. */
 uint64_t zfi_residency_images_nbytes(const zfi_engine_t *engine, uint64_t device_nbytes);
-
-#endif

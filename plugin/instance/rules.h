@@ -4,8 +4,7 @@
  *
  * A group has a rule from the first bind_params on that declares it, and keeps it. So a rule's record is never changed,
  * and whoever holds a parameter may read its rule without a lock. */
-#ifndef ZFI_RULES_H
-#define ZFI_RULES_H
+#pragma once
 
 #include "instance/engine.h"
 #include "plan/params.h"
@@ -24,5 +23,3 @@ void zfi_rules_free(zfi_engine_t *engine);
 
 /* [control] "AdamW, Lion", cut to nbytes. */
 void zfi_rules_text(const zfi_rules_t *rules, char *out, size_t nbytes);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * What a checkpoint must hold of it becomes a row of state/table.c. Arrays lie in the two arenas (memory.c). Data that
  * crosses threads is ordered by the engine's timelines alone (timelines.h). */
-#ifndef ZFI_RUN_H
-#define ZFI_RUN_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/node.h"
@@ -592,5 +591,3 @@ static inline zfi_step_scalars_t *zfi_device_scalars(const zfi_device_state_t *d
 }
 /* A table in device memory, to be written by a copy. */
 static inline void *zfi_device_table(const void *table) { return (void *)(uintptr_t)table; }
-
-#endif

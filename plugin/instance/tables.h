@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/tables.h - the tables that kernels read (kernels/launch.h), made of the plan and sent to the device.
  */
-#ifndef ZFI_TABLES_H
-#define ZFI_TABLES_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -16,5 +15,3 @@ zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err);
  * they show; blocks that are smaller for tests have smaller ones. And how many bands a matrix is. */
 uint64_t zfi_band_rows(const zfi_engine_t *engine, const zfi_matrix_t *matrix);
 uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix);
-
-#endif

@@ -24,8 +24,7 @@
  * there, up waits for taken, which the device signals behind all fetches of the closes before. The control threads of
  * several ranks wait for each other (ranks/importance.h), at every step in the same places.
  */
-#ifndef ZFI_TIMELINES_H
-#define ZFI_TIMELINES_H
+#pragma once
 
 #include "base/timeline.h"
 
@@ -69,5 +68,3 @@ typedef struct zfi_timelines {
     ZFI_TIMELINES(ZFI_MEMBER)
 #undef ZFI_MEMBER
 } zfi_timelines_t;
-
-#endif

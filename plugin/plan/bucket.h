@@ -22,8 +22,7 @@
  * for itself.
  *
  * All of it follows from the declarations, the wanted size and the number of ranks, so it is the same on every rank. */
-#ifndef ZFI_BUCKET_H
-#define ZFI_BUCKET_H
+#pragma once
 
 #include "base/member.h"
 #include "plan/params.h"
@@ -84,5 +83,3 @@ void zfi_buckets_place_values(zfi_buckets_t *buckets);
 static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {
     return bucket->part_elems * zfi_dtype_nbytes(bucket->dtype);
 }
-
-#endif

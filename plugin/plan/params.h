@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/plan/params.h - the registered parameters: what the host declared, checked, in registration order. */
-#ifndef ZFI_PARAMS_H
-#define ZFI_PARAMS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -63,5 +62,3 @@ int zfi_params_have_callback(const zfi_param_t *params, uint32_t n);
 
 /* Offset in elements of the first element of batch matrix b in the visible tensor. */
 int64_t zfi_param_batch_offset(const zfi_param_t *param, uint64_t b);
-
-#endif

@@ -27,8 +27,7 @@
  *   cohort 1  | chunk 2 3 4 5 ........ |                    layer 1: the rest of the others
  *   cohort 2  | chunk 8 9 10 11 ...... | 14 ...... |
  */
-#ifndef ZFI_PLAN_H
-#define ZFI_PLAN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -197,5 +196,3 @@ static inline uint64_t zfi_count_at(const zfi_matrix_t *matrix, uint64_t channel
 /* [control] Follows parameters whose visible memory has moved. */
 void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params);
 void zfi_plan_free(zfi_plan_t *plan);
-
-#endif

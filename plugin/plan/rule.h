@@ -2,8 +2,7 @@
 /* plugin/plan/rule.h - what the engine asks about the update rule: rules of groups, checks, prediction. The scalars of
  * an update are made in kernels/cpu/scalars.c; a new rule is a case there, a name here and a row in each kernel table.
  */
-#ifndef ZFI_RULE_H
-#define ZFI_RULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +34,3 @@ uint64_t zfi_rounding_key(uint64_t t);
 
 /* [any-thread] Ranges of hyper-parameters; group and origin are for the message. */
 zf_status_t zfi_rule_check(const zf_group_hyper_t *hyper, uint32_t group, const char *origin, zf_error_t *err);
-
-#endif

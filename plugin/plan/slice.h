@@ -18,8 +18,7 @@
  *
  * All of it follows from the declarations, the cohorts and the number of ranks (SCHEDULE.md, "Several ranks"). Cost: 24
  * bytes for each matrix and rank. zfi_plan_deal_slices() in plan.h does it. */
-#ifndef ZFI_SLICE_H
-#define ZFI_SLICE_H
+#pragma once
 
 #include "plan/bucket.h"
 #include "plan/plan.h"
@@ -35,5 +34,3 @@ static inline void zfi_overlap(uint64_t offset, uint64_t n, uint64_t first, uint
     *out_end = end < n ? end : n;
     *out_first = first < *out_end ? first : *out_end;
 }
-
-#endif

@@ -14,8 +14,7 @@
  * that goes next. They are mapped when a call is checked, so nothing is refused half-way, and never given back.
  *
  * All of it is [hook]. At stage 0 nothing happens. */
-#ifndef ZFI_BUFFERS_H
-#define ZFI_BUFFERS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -37,5 +36,3 @@ zf_status_t zfi_buffers_open(zfi_engine_t *engine, zfi_reduction_t *reduction, u
 zf_status_t zfi_buffers_wait(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket);
 /* It is free when `exchanged` reaches number. */
 void zfi_buffers_close(zfi_reduction_t *reduction, uint32_t bucket, uint64_t number);
-
-#endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/ranks/collective.h - one exchange among ranks, timed and counted. */
-#ifndef ZFI_COLLECTIVE_H
-#define ZFI_COLLECTIVE_H
+#pragma once
 
 #include "instance/engine.h"
 
 /* [own threads, one per lane] Makes it, and returns when it is over. A failure has ended the instance. */
 zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what);
-
-#endif

@@ -4,8 +4,7 @@
  * Model. Blocks (zfi_enter_block_t) are filled as on one rank, as many as reduction.blocks holds. Of their elements
  * each rank sends those that it owns, all blocks together, and no others; then they go up one by one. What is sharded
  * (stage 3) is in none of them: whoever owns a selected element updates it. */
-#ifndef ZFI_ENTERING_H
-#define ZFI_ENTERING_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -15,5 +14,3 @@ static inline zfi_enter_block_t *zfi_entering_block(const zfi_reduction_t *reduc
 
 /* [own threads: control] The first n blocks become those of all ranks. A failure has ended the instance. */
 zf_status_t zfi_entering_join(zfi_ranks_t *ranks, uint32_t n, uint64_t step);
-
-#endif

@@ -11,8 +11,7 @@
  * zfi_gathering_slice() says.
  *
  * Cost: a walk for each rank and exchange, and one more to count. */
-#ifndef ZFI_GATHERING_H
-#define ZFI_GATHERING_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -44,5 +43,3 @@ void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes
 zf_status_t zfi_gathering_at_rest(zfi_gathering_t *gathering);
 /* [own threads: control] State of channels that enter at a step. */
 zf_status_t zfi_gathering_enter(zfi_gathering_t *gathering, uint64_t step);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * What ranks of a second group show has to be the same at every step, though their windows may not be, so such
  * parameters are always selected. */
-#ifndef ZFI_GROUPS_H
-#define ZFI_GROUPS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -32,5 +31,3 @@ static inline int zfi_has_experts(const zfi_reduction_t *reduction) {
 
 /* The most ranks that agree on anything. */
 uint32_t zfi_groups_most_ranks(const zfi_engine_t *engine, const zfi_group_lists_t *lists);
-
-#endif

@@ -17,8 +17,7 @@
  * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
  *
  * All of it is the control thread's, in the lane of entering channels. A failure has ended the instance. */
-#ifndef ZFI_IMPORTANCE_H
-#define ZFI_IMPORTANCE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -38,5 +37,3 @@ zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t);
 
 /* [hook] While the run rests: all importance, and the measure of automatic windows, on every rank. */
 zf_status_t zfi_importance_join_at_rest(zfi_ranks_t *ranks);
-
-#endif

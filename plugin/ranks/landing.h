@@ -10,8 +10,7 @@
  *   workers                                   | early replays of 1     | of 0
  *
  * What is completed at the step is shipped as on one rank (step/gradients.h): only then do ranks know what any has. */
-#ifndef ZFI_LANDING_H
-#define ZFI_LANDING_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -20,5 +19,3 @@
 /* [own threads] The lane of gradients: the sums of a bucket at a step, into slots that are free when `jobs` reaches
  * needs_job; on the lane's stream where the device's memory is exchanged. */
 zf_status_t zfi_landing(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job);
-
-#endif

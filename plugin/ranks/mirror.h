@@ -13,8 +13,7 @@
  * next copy waits for. A device that shares the host's memory has no mirrors: nothing is copied.
  *
  * Cost: as much page-locked memory as the buckets take, and both copies on the device stream. */
-#ifndef ZFI_MIRROR_H
-#define ZFI_MIRROR_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -35,5 +34,3 @@ void *zfi_mirrored(const zfi_ranks_t *ranks, const void *device);
  * device follows the mirror. */
 void zfi_mirror_down(zfi_ranks_t *ranks, zfi_list_t *by, const void *device, uint64_t nbytes);
 void zfi_mirror_up(zfi_ranks_t *ranks, void *device, uint64_t nbytes);
-
-#endif

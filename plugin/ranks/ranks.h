@@ -14,8 +14,7 @@
  *
  * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
  * from what the ranks have agreed on before each step (hooks/reduce.h). */
-#ifndef ZFI_RANKS_H
-#define ZFI_RANKS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -79,5 +78,3 @@ zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts);
 static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
     return engine->comm_ops->holds_memory(engine->comm);
 }
-
-#endif

@@ -14,8 +14,7 @@
  *
  * It is the communication thread's work, between the device's statistics and its run-ahead: it reads the device's list
  * of selected channels, which is the one that the compact gradient was gathered by. */
-#ifndef ZFI_SELECTED_SUMS_H
-#define ZFI_SELECTED_SUMS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -36,5 +35,3 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t bucket, uint64
 zf_status_t zfi_selected_sums_map(zfi_ranks_t *ranks, zf_error_t *err);
 /* [hook] With what is enqueued next on the device stream: what the communication thread reads of them comes down. */
 void zfi_selected_sums_down(zfi_ranks_t *ranks);
-
-#endif

@@ -23,8 +23,7 @@
  *
  * Small parameters and vectors are resident: whole on every rank, in the host's own memory, as at stage 2. All of it is
  * [hook]; elsewhere than at stage 3 nothing happens. */
-#ifndef ZFI_SHARDS_H
-#define ZFI_SHARDS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -63,5 +62,3 @@ void zfi_shards_begin(zfi_ranks_t *ranks);
 
 /* [control] This rank's part of a parameter becomes what the host wrote where it is held. */
 void zfi_shards_take(zfi_ranks_t *ranks, uint32_t id);
-
-#endif

@@ -10,8 +10,7 @@
  * So what a piece has before it in its own cohort is known at bind: a table in page-locked memory, from which one
  * launch takes a whole bucket. All of it follows from the layout and from the cohorts that are published, so it is the
  * same on every rank. */
-#ifndef ZFI_VALUE_PIECES_H
-#define ZFI_VALUE_PIECES_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -25,5 +24,3 @@ uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket);
  * memory. */
 zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket);
 zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix);
-
-#endif

@@ -7,8 +7,7 @@
  * go on the device stream, buckets in the order of the next forward pass: their last one first. Two buckets take turns
  * in that memory: while one travels, the next is packed. Where values become visible at fetch, they travel otherwise,
  * and each bucket has memory of its own (values_at_fetch.h). */
-#ifndef ZFI_VALUES_H
-#define ZFI_VALUES_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -20,5 +19,3 @@ int zfi_values_share(zfi_ranks_t *ranks, uint64_t step);
 
 /* [hook] All values that were handed over are visible with what is collected so far: their memory is free then. */
 void zfi_values_free_memory(zfi_engine_t *engine);
-
-#endif

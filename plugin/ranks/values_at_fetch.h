@@ -12,8 +12,7 @@
  *
  * The value memory is written again by the next closes, after all that was not fetched has become visible. So each rank
  * issues the same exchanges in the same order, though hosts may fetch in another order, at other times, or never. */
-#ifndef ZFI_VALUES_AT_FETCH_H
-#define ZFI_VALUES_AT_FETCH_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -27,5 +26,3 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number);
 
 /* [hook] Nothing waits to be fetched any more: their memory is free. */
 void zfi_values_end(zfi_publishing_t *publishing);
-
-#endif

@@ -6,8 +6,7 @@
  * workers of another instance, or a library. The system keeps that account itself (each thread's own mask), so that
  * nothing in this process has to be shared between instances. Two instances that start in the same millisecond may
  * still pick the same cores, which costs time and nothing else. */
-#ifndef ZFI_AFFINITY_H
-#define ZFI_AFFINITY_H
+#pragma once
 
 #include <pthread.h>
 #include <sched.h>
@@ -37,5 +36,3 @@ uint32_t zfi_affinity_choose(const zfi_cpus_t *cpus, const zfi_node_t *node, uin
 
 /* [control] Pins the threads to what zfi_affinity_choose says. Failure is harmless and ignored. */
 void zfi_affinity_pin(const zfi_node_t *node, const pthread_t *threads, uint32_t n);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/deferral.h - what becomes of a window's gradients: one table for each value of `deferred`, chosen when
  * a view is made (replay.h). All of it runs on workers. */
-#ifndef ZFI_DEFERRAL_H
-#define ZFI_DEFERRAL_H
+#pragma once
 
 #include "replay/replay_slots.h"
 
@@ -41,5 +40,3 @@ uint64_t zfi_replay_make(const zfi_replay_view_t *view, const zfi_segment_slots_
 /* Every slot's update. Returns the same. */
 uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const zfi_stretch_t *stretch,
                             zfi_segment_slots_t *slots, const zfi_replay_target_t *target);
-
-#endif

@@ -17,8 +17,7 @@
  * On several ranks gradients arrive with their bucket's exchange (ranks/landing.h), elsewhere with their batch. Each
  * rank expects by itself; what it is compared with, all have alike. Not with: mode = mean, state_mib = all,
  * update_interval = auto. */
-#ifndef ZFI_EARLY_H
-#define ZFI_EARLY_H
+#pragma once
 
 #include "replay/replay.h"
 
@@ -52,5 +51,3 @@ void zfi_early_run(zfi_early_t *early);
 /* [own threads] The job of a chunk's close, whose scalars are known: waits for a replay of it that is under way. 1: it
  * is done, hs.chunks has the new state, and *out what it counts. */
 int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, zfi_replayed_t *out);
-
-#endif

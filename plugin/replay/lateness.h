@@ -12,8 +12,7 @@
  * A sample is measured: of every `every` blocks of ZFI_SAMPLED_BLOCK elements one, chosen by a hash of chunk, window
  * and place; what is found counts `every` times. The samples of a window are known two windows ahead, so what becomes
  * visible is kept for them alone: that costs 12 bytes per sampled element, and nothing else is kept. */
-#ifndef ZFI_LATENESS_H
-#define ZFI_LATENESS_H
+#pragma once
 
 #include "replay/replay_view.h"
 
@@ -34,5 +33,3 @@ void zfi_lateness_keep(const zfi_plan_t *plan, zfi_sampled_t *sampled, const zfi
 
 /* [control] Everything is idle: what these matrices show is not what was published last. */
 void zfi_lateness_forget(const zfi_plan_t *plan, zfi_sampled_t *sampled, uint32_t first_matrix, uint32_t n_matrices);
-
-#endif

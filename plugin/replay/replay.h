@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/replay.h - one chunk of a closed window: its slots applied to w, m, v in one pass. */
-#ifndef ZFI_REPLAY_H
-#define ZFI_REPLAY_H
+#pragma once
 
 #include "replay/replay_view.h"
 
@@ -29,5 +28,3 @@ void zfi_replay_count(const zfi_replay_view_t *view, const zfi_close_t *close);
 /* [control] What n of a matrix's channel will be once this window is counted. */
 uint32_t zfi_replay_count_of(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t matrix,
                              uint32_t channel);
-
-#endif

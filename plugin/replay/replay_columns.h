@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/replay_columns.h - mean mode where columns are channels: one segment whose columns differ in their
  * update counts or in the way they are updated. */
-#ifndef ZFI_REPLAY_COLUMNS_H
-#define ZFI_REPLAY_COLUMNS_H
+#pragma once
 
 #include "replay/replay_view.h"
 
@@ -24,5 +23,3 @@ uint64_t zfi_replay_columns_scratch(uint64_t n_elems);
 /* [own threads] Selected columns: every slot's update; others: one update from the mean. Each with its own column's n,
  * which it does not count. Returns the segment's first element whose w is not finite, or UINT64_MAX. */
 uint64_t zfi_replay_columns(const zfi_replay_columns_t *job);
-
-#endif

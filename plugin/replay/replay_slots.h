@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/replay_slots.h - the slots of a window as the replay of a segment takes them; shared with the meter of
  * lateness. */
-#ifndef ZFI_REPLAY_SLOTS_H
-#define ZFI_REPLAY_SLOTS_H
+#pragma once
 
 #include "replay/replay_view.h"
 
@@ -35,5 +34,3 @@ int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close,
 
 /* [own threads] Of each slot, where n_before updates came before the window. */
 const zfi_scalars_t *zfi_replay_scalars(zfi_segment_slots_t *slots, uint32_t n_before);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/replay_view.h - what the replay of a chunk reads, and where it works. */
-#ifndef ZFI_REPLAY_VIEW_H
-#define ZFI_REPLAY_VIEW_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -33,5 +32,3 @@ typedef struct zfi_replay_target {
     float *scratch;                /* zfi_replay_scratch() of the chunk */
     const zfi_chunk_state_t *from; /* not mode = mean: read there, written above. NULL: in place */
 } zfi_replay_target_t;
-
-#endif

@@ -4,8 +4,7 @@
  *
  * All of it is [control]: the run rests, and each function returns when what it moves is there. A status other than
  * ZF_OK means that the device did not take the work. */
-#ifndef ZFI_STATE_ARRAYS_H
-#define ZFI_STATE_ARRAYS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -30,5 +29,3 @@ zf_status_t zfi_state_clear_moments(const zfi_state_t *state, uint32_t matrix);
 
 /* hs.n := the device's counts, of resident matrices. */
 zf_status_t zfi_state_take_counts(const zfi_state_t *state);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/workers.h - the threads that replay closed windows. */
-#ifndef ZFI_WORKERS_H
-#define ZFI_WORKERS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -24,5 +23,3 @@ void zfi_workers_wake(struct zfi_workers *workers);
 
 /* [control] While they are idle: chunk jobs below next_job are done (a loaded run's clocks). */
 void zfi_workers_restart(struct zfi_workers *workers, uint64_t next_job);
-
-#endif

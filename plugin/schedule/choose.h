@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/schedule/choose.h - which channels a choice takes: ranking, swaps, whether a set is kept (SCHEDULE.md, step
  * 8). */
-#ifndef ZFI_CHOOSE_H
-#define ZFI_CHOOSE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -11,5 +10,3 @@
  * becomes 0. The host's maps are left alone. */
 void zfi_choose(const zfi_plan_t *plan, const zfi_pace_t *pace, zfi_selection_t *sel, const zfi_step_row_t *row,
                 zfi_counters_t *count);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/schedule/interval.h - update_interval = auto: whether windows may close, from importance records
  * (SCHEDULE.md). */
-#ifndef ZFI_INTERVAL_H
-#define ZFI_INTERVAL_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -36,5 +35,3 @@ static inline int zfi_interval_measures(const zfi_matrix_t *matrix) {
 /* Whether a decision for step t is from a record of the window that opens with step `first`; others are not asked for.
  */
 static inline int zfi_interval_has_record(uint64_t first, uint64_t t) { return first + 2 <= t; }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/schedule/select.h - which channels run ahead: importance records, the host's maps, and the state of channels
  * that enter. All of it runs on the control thread. */
-#ifndef ZFI_SELECT_H
-#define ZFI_SELECT_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -28,5 +27,3 @@ typedef struct zfi_enter_walk {
 /* [own threads: control] The next block, as full as it gets: its rectangles and their values. Returns its elements; 0
  * when all have been handed out. */
 uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block);
-
-#endif

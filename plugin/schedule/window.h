@@ -3,8 +3,7 @@
  * frees.
  *
  * All of it runs on the host's thread and depends on submitted steps alone (SCHEDULE.md, "When windows close"). */
-#ifndef ZFI_WINDOW_H
-#define ZFI_WINDOW_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -52,5 +51,3 @@ uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort);
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */
 void zfi_window_restart(const zfi_windows_t *windows);
-
-#endif

@@ -13,8 +13,7 @@
  * rank digests what it owns. The format is described in docs/tools.md.
  *
  * Cost: one read of what is digested, and of what the host's threads cannot reach one copy. */
-#ifndef ZFI_AUDIT_H
-#define ZFI_AUDIT_H
+#pragma once
 
 #include "base/lines.h"
 #include "base/member.h"
@@ -40,5 +39,3 @@ void zfi_audit_forget(zfi_audit_t *audit);
 
 /* [control] The digests of a drained run into audit->sums, and the line of the step as text; *out_nbytes of it. */
 zf_status_t zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes);
-
-#endif

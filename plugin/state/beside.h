@@ -15,8 +15,7 @@
  *
  * What a killed process left is removed by the next save to the same path. A checkpoint that is aside while none is at
  * the path is the only one: whoever comes next puts it back, and nobody removes it. */
-#ifndef ZFI_STATE_BESIDE_H
-#define ZFI_STATE_BESIDE_H
+#pragma once
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -54,5 +53,3 @@ int zfi_beside_is_there(int parent_fd, const char *base);
 /* A name that a checkpoint's file can have: the index, the mark, or a data file with its number of five digits or more.
  */
 int zfi_beside_is_file(const char *name);
-
-#endif

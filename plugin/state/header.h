@@ -5,8 +5,7 @@
  * and place of each tensor; then the tensors. Foreign tools read the file by this header alone, the plugin reads it by
  * the index: so both must say the same, and the tensors of the index must fill the file without gap or overlap. That
  * also bounds the work of a check by the bytes that the files have. */
-#ifndef ZFI_STATE_HEADER_H
-#define ZFI_STATE_HEADER_H
+#pragma once
 
 #include "state/index.h"
 
@@ -23,5 +22,3 @@ zf_status_t zfi_header_read(zfi_store_t *store, const zfi_saved_t *saved, uint32
 
 /* [any-thread] Headers and tensors fill each file. Memory: one record per tensor of the index. */
 zf_status_t zfi_header_check_places(const zfi_saved_t *saved, zf_error_t *err);
-
-#endif

@@ -13,8 +13,7 @@
  * (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
  *
  * Reading trusts nothing: every number is checked against what it counts before it is used. */
-#ifndef ZFI_STATE_INDEX_H
-#define ZFI_STATE_INDEX_H
+#pragma once
 
 #include "state/store.h"
 #include "state/table.h"
@@ -109,5 +108,3 @@ zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err
 zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_error_t *err);
 /* [any-thread] ZF_ERR_INTERNAL where clocks, files, parameters or the places and checksums of tensors differ. */
 zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again, zf_error_t *err);
-
-#endif

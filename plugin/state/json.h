@@ -5,8 +5,7 @@
  * scanner drops the characters of a token for which it finds no memory and goes on. Here the first is kept in is_bad.
  * The second shows because the text is checked first, by a reader that needs no memory: what jansson then refuses, or
  * writes again with another length, it had no memory for. */
-#ifndef ZFI_STATE_JSON_H
-#define ZFI_STATE_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ char *zfi_json_print(const zfi_json_t *json, const json_t *value);
  * may differ): a number that is no integer of at most 18 digits, an escape that is not needed. */
 enum { ZFI_JSON_PROBLEM = 200 };
 json_t *zfi_json_parse(const char *text, size_t nbytes, zf_status_t *out_why, char problem[ZFI_JSON_PROBLEM]);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/loader.h - a load on its way: what load.c and load_exact.c share. */
-#ifndef ZFI_STATE_LOADER_H
-#define ZFI_STATE_LOADER_H
+#pragma once
 
 #include "state/state.h"
 
@@ -22,5 +21,3 @@ zf_status_t zfi_loader_begin(const zfi_loader_t *loader, zfi_replacement_t *out,
 
 /* [control] state/load_exact.c: arrays and clocks as they were saved. Several ranks together. */
 zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/make.h - making and freeing a run. */
-#ifndef ZFI_STATE_MAKE_H
-#define ZFI_STATE_MAKE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -14,5 +13,3 @@ void zfi_run_free(zfi_run_t *run);
 
 /* [control] Masters := visible values. */
 zf_status_t zfi_run_read_masters(zfi_run_t *run);
-
-#endif

@@ -2,8 +2,7 @@
 /* plugin/state/read.h - what reading an index is made of. Each function reports what is wrong, and returns it.
  *
  * All of it is [control]. */
-#ifndef ZFI_READ_H
-#define ZFI_READ_H
+#pragma once
 
 #include <jansson.h>
 
@@ -34,5 +33,3 @@ zf_status_t zfi_read_place(const zfi_reader_t *reader, const json_t *from, const
 
 /* The list of parameters; head and files are read. */
 zf_status_t zfi_read_params(const zfi_reader_t *reader, const json_t *root);
-
-#endif

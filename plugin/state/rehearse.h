@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/rehearse.h - w, m, v and n as FLUSH would leave them, read piece by piece; the run is drained and not
  * changed. Chunks are replayed into copies, one kept per cohort, because neighbours are asked for in turn. */
-#ifndef ZFI_STATE_REHEARSE_H
-#define ZFI_STATE_REHEARSE_H
+#pragma once
 
 #include "instance/run.h"
 #include "replay/replay.h"
@@ -44,5 +43,3 @@ typedef struct zfi_piece_place {
 void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first,
                           uint64_t n);
 int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out);
-
-#endif

@@ -15,8 +15,7 @@
  * reads such a tensor whole, and keeps what it owns.
  *
  * A store of the host's is one rank's own. So all that others own is gathered for it. */
-#ifndef ZFI_STATE_SPREAD_H
-#define ZFI_STATE_SPREAD_H
+#pragma once
 
 #include "state/index.h"
 #include "state/together.h"
@@ -41,5 +40,3 @@ zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_t
 /* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with
  * zfi_together_drop. Collective, with a meeting. */
 zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out, zf_error_t *err);
-
-#endif

@@ -10,8 +10,7 @@
  *   replace.c one run exchanged for a loaded one, in one go that cannot fail
  * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run.
  */
-#ifndef ZFI_STATE_H
-#define ZFI_STATE_H
+#pragma once
 
 #include "state/index.h"
 #include "state/together.h"
@@ -127,5 +126,3 @@ zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint
 /* [control] The same for a matrix of a drained run. */
 zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
                             uint32_t matrix, zfi_flushed_t *out, zf_error_t *err);
-
-#endif

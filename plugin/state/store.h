@@ -4,8 +4,7 @@
  * Save: begin, write ..., end per blob, the index last; then commit, or cancel at any point. Load: size, read; then
  * close. Every failure names the blob, the place in it, and errno or what the host returned. Directory: the blobs are
  * written to a directory beside `path` (state/beside.h), synced, and exchanged with `path` in one rename. */
-#ifndef ZFI_STATE_STORE_H
-#define ZFI_STATE_STORE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -76,5 +75,3 @@ zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_err
 /* [any-thread] Another checkpoint lies at the path by now: where there are no locks, the files of this one may be gone.
  */
 int zfi_directory_was_replaced(const zfi_store_t *store);
-
-#endif

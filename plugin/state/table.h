@@ -6,8 +6,7 @@
  * Arrays belong to matrices (plan.h); in a checkpoint the matrices of a parameter lie one after another in one tensor,
  * "<array>/<parameter>", or "<array>.<step>/<parameter>" for slots. Where every matrix has the array and it has one
  * value per element, that is the parameter itself, row-major. */
-#ifndef ZFI_STATE_TABLE_H
-#define ZFI_STATE_TABLE_H
+#pragma once
 
 #include "instance/run.h"
 #include "state/rehearse.h"
@@ -115,5 +114,3 @@ enum { ZFI_SCALAR_APPLIED = 0, ZFI_N_STEP_SCALARS = 8 }; /* "step/scalars" */
 
 /* "selected" of a channel */
 enum { ZFI_CHANNEL_DEFERRED = 0, ZFI_CHANNEL_SELECTED, ZFI_CHANNEL_ENTERING /* selected, not yet visible */ };
-
-#endif

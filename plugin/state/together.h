@@ -8,8 +8,7 @@
  *
  * What is exchanged besides goes to those whose checkpoint it is. With one rank a meeting is nothing. All of it is
  * [hook], between steps. */
-#ifndef ZFI_STATE_TOGETHER_H
-#define ZFI_STATE_TOGETHER_H
+#pragma once
 
 #include "instance/engine.h"
 
@@ -54,5 +53,3 @@ typedef enum zfi_among { ZFI_AMONG_OWN, ZFI_AMONG_MET } zfi_among_t;
 zf_status_t zfi_together_tell(zfi_together_t *together, zfi_among_t among, zf_status_t st, const void *own,
                               uint64_t nbytes, void **out_all, zf_error_t *err);
 void zfi_together_drop(const zfi_together_t *together, void *all);
-
-#endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/control.h - the control thread's part of a step: records, choices, channels that enter. */
-#ifndef ZFI_CONTROL_H
-#define ZFI_CONTROL_H
+#pragma once
 
 #include "instance/run.h"
 
 /* [hook] Hands the control work of step t over; signals control. */
 zf_status_t zfi_control_start(const zfi_state_t *state, uint64_t t);
-
-#endif

@@ -5,8 +5,7 @@
  * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
  * did not take the work. Where each rank keeps a part of the state, reload_selected and catch_up are exchanges, which
  * all of them make together; visible values are put and compared where this rank owns them. */
-#ifndef ZFI_EXCHANGE_H
-#define ZFI_EXCHANGE_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -28,5 +27,3 @@ zf_status_t zfi_exchange_put_maps(const zfi_state_t *state);
  * which each rank has what it owns, and zeros elsewhere. */
 zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t);
 zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t matrix, void *grad);
-
-#endif

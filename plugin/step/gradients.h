@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/gradients.h - gradients on the device and on their way down to slots. */
-#ifndef ZFI_GRADIENTS_H
-#define ZFI_GRADIENTS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -12,5 +11,3 @@ void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t 
  * (signals batches). */
 void zfi_gradients_ship(const zfi_device_side_t *side, const zfi_windows_t *windows, const zfi_batch_t *batch,
                         uint64_t number);
-
-#endif

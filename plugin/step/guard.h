@@ -21,8 +21,7 @@
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
  * device memory per matrix. The copy: one more write per visible write, and as many bytes as the parameters have. The
  * bands: one more read behind each visible write, and 8 bytes for every 512 elements or more (instance/tables.h). */
-#ifndef ZFI_GUARD_H
-#define ZFI_GUARD_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -57,5 +56,3 @@ void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t en
 void zfi_guard_accept_matrices(const zfi_device_side_t *side, uint32_t param, uint32_t first, uint32_t end);
 /* [control] A run that begins, or was filled: the same of all, and done when it returns. */
 zf_status_t zfi_guard_start(const zfi_device_side_t *side);
-
-#endif

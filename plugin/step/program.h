@@ -2,8 +2,7 @@
 /* plugin/step/program.h - the programs of a step and of what ends windows early: which work is enqueued on which
  * stream, in which order. What they do is collected (device/list.h) and sent once or a few times. SCHEDULE.md says what
  * it computes, timelines.h what waits for what. */
-#ifndef ZFI_PROGRAM_H
-#define ZFI_PROGRAM_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -29,5 +28,3 @@ zf_status_t zfi_program_rest(zfi_run_t *run);
 zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run);
 /* [control] Waits for that, but no longer than this: ZF_ERR_TIMEOUT, which ends nothing. */
 zf_status_t zfi_program_ends_within(zfi_run_t *run, uint64_t ns);
-
-#endif

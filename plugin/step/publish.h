@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/publish.h - the values of a close on their way up: bucket by bucket into the device's ring, and from
  * there into what the model reads. Programs add to the lists of the streams (device/list.h). */
-#ifndef ZFI_PUBLISH_H
-#define ZFI_PUBLISH_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -27,5 +26,3 @@ uint64_t zfi_publish_at_rest(const zfi_publishing_t *publishing);
 void zfi_publish_drop(zfi_publishing_t *publishing, uint32_t first, uint32_t n);
 /* [control] No publication is dropped. */
 void zfi_publish_keep_all(zfi_publishing_t *publishing);
-
-#endif

@@ -7,8 +7,7 @@
  *   at_fetch   matrix by matrix, when the host fetches it (unfetched.h)
  *   gathered   the same where each rank keeps a part of the state: the values travel meanwhile
  *              (ranks/values_at_fetch.h) */
-#ifndef ZFI_PUBLISHER_H
-#define ZFI_PUBLISHER_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -29,5 +28,3 @@ typedef struct zfi_publisher {
 
 extern const zfi_publisher_t zfi_publisher_at_step, zfi_publisher_next_step, zfi_publisher_at_fetch,
     zfi_publisher_gathered;
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/released.h - visible values while the device's memory is released (zf.residency/1): no kernel can run, so
  * they are copied from the host's parameters run by run, and their digests are made by the host's threads. */
-#ifndef ZFI_RELEASED_H
-#define ZFI_RELEASED_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -13,5 +12,3 @@ zf_status_t zfi_released_differs(const zfi_state_t *state, uint32_t matrix, int 
 /* [control] As zfi_guard_check: parameters that the host wrote unannounced are foreign, once memory is there again
  * too. */
 zf_status_t zfi_released_check(const zfi_state_t *state);
-
-#endif

@@ -2,8 +2,7 @@
 /* plugin/step/resident.h - matrices whose state is the device's alone: every channel is updated there at every step,
  * from the gradient as it was delivered, and becomes visible at once. No window, slot, replay or publication has a part
  * in it. Where no matrix is resident, zfi_resident_end signals all the same and the others do nothing. */
-#ifndef ZFI_RESIDENT_H
-#define ZFI_RESIDENT_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -15,5 +14,3 @@ void zfi_resident_end(zfi_engine_t *engine, uint64_t t);
 void zfi_resident_show(const zfi_device_side_t *side, zfi_writes_t *writes);
 /* [hook] ZF_ERR_POISONED, and the instance ends, where an update left a weight Inf or NaN. */
 zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params);
-
-#endif

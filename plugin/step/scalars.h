@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/scalars.h - a step's scalars: made on the device, sent down with its importance record, reported. */
-#ifndef ZFI_OFFLOAD_SCALARS_H
-#define ZFI_OFFLOAD_SCALARS_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -17,5 +16,3 @@ void zfi_scalars_down(const zfi_device_side_t *side, const zfi_selection_t *sel,
 void zfi_scalars_record(const zfi_device_side_t *side, const zfi_selection_t *sel, uint64_t t);
 /* [hook] Last program of a step: its report; signals stepped. */
 void zfi_scalars_report(const zfi_device_side_t *side, zfi_step_row_t *row);
-
-#endif

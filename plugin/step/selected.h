@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/selected.h - selected channels on the device: their update at every step, and what entered last. */
-#ifndef ZFI_SELECTED_H
-#define ZFI_SELECTED_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -18,5 +17,3 @@ void zfi_selected_round_moments(const zfi_device_side_t *side, const zfi_close_t
 static inline zfi_entering_t zfi_device_entering(const zfi_device_state_t *dev) {
     return (zfi_entering_t){dev->enter_n, dev->enter_position, dev->enter_channel, dev->enter_count};
 }
-
-#endif

@@ -9,8 +9,7 @@
  * what it fetches out of order, beyond the ring's reach, is copied by the device stream itself. Nothing here depends on
  * time.
  */
-#ifndef ZFI_UNFETCHED_H
-#define ZFI_UNFETCHED_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -22,5 +21,3 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close);
 typedef void (*zfi_show_fn)(zfi_publishing_t *publishing, uint32_t first, uint32_t end);
 zf_status_t zfi_unfetched_show(zfi_publishing_t *publishing, uint32_t first, uint32_t end, int is_checked,
                                zfi_show_fn show);
-
-#endif

@@ -5,8 +5,7 @@
  *   windows  the selected channels, and resident matrices; other gradients are kept in slots until a window closes
  *            (windows.c)
  *   whole    resident matrices: there are no others (resident.c) */
-#ifndef ZFI_UPDATER_H
-#define ZFI_UPDATER_H
+#pragma once
 
 #include "instance/run.h"
 
@@ -23,5 +22,3 @@ extern const zfi_updater_t zfi_updater_windows, zfi_updater_whole;
 
 /* [control] The updater and the publisher of a run, as its configuration says. */
 void zfi_step_bind(zfi_run_t *run);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/device/cpu/cpu.h - the CPU backend's streams as its two files know them: a stream is a queue. */
-#ifndef ZFI_DEVICE_CPU_H
-#define ZFI_DEVICE_CPU_H
+#pragma once
 
 #include "base/queue.h"
 #include "device/device.h"
@@ -17,5 +16,3 @@ int zfi_is_host_queue(const zfi_queue_t *given);
 
 /* zf.cpu/1: queues that the host computes on (host_queue.c). */
 extern const zf_cpu_ext_t zfi_cpu_ext;
-
-#endif

@@ -34,8 +34,7 @@
  * `poll_lock` guards `seen`. A signal is found only once its event is recorded, and an event that a call without `lock`
  * waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a stream.
  */
-#ifndef ZFI_CUDA_BACKEND_H
-#define ZFI_CUDA_BACKEND_H
+#pragma once
 
 #include <pthread.h>
 
@@ -232,5 +231,3 @@ void zfi_cuda_streams_close(zfi_device_t *device);
 zf_status_t zfi_cuda_monitor_start(zfi_device_t *device, zf_error_t *err);
 void zfi_cuda_monitor_stop(zfi_device_t *device);
 void zfi_cuda_monitor_wake(zfi_device_t *device);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The library is opened when the first instance for a CUDA device is created, and stays open. Nothing of CUDA is
  * linked: the same plugin loads on machines without it. cuda.h is needed to compile, for types alone. */
-#ifndef ZFI_CUDA_DRIVER_H
-#define ZFI_CUDA_DRIVER_H
+#pragma once
 
 #include <cuda.h>
 
@@ -74,5 +73,3 @@ zf_status_t zfi_cuda_driver(const zfi_cuda_driver_t **out, zf_error_t *err);
 
 /* [any-thread] "CUDA_ERROR_...: what it means". */
 const char *zfi_cuda_error_text(const zfi_cuda_driver_t *driver, CUresult rc, char *text, size_t nbytes);
-
-#endif
