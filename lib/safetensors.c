@@ -27,7 +27,6 @@ static int fail(const why_t *why, const char *format, ...) __attribute__((format
 
 static int fail(const why_t *why, const char *format, ...) {
     va_list args;
-
     va_start(args, format);
     vsnprintf(why->text, why->nbytes, format, args);
     va_end(args);
@@ -53,7 +52,6 @@ static const dtype_t *find_dtype(const char *name) {
 
 static int read_at(const zf_safetensors_t *f, uint64_t offset, void *out, size_t nbytes, const why_t *why) {
     char *place = out;
-
     while (nbytes > 0) {
         ssize_t n = pread(f->fd, place, nbytes, (off_t)offset);
 
@@ -96,7 +94,6 @@ static int parse_shape(const json_t *shape, zf_safetensors_tensor_t *t, const wh
 static int parse_range(const zf_safetensors_t *f, const json_t *range, size_t elem_nbytes, zf_safetensors_tensor_t *t,
                        const why_t *why) {
     uint64_t begin, end, n_data = f->nbytes - f->data_offset;
-
     if (!json_is_array(range) || json_array_size(range) != 2 || get_count(json_array_get(range, 0), &begin) != 0 ||
         get_count(json_array_get(range, 1), &end) != 0)
         return fail(why, "tensor %.80s: \"data_offsets\" must be two whole numbers", t->name);
@@ -116,7 +113,6 @@ static int parse_tensor(const zf_safetensors_t *f, const char *name, const json_
                         const why_t *why) {
     zf_safetensors_tensor_t t = {.name = name};
     const dtype_t *dtype = find_dtype(json_string_value(json_object_get(entry, "dtype")));
-
     if (!json_is_object(entry))
         return fail(why, "tensor %.80s: found no JSON object in the header", name);
     if (dtype == NULL)
@@ -135,7 +131,6 @@ static int parse_tensor(const zf_safetensors_t *f, const char *name, const json_
 
 static int compare_offsets(const void *a, const void *b) {
     const zf_safetensors_tensor_t *x = a, *y = b;
-
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
     return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
@@ -144,7 +139,6 @@ static int compare_offsets(const void *a, const void *b) {
 /* The tensors cover the data from its first byte to its last, each byte once. */
 static int check_cover(const zf_safetensors_t *f, const why_t *why) {
     uint64_t end = f->data_offset;
-
     for (size_t i = 0; i < f->n; i++) {
         const zf_safetensors_tensor_t *t = &f->tensors[i];
 
@@ -164,7 +158,6 @@ static int check_cover(const zf_safetensors_t *f, const why_t *why) {
 static int parse_header(zf_safetensors_t *f, const why_t *why) {
     const char *name;
     json_t *entry;
-
     f->tensors = calloc(json_object_size(f->header) + 1, sizeof *f->tensors);
     if (f->tensors == NULL)
         return fail(why, "out of memory for %zu tensors", json_object_size(f->header));
@@ -183,7 +176,6 @@ static int parse_header(zf_safetensors_t *f, const why_t *why) {
 static int load_header(zf_safetensors_t *f, size_t nbytes, const why_t *why) {
     char *text = malloc(nbytes + 1);
     json_error_t where;
-
     if (text == NULL)
         return fail(why, "out of memory for a header of %zu bytes", nbytes);
     if (read_at(f, LENGTH_NBYTES, text, nbytes, why) != 0) {
@@ -204,7 +196,6 @@ static int open_file(const char *path, zf_safetensors_t *f, const why_t *why) {
     unsigned char length[LENGTH_NBYTES];
     uint64_t n_header = 0;
     struct stat info;
-
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (f->fd < 0 || fstat(f->fd, &info) != 0)
         return fail(why, "cannot open: %s; a safetensors file is needed", strerror(errno));
@@ -229,7 +220,6 @@ static int open_file(const char *path, zf_safetensors_t *f, const why_t *why) {
 
 int zf_safetensors_open(const char *path, zf_safetensors_t *out, char *why, size_t why_nbytes) {
     zf_safetensors_t f = {.fd = -1};
-
     if (open_file(path, &f, &(why_t){why, why_nbytes}) != 0) {
         zf_safetensors_close(&f);
         return -1;

@@ -19,7 +19,6 @@ static ALWAYS_INLINE vu vu_load_16(const void *from) {
 
 static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     __m128i low = _mm256_castsi256_si128((__m256i)x), high = _mm256_extracti128_si256((__m256i)x, 1);
-
     _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(low, high));
 }
 
@@ -37,13 +36,11 @@ static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extra
 
 static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) {
     const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b), high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-
     return (vf)_mm256_permute2f128_ps(low, high, 0x20);
 }
 
 static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) {
     const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b), high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-
     return (vf)_mm256_permute2f128_ps(low, high, 0x31);
 }
 

@@ -34,13 +34,11 @@ static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm512_cvtps_pd(_mm512_extra
 
 static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) {
     const __m512i from = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-
     return (vf)_mm512_permutex2var_ps((__m512)a, from, (__m512)b);
 }
 
 static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) {
     const __m512i from = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-
     return (vf)_mm512_permutex2var_ps((__m512)a, from, (__m512)b);
 }
 

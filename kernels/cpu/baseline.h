@@ -39,7 +39,6 @@ static ALWAYS_INLINE vd fma_to_odd(vd a, vd b, vd c) {
     const vd product = a * b, sum = product + c, rest = sum - product;
     const vd error = (product - (sum - rest)) + (c - rest), side = error * sum, zero = {0.0};
     const vdu is_beyond = (vdu)(side < zero), is_short = (vdu)(side > zero);
-
     return (vd)(((vdu)sum + is_beyond) | ((is_beyond | is_short) & 1u));
 }
 
@@ -57,14 +56,12 @@ static ALWAYS_INLINE int has_suspect(vd lower, vd upper) {
     const uint32_t high_of_limit = (1023u - 126u) << 20, shift = 0x7fffffffu;
     const vi is_tie = (vi)((low & 0x1fffffffu) == 0x10000000u);
     const vi is_small = (vi)(high + high + shift) < (vi)((vu){0} + (2 * high_of_limit + shift));
-
     return _mm_movemask_ps((__m128)(is_tie | is_small));
 }
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
     const vd lower = vd_lower(a) * vd_lower(b) + vd_lower(c);
     const vd upper = vd_upper(a) * vd_upper(b) + vd_upper(c);
-
     if (__builtin_expect(has_suspect(lower, upper), 0))
         return fma_by_odd(a, b, c);
     return floats_of(lower, upper);
@@ -79,7 +76,6 @@ static ALWAYS_INLINE vu vu_load_16(const void *from) {
 /* Saturation is signed, so the lower halves are sign-extended first. */
 static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     const __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)x, 16), 16);
-
     _mm_storel_epi64((__m128i *)to, _mm_packs_epi32(extended, extended));
 }
 
@@ -87,7 +83,6 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
     vf x = {0};
-
     for (int l = 0; l < VL; l++)
         x[l] = fmaf(a[l], b[l], c[l]);
     return x;
@@ -95,7 +90,6 @@ static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
 
 static ALWAYS_INLINE vf vf_sqrt(vf a) {
     vf x = {0};
-
     for (int l = 0; l < VL; l++)
         x[l] = sqrtf(a[l]);
     return x;
@@ -104,7 +98,6 @@ static ALWAYS_INLINE vf vf_sqrt(vf a) {
 static ALWAYS_INLINE vu vu_load_16(const void *from) {
     uint16_t half[VL];
     vu x = {0};
-
     memcpy(half, from, sizeof half);
     for (int l = 0; l < VL; l++)
         x[l] = half[l];
@@ -113,7 +106,6 @@ static ALWAYS_INLINE vu vu_load_16(const void *from) {
 
 static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     uint16_t half[VL];
-
     for (int l = 0; l < VL; l++)
         half[l] = (uint16_t)x[l];
     memcpy(to, half, sizeof half);

@@ -9,14 +9,12 @@
 float zfi_bf16_to_f32(uint16_t bits) {
     uint32_t wide = (uint32_t)bits << 16;
     float x;
-
     memcpy(&x, &wide, sizeof x);
     return x;
 }
 
 uint16_t zfi_f32_to_bf16(float x) {
     uint32_t bits;
-
     memcpy(&bits, &x, sizeof bits);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u);

@@ -11,7 +11,6 @@
 /* Two sums: that of the mixed bits costs an addition, where the factor 2 * spread + 1 would cost a wide product. */
 static inline uint64_t digest_run_16(const char *at, uint64_t n, uint64_t index) {
     uint64_t products = 0, sum = 0;
-
     for (uint64_t j = 0; j < n; j++) {
         uint16_t bits;
         uint32_t h, mixed;
@@ -27,7 +26,6 @@ static inline uint64_t digest_run_16(const char *at, uint64_t n, uint64_t index)
 
 static inline uint64_t digest_run_32(const char *at, uint64_t n, uint64_t index) {
     uint64_t products = 0, sum = 0;
-
     for (uint64_t j = 0; j < n; j++) {
         uint32_t bits, h, mixed;
 

@@ -16,7 +16,6 @@ static int is_always_supported(void) { return 1; }
 /* Not every compiler's CPU model names it; no CPU has AVX2 without it, but a hypervisor may hide it. */
 static int has_f16c(void) {
     unsigned a, b, c, d;
-
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
@@ -59,7 +58,6 @@ const zfi_kernels_t *zfi_kernels_of(zfi_isa_t isa) {
 
 zfi_isa_t zfi_isa_best(void) {
     int isa = ZFI_N_ISAS - 1;
-
     while (isa > ZFI_ISA_GENERIC && !zfi_kernels_of((zfi_isa_t)isa))
         isa--;
     return (zfi_isa_t)isa;

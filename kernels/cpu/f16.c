@@ -8,7 +8,6 @@
 float zfi_f16_to_f32(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, rest = bits & 0x7fffu, wide;
     float x;
-
     if (rest > 0x7c00u) {
         wide = sign | 0x7fc00000u | rest << 13;
     } else if (rest == 0x7c00u) {
@@ -26,7 +25,6 @@ float zfi_f16_to_f32(uint16_t bits) {
 
 uint16_t zfi_f32_to_f16(float x) {
     uint32_t bits, sign, rest, unit, exponent;
-
     memcpy(&bits, &x, sizeof bits);
     sign = bits >> 16 & 0x8000u;
     rest = bits & 0x7fffffffu;

@@ -12,7 +12,6 @@ static ALWAYS_INLINE vf floats_of_f16(vu half) {
     const vu small = (vu)(__builtin_convertvector((vi)rest, vf) * vf_splat(0x1p-24f));
     const vu normal = (rest << 13) + ((127u - 15u) << 23);
     const vu finite = (is_small & small) | (~is_small & normal);
-
     return (vf)(finite | (is_special & 0x7f800000u) | (is_nan & 0x400000u) | (half & 0x8000u) << 16);
 }
 
@@ -22,7 +21,6 @@ static ALWAYS_INLINE vu small_f16_of(vf magnitude) {
     const vf scaled = magnitude * vf_splat(0x1p36f);
     const vi whole = __builtin_convertvector(scaled, vi);
     const vu has_more = (vu)(__builtin_convertvector(whole, vf) != scaled), count = (vu)whole | (has_more & 1u);
-
     return (count + 0x7ffu + (count >> 12 & 1u)) >> 12;
 }
 
@@ -35,6 +33,5 @@ static ALWAYS_INLINE vu f16_of_floats(vf x) {
     const vu normal = (rest - ((127u - 15u) << 23) + 0xfffu + (rest >> 13 & 1u)) >> 13;
     const vu finite = (is_small & small) | (~is_small & normal);
     const vu special = 0x7c00u | (is_nan & (0x200u | (rest >> 13 & 0x3ffu)));
-
     return (is_inf & special) | (~is_inf & finite) | (bits >> 16 & 0x8000u);
 }

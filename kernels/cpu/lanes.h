@@ -53,7 +53,6 @@ static ALWAYS_INLINE vf vf_splat(float x) {
 
 static ALWAYS_INLINE vf vf_load(const float *from) {
     vf x;
-
     memcpy(&x, from, sizeof x);
     return x;
 }
@@ -76,7 +75,6 @@ static ALWAYS_INLINE vu vf_to_bf16(vf x) {
     vu is_nan = (vu)((vi)(bits & 0x7fffffffu) > 0x7f800000);
     vu rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     vu quiet = bits >> 16 | 0x40u;
-
     return (is_nan & quiet) | (~is_nan & rounded);
 }
 
@@ -93,7 +91,6 @@ static ALWAYS_INLINE void vf_store_as(void *array, zfi_dtype_t dtype, uint64_t i
 static ALWAYS_INLINE vf vf_load_tail(const void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     float padded[VL] = {0.0f}; /* holds VL bf16 as well */
-
     memcpy(padded, (const char *)array + i * nbytes, n * nbytes);
     return vf_load_as(padded, dtype, 0);
 }
@@ -101,7 +98,6 @@ static ALWAYS_INLINE vf vf_load_tail(const void *array, zfi_dtype_t dtype, uint6
 static ALWAYS_INLINE void vf_store_tail(void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n, vf x) {
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     float padded[VL];
-
     vf_store_as(padded, dtype, 0, x);
     memcpy((char *)array + i * nbytes, padded, n * nbytes);
 }

@@ -17,14 +17,12 @@ static ALWAYS_INLINE vu fmix(vu h) {
 /* zfi_random32 of every lane; the index in two halves. */
 static ALWAYS_INLINE vu random_of(uint64_t key, vu low, vu high) {
     vu h = fmix((low * 0x9e3779b9u) ^ (uint32_t)key);
-
     return fmix(h ^ (uint32_t)(key >> 32) ^ (high * 0x85ebca6bu));
 }
 
 /* zfi_random32 of indices first ... first + VL - 1. */
 static ALWAYS_INLINE vu random_from(uint64_t key, uint64_t first) {
     vu low = vu_splat((uint32_t)first), high = vu_splat((uint32_t)(first >> 32)), lane = {0};
-
     for (uint32_t l = 0; l < VL; l++)
         lane[l] = l;
     low += lane;
@@ -38,7 +36,6 @@ static ALWAYS_INLINE vu vf_to_bf16_stochastic(vf x, vu random) {
     vu is_nan = (vu)((vi)(bits & 0x7fffffffu) > 0x7f800000);
     vu is_infinite = (vu)((vi)(carried & 0x7fffffffu) >= 0x7f800000); /* or NaN; the sum of a NaN may wrap */
     vu rounded = (is_infinite & bits) | (~is_infinite & carried);
-
     return (is_nan & (bits | 0x400000u)) >> 16 | (~is_nan & rounded) >> 16;
 }
 
@@ -87,7 +84,6 @@ static void round_strip(const zfi_round_moments_t *job, uint64_t e, uint64_t n, 
 static void round_moments(const zfi_round_moments_t *job) {
     const zfi_submatrix_t *sub = &job->sub;
     uint32_t low[ROUND_STRIP] = {0}, high[ROUND_STRIP] = {0}; /* lanes past the end hash any number */
-
     if (job->moments == ZFI_MOMENTS_F32)
         return;
     for (uint64_t i = 0; i < sub->n_rows; i++)

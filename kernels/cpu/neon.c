@@ -16,14 +16,12 @@ static ALWAYS_INLINE vf vf_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
 
 static ALWAYS_INLINE vu vu_load_16(const void *from) {
     uint16x4_t half;
-
     memcpy(&half, from, sizeof half);
     return (vu)vmovl_u16(half);
 }
 
 static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     const uint16x4_t half = vmovn_u32((uint32x4_t)x);
-
     memcpy(to, &half, sizeof half);
 }
 
@@ -42,7 +40,6 @@ static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) { return (vf)vzip2q_f32((float3
  */
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     uint16x4_t half;
-
     memcpy(&half, from, sizeof half);
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(half));
 }

@@ -21,7 +21,6 @@ static ALWAYS_INLINE void gather_row(char *out, const char *row, const uint32_t 
 
 void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub) {
     char *to = out;
-
     for (uint64_t i = 0; i < sub->n_rows; i++, to += sub->n_cols * elem_nbytes) {
         const char *row = (const char *)matrix + row_of(sub, i) * cols * elem_nbytes;
 
@@ -37,7 +36,6 @@ void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes
 /* Where column j of a sub-matrix lies in its row of the visible parameter, in elements. */
 static ALWAYS_INLINE int64_t offset_of(const int64_t *col_offset, const uint32_t *col_index, uint64_t j) {
     uint64_t c = col_index ? col_index[j] : j;
-
     return col_offset ? col_offset[c] : (int64_t)c;
 }
 
@@ -45,7 +43,6 @@ static ALWAYS_INLINE int64_t offset_of(const int64_t *col_offset, const uint32_t
 static ALWAYS_INLINE uint32_t bits_of(const char *at, size_t nbytes) {
     uint16_t half;
     uint32_t word;
-
     if (nbytes == 4) {
         memcpy(&word, at, 4);
         return word;
@@ -77,7 +74,6 @@ static ALWAYS_INLINE uint64_t place_elems(char *row, const int64_t *col_offset, 
 /* n elements one behind the other. */
 static uint64_t place_run(char *at, zfi_dtype_t dtype, const void *bits, uint64_t n, int is_counted, uint64_t index) {
     uint64_t moved = is_counted ? digest_run(bits, dtype, n, index) - digest_run(at, dtype, n, index) : 0;
-
     memcpy(at, bits, n * zfi_dtype_nbytes(dtype));
     return moved;
 }
@@ -92,7 +88,6 @@ uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uin
     char *row = visible_row(place, row_of(sub, i));
     const int is_counted = cols != 0;
     const uint64_t index = row_of(sub, i) * cols;
-
     if (!sub->col_index && !place->col_offset)
         return place_run(row + first_col * zfi_dtype_nbytes(place->dtype), place->dtype, bits, n, is_counted,
                          index + first_col);
@@ -106,7 +101,6 @@ uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uin
 static ALWAYS_INLINE void publish_row(char *row, const int64_t *col_offset, const uint8_t *selected, uint64_t c,
                                       uint64_t n, const char *staged, size_t nbytes) {
     uint32_t nowhere;
-
     for (uint64_t j = 0; j < n; j++) {
         char *at = row + offset_of(col_offset, NULL, c + j) * (int64_t)nbytes;
 
@@ -120,7 +114,6 @@ void zfi_publish(const zfi_publish_t *job) {
     const uint8_t *column_mask = job->channels_are_rows ? NULL : job->selected;
     const char *staged = job->staged;
     uint64_t n;
-
     for (uint64_t e = 0; e < job->n_elems; e += n, staged += n * nbytes) {
         uint64_t r = (job->first + e) / job->cols, c = (job->first + e) % job->cols;
         char *row = visible_row(place, r);

@@ -67,7 +67,6 @@ static ONE_COPY vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i,
     const zfi_replay_from_t from = replay_from(job);
     lanes_state_t x = {.w = vf_load_tail(from.w, ZFI_F32, i, n), .m = vf_load_tail(from.m, state_dtype, i, n)};
     float m[VL], v[VL]; /* VL elements of either type */
-
     if (zfi_rule_has_v(body.rule))
         x.v = vf_load_tail(from.v, state_dtype, i, n);
     for (uint32_t k = 0; k < job->n_slots; k++) {
@@ -98,7 +97,6 @@ static ALWAYS_INLINE void replay_slot(const zfi_replay_t *job, body_t body, uint
                                       lanes_state_t x[N_INFLIGHT]) {
     const lanes_scalars_t a = splat_scalars(&job->scalars[k]);
     const void *grad = job->grads[k];
-
     prefetch_tile(grad, i, zfi_dtype_nbytes(body.dtype));
     UNROLL
     for (int u = 0; u < N_INFLIGHT; u++)
@@ -117,7 +115,6 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
     const zfi_dtype_t state_dtype = moments_dtype(body.moments);
     vf noted = vf_splat(0.0f);
     uint64_t i = 0;
-
     for (; i + TILE <= n_elems; i += TILE) {
         lanes_state_t x[N_INFLIGHT];
 
@@ -190,7 +187,6 @@ static ALWAYS_INLINE uint64_t replay_slots(const zfi_replay_t *job, body_t body)
 /* For gradients of one type. */
 static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job, zfi_dtype_t dtype) {
     body_t body = any_body(rule, job);
-
     body.dtype = dtype;
     body.moments = ZFI_MOMENTS_F32;
     return HAS_UNROLLED_SLOTS && rule == ZFI_RULE_ADAMW && dtype != ZFI_F16 ? replay_slots(job, body)
@@ -200,7 +196,6 @@ static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job
 /* AdamW with bf16 moments, for gradients of one type. */
 static ALWAYS_INLINE uint64_t replay_rounding(const zfi_replay_t *job, zfi_moments_t moments, zfi_dtype_t dtype) {
     body_t body = any_body(ZFI_RULE_ADAMW, job);
-
     body.dtype = dtype;
     body.moments = moments;
     return replay_tiles(job, body);

@@ -34,7 +34,6 @@ static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, c
 /* x as it is after it was stored in this type. */
 static ALWAYS_INLINE vf vf_rounded(vf x, zfi_dtype_t dtype) {
     float stored[VL];
-
     if (dtype == ZFI_F32)
         return x;
     if (dtype == ZFI_BF16)
@@ -46,7 +45,6 @@ static ALWAYS_INLINE vf vf_rounded(vf x, zfi_dtype_t dtype) {
 static ALWAYS_INLINE double lateness_as(const zfi_lateness_t *job, zfi_dtype_t grad_dtype) {
     vf sum = vf_splat(0.0f);
     double total = 0;
-
     for (uint64_t i = 0; i < job->n_elems; i += VL) {
         const uint64_t n = job->n_elems - i < VL ? job->n_elems - i : VL;
         vf late = vf_load_upto(job->visible, ZFI_F32, i, n) -

@@ -73,7 +73,6 @@ static ALWAYS_INLINE uint64_t run_ahead_strip(zfi_rule_t rule, const zfi_run_ahe
                                               uint64_t i, uint64_t first_col, uint64_t n) {
     const uint64_t e = i * job->sub.n_cols + first_col;
     float after[STRIP]; /* STRIP elements of either dtype */
-
     update_strip(rule, job, strip, e, n);
     narrow(after, job->place.dtype, job->w + e, n);
     return zfi_place_row(&job->place, &job->sub, i, first_col, n, after, job->cols);
@@ -86,7 +85,6 @@ static ALWAYS_INLINE uint64_t run_ahead_narrow(zfi_rule_t rule, const zfi_run_ah
     const size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
     strip_scalars_t strip;
     uint64_t moved = 0;
-
     fill_strip(&strip, job->scalars, 0, most * n_cols);
     for (uint64_t i = 0; i < job->sub.n_rows; i += most) {
         const uint64_t n_rows = job->sub.n_rows - i < most ? job->sub.n_rows - i : most;
@@ -112,7 +110,6 @@ static ALWAYS_INLINE uint64_t run_ahead_wide(zfi_rule_t rule, const zfi_run_ahea
     const int is_per_row = job->scalars_row_stride != 0;
     strip_scalars_t strip;
     uint64_t moved = 0;
-
     for (uint64_t c = 0; c < job->sub.n_cols; c += STRIP) {
         const uint64_t n = job->sub.n_cols - c < STRIP ? job->sub.n_cols - c : STRIP;
 
@@ -128,7 +125,6 @@ static ALWAYS_INLINE uint64_t run_ahead_wide(zfi_rule_t rule, const zfi_run_ahea
 
 static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *given) {
     zfi_run_ahead_t job = *given;
-
     if (job.scalars_row_stride || job.scalars_col_stride || job.sub.n_cols == 0 || job.sub.n_cols > STRIP / 2)
         return run_ahead_wide(rule, &job);
     if (!is_one_row(&job))
@@ -146,7 +142,6 @@ static uint64_t run_ahead_lion(const zfi_run_ahead_t *job) { return run_ahead(ZF
 
 static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w) {
     float bits[STRIP]; /* STRIP elements of either dtype */
-
     for (uint64_t i = 0; i < sub->n_rows; i++)
         for (uint64_t c = 0; c < sub->n_cols; c += STRIP) {
             const uint64_t n = sub->n_cols - c < STRIP ? sub->n_cols - c : STRIP;

@@ -23,7 +23,6 @@ typedef struct pair {
 /* PAIR elements from element i on: a has the even and b the odd ones (bf16), or the first and the last VL. */
 static ALWAYS_INLINE pair_t load_pair(const void *grad, zfi_dtype_t dtype, uint64_t i) {
     vu x;
-
     if (dtype != ZFI_BF16)
         return (pair_t){vf_load_as(grad, dtype, i), vf_load_as(grad, dtype, i + VL)};
     memcpy(&x, (const uint16_t *)grad + i, sizeof x);
@@ -39,7 +38,6 @@ static ALWAYS_INLINE vf vf_magnitude(vf x) { return (vf)((vu)x & 0x7fffffffu); }
 
 static ALWAYS_INLINE void add_pair(pair_t *squares, pair_t *magnitudes, pair_t x) {
     const vf square_a = x.a * x.a, square_b = x.b * x.b;
-
     squares->a += square_a;
     squares->b += square_b;
     magnitudes->a += vf_magnitude(x.a);
@@ -82,7 +80,6 @@ static int is_zero(const walk_t *walk, const piece_t *piece) {
     const size_t nbytes = zfi_dtype_nbytes(walk->dtype), n = piece->n_cols * nbytes;
     const uint32_t rest = walk->dtype == ZFI_F32 ? 0x7fffffffu : 0x7fff7fffu;
     uint32_t found = 0;
-
     for (uint64_t r = 0; r < piece->n_rows && !found; r++) {
         const char *row = (const char *)walk->grad + (piece->first + r * piece->stride) * nbytes;
         size_t at = 0;
@@ -106,7 +103,6 @@ static int is_zero(const walk_t *walk, const piece_t *piece) {
 static ONE_COPY double sum_wide(walk_t *walk, const piece_t *piece, double *magnitudes, uint32_t n_lanes) {
     double squares[ZFI_SUM_COLS] = {0.0};
     double sum;
-
     memset(magnitudes, 0, n_lanes * sizeof *magnitudes);
     if (is_zero(walk, piece))
         return 0.0;
@@ -134,7 +130,6 @@ static ONE_COPY double sum_wide(walk_t *walk, const piece_t *piece, double *magn
 static void sum_matrix(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base, int channels_are_rows) {
     const int is_column = a->cols == 1, by_rows = is_column ? !channels_are_rows : channels_are_rows;
     const uint64_t rows = is_column ? a->rows > 0 : a->rows, cols = is_column ? a->rows : a->cols;
-
     if (!zfi_sums_by_rows(a->rows, a->cols, channels_are_rows)) {
         sum_columns(walk, a, base);
         return;
@@ -154,7 +149,6 @@ static void sum_matrix(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base,
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     walk_t walk = {.grad = job->grad, .dtype = job->dtype};
     uint64_t base = 0;
-
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         sum_matrix(&walk, &job->matrices[k], base, job->channels_are_rows);
         base += job->matrices[k].rows * job->matrices[k].cols;

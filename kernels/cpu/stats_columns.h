@@ -26,7 +26,6 @@ static ALWAYS_INLINE void store_chains(float *to, pair_t x) {
 static ALWAYS_INLINE void add_pairs(chains_t chains, const void *grad, zfi_dtype_t dtype, const piece_t *rows,
                                     uint32_t n_rows, uint64_t c, uint64_t end, uint64_t ahead) {
     const size_t nbytes = zfi_dtype_nbytes(dtype);
-
     for (; c < end; c += PAIR) {
         pair_t squares = load_chains(chains.squares + c), magnitudes = load_chains(chains.magnitudes + c);
 
@@ -49,7 +48,6 @@ static ALWAYS_INLINE void add_rows(chains_t chains, const void *grad, zfi_dtype_
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     const uint64_t whole = rows->n_cols - rows->n_cols % PAIR, ahead = PREFETCH_NBYTES / nbytes;
     const uint64_t turn = whole > ahead ? (whole - ahead) / PAIR * PAIR : 0;
-
     add_pairs(chains, grad, dtype, rows, n_rows, 0, turn, ahead);
     add_pairs(chains, grad, dtype, rows, n_rows, turn, whole, next - rows->first - turn);
     for (uint32_t r = 0; r < n_rows && whole < rows->n_cols; r++) {
@@ -66,7 +64,6 @@ static ALWAYS_INLINE void add_rows(chains_t chains, const void *grad, zfi_dtype_
 /* The sum of a unit's chains of squares, in double. */
 static ALWAYS_INLINE double join_columns(const float *squares, zfi_dtype_t dtype) {
     double lane[ZFI_SUM_COLS / 2], last[PAIR];
-
     for (uint32_t l = 0; l < ZFI_SUM_COLS / 2; l += VL) {
         const vf x = vf_load(squares + l), y = vf_load(squares + l + ZFI_SUM_COLS / 2);
         const vd lower = vd_lower(x) + vd_lower(y), upper = vd_upper(x) + vd_upper(y);
@@ -85,7 +82,6 @@ static ALWAYS_INLINE double join_columns(const float *squares, zfi_dtype_t dtype
 /* Adds n columns' chains of magnitudes. */
 static ALWAYS_INLINE void add_magnitudes(double *sums, const float *magnitudes, zfi_dtype_t dtype, uint64_t n) {
     uint64_t c = 0;
-
     for (; c + PAIR <= n; c += PAIR) {
         pair_t x = load_chains(magnitudes + c);
         vd sum[4];
@@ -107,7 +103,6 @@ static ALWAYS_INLINE void add_magnitudes(double *sums, const float *magnitudes, 
 static ALWAYS_INLINE void close_unit(walk_t *walk, chains_t chains, zfi_dtype_t dtype, uint64_t c, const piece_t *unit,
                                      double *sums) {
     double squares = join_columns(chains.squares + c, dtype), wide[ZFI_SUM_COLS];
-
     if (!is_in_range(squares)) {
         squares = sum_wide(walk, unit, wide, ZFI_SUM_COLS);
         for (uint64_t l = 0; sums && l < unit->n_cols; l++)
@@ -125,7 +120,6 @@ static ALWAYS_INLINE void sum_strip(walk_t *walk, zfi_dtype_t dtype, const piece
     const chains_t chains = {squares, magnitudes};
     piece_t rows = *piece;
     uint64_t left = piece->n_rows;
-
     for (; left >= ROWS_AT_ONCE; left -= ROWS_AT_ONCE) {
         const uint64_t after = rows.first + ROWS_AT_ONCE * rows.stride;
 

@@ -15,7 +15,6 @@ static ALWAYS_INLINE void add_unit(row_lanes_t *lanes, const void *grad, zfi_dty
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     float tail[ZFI_SUM_LANES] = {0.0f};
     const uint64_t whole = n - n % ZFI_SUM_LANES;
-
     memcpy(tail, (const char *)grad + (i + whole) * nbytes, (n - whole) * nbytes);
     for (uint32_t p = 0; p < N_PAIRS; p += PAIRS_AT_ONCE) {
         pair_t squares[PAIRS_AT_ONCE] = {{{0.0f}, {0.0f}}}, magnitudes[PAIRS_AT_ONCE] = {{{0.0f}, {0.0f}}};
@@ -40,7 +39,6 @@ static ALWAYS_INLINE void add_unit(row_lanes_t *lanes, const void *grad, zfi_dty
 
 static ALWAYS_INLINE float join_vector(vf x) {
     float lane[VL];
-
     memcpy(lane, &x, sizeof x);
     UNROLL
     for (uint32_t off = VL / 2; off > 0; off /= 2)
@@ -65,7 +63,6 @@ static ALWAYS_INLINE float join_pairs(pair_t lanes[N_PAIRS], zfi_dtype_t dtype) 
 /* A row of n elements from element i on; returns its sum of magnitudes. */
 static ALWAYS_INLINE double sum_row_as(walk_t *walk, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
     double sum = 0.0;
-
     for (uint64_t at = 0; at < n; at += ZFI_SUM_ELEMS) {
         const piece_t unit = {i + at, 0, 1, smaller(ZFI_SUM_ELEMS, n - at)};
         row_lanes_t lanes;

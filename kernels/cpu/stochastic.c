@@ -15,13 +15,11 @@ static uint32_t fmix(uint32_t h) {
 
 uint32_t zfi_random32(uint64_t key, uint64_t index) {
     uint32_t h = fmix((uint32_t)index * 0x9e3779b9u ^ (uint32_t)key);
-
     return fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85ebca6bu);
 }
 
 uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random) {
     uint32_t bits, rounded;
-
     memcpy(&bits, &x, sizeof bits);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u);

@@ -32,7 +32,6 @@ typedef struct lanes_state {
 static ALWAYS_INLINE vf vf_sign(vf x) {
     const vf zero = vf_splat(0.0f), one = vf_splat(1.0f);
     const vu positive = (vu)(x > zero), negative = (vu)(x < zero);
-
     return (vf)((positive & (vu)one) | (negative & (vu)-one) | (~(positive | negative) & (vu)x));
 }
 
@@ -47,7 +46,6 @@ static ALWAYS_INLINE vf ratio_of(vf m, vf v, const lanes_scalars_t *a) {
 /* rule is a constant where it matters. */
 static ALWAYS_INLINE void update(zfi_rule_t rule, lanes_state_t *x, vf grad, const lanes_scalars_t *a) {
     vf g = grad * a->s;
-
     if (rule == ZFI_RULE_LION) {
         vf c = vf_fma(a->b1, x->m, a->one_minus_b1 * g);
 

@@ -38,7 +38,6 @@ DEVICE uint32_t part_of(uint4 word, int i) { return i == 0 ? word.x : i == 1 ? w
 
 template <int DTYPE, int V> struct vec {
     typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type bits;
-
     __device__ __forceinline__ void clear() { bits = typename word<V *(DTYPE == ZFI_F32 ? 4 : 2)>::type(); }
     __device__ __forceinline__ void load(const void *array, uint64_t i) {
         const char *at = (const char *)array + i * (DTYPE == ZFI_F32 ? 4 : 2);

@@ -124,7 +124,6 @@ DEVICE bool place_takes_four(const zfi_place_t &place, uint64_t cols, uint64_t b
 template <int NBYTES> struct sixteen {
     enum { N = 16 / NBYTES };
     uint4 all;
-
     __device__ __forceinline__ void get(const void *array, uint64_t i) {
         all = *in_global((const uint4 *)((const char *)array + i * NBYTES));
     }

@@ -61,7 +61,6 @@ static void adam(elem_t *e, float grad, const zfi_scalars_t *a) {
 
 static void sgd_frame(elem_t *e, float grad, const zfi_scalars_t *a, int is_nesterov) {
     float g = fmaf(a->l2, e->w, grad * a->s), u = g;
-
     if (a->b1 != 0.0f) {
         e->m = fmaf(a->b1, e->m, g);
         u = is_nesterov ? fmaf(a->b1, e->m, g) : e->m;
@@ -75,7 +74,6 @@ static void sgd_nesterov(elem_t *e, float grad, const zfi_scalars_t *a) { sgd_fr
 
 static void lion(elem_t *e, float grad, const zfi_scalars_t *a) {
     float g = grad * a->s, c = fmaf(a->b1, e->m, a->one_minus_b1 * g);
-
     e->w = fmaf(a->neg_step, c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c, e->w * a->decay);
     e->m = fmaf(a->b2, e->m, a->one_minus_b2 * g);
 }
@@ -109,7 +107,6 @@ static elem_t load_elem(const zfi_replay_t *job, int has_v, uint64_t i) {
 static void store_elem(const zfi_replay_t *job, int has_v, uint64_t i, const elem_t *e) {
     uint32_t random = zfi_random32(job->key, job->first_index + i);
     int predicts = has_v && job->has_predict && job->n_slots > 0;
-
     job->w[i] = e->w;
     store_moment(job->m, job->moments, i, e->m, random);
     if (has_v)
@@ -144,7 +141,6 @@ static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LI
 
 static double lateness(const zfi_lateness_t *job) {
     double total = 0;
-
     for (uint64_t i = 0; i < job->n_elems; i++) {
         uint32_t stored;
 
@@ -177,7 +173,6 @@ typedef struct unit {
 static double chain(const zfi_stats_t *job, uint64_t first, const unit_t *unit, int is_square, int is_wide) {
     float sum = 0.0f;
     double wide = 0.0;
-
     for (uint64_t i = first; i < unit->end; i += unit->step) {
         const float x = load(job->grad, job->dtype, i);
         const float term = is_square ? x * x : fabsf(x);
@@ -198,7 +193,6 @@ static double tree(double *lane, uint64_t n, int is_wide) {
 
 static double sum_of_row(const zfi_stats_t *job, const unit_t *unit, int is_square, int is_wide) {
     double lane[ZFI_SUM_LANES] = {0.0};
-
     for (uint64_t l = 0; l < unit->n_lanes; l++)
         lane[l] = chain(job, unit->first + l, unit, is_square, is_wide);
     return tree(lane, ZFI_SUM_LANES, is_wide);
@@ -206,7 +200,6 @@ static double sum_of_row(const zfi_stats_t *job, const unit_t *unit, int is_squa
 
 static double squares_of_columns(const zfi_stats_t *job, const unit_t *unit, int is_wide) {
     double lane[ZFI_SUM_COLS] = {0.0};
-
     for (uint64_t l = 0; l < unit->n_lanes; l++)
         lane[l] = chain(job, unit->first + l, unit, 1, is_wide);
     return tree(lane, ZFI_SUM_COLS, 1);
@@ -250,7 +243,6 @@ static void add_matrix(const zfi_stats_t *job, units_t *units, uint64_t first, c
     const int by_rows = is_column ? !job->channels_are_rows : job->channels_are_rows;
     const uint64_t rows = is_column ? a->rows > 0 : a->rows, cols = is_column ? a->rows : a->cols;
     double magnitude;
-
     for (uint64_t l = 0; a->abs_sums && l < (job->channels_are_rows ? a->rows : a->cols); l++)
         a->abs_sums[l] = 0.0;
     if (!zfi_sums_by_rows(a->rows, a->cols, job->channels_are_rows)) {
@@ -270,7 +262,6 @@ static void add_matrix(const zfi_stats_t *job, units_t *units, uint64_t first, c
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     uint64_t first = 0; /* of the matrix */
     units_t units = {{0.0}, 0};
-
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         add_matrix(job, &units, first, &job->matrices[k]);
         first += job->matrices[k].rows * job->matrices[k].cols;
@@ -312,7 +303,6 @@ static void round_moments(const zfi_round_moments_t *job) {
 
 static uint64_t digest(const void *bits, zfi_dtype_t dtype, uint64_t n, uint64_t index) {
     uint64_t sum = 0;
-
     for (uint64_t i = 0; i < n; i++)
         sum +=
             zfi_digest_element(dtype == ZFI_F32 ? ((const uint32_t *)bits)[i] : ((const uint16_t *)bits)[i], index + i);
@@ -325,7 +315,6 @@ static const void *element(const zfi_place_t *place, uint64_t at) {
 
 static uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     uint64_t moved = 0;
-
     for (uint64_t i = 0; i < job->sub.n_rows; i++)
         for (uint64_t j = 0; j < job->sub.n_cols; j++) {
             uint64_t index = row_of(&job->sub, i) * job->cols + col_of(&job->sub, j), at = i * job->sub.n_cols + j;
@@ -360,7 +349,6 @@ static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const 
 
 static void publish(const zfi_publish_t *job) {
     size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
-
     for (uint64_t e = 0; e < job->n_elems; e++) {
         uint64_t r = (job->first + e) / job->cols, c = (job->first + e) % job->cols;
 
