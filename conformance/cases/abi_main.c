@@ -49,7 +49,7 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static int print_help(void) {
     return zc_options_help(
         "zf-conform abi - the contract of the tables: layout, symbols, bad calls, isolation; against any .so", table,
-        N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run, 77 skipped");
+        N_OPTIONS, "0 conforms, 1 does not, 2 could not run, 77 skipped");
 }
 
 /* ---- the proofs -------------------------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ int zfc_abi_main(int argc, char **argv) {
     static abi_report_t report;
     options_t o = {.headers = find_headers(), .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
     glue_error_t err;
-    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform abi: %s\n", err.text), 2;
     if (o.is_help)
         return print_help();
