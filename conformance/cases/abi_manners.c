@@ -15,15 +15,12 @@
 #include "abi_books.h"
 #include "abi_probes.h"
 #include "abi_rig.h"
+#include "harness/clock.h"
 
 enum { N_SETTLE = 8, N_INSTANCES = 40, N_HOOKS = 41 };
 static const double max_idle_ms = 5.0, max_hook_ms = 3.0, max_leak_nbytes = 4e6;
 
-static double now_ms(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
+static double now_ms(clockid_t clock) { return 1e-6 * (double)zc_clock_ns(clock); }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
