@@ -338,7 +338,7 @@ static int is_legal(const char *slot, abi_stage_t stage) {
 }
 
 static void probe_states(abi_probe_t *probe) {
-    static const char *const names[] = {"created", "bound", "active", "quiesced", "released"};
+    static const char *const names[] = {[ABI_CREATED] = "created", "bound", "active", "quiesced", "released"};
     static abi_rig_t rig;
     static abi_args_t a;
     char what[64];
