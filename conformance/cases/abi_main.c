@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_main.c - zf-conform abi: proofs 1, 2, 3, 5 and 7 of the ABI, against any .so. */
 #define _GNU_SOURCE /* realpath */
-#include "abi_main.h"
+#include "abi_probes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "abi_elf.h"
-#include "abi_headers.h"
 #include "abi_layout.h"
-#include "abi_probes.h"
 #include "harness/option_table.h"
 #include "harness/progress.h"
 

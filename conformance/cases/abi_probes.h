@@ -18,6 +18,8 @@ extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
 extern const abi_row_t abi_state_rows[];     /* checkpoints */
 extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs */
 
+/* The subcommand; argv[0] is its name. Exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped. */
+int zfc_abi_main(int argc, char **argv);
 /* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
  * the exit status. */
 int abi_count_allocations(const char *plugin, int fd);
