@@ -239,11 +239,11 @@ int zs_shard_main(int argc, char **argv) {
     glue_error_t err;
     int status;
 
-    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.text), 2;
     if (o.wants_help)
         return zc_options_help("zf-conform shard - one rank of mpirun: P ranks against the oracle of one", table,
-                               N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run");
+                               N_OPTIONS, "0 conforms, 1 does not, 2 could not run");
     if (o.overlap)
         return run_alone(&o);
     if (o.device)
