@@ -41,8 +41,6 @@ json_t *zf_cli_open_index(zf_cli_t *cli, const char *dir);
 
 /* Prints "zf: PATH: what is wrong"; returns 1 (file.c). */
 int zf_cli_complain(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Opens a regular file, waiting for nothing; -1 after a message. */
-int zf_cli_open_file(const char *path, uint64_t *out_nbytes);
 /* The next nbytes of a file with a NUL behind them, to be freed; NULL: errno says why. */
 char *zf_cli_read_fd(int fd, size_t nbytes);
 /* All of a file, the same way; NULL after a message. */

@@ -26,7 +26,8 @@ int zf_cli_complain(const char *path, const char *format, ...) {
     return 1;
 }
 
-int zf_cli_open_file(const char *path, uint64_t *out_nbytes) {
+/* Opens a regular file, waiting for nothing; -1 after a message. */
+static int open_file(const char *path, uint64_t *out_nbytes) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info)) {
@@ -62,7 +63,7 @@ char *zf_cli_read_fd(int fd, size_t nbytes) {
 char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbytes) {
     uint64_t nbytes;
     char *out;
-    int fd = zf_cli_open_file(path, &nbytes);
+    int fd = open_file(path, &nbytes);
     if (fd < 0)
         return NULL;
     if (nbytes > most_nbytes) {

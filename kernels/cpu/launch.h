@@ -24,9 +24,6 @@ void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw);
 
-/* The selected part of a matrix. */
-zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix);
-
 /* The place of the second copy of a matrix's visible values; its visible is NULL where none is kept. */
 static inline zfi_place_t zfi_shown_place(const zfi_data_matrix_t *matrix) {
     return (zfi_place_t){.visible = matrix->shown, .dtype = matrix->place.dtype, .row_stride = (int64_t)matrix->cols};

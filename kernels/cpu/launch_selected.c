@@ -4,7 +4,7 @@
 
 #include "launch.h"
 
-zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
+static zfi_submatrix_t selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
     const uint32_t *index = matrix->has_sums ? data->index + matrix->index_base : NULL;
     if (matrix->channels_are_rows)
         return (zfi_submatrix_t){index, NULL, matrix->k, matrix->cols};
@@ -23,7 +23,7 @@ static void gather_rows(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
 
 void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, const void *grad) {
     const zfi_data_matrix_t *matrix = &data->matrices[number];
-    zfi_submatrix_t sub = zfi_selected_part(data, matrix);
+    zfi_submatrix_t sub = selected_part(data, matrix);
     if (matrix->channels_are_rows && matrix->has_sums)
         gather_rows(data, matrix, grad);
     else if (matrix->k)
@@ -61,7 +61,7 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
                            .v = data->v ? data->v + matrix->sel_base : NULL,
                            .grad = data->grad + matrix->grad_base,
                            .grad_dtype = param->grad_dtype,
-                           .sub = zfi_selected_part(data, matrix),
+                           .sub = selected_part(data, matrix),
                            .place = matrix->place,
                            .scalars = data->scalars,
                            .cols = data->digests ? matrix->cols : 0};
@@ -105,7 +105,7 @@ static void round_matrix(const zfi_kernels_t *kernels, const zfi_data_t *data, u
     zfi_round_moments_t job = {
         .m = data->m ? data->m + matrix->sel_base : NULL,
         .v = data->v ? data->v + matrix->sel_base : NULL,
-        .sub = zfi_selected_part(data, matrix),
+        .sub = selected_part(data, matrix),
         .cols = matrix->cols,
         .state_base = zfi_rounding_base(matrix->param) + matrix->param_offset,
         .moments = data->moments,

@@ -13,7 +13,8 @@ uint64_t zfi_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void zfi_deadline(uint64_t timeout_ns, struct timespec *out) {
+/* Absolute CLOCK_MONOTONIC time of now + timeout_ns. */
+static void set_deadline(uint64_t timeout_ns, struct timespec *out) {
     uint64_t limit = (uint64_t)1 << 60; /* more than thirty years: cannot overflow */
     uint64_t at = zfi_now_ns() + (timeout_ns < limit ? timeout_ns : limit);
     out->tv_sec = (time_t)(at / 1000000000u);
@@ -104,7 +105,7 @@ void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *le
     zfi_run_clock_t clock = zfi_run_clock();
     uint64_t passed;
     struct timespec deadline;
-    zfi_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
+    set_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
     (void)pthread_cond_timedwait(changed, lock, &deadline);
     passed = zfi_run_ns(&clock);
     if (*left_ns != UINT64_MAX)

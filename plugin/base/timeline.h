@@ -71,6 +71,3 @@ void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *le
 
 /* Monotonic clock. */
 uint64_t zfi_now_ns(void);
-struct timespec;
-/* Absolute CLOCK_MONOTONIC time of now + timeout_ns. */
-void zfi_deadline(uint64_t timeout_ns, struct timespec *out);

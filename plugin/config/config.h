@@ -59,9 +59,8 @@ void zfi_config_settle(zfi_config_t *config, int can_fetch);
 uint32_t zfi_config_predict(const zfi_config_t *config);
 
 /* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "[shard]
- * stage = 3". NULL: it has an effect, or its default. has_effect: whether its value is ever read. */
+ * stage = 3". NULL: it has an effect, or its default. */
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i);
-int zfi_config_has_effect(const zfi_config_t *config, uint32_t i);
 /* [any-thread] What key i does in a settled configuration, as text: two configurations in which each key has the same
  * do the same. */
 void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes);

@@ -13,7 +13,7 @@ typedef struct need {
 } need_t;
 
 /* Keys of windows, selection and worker threads, where nothing is deferred. */
-int zfi_config_has_effect(const zfi_config_t *config, uint32_t i) {
+static int has_effect(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
     if (!zfi_config_defers_nothing(config))
         return 1;
@@ -48,13 +48,13 @@ static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) 
 
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    const char *need = zfi_config_has_effect(config, i) ? unmet_need(config, key) : "[device] state_mib below all";
+    const char *need = has_effect(config, i) ? unmet_need(config, key) : "[device] state_mib below all";
     return need && is_changed(config, key) ? need : NULL;
 }
 
 static int is_read(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    return zfi_config_has_effect(config, i) && !unmet_need(config, key);
+    return has_effect(config, i) && !unmet_need(config, key);
 }
 
 void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes) {

@@ -304,8 +304,3 @@ zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t va
         st = ZF_ERR_POISONED;
     return st;
 }
-
-zf_status_t zfi_wait_for_host(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value) {
-    zf_status_t st = zfi_timeline_wait(timeline, value, UINT64_MAX, NULL);
-    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
-}

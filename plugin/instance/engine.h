@@ -231,9 +231,6 @@ static inline int zfi_is_poisoned(const zfi_engine_t *engine) { return atomic_lo
 /* The error that ended the instance. */
 zf_status_t zfi_poisoned(zfi_engine_t *engine, zf_error_t *err);
 
-/* [own threads] Waits for something that the host alone decides; only poison ends it early. */
-zf_status_t zfi_wait_for_host(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value);
-
 /* [any-thread] Waits; a time-out poisons the instance with a dump of all timelines. */
 zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns);
 

@@ -264,9 +264,8 @@ typedef struct zfi_clock {
     uint32_t *window_table;               /* [n_cohorts] */
     int has_begun;                        /* begin(t+1) was pushed */
     uint64_t waiting_choice;              /* step of a choice whose channels have not yet become visible; 0 = none */
-    int enter_state_pushed; /* ... but their state is already on its way into the compact arrays (quiesce) */
-    uint64_t n_choices;     /* steps with a choice: masks take turns */
-    zfi_close_t *due;       /* [n_cohorts] closes that are published at the next step, or when they are fetched */
+    uint64_t n_choices;                   /* steps with a choice: masks take turns */
+    zfi_close_t *due; /* [n_cohorts] closes that are published at the next step, or when they are fetched */
     uint32_t n_due;
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
