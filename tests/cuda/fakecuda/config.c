@@ -26,6 +26,8 @@ static const struct {
     {"FAKECUDA_TRAFFIC", &fc_config.traffic, 0},
     {"FAKECUDA_COUNTS", &fc_config.counts, 0},
     {"FAKECUDA_DRIVER_VERSION", &fc_config.driver_version, 13000},
+    {"FAKENCCL_VERSION", &fc_config.nccl_version, 22304},
+    {"FAKENCCL_DELAY_US", &fc_config.nccl_delay_us, 300},
 };
 
 void fc_config_read(void) {

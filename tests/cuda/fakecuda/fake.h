@@ -37,8 +37,9 @@ typedef struct fc_config {
     uint64_t n_multiprocessors;
     uint64_t traffic; /* count sectors, print them at the end */
     uint64_t counts;  /* print how many blocks each kernel was launched with */
-    uint64_t driver_version;
-    const char *fail; /* NAME:N[:CODE] */
+    uint64_t driver_version, nccl_version;
+    uint64_t nccl_delay_us; /* longest pause of a call and of an exchange */
+    const char *fail;       /* NAME:N[:CODE] */
 } fc_config_t;
 extern fc_config_t fc_config;
 void fc_config_read(void);
@@ -118,7 +119,7 @@ void fc_remove_zone(uint64_t lo);
  */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
-/* For the double of NCCL: bytes behind a range of device memory; NULL: there are none. */
+/* Bytes behind a range of device memory; NULL: there are none. */
 __attribute__((visibility("default"))) unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
 
 /* ---- stream.c ---------------------------------------------------------------------------------------------------- */
@@ -193,7 +194,7 @@ CUresult fc_enter_stream(const char *function, CUstream *s);
 
 CUresult fc_unless_captured(void); /* of a call that is unsafe beside a capture: the error that it returns */
 /* For the double of NCCL: what its kernels would do, in stream order. */
-__attribute__((visibility("default"))) CUresult fakecuda_launch_work(CUstream s, CUhostFn fn, void *user);
+CUresult fc_launch_work(CUstream s, CUhostFn fn, void *user);
 
 /* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
 
