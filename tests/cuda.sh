@@ -348,9 +348,9 @@ stage_faults() {
     deadline=120
     most=1
     copy_tree
-    python3 tests/cuda/faults.py names | while read -r name way; do
+    sed -n 's/^== \([^ ]*\) [^ ]* \([^ ]*\)$/\1 \2/p' tests/cuda/faults.txt | while read -r name way; do
         is_matched "$name" || continue
-        python3 tests/cuda/faults.py plant "$name" $src || continue
+        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" $src || continue
         if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain); then
             echo "$name: does not build: build/cuda-faults/*/cuda.log"
         elif looks "$way" 18 </dev/null; then
@@ -358,7 +358,7 @@ stage_faults() {
         else
             say "faults: $name: caught ($way): $(symptom "$looked")" >&2
         fi
-        python3 tests/cuda/faults.py take "$name" $src
+        python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" $src
     done >build/cuda-faults/wrong
     [ ! -s build/cuda-faults/wrong ] || fails faults "$(cat build/cuda-faults/wrong)"
 }

@@ -7,7 +7,7 @@
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
 #   5. no rank replays more of a cohort than its share and 5 %, as counted in a run of each
-#   6. the plugin with each planted fault of conformance/faults/ranks is caught, and with one that takes early replays blindly
+#   6. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
 #
 #   --short   fewer cases, ranks and faults: about a minute
 #   BUILD     a build with tests (default build/test)

@@ -8,6 +8,6 @@ settings of the plugin. Both keep finished runs and do not repeat them.
 A trainer is a program that does one run and writes a JSON report: zf-host (C, conformance/host) or zfplugin.accuracy.pytorch.
 
 Modules: tasks (GLUE's nine tasks and their files), trainers (the command line of a run, and what decides its result), runs (processes,
-a few at a time; kept files), probe (what a plugin makes of a configuration), judge (verdicts and figures, with SciPy), text (the table),
+a few at a time; kept files), probe (what a plugin makes of a configuration), scores (what predictions are worth), judge (verdicts and figures, with SciPy), text (the table),
 result (the JSON file), picture (of the losses), campaign (one task of glue), options (command lines), glue and ablation (the commands). It needs scipy and numpy; the picture needs matplotlib; torch only where torch trains.
 """

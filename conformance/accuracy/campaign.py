@@ -13,7 +13,7 @@ import sys
 
 from zfplugin import progress
 
-from . import judge, picture, probe, result, runs, text, trainers
+from . import judge, picture, probe, result, runs, scores, text, trainers
 from .runs import CannotRun, last_quarter
 from .tasks import Task, find_file, read
 from .trainers import Arm
@@ -60,19 +60,20 @@ def planned(task: Task, a) -> dict:
     trainer = trainers.TRAINERS[a.trainer](task, a)
     probes = {arm.name: probe.ask(a.plugin, arm.config, arm.sets) for arm in arms if arm.is_plugin}
     plan = {(arm.name, seed): trainer.run(arm, seed) for seed in range(1, a.seeds + 1) for arm in arms if seed <= arm.n_seeds}
-    return {"task": task, "options": a, "arms": arms, "probes": probes, "trainer": trainer, "plan": plan}
+    truth = [read(task, find_file(task, trainer.data, name)).labels for name in task.dev]
+    return {"task": task, "options": a, "arms": arms, "probes": probes, "trainer": trainer, "plan": plan, "truth": truth}
 
 
 def judged(c: dict, kept: dict) -> dict:
     """Everything of one task, trained and judged: what text and result are made of. kept: {run: its report} of the whole plan."""
     task, a, plan = c["task"], c["options"], c["plan"]
-    out = {**c, "runs": {arm.name: [kept[plan[arm.name, seed]] for seed in range(1, arm.n_seeds + 1)] for arm in c["arms"]}}
-    dev = read(task, find_file(task, c["trainer"].data, task.dev[0]))
+    own = {job: scores.scored(kept[run], task, c["truth"]) for job, run in plan.items()}
+    out = {**c, "runs": {arm.name: [own[arm.name, seed] for seed in range(1, arm.n_seeds + 1)] for arm in c["arms"]}}
     try:
         out["figures"] = figures_of(out)
     except judge.NoVerdict as problem:
         raise CannotRun(str(problem)) from None
-    out["not_learned"] = judge.why_nothing_was_learned(out["runs"]["adamw"], judge.chance(dev.labels, task.metrics[0]), a.margin)
+    out["not_learned"] = judge.why_nothing_was_learned(out["runs"]["adamw"], judge.chance(c["truth"][0], task.metrics[0]), a.margin)
     out["exit_status"] = judge.exit_status(list(out["figures"].values()), not out["not_learned"])
     return out
 
@@ -83,7 +84,8 @@ def run_task(task: Task, a, stem: str) -> int:
     if a.data is None:
         print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
     with progress.Line("zf-conform glue") as line:
-        kept = runs.make(list(campaign["plan"].values()), a.out, a.jobs, line, describe)
+        kept = runs.make(list(campaign["plan"].values()), a.out, a.jobs, line,
+                         lambda run, report: describe(run, scores.scored(report, task, campaign["truth"])))
     campaign = judged(campaign, kept)
     table, path = text.table(campaign), os.path.join(a.out, stem)
     print(table, flush=True)

@@ -86,9 +86,8 @@ def make(path: str, task: Task, files: list[Examples], vocabulary: str, model: s
     if encoder:
         rows = {"bert.embeddings.word_embeddings.weight": kept, "bert.embeddings.position_embeddings.weight": list(range(n_tokens))}
         tensors += [(name, "F32", values.shape, values.tobytes()) for name, values in encoder.weights(rows)]
-    second = task.dev[1] if task.dev[1:] else task.metrics[1] if task.metrics[1:] else ""
     shape = {**(encoder.shape if encoder else {}), "pieces": len(kept), "positions": n_tokens, "labels": len(task.labels)}
-    save(path, {"task": task.name, "metric": task.metrics[0], "second": second, "skipped": sum(x.n_skipped for x in files), **shape}, tensors)
+    save(path, {"task": task.name, "skipped": sum(x.n_skipped for x in files), **shape}, tensors)
 
 
 def find_vocabulary(task: Task, data: str) -> str:

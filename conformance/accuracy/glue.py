@@ -49,7 +49,6 @@ TABLE = (
     Option("host", "FILE", "zf-host (default: beside zf-conform)", of="c"),
     Option("precision", "TYPE", "autocast (default: float32 weights, products in bfloat16), float32 or bfloat16",
            choices=("autocast", "float32", "bfloat16"), of="torch"),
-    Option("group-by-length", None, "batches of texts of about the same length: less padding", of="torch"),
     Option("threads", "N", "of torch (its own choice)", count, of="torch"),
     Option("deepspeed", None, "DeepSpeed's ZeRO-Offload and ZenFlow beside them, not judged; needs the package deepspeed", of="torch"),
 )

@@ -54,8 +54,8 @@ def arm(c: dict, x) -> dict:
     out = {"name": x.name, "title": x.title, "set": list(x.sets), "metric": scores(own, "metric"),
            "last_quarter_loss": [runs.last_quarter(r["losses"]) for r in own],
            "mean_losses": mean_losses(own)}
-    if "scores" in own[0]:
-        out["dev_loss"] = [r["scores"].get("loss", math.nan) for r in own]
+    if "dev_loss" in own[0]:
+        out["dev_loss"] = [r["dev_loss"] for r in own]
     if "second" in own[0]:
         out["second_metric"] = scores(own, "second")
     return {**out, **(judged(c["figures"][x.name]) if x.name in c["figures"] else {})}

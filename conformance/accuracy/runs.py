@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import os
 import queue
 import signal
@@ -84,11 +83,9 @@ def write_bytes(path: str, pieces) -> None:
 
 
 def is_whole(report, run: Run) -> bool:
-    """Whether it is the report of this run: all its losses, and a score where it has one."""
-    if not isinstance(report, dict):
-        return False
-    losses, metric = report.get("losses"), report.get("metric", {"value": 0.0})
-    return isinstance(losses, list) and len(losses) == run.n_steps and isinstance(metric, dict) and math.isfinite(metric.get("value") or 0.0)
+    """Whether it is the report of this run, with all its losses."""
+    losses = report.get("losses") if isinstance(report, dict) else None
+    return isinstance(losses, list) and len(losses) == run.n_steps
 
 
 def read_kept(path: str, run: Run, takes_failures: bool):

@@ -57,7 +57,7 @@ def seeds_lines(c: dict) -> list[str]:
     lines.append(row("mean", [*means, f"{c['figures']['zenflow']['metric']['mean_difference']:+.2f}"]))
     if "second" in runs["adamw"][0]:
         beside = (f"{arm.title} {statistics.fmean(scores(runs[arm.name], 'second')):.2f}" for arm in arms)
-        lines.append(f"  mean of {runs['adamw'][0]['report']['second']['name']} x 100: {', '.join(beside)}")
+        lines.append(f"  mean of {runs['adamw'][0]['second']['name']} x 100: {', '.join(beside)}")
     if arms[1].n_seeds < arms[0].n_seeds:
         lines.append(f"  (the exact mode ran {arms[1].n_seeds} seeds only; its differences below are over those)")
     return lines

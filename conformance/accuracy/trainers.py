@@ -156,7 +156,7 @@ class Torch:
             import torch
             import transformers
         except ImportError as error:
-            raise CannotRun(f"--trainer torch: {error}; pip install torch transformers scikit-learn") from None
+            raise CannotRun(f"--trainer torch: {error}; pip install torch transformers") from None
         from .pytorch.model import locate
 
         if args.deepspeed and not importlib.util.find_spec("deepspeed"):
@@ -174,8 +174,8 @@ class Torch:
     def run(self, arm: Arm, seed: int) -> Run:
         a = self.args
         deciding = ["--task", self.task.name, "--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
-                    *options_of(a, ("precision", "threads")), *(["--group-by-length"] if a.group_by_length else []),
-                    "--optimizer", arm.name if arm.name.startswith("deepspeed") else "plugin" if arm.is_plugin else "adamw",
+                    *options_of(a, ("precision", "threads")), "--optimizer",
+                    arm.name if arm.name.startswith("deepspeed") else "plugin" if arm.is_plugin else "adamw",
                     *plugin_options(arm)]
         places = ["--data", self.data, "--model", self.model]
         if arm.is_plugin:

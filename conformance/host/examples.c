@@ -74,18 +74,11 @@ static int read_shape(const json_t *metadata, int is_pretrained, host_model_conf
     return 0;
 }
 
-static void read_text(const json_t *metadata, const char *name, char out[HOST_EXAMPLES_TEXT_NBYTES]) {
-    const char *text = text_of(metadata, name);
-
-    (void)snprintf(out, HOST_EXAMPLES_TEXT_NBYTES, "%s", text != NULL ? text : "");
-}
-
 static int read_metadata(host_examples_t *e, glue_error_t *err) {
     const json_t *metadata = json_object_get(e->file.header, "__metadata__");
+    const char *task = text_of(metadata, "task");
 
-    read_text(metadata, "task", e->task);
-    read_text(metadata, "metric", e->metric);
-    read_text(metadata, "second", e->second_score);
+    (void)snprintf(e->task, sizeof e->task, "%s", task != NULL ? task : "");
     e->is_pretrained = text_of(metadata, "hidden") != NULL;
     return read_shape(metadata, e->is_pretrained, &e->shape, err) != 0
                ? -1

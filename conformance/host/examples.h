@@ -4,8 +4,7 @@
  * A safetensors file. train.ids, train.types (I32) hold the pieces of all rows, one row after the other,
  * train.lengths (I32) the pieces of each row, train.targets (F64) a class number or a score; dev.* and, where the task
  * has a second dev set, second_dev.* likewise. For a fine-tune the encoder's tensors (F32) lie beside them under the
- * model's own names. The metadata say what the model must be, and how it is scored. Little-endian machines alone read
- * it. */
+ * model's own names. The metadata say what the model must be. Little-endian machines alone read it. */
 #ifndef ZF_CONFORMANCE_HOST_EXAMPLES_H
 #define ZF_CONFORMANCE_HOST_EXAMPLES_H
 
@@ -13,18 +12,14 @@
 #include "lib/safetensors.h"
 #include "model.h"
 
-enum { HOST_EXAMPLES_TEXT_NBYTES = 32 };
-
 typedef struct host_examples {
     host_corpus_t train, dev, second_dev; /* the last one without a row where there is none */
     int is_pretrained;
     /* n_pieces, max_positions, n_labels and is_regression; with is_pretrained everything but dropout and dtype. */
     host_model_config_t shape;
-    char task[HOST_EXAMPLES_TEXT_NBYTES];
-    char metric[HOST_EXAMPLES_TEXT_NBYTES];       /* that decides (host_score_named) */
-    char second_score[HOST_EXAMPLES_TEXT_NBYTES]; /* a metric, or the second dev set's file; "": none */
-    size_t n_skipped;                             /* lines of the task's files that were no rows */
-    zf_safetensors_t file;                        /* holds the weights */
+    char task[32];
+    size_t n_skipped;      /* lines of the task's files that were no rows */
+    zf_safetensors_t file; /* holds the weights */
 } host_examples_t;
 
 /* *out is written on success only; release with host_examples_close. */

@@ -21,9 +21,8 @@ static void announce(const host_command_t *c, const host_examples_t *e) {
 
 static void summarise(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r) {
     if (!c->is_quiet)
-        (void)fprintf(stderr, "%s, %s, seed %llu: %s %.2f, dev loss %.4f, %.1f s\n", e->task, r->optimizer_name,
-                      (unsigned long long)c->run.train.seed, e->metric, host_score_named(&r->scores, e->metric),
-                      r->scores.loss, r->train.seconds);
+        (void)fprintf(stderr, "%s, %s, seed %llu: dev loss %.4f, %.1f s\n", e->task, r->optimizer_name,
+                      (unsigned long long)c->run.train.seed, r->dev.loss, r->train.seconds);
 }
 
 static int train_once(const host_command_t *c, const host_examples_t *e) {

@@ -94,6 +94,6 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
 }
 
 int host_options_help(void) {
-    return zc_options_help("zf-host: trains a BERT-family classifier once and reports metric, loss curve and counters.",
+    return zc_options_help("zf-host: trains a BERT-family classifier once and reports predictions, loss curve and counters.",
                            options, N_OPTIONS, NULL, "0 done, 1 training failed, 2 could not start");
 }

@@ -45,29 +45,14 @@ static void add_optimizer(json_t *out, const host_run_options_t *o, const host_r
     (void)json_object_set_new(out, "overrides", zj_strings(o->plugin.overrides, o->plugin.n_overrides));
 }
 
-static json_t *scores_json(const host_model_config_t *shape, const host_scores_t *s) {
-    if (shape->is_regression)
-        return json_pack("{s:f, s:f, s:f}", "pearson", s->pearson, "spearman", s->spearman, "loss", s->loss);
-    if (shape->n_labels > 2)
-        return json_pack("{s:f, s:f}", "accuracy", s->accuracy, "loss", s->loss);
-    return json_pack("{s:f, s:f, s:f, s:f}", "accuracy", s->accuracy, "f1", s->f1, "matthews", s->matthews, "loss",
-                     s->loss);
-}
+/* Of each dev set; what they are worth is for whoever has the answers to say. */
+static json_t *predictions_json(const host_run_result_t *r) {
+    json_t *out = json_array();
 
-/* Of the second dev set, where there is one; else a second metric of the first. */
-static double second_score(const host_examples_t *e, const host_run_result_t *r) {
-    return e->second_dev.n_rows > 0 ? host_score_named(&r->second_scores, e->metric)
-                                    : host_score_named(&r->scores, e->second_score);
-}
-
-static void add_scores(json_t *out, const host_examples_t *e, const host_run_result_t *r) {
-    (void)json_object_set_new(
-        out, "metric",
-        json_pack("{s:o, s:f}", "name", zj_string(e->metric), "value", host_score_named(&r->scores, e->metric)));
-    if (e->second_score[0] != '\0')
-        (void)json_object_set_new(
-            out, "second", json_pack("{s:o, s:f}", "name", zj_string(e->second_score), "value", second_score(e, r)));
-    (void)json_object_set_new(out, "scores", scores_json(&e->shape, &r->scores));
+    (void)json_array_append_new(out, zj_reals(r->dev.values, r->dev.n_rows, 9));
+    if (r->second_dev.n_rows > 0)
+        (void)json_array_append_new(out, zj_reals(r->second_dev.values, r->second_dev.n_rows, 9));
+    return out;
 }
 
 static json_t *counters_json(const host_run_result_t *r) {
@@ -99,7 +84,8 @@ static json_t *report_json(const host_command_t *c, const host_examples_t *e, co
     (void)json_object_set_new(out, "model", model_json(r));
     (void)json_object_set_new(out, "training", training_json(&c->run.train));
     add_optimizer(out, &c->run, r);
-    add_scores(out, e, r);
+    (void)json_object_set_new(out, "dev_loss", zj_real(r->dev.loss));
+    (void)json_object_set_new(out, "predictions", predictions_json(r));
     if (c->run.compute != NULL)
         (void)json_object_set_new(out, "device", json_string(c->run.compute->what));
     (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));

@@ -87,9 +87,9 @@ int host_run(const host_examples_t *e, const host_run_options_t *o, host_run_res
         goto err_model;
     if (host_train(&model, optimizer, &e->train, &o->train, &result.train, err) != 0)
         goto err_optimizer;
-    st = host_evaluate(&model, optimizer, &e->dev, &result.scores, err);
+    st = host_evaluate(&model, optimizer, &e->dev, &result.dev, err);
     if (st == 0 && e->second_dev.n_rows > 0)
-        st = host_evaluate(&model, optimizer, &e->second_dev, &result.second_scores, err);
+        st = host_evaluate(&model, optimizer, &e->second_dev, &result.second_dev, err);
     describe_optimizer(optimizer, &result);
     if (st == 0)
         *out = result;
@@ -102,4 +102,8 @@ err_model:
     return st;
 }
 
-void host_run_result_free(host_run_result_t *result) { host_train_result_free(&result->train); }
+void host_run_result_free(host_run_result_t *result) {
+    host_train_result_free(&result->train);
+    host_predictions_free(&result->dev);
+    host_predictions_free(&result->second_dev);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - one training run from options to scores. Its examples are read only and serve any number of runs. */
+/* run.h - one training run from options to predictions. Its examples are read only and serve any number of runs. */
 #ifndef ZF_CONFORMANCE_HOST_RUN_H
 #define ZF_CONFORMANCE_HOST_RUN_H
 
@@ -21,8 +21,7 @@ typedef struct host_run_options {
 void host_run_defaults(host_run_options_t *out);
 
 typedef struct host_run_result {
-    host_scores_t scores;
-    host_scores_t second_scores; /* on second_dev, where there is one */
+    host_predictions_t dev, second_dev; /* the last one empty where there is no such set */
     host_train_result_t train;
     host_model_config_t model; /* as it was trained */
     size_t n_param_elems;

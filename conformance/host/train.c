@@ -3,7 +3,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "train.h"
 
-#include "glue/metric.h"
 #include "glue/rng.h"
 
 #include <math.h>
@@ -231,23 +230,17 @@ void host_train_result_free(host_train_result_t *result) {
     *result = (host_train_result_t){.losses = NULL};
 }
 
-/* What the model says of each row, beside what the file says. */
-typedef struct predictions {
-    int32_t *classes, *expected_classes; /* [n_rows] */
-    double *scores;                      /* [n_rows] first logit */
-    double loss_sum;
-} predictions_t;
-
-static int32_t largest_logit(const host_real_t *logits, size_t n_labels) {
+/* Of one row. */
+static double prediction_of(const host_model_config_t *config, const host_real_t *logits) {
     size_t best = 0;
 
-    for (size_t j = 1; j < n_labels; j++)
+    for (size_t j = 1; j < config->n_labels; j++)
         if (logits[j] > logits[best])
             best = j;
-    return (int32_t)best;
+    return config->is_regression ? (double)logits[0] : (double)best;
 }
 
-static int predict(loop_t *l, const host_corpus_t *corpus, predictions_t *p, glue_error_t *err) {
+static int predict(loop_t *l, const host_corpus_t *corpus, host_predictions_t *p, glue_error_t *err) {
     enum { EVALUATION_ROWS = 64 };
     size_t n_labels = l->model->config.n_labels, n;
     uint32_t rows[EVALUATION_ROWS];
@@ -259,67 +252,33 @@ static int predict(loop_t *l, const host_corpus_t *corpus, predictions_t *p, glu
             rows[i] = (uint32_t)(first + i);
         if (host_corpus_gather(corpus, rows, n, &l->buffer, &batch, err) != 0 || forward(l, &batch, 0, err) != 0)
             return -1;
-        p->loss_sum += host_encoder_loss(&l->encoder, &batch, 0.0);
-        for (size_t i = 0; i < n; i++) {
-            p->classes[first + i] = largest_logit(l->encoder.logits + i * n_labels, n_labels);
-            p->expected_classes[first + i] = (int32_t)corpus->targets[first + i];
-            p->scores[first + i] = (double)l->encoder.logits[i * n_labels];
-        }
+        p->loss += host_encoder_loss(&l->encoder, &batch, 0.0) / (double)corpus->n_rows;
+        for (size_t i = 0; i < n; i++)
+            p->values[first + i] = prediction_of(&l->model->config, l->encoder.logits + i * n_labels);
     }
     return 0;
 }
 
-double host_score_named(const host_scores_t *s, const char *name) {
-    const struct {
-        const char *name;
-        double value;
-    } scores[] = {{"accuracy", s->accuracy},
-                  {"f1", s->f1},
-                  {"matthews", s->matthews},
-                  {"pearson", s->pearson},
-                  {"spearman", s->spearman}};
-
-    for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
-        if (strcmp(scores[i].name, name) == 0)
-            return 100.0 * scores[i].value;
-    return (double)NAN;
-}
-
-static void score(const host_model_config_t *shape, const host_corpus_t *corpus, const predictions_t *p,
-                  host_scores_t *out) {
-    size_t n = corpus->n_rows;
-
-    *out = (host_scores_t){.loss = p->loss_sum / (double)n};
-    if (shape->is_regression) {
-        out->pearson = glue_pearson(p->scores, corpus->targets, n);
-        out->spearman = glue_spearman(p->scores, corpus->targets, n);
-    } else {
-        out->accuracy = glue_accuracy(p->classes, p->expected_classes, n);
-    }
-    if (!shape->is_regression && shape->n_labels == 2) {
-        out->f1 = glue_f1(p->classes, p->expected_classes, n);
-        out->matthews = glue_matthews(p->classes, p->expected_classes, n);
-    }
-}
-
-int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus, host_scores_t *out,
-                  glue_error_t *err) {
+int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus,
+                  host_predictions_t *out, glue_error_t *err) {
     loop_t l = {.model = model, .optimizer = optimizer};
-    predictions_t p = {.classes = calloc(corpus->n_rows, sizeof *p.classes),
-                       .expected_classes = calloc(corpus->n_rows, sizeof *p.expected_classes),
-                       .scores = calloc(corpus->n_rows, sizeof *p.scores)};
+    host_predictions_t p = {.values = calloc(corpus->n_rows, sizeof *p.values), .n_rows = corpus->n_rows};
     int st = -1;
 
-    if (p.classes == NULL || p.expected_classes == NULL || p.scores == NULL)
+    if (p.values == NULL)
         (void)glue_fail(err, "evaluate: out of memory for %zu rows", corpus->n_rows);
     else if (host_encoder_init(&l.encoder, model, err) == 0)
         st = predict(&l, corpus, &p, err);
     if (st == 0)
-        score(&model->config, corpus, &p, out);
+        *out = p;
+    else
+        host_predictions_free(&p);
     host_batch_buffer_free(&l.buffer);
     host_encoder_free(&l.encoder);
-    free(p.classes);
-    free(p.expected_classes);
-    free(p.scores);
     return st;
+}
+
+void host_predictions_free(host_predictions_t *predictions) {
+    free(predictions->values);
+    *predictions = (host_predictions_t){.values = NULL};
 }

@@ -40,17 +40,17 @@ void host_train_result_free(host_train_result_t *result);
 /* The learning rate of a step from 0: linear warm-up, then linear decay. */
 double host_learning_rate(const host_train_options_t *options, size_t step);
 
-typedef struct host_scores {
-    double accuracy, f1, matthews; /* classification; f1 and matthews for two classes */
-    double pearson, spearman;      /* regression */
-    double loss;                   /* mean */
-} host_scores_t;
+/* What a model says of each row of a corpus. */
+typedef struct host_predictions {
+    double *values; /* [n_rows] the class of the largest logit, or the logit of a regression */
+    size_t n_rows;
+    double loss; /* mean */
+} host_predictions_t;
 
-/* x 100, of "accuracy", "f1", "matthews", "pearson" or "spearman"; NAN for another name. */
-double host_score_named(const host_scores_t *scores, const char *name);
-
-/* Scores the model as it is on a corpus. optimizer may be NULL; else it is told before a parameter is read. */
-int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus, host_scores_t *out,
-                  glue_error_t *err);
+/* Asks the model as it is. optimizer may be NULL; else it is told before a parameter is read. *out is written on
+ * success only; release with host_predictions_free. */
+int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus,
+                  host_predictions_t *out, glue_error_t *err);
+void host_predictions_free(host_predictions_t *predictions);
 
 #endif

@@ -36,7 +36,7 @@ class Evidence(unittest.TestCase):
         shutil.copy(HERE / "stand_in_host.py", build / "conformance" / "host" / "zf-host")
         shutil.copy(os.environ["ZFPLUGIN_PATH"], build / "plugin" / "libzfplugin.so")
         for name in ("train.tsv", "dev.tsv"):
-            (self.root / "data" / "SST-2" / name).write_text("sentence\tlabel\na\t0\nb\t1\n")
+            (self.root / "data" / "SST-2" / name).write_text("sentence\tlabel\n" + 50 * "a\t0\nb\t1\n")
         (self.root / "data" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
         os.mkfifo(self.root / "pipe")
         (self.root / "hidden").mkdir()

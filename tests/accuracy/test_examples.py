@@ -11,7 +11,7 @@ import unittest
 from array import array
 from pathlib import Path
 
-from zfplugin.accuracy import encoder, examples, synthetic, tasks
+from zfplugin.accuracy import encoder, examples, scores, synthetic, tasks
 from zfplugin.accuracy.runs import CannotRun
 from zfplugin.accuracy.wordpiece import Vocabulary
 
@@ -116,7 +116,8 @@ class Files(InFolder):
             self.assertEqual(header["__metadata__"]["pieces"], "11" if len(task.labels) != 2 else "10")
             words = "--layers 1 --hidden 32 --ffn 64 --steps 120 --batch 16 --lr 3e-3 --quiet".split()
             subprocess.run([str(host), "--examples", str(path), "--out", str(out), *words], check=True)
-            report = json.loads(out.read_text())
+            truth = [tasks.read(task, tasks.find_file(task, str(self.root), file)).labels for file in task.dev]
+            report = scores.scored(json.loads(out.read_text()), task, truth)
             self.assertEqual(report["rows"], {"train": 240, "dev": 60, "second_dev": 30 if name == "mnli" else 0, "skipped": 12 if name == "qqp" else 0})
             self.assertEqual(report["metric"]["name"], task.metrics[0])
             self.assertGreater(report["metric"]["value"], 99.0, name)

@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
-from zfplugin.accuracy import judge, picture, result, runs, tasks, text
+from zfplugin.accuracy import judge, picture, result, runs, scores, tasks, text
 from zfplugin.accuracy.probe import Probe
 from zfplugin.accuracy.trainers import Arm
 
@@ -65,8 +65,41 @@ class Verdict(unittest.TestCase):
 
 
 def report(losses, score=80.0, **counters):
-    return {"losses": list(losses), "metric": {"name": "accuracy", "value": score}, "model": {"parameters": 1000}, "seconds": 0.5,
+    return {"losses": list(losses), "metric": {"name": "accuracy", "value": score}, "second": {"name": "f1", "value": score / 2}, "model": {"parameters": 1000}, "seconds": 0.5,
             "peak_rss_bytes": 1e6, "counters": counters, "rows": {"train": 10, "dev": 4}}
+
+
+class Scores(unittest.TestCase):
+    def references(self):
+        try:
+            from scipy import stats
+            from sklearn import metrics
+        except ImportError as missing:
+            self.skipTest(f"{missing.name} is not installed")
+        return {"accuracy": metrics.accuracy_score, "f1": metrics.f1_score, "matthews": metrics.matthews_corrcoef,
+                "pearson": lambda t, p: stats.pearsonr(t, p).statistic, "spearman": lambda t, p: stats.spearmanr(t, p).statistic}
+
+    def test_they_are_those_of_scikit_learn_and_scipy(self):
+        draw = random.Random(11)
+        for name, reference in self.references().items():
+            for n in (3, 10, 1043):
+                values = (0.0, 1.0) if name in ("accuracy", "f1", "matthews") else [i / 5 for i in range(26)]
+                truth = [*values[:3], *draw.choices(values, k=n)]
+                predicted = [x if draw.random() < 0.7 else draw.choice(values) for x in truth]
+                self.assertAlmostEqual(scores.score(name, predicted, truth), 100 * reference(truth, predicted), places=8, msg=(name, n))
+
+    def test_what_is_not_defined_is_0(self):
+        for name in ("f1", "matthews", "pearson", "spearman"):
+            self.assertEqual(scores.score(name, [0.0] * 4, [0.0] * 4 if name == "f1" else [0.0, 1.0, 0.0, 1.0]), 0.0, name)
+
+    def test_each_task_is_scored_as_glue_says(self):
+        for task, named in (("sst2", {"metric": "accuracy"}), ("mrpc", {"metric": "accuracy", "second": "f1"}),
+                            ("mnli", {"metric": "accuracy", "second": "dev_mismatched.tsv"})):
+            found = scores.scored({"predictions": [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0]]}, tasks.find_task(task), [[1.0, 1.0, 0.0, 1.0], [1.0, 1.0]])
+            self.assertEqual({member: found[member]["name"] for member in ("metric", "second") if member in found}, named)
+            self.assertEqual([found[member]["value"] for member in named], [75.0, 80.0 if task == "mrpc" else 50.0][:len(named)])
+        with self.assertRaisesRegex(runs.CannotRun, "found 1 predictions; 2"):
+            scores.score("accuracy", [1.0], [1.0, 1.0])
 
 
 class Start(unittest.TestCase):
@@ -149,7 +182,7 @@ def campaign(plugin_scores, plugin_losses, **more):
 class Told(unittest.TestCase):
     def test_the_table_says_what_was_found(self):
         table = text.table(campaign([80.1, 81.0], None))
-        for said in ("SYNTHETIC corpus", "  seed         AdamW         exact       ZenFlow  ZenFlow-AdamW\n     1         80.00",
+        for said in ("SYNTHETIC corpus", "mean of f1 x 100: AdamW 40.25, exact 40.00, ZenFlow 40.27", "  seed         AdamW         exact       ZenFlow  ZenFlow-AdamW\n     1         80.00",
                      "ran 1 seeds only", "equal in every digit (so up to step 20)", "4M(1 + 1/S), S = 2", "planned 2.00, mapped 2.00",
                      "stall         2 us per step", "on a SYNTHETIC corpus, PASS: the plugin trains as well as AdamW"):
             self.assertIn(said, table)

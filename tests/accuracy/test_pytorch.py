@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zf-conform glue --trainer torch: a tiny encoder on a made-up CoLA, one seed; the order of the data. (What is kept, and verdicts over
+"""zf-conform glue --trainer torch: a tiny encoder on a made-up CoLA, one seed. (What is kept, and verdicts over
 seeds: test_runs.py, test_judge.py.)"""
 import json
 import os
@@ -9,7 +9,6 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
-from types import SimpleNamespace
 
 try:
     import torch
@@ -65,7 +64,7 @@ class Program(unittest.TestCase):
                               env={**os.environ, "ZF_PYTHON": sys.executable, "HF_HUB_OFFLINE": "1"}, check=False)
 
     def test_runs_are_judged(self):
-        first = self.start("--group-by-length")
+        first = self.start()
         self.assertIn(first.returncode, (0, 1, 3), first.stderr)
         for said in ("torch ", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
             self.assertIn(said, first.stdout)
@@ -81,26 +80,6 @@ class Program(unittest.TestCase):
         link, host = (document["arms"][2][name] for name in ("link_bytes_per_step", "host_bytes_per_parameter"))
         self.assertAlmostEqual(link["down"] / link["down_formula"], 1.0, delta=0.1)
         self.assertGreater(host["planned"], 12.0)
-
-
-@unittest.skipUnless(torch, "torch is not installed")
-class Order(unittest.TestCase):
-    def test_groups_are_the_same_rows_with_less_padding(self):
-        from zfplugin.accuracy.pytorch import train
-
-        draw = random.Random(3)
-        tokens = SimpleNamespace(ids=[[0] * draw.randrange(1, 60) for _ in range(997)])
-        order = torch.randperm(997, generator=torch.Generator().manual_seed(1)).tolist()
-        out = train.grouped(order, tokens, 16, torch.Generator().manual_seed(2))
-        self.assertEqual(sorted(out), list(range(997)))
-
-        def padded(rows):
-            return sum(16 * max(len(tokens.ids[r]) for r in rows[i:i + 16]) for i in range(0, 992, 16))
-
-        self.assertLess(padded(out), 0.6 * padded(order))
-        lengths = [max(len(tokens.ids[r]) for r in out[i:i + 16]) for i in range(0, 992, 16)]
-        self.assertNotEqual(lengths, sorted(lengths))
-        self.assertNotEqual(lengths, sorted(lengths, reverse=True))
 
 
 if __name__ == "__main__":

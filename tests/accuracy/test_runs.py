@@ -148,11 +148,11 @@ class Campaign(unittest.TestCase):
 
 class Kept(unittest.TestCase):
     def test_what_is_no_whole_report_is_not_taken(self):
-        whole = '{"losses": [1, 2], "metric": {"value": 80}}'
+        whole = '{"losses": [1, 2]}'
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "x.json")
-            for text, is_taken in ((whole, True), (whole[:20], False), ("{}", False), ("[]", False), ('{"losses": [1]}', False),
-                                   ('{"losses": [1, 2], "metric": 3}', False), ('{"failure": "x"}', False)):
+            for text, is_taken in ((whole, True), (whole[:12], False), ("{}", False), ("[]", False), ('{"losses": [1]}', False),
+                                   ('{"failure": "x"}', False)):
                 path.write_text(text)
                 run = runs.Run("x", "x", (), "key", 2, True)
                 self.assertEqual(runs.read_kept(str(path), run, takes_failures=False) is not None, is_taken, text)

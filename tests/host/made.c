@@ -39,7 +39,6 @@ void zt_examples_make(host_examples_t *out) {
     *out = (host_examples_t){
         .shape = {.n_pieces = ZT_MADE_PIECES, .max_positions = ZT_MADE_TOKENS, .n_labels = 2},
         .task = "made",
-        .metric = "accuracy",
         .file = {.fd = -1},
     };
     make_corpus(&out->train, ZT_MADE_TRAIN, 0);

@@ -12,7 +12,7 @@
 
 #define FILE_NAME "made.safetensors"
 #define METADATA(pieces, labels)                                                                                       \
-    "\"__metadata__\":{\"task\":\"cola\",\"metric\":\"matthews\",\"second\":\"\",\"skipped\":\"2\",\"pieces\":"        \
+    "\"__metadata__\":{\"task\":\"cola\",\"skipped\":\"2\",\"pieces\":"                                                \
     "\"" pieces "\",\"positions\":\"4\",\"labels\":\"" labels "\"}"
 
 /* Two rows of 1 and 2 pieces in train and in dev. */
@@ -67,7 +67,6 @@ START_TEST(test_read) {
     write_rows(&good, METADATA("5", "2"), NULL);
     ck_assert_msg(host_examples_open(zt_path(FILE_NAME), &e, &err) == 0, "%s", err.text);
     ck_assert_str_eq(e.task, "cola");
-    ck_assert_str_eq(e.metric, "matthews");
     ck_assert_uint_eq(e.n_skipped, 2);
     ck_assert_uint_eq(e.shape.n_pieces, 5);
     ck_assert_uint_eq(e.shape.max_positions, 4);

@@ -42,7 +42,8 @@ START_TEST(test_same_seed_same_bits) {
     host_run_result_t a = runs(), b = runs(), c;
 
     ck_assert(same_losses(&a, &b));
-    ck_assert(a.scores.loss == b.scores.loss);
+    ck_assert(a.dev.loss == b.dev.loss);
+    ck_assert_mem_eq(a.dev.values, b.dev.values, a.dev.n_rows * sizeof *a.dev.values);
     options.train.seed = 2;
     c = runs();
     ck_assert(!same_losses(&a, &c));
@@ -161,7 +162,7 @@ START_TEST(test_calls) {
                                              .finish = watch_finish};
     host_model_config_t config = options.model;
     host_train_result_t result;
-    host_scores_t scores;
+    host_predictions_t dev;
     glue_error_t err = {""};
     watcher_t w = {.base = {.ops = &ops}, .is_in_order = 1};
     host_model_t model;
@@ -188,9 +189,10 @@ START_TEST(test_calls) {
     ck_assert_int_eq(host_train(&model, &w.base, &examples.train, &options.train, &result, &err), 0);
     ck_assert_uint_eq(w.n_delivered, 9 * n);
     ck_assert_uint_eq(w.flags, HOST_GRAD_PART | HOST_GRAD_LAST);
-    ck_assert_int_eq(host_evaluate(&model, &w.base, &examples.dev, &scores, &err), 0);
+    ck_assert_int_eq(host_evaluate(&model, &w.base, &examples.dev, &dev, &err), 0);
     ck_assert_uint_gt(w.n_fetched, 12 * n);
     ck_assert_int_eq(w.is_in_order, 1);
+    host_predictions_free(&dev);
     host_train_result_free(&result);
     host_model_free(&model);
 }

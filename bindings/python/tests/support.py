@@ -5,6 +5,7 @@ The plugin's exact mode is update_interval = 1 with publish_lag = 0, or topk_rat
 step. torch rounds in another order, so the two agree within BOUND, not bit for bit.
 """
 import copy
+import importlib.util
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
+sys.path.append(str(HERE.parent / "examples"))
 if not os.environ.get("ZF_TEST_INSTALLED"):  # else the package that pip installed
     sys.path.insert(0, str(HERE.parent))
 
@@ -37,6 +39,12 @@ def config(*parts):
     for part in parts or (SYNCHRONOUS,):
         out.update(part)
     return out
+
+
+def needs(*packages):
+    """Skips a test or a class of them where one of these is not installed."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
 
 
 BOTH = (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3}))  # exact modes

@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks for Hugging Face's and Lightning's Trainer: final weights in checkpoints and at the end, figures in the logs."""
 import gc
-import importlib.util
 import logging
 import os
-import sys
 import tempfile
 import unittest
 import warnings
 
-from support import FEW, HERE, TorchTest, config, torch
+from support import FEW, SYNCHRONOUS, TorchTest, config, needs, torch
 import zfplugin
 
-sys.path.insert(0, str(HERE.parent / "examples"))
 FIGURES = {"zenflow/stall_ms", "zenflow/host_wait_ms", "zenflow/replay_ms", "zenflow/host_mib", "zenflow/lost_overlap_mib",
            "zenflow/skipped_steps", "zenflow/update_interval", "zenflow/publish_lag", "zenflow/lateness"}
 warnings.filterwarnings("ignore")
-
-
-def needs(*packages):
-    missing = [p for p in packages if importlib.util.find_spec(p) is None]
-    return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
 
 
 @needs("transformers", "accelerate")
@@ -30,19 +22,28 @@ class HuggingFace(TorchTest):
         import transformers
         transformers.utils.logging.set_verbosity_error()
 
-    def make(self, out, **more):
+    def make(self, out, opt=None, **more):
+        """opt: a function that makes it of a model; None: ours."""
         import transformers
         from tiny import Language, model_of
         from zfplugin.torch.trainer import ZenFlowCallback
         model = model_of("gpt2")
-        opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, config=config(FEW))
-        self.made.append(opt)
+        opt = opt(model) if opt else self.zenflow(model, lr=2e-3, config=config(FEW))
         arguments = transformers.TrainingArguments(
             output_dir=out, max_steps=11, per_device_train_batch_size=4, use_cpu=True, logging_steps=3, report_to=[],
             disable_tqdm=True, seed=1, **{"save_strategy": "no", **more})
         return model, opt, transformers.Trainer(
             model=model, args=arguments, train_dataset=Language(200), eval_dataset=Language(8, seed=9), optimizers=(opt, None),
-            callbacks=[ZenFlowCallback()])
+            callbacks=[ZenFlowCallback()] if opt in self.made else [])
+
+    def test_it_goes_on_from_a_checkpoint_of_adamw(self):
+        """resume_from_checkpoint: model, AdamW's moments, schedule and data order; then our steps are AdamW's."""
+        with tempfile.TemporaryDirectory() as out:
+            whole, _, trainer = self.make(out, lambda model: torch.optim.AdamW(model.parameters(), lr=2e-3), save_steps=4, save_strategy="steps")
+            trainer.train()
+            resumed, _, trainer = self.make(out, lambda model: self.zenflow(model, config=config(SYNCHRONOUS)))
+            trainer.train(resume_from_checkpoint=os.path.join(out, "checkpoint-4"))
+        self.assert_same(resumed, whole, 2e-4)
 
     def test_checkpoints_hold_final_weights(self):
         import safetensors.torch
@@ -92,19 +93,26 @@ class HuggingFace(TorchTest):
 class Lightning(TorchTest):
     def fit(self, out, optimizer=None, callbacks=(), **more):
         import lightning
-        from lightning_fit import LanguageModel
-        from tiny import Language
+        from tiny import Language, model_of
         from zfplugin.torch.lightning import ZenFlowCallback
 
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
         made = []
 
-        def make(module):
-            made.append(optimizer(module) if optimizer else
-                        zfplugin.torch.ZenFlow(module.named_parameters(), lr=2e-3, config=config(FEW)))
-            return made[0]
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model = model_of("gpt2")
 
-        module = LanguageModel(make)
+            def training_step(self, batch, number):
+                return self.model(**batch).loss
+
+            def configure_optimizers(self):
+                made.append(optimizer(self) if optimizer else
+                            zfplugin.torch.ZenFlow(self.named_parameters(), lr=2e-3, config=config(FEW)))
+                return made[0]
+
+        module = Module()
         trainer = lightning.Trainer(accelerator="cpu", max_steps=11, logger=False, enable_progress_bar=False, default_root_dir=out,
                                     enable_model_summary=False, callbacks=[ZenFlowCallback(), *callbacks], **more)
         trainer.fit(module, torch.utils.data.DataLoader(Language(200), batch_size=4))

@@ -1,66 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snippets of README.md, "In your trainer", as they stand there: they run, they learn, and they end flushed."""
+"""The snippets of README.md, "In your trainer", as they stand there: they run, they learn, and they end flushed; in the synchronous mode
+they end where torch's AdamW does in the same trainer."""
 import contextlib
 import gc
-import importlib.util
 import io
 import logging
 import os
 import re
-import sys
 import tempfile
 import unittest
 import warnings
 from unittest import mock
 
-from support import HERE, TorchTest, torch
+from support import HERE, SYNCHRONOUS, TorchTest, config, needs, torch
 
-sys.path.insert(0, str(HERE.parent / "examples"))
 TEXT = (HERE.parent / "README.md").read_text(encoding="utf-8")
 PART = TEXT[TEXT.index("## In your trainer"):TEXT.index("## Behaviour")]
 SNIPPETS = re.findall(r"^([A-Z][^\n]*):\n```python\n(.*?)```", PART, re.S | re.M)
-WINDOWS = "[zenflow]\nmode = windows\ntopk_ratio = 0.1\nfull_warm_up_rounds = 2\n[log]\nlevel = warn\n"  # so that something is on its way
+WINDOWS = config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2})  # so that something is on its way
+BOUND = 2e-4  # of |weight - AdamW's|: torch rounds in another order
 
 
-@unittest.skipIf(torch is None or importlib.util.find_spec("transformers") is None, "torch and transformers are not installed")
+def reference():
+    """torch's AdamW in the place of a ZenFlow."""
+    from zfplugin.torch.parameters import split_names
+
+    class Reference(torch.optim.AdamW):
+        def __init__(self, params, model=None, config=None, **hyper):
+            super().__init__(split_names(params)[0], **hyper)
+            self.flush, self.attach, self.stats = (lambda: None), (lambda module: None), dict
+
+    return Reference
+
+
+@needs("torch", "transformers")
 class Snippets(TorchTest):
-    def run_snippet(self, words, *packages, make=dict):
-        """make: what more the snippet names, or has in place of what all have."""
-        for package in packages:
-            if importlib.util.find_spec(package) is None:
-                self.skipTest(f"{package} is not installed")
-        (code,) = [code for title, code in SNIPPETS if title.startswith(words)]
-        code = code.replace("lr=3e-4", f"lr=3e-3, config={WINDOWS!r}")
-        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    def run_snippet(self, words, settings, make, family, is_reference=False):
+        """The model that was trained. make: what more the snippet names, or has in place of what all have."""
         import transformers
         import zfplugin.torch
+        import zfplugin.torch.trainer
         from tiny import Language, model_of
 
+        (code,) = [code for title, code in SNIPPETS if title.startswith(words)]
+        code = code.replace("lr=3e-4", f"lr=3e-3, config={settings!r}")
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
         transformers.utils.logging.set_verbosity_error()
-        model, dataset = model_of("gpt2"), Language(96)
+        model, dataset = model_of(family), Language(192)
         home = os.getcwd()
         self.addCleanup(os.chdir, home)
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), \
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.ExitStack() as patches, \
                 contextlib.redirect_stdout(io.StringIO()), self.assertNoLogs("zfplugin", logging.WARNING):
             warnings.simplefilter("ignore")
             os.chdir(folder)  # where trainers write
-            names = {"model": model, "dataset": dataset, "loader": torch.utils.data.DataLoader(dataset, batch_size=8),
-                     "args": transformers.TrainingArguments(output_dir=folder, max_steps=9, use_cpu=True, report_to=[],
-                                                            max_grad_norm=0, disable_tqdm=True), **make()}
+            names = {"model": model, "dataset": dataset, "loader": torch.utils.data.DataLoader(dataset, batch_size=16),
+                     "args": transformers.TrainingArguments(output_dir=folder, max_steps=9, use_cpu=True, report_to=[], disable_tqdm=True,
+                                                            gradient_accumulation_steps=2, max_grad_norm=1.0), **make()}
+            if is_reference:
+                stand_in = reference()
+                for place in ("zfplugin.torch", "zfplugin.torch.optimizer", "zfplugin.torch.trainer"):
+                    patches.enter_context(mock.patch(f"{place}.ZenFlow", stand_in))
+            else:
+                flush = zfplugin.torch.ZenFlow.flush
+                flushed = patches.enter_context(mock.patch.object(zfplugin.torch.ZenFlow, "flush", autospec=True, side_effect=flush))
             before = self.loss(model, dataset)
-            flush = zfplugin.torch.ZenFlow.flush
-            with mock.patch.object(zfplugin.torch.ZenFlow, "flush", autospec=True, side_effect=flush) as flushed:
-                exec(compile(code, f"README.md: {words}", "exec"), names)  # pylint: disable=exec-used
-            self.assertTrue(flushed.called)
+            exec(compile(code, f"README.md: {words}", "exec"), names)  # pylint: disable=exec-used
+            self.assertTrue(is_reference or flushed.called)
             self.assertLess(self.loss(model, dataset), before - 0.1, "it does not learn")
             names.clear()  # an optimizer that was not flushed says so now
             gc.collect()
             os.chdir(home)
+        return model
 
     @staticmethod
     def loss(model, dataset):
         with torch.no_grad():
             return model(input_ids=dataset.ids[:32], labels=dataset.ids[:32]).loss.item()
+
+    def check(self, words, make=dict, family="gpt2"):
+        self.run_snippet(words, WINDOWS, make, family)
+        ours, theirs = (self.run_snippet(words, config(SYNCHRONOUS), make, family, is_reference) for is_reference in (False, True))
+        self.assert_same(ours, theirs, BOUND)
 
     def test_all_are_run(self):
         self.assertEqual([title.split(".")[0] for title, _ in SNIPPETS],
@@ -68,14 +88,19 @@ class Snippets(TorchTest):
                           "TRL's trainers hand the same on", "Accelerate", "Lightning"])
 
     def test_loop(self):
-        self.run_snippet("A loop")
+        for family in ("gpt2", "bert", "llama"):
+            with self.subTest(family):
+                self.check("A loop", family=family)
 
+    @needs("accelerate")
     def test_hugging_face(self):
-        self.run_snippet("Hugging Face", "accelerate")
+        self.check("Hugging Face")
 
+    @needs("accelerate")
     def test_a_trainer_that_makes_it(self):
-        self.run_snippet("Trainer that makes", "accelerate")
+        self.check("Trainer that makes")
 
+    @needs("trl")
     def test_trl(self):
         def make():
             import datasets
@@ -85,17 +110,15 @@ class Snippets(TorchTest):
 
             datasets.disable_progress_bars()
             words = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0"))
-            return {"dataset": datasets.Dataset.from_dict({"input_ids": Language(96).ids.tolist()}),
+            return {"dataset": datasets.Dataset.from_dict({"input_ids": Language(192).ids.tolist()}),
                     "tokenizer": transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="0")}
 
-        self.run_snippet("TRL", "trl", make=make)
+        self.check("TRL", make)
 
+    @needs("accelerate")
     def test_accelerate(self):
-        self.run_snippet("Accelerate", "accelerate")
+        self.check("Accelerate")
 
+    @needs("lightning")
     def test_lightning(self):
-        self.run_snippet("Lightning", "lightning")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.check("Lightning")

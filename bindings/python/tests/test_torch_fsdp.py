@@ -2,8 +2,7 @@
 """Parameters that FSDP2 (fully_shard) has cut over processes, with gloo on the loopback: what each process does is fsdp_worker.py. Beside torch's AdamW under fully_shard and on the whole batch."""
 import unittest
 
-from support import TorchTest, torch
-from test_examples import needs
+from support import TorchTest, needs, torch
 from test_torch_ranks import run_ranks
 
 try:

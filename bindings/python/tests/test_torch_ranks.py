@@ -15,8 +15,7 @@ import traceback
 import unittest
 from pathlib import Path
 
-from support import HERE, TorchTest, torch
-from test_examples import needs
+from support import HERE, TorchTest, needs, torch
 
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
                "PYTHONPATH": os.pathsep.join(sys.path)}  # the package that this process tests

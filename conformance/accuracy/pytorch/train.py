@@ -9,9 +9,9 @@ import time
 
 import torch
 
-from .metrics import score
 from .model import Tokens, build
 from ..tasks import Task
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -25,7 +25,6 @@ class Settings:
     batch: int = 16
     steps: int = 400
     warm_up: float = 0.1  # share of the steps in which the rate rises
-    group_by_length: bool = False  # batches of texts of about the same length: less padding
     # autocast: weights and gradients in float32, matrix products in bfloat16 (torch.autocast); float32: all in float32;
     # bfloat16: weights and gradients too (the plugin and DeepSpeed keep fp32 master weights, torch's AdamW does not)
     precision: str = "autocast"
@@ -61,22 +60,9 @@ def batches(tokens: Tokens, s: Settings, seed: int):
     order: list[int] = []
     for _ in range(s.steps):
         if len(order) < s.batch:
-            epoch = torch.randperm(len(tokens), generator=generator).tolist()
-            order += grouped(epoch, tokens, s.batch, generator) if s.group_by_length else epoch
+            order += torch.randperm(len(tokens), generator=generator).tolist()
         yield order[:s.batch]
         order = order[s.batch:]
-
-
-def grouped(order: list[int], tokens: Tokens, batch: int, generator) -> list[int]:
-    """The same rows: 50 batches at a time sorted by length, the batches then shuffled. Rows that fill no batch stay last."""
-    batches = []
-    for i in range(0, len(order), 50 * batch):
-        part = sorted(order[i:i + 50 * batch], key=lambda row: len(tokens.ids[row]))
-        batches += [part[j:j + batch] for j in range(0, len(part), batch)]
-    short = [b for b in batches if len(b) < batch]
-    batches = [b for b in batches if len(b) == batch]
-    shuffled = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
-    return [row for b in shuffled + short for row in b]
 
 
 def forward(model, batch: dict, s: Settings):
@@ -85,8 +71,8 @@ def forward(model, batch: dict, s: Settings):
 
 
 @torch.no_grad()
-def evaluate(model, task: Task, tokens: Tokens, s: Settings) -> dict:
-    """The task's metrics, x 100, by their names."""
+def predictions(model, task: Task, tokens: Tokens, s: Settings) -> list[float]:
+    """Of each example its class, or its score."""
     model.eval()
     rows = sorted(range(len(tokens)), key=lambda r: len(tokens.ids[r]))
     predicted = torch.zeros(len(rows))
@@ -95,7 +81,7 @@ def evaluate(model, task: Task, tokens: Tokens, s: Settings) -> dict:
         logits = forward(model, {k: v for k, v in tokens.batch(part).items() if k != "labels"}, s).logits.float()
         predicted[torch.as_tensor(part)] = (logits.argmax(-1) if task.labels else logits[:, 0]).float()
     model.train()
-    return {m: score(m, predicted.tolist(), tokens.labels.tolist()) for m in task.metrics}
+    return predicted.tolist()
 
 
 class Stepper:
@@ -150,22 +136,16 @@ def peak_rss_bytes() -> float:
         return math.nan
 
 
-def report(task: Task, model, found: dict, scores: list[dict], sizes: dict) -> dict:
-    """The report in zf-host's form. A metric that is not defined (a constant has no correlation) is 0."""
-    values = [{m: 0.0 if math.isnan(x) else x for m, x in own.items()} for own in scores]
-    out = {"metric": {"name": task.metrics[0], "value": values[0][task.metrics[0]]}, "rows": sizes,
-           "peak_rss_bytes": peak_rss_bytes(), "model": {"parameters": sum(p.numel() for p in model.parameters())}, **found}
-    if task.dev[1:]:
-        out["second"] = {"name": task.dev[1], "value": values[1][task.metrics[0]]}
-    elif task.metrics[1:]:
-        out["second"] = {"name": task.metrics[1], "value": values[0][task.metrics[1]]}
+def report(model, found: dict, sizes: dict) -> dict:
+    """The report in zf-host's form."""
+    out = {"rows": sizes, "peak_rss_bytes": peak_rss_bytes(), "model": {"parameters": sum(p.numel() for p in model.parameters())}, **found}
     for name in [n for n in out["counters"] if n.endswith("_per_param")]:
         out["counters"][name] /= out["model"]["parameters"]
     return out
 
 
 def run(seed: int, task: Task, train: Tokens, dev: list[Tokens], s: Settings, n_skipped: int = 0) -> dict:
-    """Trains and scores. A loss that is not finite raises FloatingPointError."""
+    """Trains and predicts. A loss that is not finite raises FloatingPointError."""
     model = build(s.model, task, seed).train()
     if s.optimizer.startswith("deepspeed"):
         s = dataclasses.replace(s, precision="bfloat16")
@@ -182,6 +162,7 @@ def run(seed: int, task: Task, train: Tokens, dev: list[Tokens], s: Settings, n_
         stepper.step(loss)
     seconds = time.perf_counter() - start
     stepper.finish()
-    found = {"losses": losses, "seconds": seconds, "counters": stepper.counters()}
+    found = {"losses": losses, "seconds": seconds, "counters": stepper.counters(),
+             "predictions": [predictions(model, task, tokens, s) for tokens in dev]}
     sizes = {"train": len(train), "dev": len(dev[0]), "second_dev": sum(map(len, dev[1:])), "skipped": n_skipped}
-    return report(task, model, found, [evaluate(model, task, tokens, s) for tokens in dev], sizes)
+    return report(model, found, sizes)
