@@ -324,6 +324,8 @@ static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
     }
     r = &run->reports[report->step];
     check_number(run, "report.applied", (uint64_t)r->is_applied, (uint64_t)report->applied);
+    check_number(run, "report.skip_reason", r->is_applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
+                 (uint64_t)report->skip_reason);
     check_number(run, "report.n_present", r->n_present, report->n_present);
     check_number(run, "report.nonfinite_param", id_of(run, r->nonfinite_param), report->nonfinite_param);
     if (!r->is_applied)
