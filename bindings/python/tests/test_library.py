@@ -32,7 +32,7 @@ class Opening(unittest.TestCase):
 
     def test_the_plugin_opens_and_describes_itself(self):
         about = zfplugin.load().describe()
-        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.5"))
+        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.6"))
         self.assertIn("zf.stats/1", about["provided_extensions"])
         self.assertEqual(about["required_extensions"], ())
 
@@ -93,7 +93,7 @@ class Opening(unittest.TestCase):
             with self.assertRaises(zfplugin.AbiError) as caught:
                 zfplugin.Library()
         self.assertIn("7.3", str(caught.exception))
-        self.assertIn("0.5", str(caught.exception))
+        self.assertIn("0.6", str(caught.exception))
 
     def test_import_needs_neither_torch_nor_numpy(self):
         code = ("import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None; "
