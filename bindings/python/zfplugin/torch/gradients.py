@@ -40,7 +40,6 @@ import torch
 
 from .. import _abi, errors, places
 from .cut import grad_of, is_on_its_way, is_settled, local
-from .digests import Digests, flat_address
 from .watched import CLEAN_STEPS, WATCHED_EVERY, Watched
 
 BUCKET_PARAMS = 64          # the plugin's own batch
@@ -147,11 +146,9 @@ class GradientFeed:
         self.address = [0] * n
         self.fired_at = [0] * n
         self.digest = [0] * n
-        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases],
-                               is_able=not self.place.is_stream)
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.is_shipping = self.is_shipping and (self.digests.is_able or self.place.is_stream) and not is_on_its_way(table.spread)
-        self.digest_at = [0] * n        # flat_address() of each
+        self.digest_function = self.instance.digest_function if not self.place.is_stream else None
+        self.is_shipping = self.is_shipping and (self.digest_function or self.place.is_stream) and not is_on_its_way(table.spread)
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and not self.place.is_stream and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
         self.burst_gap = _burst_gap() if self.is_timing else 0.0
@@ -206,11 +203,6 @@ class GradientFeed:
     # ---- during backward ---------------------------------------------------------------------------------------------
 
     def _attach(self):
-        if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch < 2.1
-            self.is_shipping = False
-            self.log.warning("torch %s has no post-accumulate-grad hooks (2.1 has): gradients travel at step only",
-                             torch.__version__)
-            return
         feed = weakref.ref(self)
 
         def make_hook(i):
@@ -358,11 +350,9 @@ class GradientFeed:
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
         if grad.is_contiguous():
-            self.digest_at[i] = address
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:
-            self.digest_at[i] = flat_address(grad)
             self._strides[i][:] = grad.stride()
             words[at + _STRIDES] = C.addressof(self._strides[i])
             reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
@@ -392,8 +382,19 @@ class GradientFeed:
             self.lent = []
             self._free(IN_FLIGHT_NBYTES)
         if not is_last:
-            for i, digest in zip(ids, self.digests.of(ids, self.digest_at)):
+            for i, digest in zip(ids, self._digests_of(ids)):
                 self.digest[i] = digest
+
+    def _digests_of(self, ids):
+        """64-bit digests of the contents of these, in one foreign call: one element counts. The cost is a read of the memory on this
+        thread; on a stream, where that would wait, everything looks as it was."""
+        if not ids or not self.digest_function:
+            return [0] * len(ids)
+        if self.instance.is_closed:
+            raise errors.StateError("this optimizer was closed")
+        addresses, out = (C.c_uint64 * len(ids))(*(self._tensor_address[i] for i in ids)), (C.c_uint64 * len(ids))()
+        self.instance.lib.check(self.digest_function(self.instance.handle, addresses, len(ids), out, C.byref(self._record)), self._record, "digest")
+        return list(out)
 
     # ---- at step -----------------------------------------------------------------------------------------------------
 
@@ -451,7 +452,7 @@ class GradientFeed:
         the last backward, whether one that was shipped has no gradient any more)."""
         is_cut = self.table.is_cut
         present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
-        most = 1 if self.digests.is_able else 0  # operations in place that may have left the contents as they were
+        most = 1 if self.digest_function else 0  # operations in place that may have left the contents as they were
         held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
             grad = grad_of(p) if is_cut else p.grad
@@ -480,7 +481,7 @@ class GradientFeed:
                 continue
             n_changed += self.fired_at[i] == self.fired[i]
             todo.append(i)
-        edited = [i for i, now in zip(same, self.digests.of(same, self.digest_at)) if now != self.digest[i]]
+        edited = [i for i, now in zip(same, self._digests_of(same)) if now != self.digest[i]]
         return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
 
     def _judge_changes(self, n_early, n_changed):
