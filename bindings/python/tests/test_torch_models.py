@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model features that change how gradients come: adapters, Conv1D, checkpointing, compilation, attention, autocast."""
-from unittest import mock
 
 from support import HYPER, TorchTest, batch, mlp, plain_step, torch, twins
 import zfplugin
@@ -10,34 +9,6 @@ if torch:
 
 
 class Models(TorchTest):
-
-    @staticmethod
-    def longest_gap(seconds):
-        """In place of what this machine takes between two gradients of one node, which other processes stretch."""
-        return mock.patch("zfplugin.torch.gradients._burst_gap", lambda: seconds)
-
-    def test_compiled_as_a_whole_says_once_that_nothing_overlaps(self):
-        torch.manual_seed(0)
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
-        opt = self.zenflow(model, overlap=True)
-        fast = torch.compile(model, backend="aot_eager")
-        with self.messages() as caught, self.longest_gap(1.0):
-            for i in range(30):
-                opt.zero_grad()
-                fast(torch.randn(64, 192)).pow(2).mean().backward()
-                opt.step()
-        self.assertEqual(len([line for line in caught.output if "at once" in line]), 1, caught.output)
-
-    def test_an_eager_model_is_not_accused_of_it(self):
-        torch.manual_seed(0)
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
-        opt = self.zenflow(model, overlap=True)
-        with self.assertNoLogs("zfplugin", "WARNING"), self.longest_gap(1e-7):
-            for i in range(35):
-                opt.zero_grad()
-                model(torch.randn(64, 192)).pow(2).mean().backward()
-                opt.step()
-
     def test_compiled_with_fetch(self):
         """torch.compile does not see hooks that come after it: then step() waits. (Those that were there it traces: usage_weights.py.)"""
         ours, theirs = twins()

@@ -29,11 +29,8 @@ step. A digest would make the CPU wait in the middle of backward, so version cou
 and gradients travel early only once some steps were seen in which nobody changed any (watched.py), or final_gradients promises it.
 """
 import ctypes as C
-import functools
 import logging
 import math
-import statistics
-import time
 import weakref
 
 import torch
@@ -47,10 +44,6 @@ BUCKET_NBYTES = 1 << 20
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 STEPS_UNTIL_FINAL = 3       # steps in which none was, after which they count as final until one is
 IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
-BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
-WATCHED_STEPS = 30          # steps in which bursts are looked for
-BURST_GAPS = 3              # times what autograd needs from one parameter to the next without an operation between
-BURST_NBYTES = 1 << 20      # of all gradients: below, overlap does not matter
 NEVER = 1 << 30
 
 _TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
@@ -63,30 +56,6 @@ assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tenso
 _WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
 _FINAL = _abi.GRAD_TOTAL | _abi.GRAD_LAST | _abi.GRAD_ASYNC_READ
 _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
-
-
-@functools.cache
-def _burst_gap():
-    """Seconds from one hook to the next, above which autograd has computed something between them: measured on this
-    machine, on a node whose gradients are all there at once."""
-    class AllAtOnce(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *params):
-            return params[0].sum()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return tuple(torch.zeros(1, device="cpu") for _ in params)
-
-    with torch.enable_grad():
-        params = [torch.zeros(1, device="cpu", requires_grad=True) for _ in range(32)]
-        times = []
-        for param in params:
-            param.register_post_accumulate_grad_hook(lambda _: times.append(time.perf_counter()))
-        for _ in range(3):  # the first one pays for what is made once
-            times.clear()
-            AllAtOnce.apply(*params).backward()
-    return BURST_GAPS * statistics.median(b - a for a, b in zip(times, times[1:]))
 
 
 def _words(array):
@@ -150,11 +119,7 @@ class GradientFeed:
         self.digest_function = self.instance.digest_function if not self.place.is_stream else None
         self.is_shipping = self.is_shipping and (self.digest_function or self.place.is_stream) and not is_on_its_way(table.spread)
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
-        self.is_timing = self.is_shipping and not self.place.is_stream and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
-        self.burst_gap = _burst_gap() if self.is_timing else 0.0
-        self.hook_end = 0.0
-        self.n_gaps = self.n_long_gaps = 0
-        self.n_steps = self.n_bursts = self.n_changed_steps = 0
+        self.n_changed_steps = 0
         self.most_released = sum(self.nbytes)
         self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
@@ -230,9 +195,6 @@ class GradientFeed:
         if self.is_accumulating:
             return
         with self.lock:
-            if self.is_timing:
-                self.n_gaps += 1
-                self.n_long_gaps += time.perf_counter() - self.hook_end > self.burst_gap
             self.fired[i] += 1
             try:
                 if self.is_releasing and self.expected[i] != NEVER and not self.instance.is_closed:
@@ -252,9 +214,6 @@ class GradientFeed:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
                 self.problem = problem
-            finally:
-                if self.is_timing:
-                    self.hook_end = time.perf_counter()
 
     def _hand_over(self, i, param):
         """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
@@ -548,8 +507,6 @@ class GradientFeed:
             self.released_nbytes = 0
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
-            if self.is_timing:
-                self._judge_burst()
             if self.watched is not None and self.watched.end_step():
                 self._stop_shipping_unseen()
             self.fired = [0] * n
@@ -562,15 +519,3 @@ class GradientFeed:
                      "gradients were changed between backward and step in a way that moves no version counter (.grad.data): from now on they "
                      "travel at step, where every change counts%s",
                      f"; those of up to {WATCHED_EVERY} steps before this were left out" if has_begun else "")
-
-    def _judge_burst(self):
-        """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd
-        computes nothing between two hooks."""
-        n, n_long, self.n_gaps, self.n_long_gaps = self.n_gaps, self.n_long_gaps, 0, 0
-        self.n_steps += 1
-        self.n_bursts += n >= 8 and n_long <= 1 + n // 20
-        if self.n_bursts == BURST_STEPS:
-            self.log.warning("all %d gradients arrived at once, at the end of backward (whole-model torch.compile?): "
-                             "results are right, but their transfer does not overlap with backward; compile layer by "
-                             "layer to keep the overlap", n)
-        self.is_timing = self.is_shipping and self.n_bursts < BURST_STEPS and self.n_steps < WATCHED_STEPS
