@@ -49,7 +49,7 @@ zf_package(tools zfplugin-tools utils "libzfplugin1 ${zf_same_version}"
            "optimizer offload with selective updates, command line"
            "The program zf: what this machine gives the plugin, what a model will need,"
            "which settings fit, where a step went; checkpoints inspected and verified.")
-set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "python3") # zf tune
+set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "python3") # zf plan, tune, audit
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "bash-completion")
 if(TARGET zf_mpi)
     list(APPEND CPACK_COMPONENTS_ALL mpi)

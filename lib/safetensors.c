@@ -120,9 +120,7 @@ static int parse_tensor(const zf_safetensors_t *f, const char *name, const json_
     if (!json_is_object(entry))
         return fail(why, "tensor %.80s: found no JSON object in the header", name);
     if (dtype == NULL)
-        return fail(why,
-                    "tensor %.80s: found \"dtype\" %.20s; F32, F16, BF16 or another type of the format is "
-                    "needed",
+        return fail(why, "tensor %.80s: found \"dtype\" %.20s; F32, F16, BF16 or another type of the format is needed",
                     name,
                     json_is_string(json_object_get(entry, "dtype")) ? json_string_value(json_object_get(entry, "dtype"))
                                                                     : "that is no text");
@@ -222,8 +220,8 @@ static int open_file(const char *path, zf_safetensors_t *f, const why_t *why) {
         n_header = n_header << 8 | length[i];
     if (n_header > f->nbytes - LENGTH_NBYTES || n_header > MAX_HEADER_NBYTES)
         return fail(why,
-                    "claims a header of %llu bytes; the file has %llu and at most %d are read: it is cut "
-                    "short or no safetensors file",
+                    "claims a header of %llu bytes; the file has %llu and at most %d are read: it is cut short or no "
+                    "safetensors file",
                     (unsigned long long)n_header, (unsigned long long)f->nbytes, MAX_HEADER_NBYTES);
     f->data_offset = LENGTH_NBYTES + n_header;
     return load_header(f, (size_t)n_header, why);

@@ -13,20 +13,13 @@ import re
 import stat
 import sys
 
+from terminal import Failed, printable, say
+
 ARRAYS = ("m", "v", "w", "visible")
 DECLARED = ("dtype", "grad_dtype", "rule", "shape")
 
 
-class Unreadable(Exception):
-    """The message says what cannot be compared."""
-
-
-def printable(text):
-    """Control characters, which a terminal would obey, as \\xNN."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
-def say(text):
+def tell(text):
     print(printable(text))
 
 
@@ -57,7 +50,7 @@ def read_file(path):
     """Records; what is no whole line was left by a killed process or a full disk and is passed over."""
     section, records = None, []
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise Unreadable(f"{path}: is no regular file")
+        raise Failed(f"{path}: is no regular file")
     with open(path, encoding="utf-8", errors="replace") as file:
         for text in file:
             try:
@@ -69,7 +62,7 @@ def read_file(path):
             except (ValueError, KeyError, TypeError):
                 continue
     if section is None:
-        raise Unreadable(f"{path}: is no audit of [audit] file that this version reads")
+        raise Failed(f"{path}: is no audit of [audit] file that this version reads")
     return records, section.n_processes
 
 
@@ -90,11 +83,11 @@ class Run:
             if len(of) == n:  # of two that are whole the later counts
                 self.steps[step] = [of[p] for p in sorted(of)]
         if not self.steps:
-            raise Unreadable(f"{path}: has no step of which every rank has left a record; name it without .rankN")
+            raise Failed(f"{path}: has no step of which every rank has left a record; name it without .rankN")
         first, last = min(self.steps), max(self.steps)
         self.newest = self.steps[last]
         ranks = len(self.newest)
-        say(f"{name}  {path}: steps {first} to {last}, {len(self.steps)} records, {ranks} rank{'s'[:ranks > 1]}")
+        tell(f"{name}  {path}: steps {first} to {last}, {len(self.steps)} records, {ranks} rank{'s'[:ranks > 1]}")
 
     def declared(self):
         return {key: {name: param[name] for name in DECLARED}
@@ -106,7 +99,7 @@ def compare_dicts(what, a, b):
     names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
     for name in names:
         shown = [json.dumps(of[name]) if name in of else "nothing" for of in (a, b)]
-        say(f"{what} {name if isinstance(name, str) else name[1]}: {shown[0]} in A, {shown[1]} in B")
+        tell(f"{what} {name if isinstance(name, str) else name[1]}: {shown[0]} in A, {shown[1]} in B")
     return names
 
 
@@ -169,11 +162,11 @@ def compare_step(step, runs, keys):
     if not found:
         return False
     (_, name), arrays = found[0]
-    say(f"they part at step {step}: {arrays[0][0]} of \"{name}\"{ranks_of(*arrays[0][1])}")
+    tell(f"they part at step {step}: {arrays[0][0]} of \"{name}\"{ranks_of(*arrays[0][1])}")
     for array, _ in arrays[1:]:
-        say(f"  there too: {array} of the same parameter")
+        tell(f"  there too: {array} of the same parameter")
     if len(found) > 1:
-        say(f"  there too: {len(found) - 1} other parameter{'s'[:len(found) > 2]}")
+        tell(f"  there too: {len(found) - 1} other parameter{'s'[:len(found) > 2]}")
     return True
 
 
@@ -185,15 +178,15 @@ def compare(runs):
     if len(a.newest) != len(b.newest):
         own = [key for key in keys if any(key in r.section.params and r.section.params[key][1]["own"] for r in a.newest)]
         if own:
-            say(f"{len(own)} parameters of which each rank has its own are compared between equal numbers of ranks only")
+            tell(f"{len(own)} parameters of which each rank has its own are compared between equal numbers of ranks only")
             keys = [key for key in keys if key not in own]
     steps, n = sorted(a.steps.keys() & b.steps.keys()), 0
     while n < len(steps) and not compare_step(steps[n], runs, keys):
         n += 1
     if not steps:
-        say("no step is in both")
+        tell("no step is in both")
     if n:
-        say(f"{n} step{'s are' if n > 1 else ' is'} the same, the last of them {steps[n - 1]}")
+        tell(f"{n} step{'s are' if n > 1 else ' is'} the same, the last of them {steps[n - 1]}")
     return 1 if n < len(steps) or is_other or excluded else 0 if steps else 2
 
 
@@ -203,10 +196,10 @@ def main():
         return 2
     try:
         return compare([Run(name, path) for name, path in zip("AB", sys.argv[1:])])
-    except (Unreadable, OSError) as error:
-        print("zf: " + printable(str(error)), file=sys.stderr)
+    except (Failed, OSError) as error:
+        say(str(error))
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # anybody may have made the files
-        print("zf: what is said of the parameters makes no sense: " + printable(repr(error)), file=sys.stderr)
+        say(f"what is said of the parameters makes no sense: {error!r}")
     return 2
 
 

@@ -19,11 +19,10 @@ typedef struct zf_cli {
     zf_loader_t *loader;
 } zf_cli_t;
 
-/* One command. more: lines for --help, or NULL; where `run` has them itself it is NULL and takes_help is set. */
+/* One command. more: lines for --help, or NULL; what NULL: it is not shown. */
 typedef struct zf_cli_command {
     const char *group, *name, *args, *what, *more; /* name NULL: the group is the command */
     int (*run)(zf_cli_t *cli, int argc, char **argv);
-    int takes_help;
 } zf_cli_command_t;
 const zf_cli_command_t *zf_cli_commands(size_t *out_n);
 
@@ -66,7 +65,8 @@ int zf_cli_replace_end(zf_cli_replace_t *file, int is_whole);
 int zf_cli_audit(zf_cli_t *cli, int argc, char **argv);            /* script.c, audit.py */
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
 int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
-int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */
+int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* script.c, plan.py */
+int zf_cli_plan_bytes(zf_cli_t *cli, int argc, char **argv);       /* plan_bytes.c */
 int zf_cli_tune(zf_cli_t *cli, int argc, char **argv);             /* script.c, tune.py */
 int zf_cli_page(zf_cli_t *cli, int argc, char **argv);             /* page.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */

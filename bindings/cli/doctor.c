@@ -54,8 +54,7 @@ static void judge(doctor_t *doctor) {
     if (!flag(cuda, "found"))
         miss(doctor, doctor->needs_cuda, "a CUDA device",
              "only for training on a GPU: install NVIDIA's driver (Debian nvidia-driver, Ubuntu "
-             "nvidia-driver-580-server); "
-             "in a container start it with the GPU (docker run --gpus all)");
+             "nvidia-driver-580-server); in a container start it with the GPU (docker run --gpus all)");
     if (!flag(mpi, "found") || !flag(mpi, "mpirun"))
         miss(doctor, doctor->needs_mpi, "MPI",
              "only for several ranks of a C trainer: apt-get install libopenmpi-dev openmpi-bin; PyTorch needs none");
@@ -340,8 +339,7 @@ static void print_speed(const doctor_t *doctor) {
     }
     if (doctor->spread > MUCH_SPREAD)
         printf("spread     equal measurements differ by a factor of %.1f: something else uses this machine; measure "
-               "when it "
-               "is quiet\n",
+               "when it is quiet\n",
                doctor->spread);
 }
 

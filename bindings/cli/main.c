@@ -12,14 +12,35 @@ static const zf_cli_command_t commands[] = {
      "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
      "  --quick            nothing is measured (a measurement takes about ten seconds)\n"
      "  --need cuda|mpi    exit status 1 where that is missing; without it only the plugin is needed\n",
-     zf_cli_doctor, 0},
+     zf_cli_doctor},
     {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
-     NULL, zf_cli_plan, 1},
+     "  MODEL                a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, "
+     "Qwen2,\n"
+     "                       Qwen3, GPT-2, BERT, RoBERTa, OPT, T5), or a list of shapes:\n"
+     "                       [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n"
+     "  --config FILE        configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
+     "  --device cuda|cpu    where the parameters live (cuda)\n"
+     "  --dtype bf16|f16|f32 of weights and gradients (what MODEL says, else bf16)\n"
+     "  --ranks N            of the job (1); --local-ranks N of them on a machine (8 at most)\n"
+     "  --machine FILE       speed of replays, and of the first GPU's link, as `zf doctor --json > FILE` measured it\n"
+     "  --no-fetch           the trainer does not call param_fetch\n"
+     "  --recompute          activations are computed again in the backward pass\n"
+     "  --json               for programs\n"
+     "  --tokens N           per rank and step (8192); --sequence N of a sequence (2048)\n"
+     "  --micro-batches N    per step (1)\n"
+     "  --tflops N           of the device at its peak (312)\n"
+     "  --efficiency N       of that peak (0.4)\n"
+     "  --link N             GB/s between host and device, each way, per rank (25)\n"
+     "  --net N              GB/s of network per rank (25); --latency N us per collective (20)\n"
+     "  --host N             GB/s of replays per machine (50)\n"
+     "  --own N              ns per parameter and step of the plugin's own passes on the device (0)\n",
+     zf_cli_plan},
+    {"plan-bytes", NULL, "", NULL, NULL, zf_cli_plan_bytes}, /* what plan.py asks: no command of a user's */
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
      "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
      "  Each key of FILE is printed with its effective value and where that comes from: a line of FILE, a\n"
      "  SECTION.KEY=VALUE given behind it, or the default. The output is a configuration file again.\n",
-     zf_cli_config, 0},
+     zf_cli_config},
     {"tune", NULL, "--command COMMAND [OPTIONS]",
      "runs your own trainer under each of several settings and writes the least late one that it hardly waits for",
      "  --command COMMAND    the trainer, for sh -c; in it {config} becomes the path of the INI file of a setting, "
@@ -36,18 +57,17 @@ static const zf_cli_command_t commands[] = {
      "  --output FILE        what is chosen, as an INI file (zf-tuned.ini); --force overwrites it\n"
      "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n"
      "  --json               for programs\n",
-     zf_cli_tune, 0},
+     zf_cli_tune},
     {"audit", NULL, "A B", "the first step, array, parameter and rank in which two runs with [audit] file part",
      "  A and B are the paths of [audit] file, without .rankN. Settings and shapes that differ are named first.\n"
      "  exit status  0: no difference in the steps that both have; 1: they part; 2: nothing could be compared\n",
-     zf_cli_audit, 0},
-    {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect, 0},
-    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
+     zf_cli_audit},
+    {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect},
+    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
-     zf_cli_ckpt_consolidate, 0},
+     zf_cli_ckpt_consolidate},
     {"page", NULL, "man|bash|configuration|counters",
-     "the manual page of this command, its completion in bash, or the page of all keys or counters", NULL, zf_cli_page,
-     0},
+     "the manual page of this command, its completion in bash, or the page of all keys or counters", NULL, zf_cli_page},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -60,6 +80,8 @@ static int usage(void) {
     printf("usage: zf [--plugin FILE] COMMAND ...\n");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         char head[64];
+        if (!commands[i].what)
+            continue;
         snprintf(head, sizeof head, "%s%s%s %s", commands[i].group, commands[i].name ? " " : "",
                  commands[i].name ? commands[i].name : "", commands[i].args);
         printf("  %-40s %s\n", head, commands[i].what);
@@ -107,7 +129,8 @@ static int misuse_command(const char *word, const char *second) {
     fprintf(stderr, "usage: zf %s", is_group ? word : "");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const char *name = is_group ? commands[i].name : commands[i].group;
-        if (is_group ? strcmp(commands[i].group, word) != 0 : i > 0 && strcmp(commands[i - 1].group, name) == 0)
+        if (!commands[i].what ||
+            (is_group ? strcmp(commands[i].group, word) != 0 : i > 0 && strcmp(commands[i - 1].group, name) == 0))
             continue;
         fprintf(stderr, "%s%s", *separator ? separator : is_group ? " " : "", name);
         separator = "|";
@@ -118,12 +141,12 @@ static int misuse_command(const char *word, const char *second) {
 
 static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv) {
     int status;
-    if (!command->takes_help && argc > 0 && strcmp(argv[0], "--help") == 0)
+    if (argc > 0 && strcmp(argv[0], "--help") == 0)
         return help(command);
     status = command->run(cli, argc, argv);
     if (status == 2)
         print_usage(stderr, command);
-    if (status == 2 && (command->more || command->takes_help))
+    if (status == 2 && command->more)
         fprintf(stderr, "zf %s --help says more\n", command->group);
     return status;
 }

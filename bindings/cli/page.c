@@ -25,8 +25,7 @@ static void put(const char *text) {
     }
 }
 
-static void put_command(zf_cli_t *cli, const zf_cli_command_t *command) {
-    char text[] = "--help", *help[] = {text};
+static void put_command(const zf_cli_command_t *command) {
     printf(".TP\n.B zf ");
     put(command->group);
     printf("%s", command->name ? " " : "");
@@ -36,30 +35,26 @@ static void put_command(zf_cli_t *cli, const zf_cli_command_t *command) {
     printf("\n");
     put(command->what);
     printf("\n");
-    if (!command->more && !command->takes_help)
+    if (!command->more)
         return;
     printf(".nf\n");
-    if (command->takes_help)
-        (void)command->run(cli, 1, help);
-    else
-        put(command->more);
+    put(command->more);
     printf(".fi\n");
 }
 
-static int print_man(zf_cli_t *cli) {
+static int print_man(void) {
     size_t n;
     const zf_cli_command_t *commands = zf_cli_commands(&n);
-    printf(
-        ".TH ZF 1\n.SH NAME\nzf \\- the command line of libzfplugin\n.SH SYNOPSIS\n.B zf\n[\\-\\-plugin FILE] COMMAND "
-        "...\n.SH COMMANDS\n");
+    printf(".TH ZF 1\n.SH NAME\nzf \\- the command line of libzfplugin\n.SH SYNOPSIS\n.B zf\n[\\-\\-plugin FILE] "
+           "COMMAND ...\n.SH COMMANDS\n");
     for (size_t i = 0; i < n; i++)
-        put_command(cli, &commands[i]);
-    printf(
-        ".SH ENVIRONMENT\n.TP\n.B ZFPLUGIN_PATH\nthe plugin, where \\-\\-plugin does not name it; else "
-        "libzfplugin.so.1 is looked up as any library\n"
-        ".SH EXIT STATUS\n0: done. 1: it failed; the message says what to do. 2: it was called wrongly.\n"
-        ".SH SEE ALSO\n.BR zf_create (3),\n.BR zf_step (3)\nand the pages that they name: the contracts of all hooks, "
-        "from zf/plugin.h and zf/ext/.\nREADME.md of libzfplugin.\n");
+        if (commands[i].what)
+            put_command(&commands[i]);
+    printf(".SH ENVIRONMENT\n.TP\n.B ZFPLUGIN_PATH\nthe plugin, where \\-\\-plugin does not name it; else "
+           "libzfplugin.so.1 is looked up as any library\n"
+           ".SH EXIT STATUS\n0: done. 1: it failed; the message says what to do. 2: it was called wrongly.\n"
+           ".SH SEE ALSO\n.BR zf_create (3),\n.BR zf_step (3)\nand the pages that they name: the contracts of all "
+           "hooks, from zf/plugin.h and zf/ext/.\nREADME.md of libzfplugin.\n");
     return 0;
 }
 
@@ -82,7 +77,7 @@ static int print_bash(void) {
     const zf_cli_command_t *commands = zf_cli_commands(&n);
     printf("# Completion of zf in bash; written by `zf page bash`.\n_zf_groups=\"");
     for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(commands[i].group, commands[i - 1].group) != 0)
+        if (commands[i].what && (i == 0 || strcmp(commands[i].group, commands[i - 1].group) != 0))
             printf("%s%s", i ? " " : "", commands[i].group);
     printf("\"\n_zf_pairs=\"");
     for (size_t i = 0; i < n; i++)
@@ -113,11 +108,9 @@ static int print_configuration(zf_cli_t *cli) {
     const char *section = "";
     if (!config)
         return 1;
-    printf(
-        "# Configuration\n\nAn INI file, or `section.key=value` where a program takes overrides. `zf config FILE` "
-        "checks a "
-        "file and shows what holds.\n\nWritten by `zf page configuration` from the plugin's own table; the test `docs` "
-        "compares.\n");
+    printf("# Configuration\n\nAn INI file, or `section.key=value` where a program takes overrides. `zf config FILE` "
+           "checks a file and shows what holds.\n\nWritten by `zf page configuration` from the plugin's own table; the "
+           "test `docs` compares.\n");
     for (uint32_t i = 0; i < config->n_keys(); i++) {
         zf_error_t err = {.struct_size = sizeof err};
         zf_config_key_t key = {.struct_size = sizeof key};
@@ -136,8 +129,7 @@ static int print_counters(zf_cli_t *cli) {
     if (!stats)
         return 1;
     printf("# Counters\n\nWhat `zf.stats/1` counts (`zf/ext/stats.h`). A sum rises from `create` on, a level is what "
-           "holds "
-           "now.\n\nWritten by `zf page counters` from the plugin's own table; the test `docs` compares.\n\n"
+           "holds now.\n\nWritten by `zf page counters` from the plugin's own table; the test `docs` compares.\n\n"
            "| name | unit | kind | what |\n|---|---|---|---|\n");
     for (uint32_t i = 0; i < stats->n_counters(); i++) {
         zf_error_t err = {.struct_size = sizeof err};
@@ -157,7 +149,7 @@ int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
     if (argc == 1 && strcmp(argv[0], "counters") == 0)
         return print_counters(cli);
     if (argc == 1 && strcmp(argv[0], "man") == 0)
-        return print_man(cli);
+        return print_man();
     if (argc == 1 && strcmp(argv[0], "bash") == 0)
         return print_bash();
     return zf_cli_misuse("page: need man, bash, configuration or counters");

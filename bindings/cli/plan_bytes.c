@@ -1,100 +1,219 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/plan_bytes.c - the plugin's own memory plan (zf.plan/0) of a model that is nowhere: its tensors lie in
- * reserved address space, which nobody can read (contract in plan.h). */
+ * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
+ *
+ *   in    config (text), overrides, fetches, is_cpu, n_ranks, space (bytes of all tensors), asks [{rank, overrides}],
+ *         tensors [[name, type, 1 where rows are channels, shape, offset in the space]]
+ *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why the plugin refuses it]
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plan.h"
+#include "cli.h"
+#include "zf/ext/config.h"
+#include "zf/ext/draft/plan.h"
 
-enum { GAP_NBYTES = 64 };
+enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 128 };
+
+typedef struct request {
+    const zf_plugin_t *zf;
+    const char *config;
+    json_t *overrides, *tensors, *asks, *space;
+    int fetches, is_cpu, n_ranks;
+} request_t;
 
 typedef struct decls {
+    uint32_t n;
     unsigned char *memory;
-    uint64_t nbytes;
+    size_t nbytes;
     zf_tensor_t *tensors;
+    int64_t (*shapes)[ZF_MAX_NDIM];
     zf_param_decl_t *all;
 } decls_t;
 
-static zf_dtype_t dtype_of(model_dtype_t dtype) {
-    return dtype == MODEL_F32 ? zf_dtype_float32() : dtype == MODEL_F16 ? zf_dtype_float16() : zf_dtype_bfloat16();
+static zf_dtype_t dtype_of(const char *name) {
+    if (strcmp(name, "f32") == 0)
+        return zf_dtype_float32();
+    return strcmp(name, "f16") == 0 ? zf_dtype_float16() : zf_dtype_bfloat16();
 }
 
-static uint64_t place_nbytes(const model_param_t *param) {
-    return (param->n_elems * model_dtype_nbytes(param->dtype) + GAP_NBYTES) / GAP_NBYTES * GAP_NBYTES;
-}
-
-static void fill(const plan_options_t *options, const model_t *model, decls_t *out) {
-    unsigned char *at = out->memory;
-    for (uint32_t i = 0; i < model->n; i++) {
-        const model_param_t *param = &model->params[i];
-        zf_tensor_contiguous(at, dtype_of(param->dtype), param->ndim, param->shape, &out->tensors[i]);
-        out->tensors[i].dl.device_type = options->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA;
-        out->all[i] = (zf_param_decl_t){
-            .struct_size = sizeof *out->all,
-            .flags = options->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
-            .name = param->name,
-            .tensor = &out->tensors[i],
-            .channels = param->channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
-        };
-        at += place_nbytes(param);
-    }
+/* 0: it is no tensor. */
+static int declare(const request_t *request, uint32_t i, const decls_t *out) {
+    json_t *shape;
+    json_int_t offset;
+    const char *name, *type;
+    int are_rows;
+    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,o,I]", &name, &type, &are_rows, &shape, &offset) ||
+        json_array_size(shape) > ZF_MAX_NDIM)
+        return 0;
+    for (size_t k = 0; k < json_array_size(shape); k++)
+        out->shapes[i][k] = json_integer_value(json_array_get(shape, k));
+    zf_tensor_contiguous(out->memory + offset, dtype_of(type), (int32_t)json_array_size(shape), out->shapes[i],
+                         &out->tensors[i]);
+    out->tensors[i].dl.device_type = request->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA;
+    out->all[i] = (zf_param_decl_t){
+        .struct_size = sizeof *out->all,
+        .flags = request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
+        .name = name,
+        .tensor = &out->tensors[i],
+        .channels = are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
+    };
+    return 1;
 }
 
 static void drop(decls_t *decls) {
-    if (decls->memory && decls->memory != MAP_FAILED)
+    if (decls->memory != MAP_FAILED)
         munmap(decls->memory, decls->nbytes);
     free(decls->tensors);
+    free(decls->shapes);
     free(decls->all);
 }
 
-static int declare(const plan_options_t *options, const model_t *model, decls_t *out) {
-    *out = (decls_t){.nbytes = 0};
-    for (uint32_t i = 0; i < model->n; i++)
-        out->nbytes += place_nbytes(&model->params[i]);
+static int declare_all(const request_t *request, decls_t *out) {
+    uint32_t n = (uint32_t)json_array_size(request->tensors), i = 0;
+    *out = (decls_t){.n = n, .nbytes = (size_t)json_integer_value(request->space)};
     out->memory = mmap(NULL, out->nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    out->tensors = calloc(model->n, sizeof *out->tensors);
-    out->all = calloc(model->n, sizeof *out->all);
-    if (out->memory == MAP_FAILED || !out->tensors || !out->all) {
-        drop(out);
-        return zf_cli_complain(model->path, "no address space for %.1f GiB of tensors: %s (ulimit -v)",
-                               (double)out->nbytes / (1 << 30), strerror(errno));
+    out->tensors = calloc(n, sizeof *out->tensors);
+    out->shapes = calloc(n, sizeof *out->shapes);
+    out->all = calloc(n, sizeof *out->all);
+    if (out->memory == MAP_FAILED || !out->tensors || !out->shapes || !out->all) {
+        zf_cli_complain("plan", "no address space for %.1f GiB of tensors: %s (ulimit -v)",
+                        (double)out->nbytes / (1 << 30), strerror(errno));
+    } else {
+        while (i < n && declare(request, i, out))
+            i++;
+        if (i == n)
+            return 0;
+        zf_cli_complain("plan-bytes", "tensor %u makes no sense", i);
     }
-    fill(options, model, out);
-    return 0;
+    drop(out);
+    return 1;
 }
 
-int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, uint32_t rank, const char *config_text,
-             const char *const *overrides, int is_quiet, zf_plan_t *out) {
-    const zf_plan_ext_t *plan = zf_cli_extension(cli, ZF_EXT_PLAN);
-    const char *all[PLAN_MAX_OVERRIDES + 8];
-    uint32_t n = 0;
+/* Texts of a list, behind those that are there; how many there are then. */
+static uint32_t take_texts(const json_t *list, const char **out, uint32_t n) {
+    for (size_t i = 0; i < json_array_size(list) && n < MOST_OVERRIDES; i++)
+        out[n++] = json_string_value(json_array_get(list, i));
+    return n;
+}
+
+/* What each key has: an instance on the CPU says it. NULL after a message. */
+static json_t *read_keys(zf_cli_t *cli, const request_t *request) {
+    const zf_config_ext_t *config = zf_cli_extension(cli, ZF_EXT_CONFIG);
+    const char *overrides[MOST_OVERRIDES];
     zf_error_t err = {.struct_size = sizeof err};
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1"};
     zf_create_args_t create = {.struct_size = sizeof create,
-                               .flags = options->has_no_fetch ? 0 : ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS,
                                .host = &host,
-                               .config_text = config_text,
-                               .overrides = all,
-                               .device_type = options->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
-    zf_bind_args_t bind = {.struct_size = sizeof bind, .n_decls = model->n, .decl_size = sizeof(zf_param_decl_t)};
-    zf_plan_args_t args = {
-        .struct_size = sizeof args, .n_ranks = options->n_ranks, .rank = rank, .create = &create, .bind = &bind};
+                               .config_text = request->config,
+                               .overrides = overrides,
+                               .n_overrides = take_texts(request->overrides, overrides, 0),
+                               .device_type = ZF_DEVICE_CPU};
+    zf_instance_t *inst;
+    json_t *out = json_object();
+    if (!config || request->zf->create(&create, &inst, &err) < 0) {
+        if (config)
+            zf_cli_fail(&err);
+        json_decref(out);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < config->n_keys(); i++) {
+        zf_config_key_t key = {.struct_size = sizeof key};
+        char name[VALUE_NBYTES], value[VALUE_NBYTES] = "";
+        (void)config->key(i, &key, NULL);
+        (void)config->value(inst, i, value, sizeof value, NULL);
+        snprintf(name, sizeof name, "%s.%s", key.section, key.key);
+        json_object_set_new(out, name, json_string(value));
+    }
+    request->zf->destroy(inst, NULL);
+    return out;
+}
+
+static json_t *show(const zf_plan_t *plan) {
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {
+        {"n_buckets", plan->n_buckets},
+        {"update_interval", plan->update_interval},
+        {"publish_lag", plan->publish_lag},
+        {"host_nbytes", plan->host_nbytes},
+        {"host_state_nbytes", plan->host_state_nbytes},
+        {"host_slots_nbytes", plan->host_slots_nbytes},
+        {"host_publish_nbytes", plan->host_publish_nbytes},
+        {"host_exchange_nbytes", plan->host_exchange_nbytes},
+        {"device_nbytes", plan->device_nbytes},
+        {"staging_nbytes", plan->staging_nbytes},
+        {"sums_nbytes", plan->sums_nbytes},
+        {"n_elems", plan->n_elems},
+        {"n_owned_elems", plan->n_owned_elems},
+        {"n_selected_elems", plan->n_selected_elems},
+        {"least_close_elems", plan->least_close_elems},
+        {"most_close_elems", plan->most_close_elems},
+    };
+    json_t *out = json_object();
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        json_object_set_new(out, members[i].name, json_integer((json_int_t)members[i].value));
+    return out;
+}
+
+static json_t *ask(const zf_plan_ext_t *ext, const request_t *request, const decls_t *decls, const json_t *one) {
+    zf_error_t err = {.struct_size = sizeof err};
+    const char *overrides[MOST_OVERRIDES];
+    uint32_t n = take_texts(request->overrides, overrides, 0);
+    zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1"};
+    zf_create_args_t create = {.struct_size = sizeof create,
+                               .flags = request->fetches ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS : 0,
+                               .host = &host,
+                               .config_text = request->config,
+                               .overrides = overrides,
+                               .n_overrides = take_texts(json_object_get(one, "overrides"), overrides, n),
+                               .device_type = request->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
+    zf_bind_args_t bind = {
+        .struct_size = sizeof bind, .decls = decls->all, .n_decls = decls->n, .decl_size = sizeof(zf_param_decl_t)};
+    zf_plan_args_t args = {.struct_size = sizeof args,
+                           .n_ranks = (uint32_t)request->n_ranks,
+                           .rank = (uint32_t)json_integer_value(json_object_get(one, "rank")),
+                           .create = &create,
+                           .bind = &bind};
+    zf_plan_t plan = {.struct_size = sizeof plan};
+    return ext->plan(&args, &plan, &err) < 0 ? json_pack("{s:s}", "error", err.message) : show(&plan);
+}
+
+static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, const request_t *request) {
+    json_t *keys = read_keys(cli, request), *plans = json_array(), *one, *out;
     decls_t decls;
-    zf_status_t st;
-    if (!plan || declare(options, model, &decls))
-        return 1;
-    bind.decls = decls.all;
-    for (uint32_t i = 0; i < options->n_overrides; i++)
-        all[n++] = options->overrides[i];
-    for (; *overrides && n < PLAN_MAX_OVERRIDES + 8; overrides++)
-        all[n++] = *overrides;
-    create.n_overrides = n;
-    *out = (zf_plan_t){.struct_size = sizeof *out};
-    st = plan->plan(&args, out, &err);
-    drop(&decls);
-    if (st < 0 && !is_quiet)
-        zf_cli_fail(&err);
-    return st < 0;
+    size_t i;
+    int status = keys ? declare_all(request, &decls) : 1;
+    if (!status) {
+        json_array_foreach(request->asks, i, one) json_array_append_new(plans, ask(ext, request, &decls, one));
+        drop(&decls);
+    }
+    out = json_pack("{s:o*, s:o}", "keys", keys, "plans", plans);
+    if (!status)
+        json_dumpf(out, stdout, JSON_COMPACT);
+    json_decref(out);
+    return status;
+}
+
+int zf_cli_plan_bytes(zf_cli_t *cli, int argc, char **argv) {
+    const zf_plan_ext_t *ext = zf_cli_extension(cli, ZF_EXT_PLAN);
+    request_t request = {0};
+    json_error_t problem;
+    json_t *asked = json_loadf(stdin, 0, &problem);
+    int status = 1;
+    (void)argc, (void)argv;
+    if (!asked || json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "config",
+                                 &request.config, "overrides", &request.overrides, "fetches", &request.fetches,
+                                 "is_cpu", &request.is_cpu, "n_ranks", &request.n_ranks, "tensors", &request.tensors,
+                                 "asks", &request.asks, "space", &request.space))
+        zf_cli_complain("plan-bytes", "%s", problem.text);
+    else if (ext) {
+        request.zf = zf_loader_plugin(cli->loader);
+        status = answer(cli, ext, &request);
+    }
+    json_decref(asked);
+    return status;
 }

@@ -45,4 +45,5 @@ static int run_script(const char *name, zf_cli_t *cli, int argc, char **argv) {
 }
 
 int zf_cli_audit(zf_cli_t *cli, int argc, char **argv) { return run_script("audit", cli, argc, argv); }
+int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) { return run_script("plan", cli, argc, argv); }
 int zf_cli_tune(zf_cli_t *cli, int argc, char **argv) { return run_script("tune", cli, argc, argv); }

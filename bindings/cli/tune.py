@@ -23,25 +23,14 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
+from terminal import Failed, Parser, ask_zf, number, printable, read_file, say
+
 LEAST_STEPS, MOST_STEPS = 16, 300  # of a run, behind warm-up
 SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
 MOST_ROUNDS, MOST_SETTINGS = 9, 32
 MOST_TRACE_PATH = 160  # bytes, of 191 of [trace] file with the steps
 GRACE_S = 5  # from SIGTERM to SIGKILL
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@,=%-]+")  # what no shell misreads
-
-
-class Failed(Exception):
-    """It makes no sense to go on; the message says why."""
-
-
-def say(text):
-    print(f"zf: {printable(text)}", file=sys.stderr, flush=True)
-
-
-def printable(text):
-    """Control characters, which a terminal would obey, as \\xNN."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------
@@ -105,18 +94,6 @@ def settings_list(text):
             f"{text}: need a list of at most {MOST_SETTINGS}, each exact, S:LAG with LAG 0 or 1, or SECTION.KEY=VALUE, "
             "joined by +: exact,exact+device.state_mib=2048,2:0")
     return settings
-
-
-def number(least, most):
-    def convert(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not least <= value <= most or not value > 0:
-            raise argparse.ArgumentTypeError(f"{text}: need a number above 0, from {least:g} to {most:g}")
-        return value
-    return convert
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -343,14 +320,6 @@ class Runs:
             os.rmdir(self.folder)
 
 
-def ask_zf(*arguments):
-    """What `zf` prints."""
-    done = subprocess.run([os.environ.get("ZF_COMMAND", "zf"), *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
-    return done.stdout
-
-
 # ---- the choice -----------------------------------------------------------------------------------------------------
 
 
@@ -483,21 +452,14 @@ def report(options, choice, folder):
 # ---- the command ----------------------------------------------------------------------------------------------------
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        say(f"tune: {message}")
-        print("usage: zf tune --command COMMAND [OPTIONS]\nzf tune --help says more", file=sys.stderr)
-        sys.exit(2)
-
-
 def read_options():
-    parser = Parser(add_help=False, allow_abbrev=False)
+    parser = Parser("tune", "--command COMMAND [OPTIONS]")
     parser.add_argument("--command", required=True)
     parser.add_argument("--config")
     parser.add_argument("--settings", type=settings_list, default="exact,2:0,4:0,1:1,2:1")
     parser.add_argument("--rounds", type=number(1, MOST_ROUNDS), default=3)
-    parser.add_argument("--max-stall", type=number(0, 1), default=0.03)
-    parser.add_argument("--timeout", type=number(0, 1e6), default=3600)
+    parser.add_argument("--max-stall", type=number(1e-9, 1), default=0.03)
+    parser.add_argument("--timeout", type=number(1e-3, 1e6), default=3600)
     parser.add_argument("--output", default="zf-tuned.ini")
     parser.add_argument("--folder")
     parser.add_argument("--force", action="store_true")
@@ -514,8 +476,7 @@ def read_text(path):
     if not path:
         return ""
     ask_zf("config", path)
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    return read_file(path, 1 << 20).decode()
 
 
 def warm_up_of(text):

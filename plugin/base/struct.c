@@ -20,8 +20,8 @@ zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t si
     for (uint32_t i = size; i < has; i++)
         if (((const unsigned char *)given)[i])
             return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
-                             "%s: byte %u of %u is not zero: a member that this "
-                             "plugin (which knows %u bytes) does not know; use a newer plugin or leave it zero",
+                             "%s: byte %u of %u is not zero: a member that this plugin (which knows %u bytes) does not "
+                             "know; use a newer plugin or leave it zero",
                              name, i, has, size);
     return ZF_OK;
 }
@@ -111,8 +111,7 @@ zf_status_t zfi_array_check(const void *items, uint32_t n, uint32_t min_n, uint3
         return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s is NULL with n = %u", name, n);
     if (elem_size < first_size || elem_size % 8 || elem_size > 4096)
         return zfi_error(err, ZF_ERR_ABI, "abi",
-                         "%s: elem_size = %u, need a multiple of 8, at least %u: pass the "
-                         "element's sizeof",
-                         name, elem_size, first_size);
+                         "%s: elem_size = %u, need a multiple of 8, at least %u: pass the element's sizeof", name,
+                         elem_size, first_size);
     return ZF_OK;
 }

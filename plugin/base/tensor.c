@@ -111,17 +111,16 @@ static zf_status_t check_descriptor(const zf_tensor_t *tensor, const char *what,
         return zfi_error(err, st, "tensor", "%s of \"%s\": %s", what, name, why.message);
     if (tensor->flags & ZF_TENSOR_SPARSE)
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
-                         "%s of \"%s\" is sparse: only dense tensors are supported; make "
-                         "it dense (in PyTorch: nn.Embedding(sparse=False))",
+                         "%s of \"%s\" is sparse: only dense tensors are supported; make it dense (in PyTorch: "
+                         "nn.Embedding(sparse=False))",
                          what, name);
     if (tensor->flags)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "tensor", "%s of \"%s\": unknown flags 0x%x", what, name,
                          tensor->flags);
     if (tensor->dl.device_type != device_type)
         return zfi_error(err, ZF_ERR_DEVICE, "tensor",
-                         "%s of \"%s\" is on device type %d, the instance was created "
-                         "for %d",
-                         what, name, tensor->dl.device_type, device_type);
+                         "%s of \"%s\" is on device type %d, the instance was created for %d", what, name,
+                         tensor->dl.device_type, device_type);
     return ZF_OK;
 }
 
@@ -144,9 +143,7 @@ static zf_status_t check_shape(const zf_tensor_t *tensor, const char *what, cons
     out->ndim = dl->ndim;
     if (!measure(dl, out, &last))
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
-                         "%s of \"%s\": a negative size or stride, or more than 2^48 "
-                         "elements",
-                         what, name);
+                         "%s of \"%s\": a negative size or stride, or more than 2^48 elements", what, name);
     return check_extent(tensor, what, name, out, last, err);
 }
 

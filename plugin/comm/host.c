@@ -90,8 +90,8 @@ static zf_status_t take_transport(zfi_comm_t *comm, zf_error_t *err) {
         return ZF_OK;
     return zfi_error(err, ZF_ERR_RANKS, "ranks",
                      "another live instance exchanges over these %s of the host (ctx %p), and the two would take each "
-                     "other's gradients: destroy it first, give each instance collectives of its own, or keep "
-                     "them apart (ZF_COLLECTIVES_INSTANCES)",
+                     "other's gradients: destroy it first, give each instance collectives of its own, or keep them "
+                     "apart (ZF_COLLECTIVES_INSTANCES)",
                      ZF_EXT_COLLECTIVES, comm->table.ctx);
 }
 

@@ -416,8 +416,8 @@ static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exc
     zfi_exchange_name(exchange, name, sizeof name);
     zfi_exchange_name(&there, there_name, sizeof there_name);
     zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, 0, "ranks",
-                     "rank %" PRIu32 " has not come to %s but to %s: every rank has to do the same in the same "
-                     "order (this is %s)",
+                     "rank %" PRIu32
+                     " has not come to %s but to %s: every rank has to do the same in the same order (this is %s)",
                      who, name, there_name, self(group, self_name));
     return zfi_error_on_rank(err, ZF_ERR_RANKS, who);
 }

@@ -74,11 +74,12 @@ static zf_status_t report_silent(const zfi_roll_t *roll, const char *name, uint3
     else
         snprintf(others, sizeof others, "; %" PRIu32 " of %" PRIu32 " ranks do not answer, which of them is not known",
                  n_silent, roll->self.n_ranks);
-    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                     "%s%s has not come to %s within %" PRIu64 " ms (two thirds of [host] deadline_ms): it is "
-                     "dead, stopped, late, or does something else (this is %s)%s",
-                     who, n_silent == 1 ? roll->group_name : "", name, zfi_roll_after_ns(roll->env) / 1000000,
-                     roll->self_name, others);
+    zfi_error_scoped(
+        err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+        "%s%s has not come to %s within %" PRIu64
+        " ms (two thirds of [host] deadline_ms): it is dead, stopped, late, or does something else (this is %s)%s",
+        who, n_silent == 1 ? roll->group_name : "", name, zfi_roll_after_ns(roll->env) / 1000000, roll->self_name,
+        others);
     return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, n_silent == 1 ? first : ZF_NO_ID);
 }
 

@@ -49,33 +49,27 @@ static const zfi_choice_t levels[] = {
 static const zfi_key_t keys[] = {
     {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, 0, modes, "exact | windows | mean", "exact",
      "What is promised. exact: the weights are plain AdamW's at every step; it sets update_interval = 1 and "
-     "publish_lag = "
-     "0. windows, also where one of these two keys is given and this one is not: deferred channels take every step's "
-     "update, but once per window, so that weights are late by a "
-     "bounded "
-     "number of steps. mean: ZenFlow's own rule, one update per window from the mean of its gradients."},
+     "publish_lag = 0. windows, also where one of these two keys is given and this one is not: deferred channels take "
+     "every step's update, but once per window, so that weights are late by a bounded number of steps. mean: ZenFlow's "
+     "own rule, one update per window from the mean of its gradients."},
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
      "nothing runs ahead, not even vectors, but what the trainer declares resident."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "step | epoch | auto",
      "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
-     "trainer "
-     "tells it; or every select_interval steps where the current ones hold less than 0.8 of the squared importance "
-     "that "
-     "the best ones would."},
+     "trainer tells it; or every select_interval steps where the current ones hold less than 0.8 of the squared "
+     "importance that the best ones would."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, "1..1000000 | auto",
      "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
-     "auto: "
-     "4 windows."},
+     "auto: 4 windows."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, "1..64 | auto",
      "1",
      "S: steps per window; 2 where mode = windows or mean and this key is not given. Deferred channels are updated on "
-     "the host once per window, with every step's gradient. "
-     "auto: a cohort's window closes when the deferred channels of half of its matrices have gathered as much gradient "
-     "as a selected one has per step, after 3 to 16 steps; slots are planned for 16. zf tune and zf plan say which S a "
-     "machine hides."},
+     "the host once per window, with every step's gradient. auto: a cohort's window closes when the deferred channels "
+     "of half of its matrices have gathered as much gradient as a selected one has per step, after 3 to 16 steps; "
+     "slots are planned for 16. zf tune and zf plan say which S a machine hides."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
      "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
@@ -83,16 +77,15 @@ static const zfi_key_t keys[] = {
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0. With 0, replays begin in the backward pass before their step."},
     {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
-     "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached "
-     "update_interval - 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
+     "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached update_interval "
+     "- 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
     {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites,
      "error | hold | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. hold: nothing of it "
      "is overwritten while it differs, no call fails, and a trainer that asks is told. ask: no check but when the "
      "trainer asks for one (zf.digest/0); a second copy of what a rank owns tells which elements were written, on a "
-     "GPU "
-     "digests which rows. off: no check; such weights are lost in silence, or mixed with others."},
+     "GPU digests which rows. off: no check; such weights are lost in silence, or mixed with others."},
     {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, 0, states,
      "0..1073741824 | auto | all", "0",
      "MiB of masters and moments that the device keeps in place of the host. As many blocks as fit are resident: "
@@ -104,10 +97,11 @@ static const zfi_key_t keys[] = {
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: host state, slots and the work of replays of its slices: a share of the rows of every matrix. Gradients are "
-     "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half of "
-     "what travels. Their memory is that and a few buckets; best where gradients come with LAST, in the reversed order "
-     "of parameters. 2: the same as 1. 3: the parameters as well: a rank keeps its slices, and the trainer reads a "
-     "whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode = mean."},
+     "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half "
+     "of what travels. Their memory is that and a few buckets; best where gradients come with LAST, in the reversed "
+     "order of parameters. 2: the same as 1. 3: the parameters as well: a rank keeps its slices, and the trainer reads "
+     "a whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode "
+     "= mean."},
     {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, "0..4294967295", "65536",
      "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
      "stay whole on every rank, in the trainer's own memory."},
@@ -129,27 +123,23 @@ static const zfi_key_t keys[] = {
      "auto",
      "R/N: this process is number R, from 0, of N processes of the training job that share this machine's cores and "
      "memory; each takes an equal part. 0/1: no others. auto: what the launcher says (torchrun, Open MPI, MPICH, "
-     "Slurm); "
-     "cores that the launcher has divided already are not divided again."},
+     "Slurm); cores that the launcher has divided already are not divided again."},
     {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "0..1099511627776",
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
-     "other "
-     "ranks on it."},
+     "other ranks on it."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "
-     "are "
-     "rounded once per window."},
+     "are rounded once per window."},
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
      "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
-     "where "
-     "little is late or predict is auto; and it does not tell what compounds over steps. Not with mode = mean; needs a "
-     "built-in rule."},
+     "where little is late or predict is auto; and it does not tell what compounds over steps. Not with mode = mean; "
+     "needs a built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, 0, NULL,

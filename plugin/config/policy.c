@@ -38,18 +38,16 @@ zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *s
     if (!setting->is_sharded || config->stage <= 2)
         return ZF_OK;
     if (config->mode == ZFI_MODE_MEAN || is_whole)
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib = 0 "
-            "in this version; stages 1 and 2 have all of them",
-            setting->n_ranks);
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib "
+                         "= 0 in this version; stages 1 and 2 have all of them",
+                         setting->n_ranks);
     if (~setting->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "[shard] stage = 3 on %u ranks: this host reads parameters in its own memory, where no rank has "
-            "all of them then; use stage = 2, or a host that fetches and releases by %s "
-            "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
-            setting->n_ranks, ZF_EXT_SHARDS);
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = 3 on %u ranks: this host reads parameters in its own memory, where no rank "
+                         "has all of them then; use stage = 2, or a host that fetches and releases by %s "
+                         "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
+                         setting->n_ranks, ZF_EXT_SHARDS);
     config->can_fetch = 0; /* values are published in the step, then gathered */
     return ZF_OK;
 }

@@ -5,8 +5,8 @@
 
 #include "instance/instance.h"
 
-/* [control] Opens the file, once. ZF_ERR_STORAGE where another instance writes it. What else keeps it from being written is
- * a warning here and later, the first time: training goes on. */
+/* [control] Opens the file, once. ZF_ERR_STORAGE where another instance writes it. What else keeps it from being
+ * written is a warning here and later, the first time: training goes on. */
 zf_status_t zfi_auditing_begin(zfi_engine_t *engine, const zfi_config_t *config, zf_error_t *err);
 /* [control] Parameters were bound. */
 void zfi_auditing_bound(zf_instance_t *inst);

@@ -189,11 +189,11 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
     id = zfi_guard_next_foreign(run->dev.overwritten, run->n_params, 0);
-    zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
-                     "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
-                     "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
-                     "wrote, then go on",
-                     run->params[id].name, id, n > 1 ? " and others" : "");
+    zfi_error_scoped(
+        err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
+        "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold the old weights. "
+        "Nothing of it was overwritten; call params_changed for every parameter you wrote, then go on",
+        run->params[id].name, id, n > 1 ? " and others" : "");
     return zfi_error_about(err, ZF_ERR_OVERWRITTEN, id);
 }
 

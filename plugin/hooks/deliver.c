@@ -55,14 +55,10 @@ static zf_status_t check_flags(uint32_t flags, const char *name, zf_error_t *err
                          flags);
     if (kind == 0 || kind == KINDS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
-                         "gradient of \"%s\": flags 0x%x need exactly one of PART "
-                         "and TOTAL",
-                         name, flags);
+                         "gradient of \"%s\": flags 0x%x need exactly one of PART and TOTAL", name, flags);
     if (end & (end - 1))
         return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
-                         "gradient of \"%s\": flags 0x%x allow one of MORE, LAST "
-                         "and UNKNOWN",
-                         name, flags);
+                         "gradient of \"%s\": flags 0x%x allow one of MORE, LAST and UNKNOWN", name, flags);
     return ZF_OK;
 }
 
@@ -178,8 +174,8 @@ static zf_status_t follow(zfi_protocol_t *grad, const checked_item_t *item, zf_e
         *grad = (zfi_protocol_t){0};
     if (grad->is_last)
         return zfi_error(err, ZF_ERR_STATE, "grads_ready",
-                         "gradient of \"%s\" was delivered with LAST before in this "
-                         "step: deliver it again with REPLACE, or call step first",
+                         "gradient of \"%s\" was delivered with LAST before in this step: deliver it again with "
+                         "REPLACE, or call step first",
                          item->param->name);
     if (grad->delivered && grad->delivered != kind)
         return zfi_error(err, ZF_ERR_STATE, "grads_ready", "gradient of \"%s\": PART and TOTAL are mixed in one step",

@@ -85,9 +85,8 @@ static zf_status_t check(const zf_bootstrap_t *bootstrap) {
     zf_error_t *err = bootstrap->error;
     if (bootstrap->struct_size != sizeof *bootstrap || bootstrap->magic != ZF_BOOTSTRAP_MAGIC)
         return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate",
-                         "bootstrap: struct_size = %u, magic = 0x%08x; need %zu and "
-                         "0x%08x",
-                         bootstrap->struct_size, bootstrap->magic, sizeof *bootstrap, ZF_BOOTSTRAP_MAGIC);
+                         "bootstrap: struct_size = %u, magic = 0x%08x; need %zu and 0x%08x", bootstrap->struct_size,
+                         bootstrap->magic, sizeof *bootstrap, ZF_BOOTSTRAP_MAGIC);
     if (!bootstrap->abis || bootstrap->n_abis == 0 || bootstrap->n_abis > MOST_ABIS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate", "bootstrap: abis is %s, n_abis = %u; need 1..%d",
                          bootstrap->abis ? "given" : "NULL", bootstrap->n_abis, MOST_ABIS);
@@ -126,8 +125,8 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         list_abis(theirs, sizeof theirs, bootstrap->abis, bootstrap->n_abis);
         list_abis(ours, sizeof ours, served, sizeof served / sizeof *served);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
-                                "no common ABI: the host "
-                                "serves %s, this plugin (" ZFI_VERSION ") serves %s; a major 0 must match exactly",
+                                "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
+                                ") serves %s; a major 0 must match exactly",
                                 theirs, ours);
     }
     bootstrap->chosen_abi = chosen;

@@ -64,9 +64,8 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
                                 "\"%s\" is frozen: it has no master weights", param->name);
         if (item.dst_nbytes != param->n_elems * sizeof(float) || (!item.dst && param->n_elems))
             return zfi_error_of(err, ZF_ERR_SHAPE, item.id, "export_params",
-                                "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
-                                "%" PRIu64,
-                                param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
+                                "\"%s\": dst has %" PRIu64 " bytes%s, need exactly %" PRIu64, param->name,
+                                item.dst_nbytes, item.dst ? "" : " and is NULL",
                                 param->n_elems * (uint64_t)sizeof(float));
         if (param->n_elems && dst[param->id])
             return zfi_error_of(err, ZF_ERR_ARGUMENT, item.id, "export_params", "\"%s\" is asked for twice",
@@ -87,20 +86,17 @@ static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), v
 
 /* Every rank asks for the same parameters. */
 static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *together, zf_error_t *err) {
-    uint32_t *all = calloc(together->n_ranks, sizeof *all);
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory to compare ranks");
-    for (uint32_t i = 0; i < work->run->n_params && !st; i++)
-        all[together->rank] = zfi_crc32(all[together->rank], work->dst[i] ? "1" : "0", 1);
-    st = zfi_together_meet(together, st, err);
-    if (!st)
-        st = zfi_together_gather(together, all, sizeof *all, err);
+    uint32_t own = 0, *all;
+    zf_status_t st;
+    for (uint32_t i = 0; i < work->run->n_params; i++)
+        own = zfi_crc32(own, work->dst[i] ? "1" : "0", 1);
+    st = zfi_together_tell(together, ZFI_AMONG_OWN, ZF_OK, &own, sizeof own, (void **)&all, err);
     for (uint32_t r = 1; r < together->n_ranks && !st; r++)
         if (all[r] != all[0])
-            st =
-                zfi_error_by(err, ZF_ERR_RANKS, r, "export_params",
-                             "rank %" PRIu32 " and rank 0 ask for other parameters: no rank has all of the masters, so "
-                             "every rank must make the same call",
-                             r);
+            st = zfi_error_by(err, ZF_ERR_RANKS, r, "export_params",
+                              "rank %" PRIu32 " and rank 0 ask for other parameters: no rank has all of the masters, "
+                              "so every rank must make the same call",
+                              r);
     zfi_together_drop(together, all);
     return st;
 }
@@ -168,8 +164,8 @@ static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_erro
         return zfi_poisoned(&inst->engine, err);
     if (st == ZF_ERR_NONFINITE)
         zfi_error(err, st, "export_params",
-                  "the open windows would make a weight Inf or NaN; nothing was changed: lower "
-                  "the learning rate, or load sound weights and call params_changed");
+                  "the open windows would make a weight Inf or NaN; nothing was changed: lower the learning rate, or "
+                  "load sound weights and call params_changed");
     return st;
 }
 

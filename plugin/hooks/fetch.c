@@ -126,10 +126,10 @@ zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *
         place.data = zfi_shards_address(&inst->run->ranks, id);
         place.nbytes = param->n_elems * zfi_dtype_nbytes(param->dtype);
         if (!place.data && param->n_elems)
-            st = zfi_error_of(err, ZF_ERR_STATE, id, "place",
-                              "\"%s\" is sharded and not fetched: it is in one place between param_fetch and "
-                              "param_release only",
-                              param->name);
+            st = zfi_error_of(
+                err, ZF_ERR_STATE, id, "place",
+                "\"%s\" is sharded and not fetched: it is in one place between param_fetch and param_release only",
+                param->name);
     }
     if (!st)
         zfi_struct_write(out, &place, sizeof place);
@@ -141,9 +141,8 @@ zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *orig
     uint32_t held = zfi_shards_held(&inst->run->ranks);
     if (held == ZF_NO_ID)
         return ZF_OK;
-    return zfi_error_of(
-        err, ZF_ERR_STATE, held, origin,
-        "\"%s\" was fetched and not released ([shard] stage = 3): what is read there would be of before "
-        "this call; call param_release first",
-        inst->run->params[held].name);
+    return zfi_error_of(err, ZF_ERR_STATE, held, origin,
+                        "\"%s\" was fetched and not released ([shard] stage = 3): what is read there would be of "
+                        "before this call; call param_release first",
+                        inst->run->params[held].name);
 }

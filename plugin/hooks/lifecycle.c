@@ -81,9 +81,8 @@ static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
                              "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, neon, avx2, avx512", forced);
         if (!zfi_kernels_of((zfi_isa_t)wanted))
             return zfi_error(err, ZF_ERR_CONFIG, "create",
-                             "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
-                             "most",
-                             forced, zfi_isa_name(isa));
+                             "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at most", forced,
+                             zfi_isa_name(isa));
         isa = (zfi_isa_t)wanted;
     }
     *out = zfi_kernels_of(isa);
@@ -190,10 +189,10 @@ static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
 static void warn_of_short_table(const zfi_engine_t *engine) {
     int is_whole;
     if (zfi_comm_is_offered(engine->host, &is_whole) && !is_whole)
-        zfi_log(engine, ZF_LOG_WARN, "create",
-                "%s of the host lacks functions that this version needs: this process "
-                "trains alone, without other ranks",
-                ZF_EXT_COLLECTIVES);
+        zfi_log(
+            engine, ZF_LOG_WARN, "create",
+            "%s of the host lacks functions that this version needs: this process trains alone, without other ranks",
+            ZF_EXT_COLLECTIVES);
 }
 
 static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
@@ -339,10 +338,9 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     snprintf(window, sizeof window, "window %u, lag %u", inst->engine.policy.interval, inst->engine.policy.lag);
     snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
-            "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
-            "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f "
-            "MiB, "
-            "with the state of %.1f %% of the elements",
+            "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, %u "
+            "worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, "
+            "publish %.2f), device %.1f MiB, with the state of %.1f %% of the elements",
             modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
             inst->engine.policy.published == ZFI_PUBLISHED_AT_FETCH ? " (at fetch)" : "", topk,
             zfi_config_predict(config), inst->engine.kernels->name, inst->engine.n_workers,
@@ -372,8 +370,9 @@ static void log_shards(const zf_instance_t *inst) {
     }
     if (run->shards.all)
         zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
-                "parameters are sharded: %" PRIu64 " elements in %u tensors; this rank keeps %.1f MiB of them, %u "
-                "buffers of %.1f MiB for what is fetched, and %.1f MiB for what is on its way; the others stay whole",
+                "parameters are sharded: %" PRIu64
+                " elements in %u tensors; this rank keeps %.1f MiB of them, %u buffers of %.1f MiB for what is "
+                "fetched, and %.1f MiB for what is on its way; the others stay whole",
                 n_sharded, n, (double)run->shards.nbytes / 1048576, run->shards.n_buffers,
                 (double)run->shards.buffer_nbytes / 1048576, (double)run->shards.parts_nbytes / 1048576);
 }
@@ -489,8 +488,8 @@ static void destroy(zf_instance_t *inst, const zf_destroy_args_t *args) {
         return;
     }
     zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy",
-            "a stream of the host's still holds work of this instance after %u ms "
-            "([host] deadline_ms): its memory is left to them",
+            "a stream of the host's still holds work of this instance after %u ms ([host] deadline_ms): its memory is "
+            "left to them",
             inst->engine.config.deadline_ms);
     zfi_auditing_end(&inst->engine);
     zfi_claims_drop(inst->claims);

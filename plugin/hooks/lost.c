@@ -46,8 +46,7 @@ void zfi_lost_warn(const zf_instance_t *inst) {
     }
     if (n_elems)
         zfi_log(&inst->engine, ZF_LOG_WARN, "destroy",
-                "%" PRIu64 " elements of %" PRIu32
-                " parameters end without their newest updates, which were under way: quiesce(FLUSH) or "
-                "ZF_DESTROY_FLUSH brings them",
+                "%" PRIu64 " elements of %" PRIu32 " parameters end without their newest updates, which were under "
+                "way: quiesce(FLUSH) or ZF_DESTROY_FLUSH brings them",
                 n_elems, n_params);
 }

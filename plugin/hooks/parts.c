@@ -49,23 +49,24 @@ _Static_assert(sizeof(claim_t) <= sizeof(zfi_agreement_t), "there is room for an
 static zf_status_t compare_claims(const claim_t *all, uint32_t n, const char *path, zf_error_t *err) {
     for (uint32_t r = 0; r < n; r++)
         if (all[r].status)
-            return zfi_error_by(err, all[r].status, r, "state",
-                                "rank %" PRIu32
-                                " of the norm group refused, before anything was saved or loaded on any "
-                                "rank; that rank says why",
-                                r);
+            return zfi_error_by(
+                err, all[r].status, r, "state",
+                "rank %" PRIu32
+                " of the norm group refused, before anything was saved or loaded on any rank; that rank says why",
+                r);
     for (uint32_t r = 0; r < n; r++)
         for (uint32_t k = 0; k < r; k++)
             if (all[r].path_crc && all[r].path_crc == all[k].path_crc && all[r].part != all[k].part)
                 return zfi_error(err, ZF_ERR_ARGUMENT, "state",
-                                 "ranks %" PRIu32 " and %" PRIu32 " of the norm group have other parameters, but one "
-                                 "directory (%.200s): each group of ranks that hold the same parameters has a "
-                                 "checkpoint of its own",
+                                 "ranks %" PRIu32 " and %" PRIu32
+                                 " of the norm group have other parameters, but one directory (%.200s): each group of "
+                                 "ranks that hold the same parameters has a checkpoint of its own",
                                  k, r, path ? path : "another rank's");
             else if (all[r].part == all[k].part && all[r].model != all[k].model)
                 return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state",
-                                 "ranks %" PRIu32 " and %" PRIu32 " of the norm group have the same experts, but other "
-                                 "parameters beside them: such a model cannot be saved by parts in this version",
+                                 "ranks %" PRIu32 " and %" PRIu32
+                                 " of the norm group have the same experts, but other parameters beside them: such a "
+                                 "model cannot be saved by parts in this version",
                                  k, r);
     return ZF_OK;
 }
@@ -178,23 +179,22 @@ static zf_status_t compare_looks(const look_t *all, uint32_t n, zf_error_t *err)
     for (uint32_t r = 0; r < n; r++)
         if (all[r].status)
             return zfi_error_by(err, all[r].status, r, "state",
-                                "rank %" PRIu32
-                                " of the norm group cannot load its part of the model: nothing was loaded "
-                                "on any rank; that rank says why",
+                                "rank %" PRIu32 " of the norm group cannot load its part of the model: nothing was "
+                                "loaded on any rank; that rank says why",
                                 r);
     for (uint32_t r = 0; r < n; r++)
         for (uint32_t k = 0; k < r && !all[r].is_partial && !all[k].is_partial; k++)
             if (all[r].step != all[k].step)
                 return zfi_error(err, ZF_ERR_RANKS, "state",
                                  "ranks %" PRIu32 " and %" PRIu32 " of the norm group would load other steps: %" PRIu64
-                                 " and %" PRIu64 "; every part of a model has to come from the same step (or "
-                                 "ZF_STATE_PARTIAL)",
+                                 " and %" PRIu64
+                                 "; every part of a model has to come from the same step (or ZF_STATE_PARTIAL)",
                                  k, r, all[k].step, all[r].step);
             else if (all[r].model == all[k].model && all[r].shared_crc != all[k].shared_crc)
                 return zfi_error(err, ZF_ERR_RANKS, "state",
-                                 "ranks %" PRIu32 " and %" PRIu32 " of the norm group would load other weights, or "
-                                 "another schedule, of what both have beside their experts: their checkpoints are not "
-                                 "of one run (or ZF_STATE_PARTIAL)",
+                                 "ranks %" PRIu32 " and %" PRIu32
+                                 " of the norm group would load other weights, or another schedule, of what both have "
+                                 "beside their experts: their checkpoints are not of one run (or ZF_STATE_PARTIAL)",
                                  k, r);
     return ZF_OK;
 }

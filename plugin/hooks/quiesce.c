@@ -28,10 +28,10 @@ static zf_status_t check_args(const zf_instance_t *inst, const zf_quiesce_args_t
     if (args->flags)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce", "unknown flags 0x%x; need 0", args->flags);
     if (args->items || args->n_items || args->elem_size)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce",
-                         "a list of %u parameters; this version quiesces all of them: items = NULL, n_items = 0, "
-                         "elem_size = 0",
-                         args->n_items);
+        return zfi_error(
+            err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce",
+            "a list of %u parameters; this version quiesces all of them: items = NULL, n_items = 0, elem_size = 0",
+            args->n_items);
     if (args->deadline_ms && args->mode == ZF_QUIESCE_FLUSH && zfi_n_ranks(&inst->engine) > 1)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce",
                          "deadline_ms = %u with FLUSH on %u ranks, some of which might give up and others not; need 0",

@@ -220,10 +220,9 @@ static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zf
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
     if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, args->n_decls))
-        return zfi_error(
-            err, ZF_ERR_STATE, "bind_params",
-            "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a new "
-            "instance that binds all of them");
+        return zfi_error(err, ZF_ERR_STATE, "bind_params",
+                         "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a "
+                         "new instance that binds all of them");
     return st ? st : zfi_reduce_compare(inst, params, args->n_decls, err);
 }
 

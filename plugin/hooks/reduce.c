@@ -50,8 +50,8 @@ zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t
     if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || inst->run->reduction.number[bucket] == 0)
         return ZF_OK;
     return zfi_error_of(err, ZF_ERR_STATE, param, "grads_ready",
-                        "gradient of \"%s\": REPLACE, but bucket %" PRIu32 " with it is on its way to the other ranks: "
-                        "deliver gradients that may change without LAST",
+                        "gradient of \"%s\": REPLACE, but bucket %" PRIu32
+                        " with it is on its way to the other ranks: deliver gradients that may change without LAST",
                         inst->run->params[param].name, bucket);
 }
 
@@ -151,8 +151,8 @@ static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_
         snprintf(group, sizeof group, " of process group %" PRIu32, circle->name);
     st = zfi_error_by(&error, ZF_ERR_RANKS, rank, "step",
                       "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64
-                      " in %s: every rank must make the same calls "
-                      "with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
+                      " in %s: every rank must make the same calls with the same arguments (this is rank %" PRIu32
+                      " of %" PRIu32 ")",
                       rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
     zfi_poison(&inst->engine, &error);
     return st;

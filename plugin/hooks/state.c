@@ -51,22 +51,19 @@ typedef struct opening {
 static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
     for (uint32_t r = 1; r < n_ranks; r++)
         if (all[r].note_crc != all[0].note_crc || all[r].name_crc != all[0].name_crc)
-            return zfi_error_by(err, ZF_ERR_RANKS, r, "state",
-                                "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
-                                "with the same arguments",
-                                r, all[r].note_crc != all[0].note_crc ? "the note" : "the name at the end of the path");
+            return zfi_error_by(
+                err, ZF_ERR_RANKS, r, "state",
+                "rank %" PRIu32
+                " and rank 0 differ in %s of save: every rank must make the same calls with the same arguments",
+                r, all[r].note_crc != all[0].note_crc ? "the note" : "the name at the end of the path");
     return ZF_OK;
 }
 
 /* All that meet save in one way. */
 static zf_status_t compare_ways(zfi_together_t *together, const zf_state_args_t *args, zf_error_t *err) {
-    uint32_t *all = calloc(together->meeting.n_ranks, sizeof *all);
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
-    st = zfi_together_meet(together, st, err);
-    if (st)
-        return st;
-    all[together->meeting.rank] = args->flags << 1 | (args->store != NULL);
-    st = zfi_together_gather_met(together, all, sizeof *all, err);
+    const uint32_t own = args->flags << 1 | (args->store != NULL);
+    uint32_t *all;
+    zf_status_t st = zfi_together_tell(together, ZFI_AMONG_MET, ZF_OK, &own, sizeof own, (void **)&all, err);
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         if (all[r] != all[0])
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",
@@ -79,7 +76,7 @@ static zf_status_t compare_ways(zfi_together_t *together, const zf_state_args_t 
 
 /* Of what a path names in its directory, which ranks may call otherwise: that all see the same one shows by itself. */
 static uint32_t name_crc(const char *path) {
-    size_t end = strlen(path), first;
+    size_t end = path ? strlen(path) : 0, first;
     while (end > 0 && path[end - 1] == '/')
         end--;
     for (first = end; first > 0 && path[first - 1] != '/'; first--) {
@@ -90,18 +87,13 @@ static uint32_t name_crc(const char *path) {
 /* Rank 0 makes the directory that all of them write in. */
 static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t *args, zfi_store_t *store,
                                  uint64_t *file_nbytes, zf_error_t *err) {
-    opening_t *all = calloc(together->n_ranks, sizeof *all), *own = all ? all + together->rank : NULL;
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
-    if (!st && together->rank == 0)
-        st = zfi_store_open_save(args, store, err);
-    st = zfi_together_meet(together, st, err);
-    if (!st) {
-        memcpy(own->tmp_name, store->tmp_name, sizeof own->tmp_name);
-        own->file_nbytes = *file_nbytes;
-        own->name_crc = name_crc(args->path);
-        own->note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0;
-        st = zfi_together_gather(together, all, sizeof *all, err);
-    }
+    opening_t own = {.file_nbytes = *file_nbytes,
+                     .name_crc = name_crc(args->path),
+                     .note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0};
+    opening_t *all;
+    zf_status_t st = together->rank == 0 ? zfi_store_open_save(args, store, err) : ZF_OK;
+    memcpy(own.tmp_name, store->tmp_name, sizeof own.tmp_name);
+    st = zfi_together_tell(together, ZFI_AMONG_OWN, st, &own, sizeof own, (void **)&all, err);
     if (!st)
         st = check_opening(all, together->n_ranks, err);
     if (!st && together->rank != 0)

@@ -202,16 +202,14 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
     if (row->n_present == 0 && inst->run->plan.n_matrices > 0 && !inst->has_warned_empty) {
         inst->has_warned_empty = inst->has_warned_missing = 1;
         zfi_log(&inst->engine, ZF_LOG_WARN, "step",
-                "step %" PRIu64
-                " has no gradient at all: nothing is updated; deliver gradients with grads_ready before "
-                "step (reported from here on, not logged)",
+                "step %" PRIu64 " has no gradient at all: nothing is updated; deliver gradients with grads_ready "
+                "before step (reported from here on, not logged)",
                 step);
     } else if (row->n_missing && !inst->has_warned_missing) {
         inst->has_warned_missing = 1;
         zfi_log(&inst->engine, ZF_LOG_WARN, "step",
-                "step %" PRIu64
-                " has no gradient of \"%s\", which had one in every step before (%u such parameters): it "
-                "is left as it is (reported from here on, not logged)",
+                "step %" PRIu64 " has no gradient of \"%s\", which had one in every step before (%u such parameters): "
+                "it is left as it is (reported from here on, not logged)",
                 step, inst->run->params[row->first_missing].name, row->n_missing);
     }
 }

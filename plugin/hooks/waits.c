@@ -9,15 +9,14 @@ enum { SETTLE = 8, WATCHED = 24 }; /* steps after warm-up: threads and caches co
 static const double LEAST_SHARE = 0.03, LEAST_S = 1e-3; /* of a step; below, nobody minds */
 
 static void say(zf_instance_t *inst, double wait_s, double step_s) {
-    zfi_log(
-        &inst->engine, ZF_LOG_WARN, "step",
-        "each step waits %.2f ms of %.2f (%.0f %%) for its updates: %s[device] state_mib keeps part of the state on "
-        "the device, [zenflow] mode = windows or a longer update_interval updates the rest less often; zf plan and "
-        "zf tune say what a machine hides",
-        1e3 * wait_s, 1e3 * step_s, 100 * wait_s / step_s,
-        inst->engine.config.can_fetch ? ""
-                                      : "this trainer does not fetch parameters: call param_fetch before they are "
-                                        "read (PyTorch: model=) and forward hides it; else ");
+    zfi_log(&inst->engine, ZF_LOG_WARN, "step",
+            "each step waits %.2f ms of %.2f (%.0f %%) for its updates: %s[device] state_mib keeps part of the state "
+            "on the device, [zenflow] mode = windows or a longer update_interval updates the rest less often; zf plan "
+            "and zf tune say what a machine hides",
+            1e3 * wait_s, 1e3 * step_s, 100 * wait_s / step_s,
+            inst->engine.config.can_fetch ? ""
+                                          : "this trainer does not fetch parameters: call param_fetch before they are "
+                                            "read (PyTorch: model=) and forward hides it; else ");
 }
 
 void zfi_waits_watch(zf_instance_t *inst) {

@@ -18,14 +18,14 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
         return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
     if (!*inst->alive)
         return zfi_error_scoped(err, ZF_ERR_FORKED, ZF_SCOPE_INSTANCE, 0, origin,
-                                "called in a child process after "
-                                "fork(): the instance's threads live in the parent; create one here instead");
+                                "called in a child process after fork(): the instance's threads live in the parent; "
+                                "create one here instead");
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     if (atomic_exchange(&inst->is_busy, 1)) {
         pthread_setcancelstate(cancel_state, NULL);
-        return zfi_error(err, ZF_ERR_BUSY, origin,
-                         "another hook of this instance is running: a host that calls hooks "
-                         "from several threads must lock");
+        return zfi_error(
+            err, ZF_ERR_BUSY, origin,
+            "another hook of this instance is running: a host that calls hooks from several threads must lock");
     }
     inst->cancel_state = cancel_state;
     inst->hook = origin;

@@ -38,9 +38,9 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
     if (need <= have)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
-                     "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): "
-                     "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
-                     "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
+                     "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): state %" PRIu64 ", slots %" PRIu64
+                     ", publish %" PRIu64 ", device side %" PRIu64
+                     " MiB; lower [zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
                      need >> 20, have >> 20, source, mem->layout.host_state_nbytes >> 20,
                      mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20,
                      (device + images) >> 20);

@@ -81,8 +81,8 @@ static zf_status_t check_kept(const zfi_group_rule_t *was, const zfi_group_rule_
                               zf_error_t *err) {
     if (!zfi_rule_is_alike(was, is))
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "group %u: its rule is \"%s\" (%u moments), not \"%s\" (%u): a group keeps its rule; give "
-                         "the new one to a new group",
+                         "group %u: its rule is \"%s\" (%u moments), not \"%s\" (%u): a group keeps its rule; give the "
+                         "new one to a new group",
                          group, was->name, was->n_moments, is->name, is->n_moments);
     if (!is_same_callback(&was->callback, &is->callback))
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
@@ -147,11 +147,11 @@ static zf_status_t check_device(const zfi_engine_t *engine, const zfi_config_t *
                        (param->home != ZF_HOME_HOST && (config->topk_ratio != 0 || config->state_mib != 0));
     if (param->rule->number != ZF_RULE_CALLBACK || engine->ops->runs_host_code || !is_on_device)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_DEVICE, "bind_params",
-                     "parameter \"%s\": a rule of the host's (group %u, \"%s\") does not run on a device of type %d; "
-                     "declare home = 2 (host), with [device] state_mib below all, so that the host's threads make "
-                     "every update",
-                     param->name, param->group, param->rule->name, engine->device_type);
+    return zfi_error(
+        err, ZF_ERR_DEVICE, "bind_params",
+        "parameter \"%s\": a rule of the host's (group %u, \"%s\") does not run on a device of type %d; declare home = "
+        "2 (host), with [device] state_mib below all, so that the host's threads make every update",
+        param->name, param->group, param->rule->name, engine->device_type);
 }
 
 static zf_status_t give(const zfi_engine_t *engine, const zfi_config_t *config, const zf_bind_args_t *args,

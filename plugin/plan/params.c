@@ -39,18 +39,16 @@ static zf_status_t check_numbers(const zf_param_decl_t *decl, uint32_t i, zf_err
                          decl->group, MAX_GROUPS - 1);
     if (decl->channels != ZF_CHANNELS_COLUMNS && decl->channels != ZF_CHANNELS_ROWS)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "parameter \"%s\": channels = %d, allowed 0 (columns) or 1 "
-                         "(rows)",
-                         decl->name, decl->channels);
+                         "parameter \"%s\": channels = %d, allowed 0 (columns) or 1 (rows)", decl->name,
+                         decl->channels);
     if (decl->home < ZF_HOME_PLUGIN || decl->home > ZF_HOME_HOST)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
                          "parameter \"%s\": home = %d; allowed: 0 (plugin), 1 (resident), 2 (host)", decl->name,
                          decl->home);
     if ((decl->flags & ZF_PARAM_TIED) && decl->tied_to >= i)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "parameter \"%s\" (%u) is tied to %u: the owner must be "
-                         "declared before it",
-                         decl->name, i, decl->tied_to);
+                         "parameter \"%s\" (%u) is tied to %u: the owner must be declared before it", decl->name, i,
+                         decl->tied_to);
     return ZF_OK;
 }
 
@@ -137,11 +135,10 @@ static zf_status_t check_reserved(const zf_param_decl_t *decl, zf_error_t *err) 
             continue;
         zfi_shape_text(whole, sizeof whole, dl->ndim, decl->global_shape ? decl->global_shape : dl->shape);
         zfi_shape_text(part, sizeof part, dl->ndim, dl->shape);
-        return zfi_error(
-            err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
-            "parameter \"%s\": axis %d: global_shape %s and global_offset say that the tensor %s is a part; "
-            "this version trains a part as a tensor of its own: leave both NULL",
-            decl->name, i, whole, part);
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
+                         "parameter \"%s\": axis %d: global_shape %s and global_offset say that the tensor %s is a "
+                         "part; this version trains a part as a tensor of its own: leave both NULL",
+                         decl->name, i, whole, part);
     }
     return ZF_OK;
 }
@@ -162,8 +159,7 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
     for (int i = 0; i < view.ndim; i++)
         if (view.strides[i] == 0 && view.shape[i] > 1 && view.n_elems > 0)
             return zfi_error(err, ZF_ERR_SHAPE, "bind_params",
-                             "parameter \"%s\": axis %d has stride 0: several elements "
-                             "would share one place",
+                             "parameter \"%s\": axis %d has stride 0: several elements would share one place",
                              decl->name, i);
     if (view.n_elems > 0 && !is_disjoint(&view))
         return zfi_error(err, ZF_ERR_SHAPE, "bind_params",
@@ -196,10 +192,10 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
 
 static zf_status_t check_tied_memory(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
     if (param->visible != owner->visible)
-        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "parameter \"%s\" lies at %p, \"%s\" that it is tied to at %p: "
-                         "tied parameters share one memory",
-                         param->name, (const void *)param->visible, owner->name, (const void *)owner->visible);
+        return zfi_error(
+            err, ZF_ERR_PARAM, "bind_params",
+            "parameter \"%s\" lies at %p, \"%s\" that it is tied to at %p: tied parameters share one memory",
+            param->name, (const void *)param->visible, owner->name, (const void *)owner->visible);
     return ZF_OK;
 }
 
@@ -207,10 +203,10 @@ static zf_status_t check_tied_memory(const zfi_param_t *param, const zfi_param_t
 static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
     char have[128], need[128];
     if (param->dtype != owner->dtype || param->grad_dtype != owner->grad_dtype)
-        return zfi_error(err, ZF_ERR_DTYPE, "bind_params",
-                         "parameter \"%s\" and \"%s\" that it is tied to differ in the "
-                         "data type of weights or gradients",
-                         param->name, owner->name);
+        return zfi_error(
+            err, ZF_ERR_DTYPE, "bind_params",
+            "parameter \"%s\" and \"%s\" that it is tied to differ in the data type of weights or gradients",
+            param->name, owner->name);
     if (param->ndim == owner->ndim &&
         memcmp(param->shape, owner->shape, (size_t)param->ndim * sizeof *param->shape) == 0)
         return check_tied_memory(param, owner, err);
@@ -283,8 +279,8 @@ static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *e
         size_t extent = a->is_contiguous ? a->n_elems * zfi_dtype_nbytes(a->dtype) : 1;
         if (a->visible + extent > b->visible)
             st = zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                           "parameters \"%s\" and \"%s\" share memory at %p: declare "
-                           "one of them ZF_PARAM_TIED to the other, or freeze it",
+                           "parameters \"%s\" and \"%s\" share memory at %p: declare one of them ZF_PARAM_TIED to the "
+                           "other, or freeze it",
                            a->name, b->name, (const void *)b->visible);
     }
     free(sorted);

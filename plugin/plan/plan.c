@@ -481,8 +481,7 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
     zf_status_t st;
     if (total == 0)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "none of the %u parameters is trainable (frozen, tied or "
-                         "empty): there is nothing to optimise",
+                         "none of the %u parameters is trainable (frozen, tied or empty): there is nothing to optimise",
                          n_params);
     st = build(config, params, n_params, buckets, total, &plan);
     if (st) {

@@ -260,7 +260,7 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
 static uint64_t part_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
                             uint32_t i) {
     return tensor->array->length(&saved->shape, &param->matrices[tensor->matrices[i]]) *
-           zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
+           zfi_saved_elem_nbytes(param, tensor);
 }
 
 typedef struct tensor_check {

@@ -171,10 +171,10 @@ static zf_status_t lock_parent(const zfi_store_t *store, zf_error_t *err) {
             return ZF_OK;
         usleep(LOCK_PAUSE_US);
     }
-    return zfi_error(err, ZF_ERR_STORAGE, "state",
-                     "another save, or another program, holds the lock on the directory of %s for more than %d s: save "
-                     "again later",
-                     store->path, LOCK_TRIES / (1000000 / LOCK_PAUSE_US));
+    return zfi_error(
+        err, ZF_ERR_STORAGE, "state",
+        "another save, or another program, holds the lock on the directory of %s for more than %d s: save again later",
+        store->path, LOCK_TRIES / (1000000 / LOCK_PAUSE_US));
 }
 
 static void unlock_parent(const zfi_store_t *store) { flock(store->parent_fd, LOCK_UN); }
@@ -205,11 +205,10 @@ static zf_status_t put_back(const zfi_store_t *store, zf_error_t *err) {
     if (code)
         return fail(err, "a killed save left the checkpoint aside, and it cannot be put back to", store->path, "",
                     code);
-    return zfi_error(
-        err, ZF_ERR_STORAGE, "state",
-        "a save was killed while it replaced %s, so that no checkpoint was there; it is back now, and nothing "
-        "was saved: load it, or save again to replace it",
-        store->path);
+    return zfi_error(err, ZF_ERR_STORAGE, "state",
+                     "a save was killed while it replaced %s, so that no checkpoint was there; it is back now, and "
+                     "nothing was saved: load it, or save again to replace it",
+                     store->path);
 }
 
 static zf_status_t begin_save(zfi_store_t *store, zf_error_t *err) {

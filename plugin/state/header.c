@@ -17,10 +17,6 @@ static zf_status_t bad(zf_error_t *err, const char *file, const char *what) {
 
 /* ---- what a header must say -------------------------------------------------------------------------------------- */
 
-static zfi_state_dtype_t dtype_of(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t i) {
-    return param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
-}
-
 int zfi_header_shape(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
                      uint32_t i, uint64_t shape[ZF_MAX_NDIM]) {
     if (!param) {
@@ -33,7 +29,7 @@ int zfi_header_shape(const zfi_saved_t *saved, const zfi_saved_param_t *param, c
             shape[d] = (uint64_t)param->param.shape[d];
         return param->param.ndim;
     }
-    shape[0] = tensor->nbytes / zfi_state_dtype_nbytes(dtype_of(param, tensor, i));
+    shape[0] = tensor->nbytes / zfi_state_dtype_nbytes(zfi_saved_dtype(param, tensor, i));
     return 1;
 }
 
@@ -60,7 +56,7 @@ static int agrees(comparison_t *with, const zfi_saved_param_t *param, const zfi_
     dims = json_object_get(entry, "shape");
     offsets = json_object_get(entry, "data_offsets");
     dtype = json_string_value(json_object_get(entry, "dtype"));
-    same = dtype && strcmp(dtype, zfi_state_dtype_name(dtype_of(param, tensor, i))) == 0 &&
+    same = dtype && strcmp(dtype, zfi_state_dtype_name(zfi_saved_dtype(param, tensor, i))) == 0 &&
            json_array_size(dims) == (size_t)ndim && json_array_size(offsets) == 2 &&
            is_number(json_array_get(offsets, 0), at) && is_number(json_array_get(offsets, 1), at + tensor->nbytes);
     for (int d = 0; d < ndim && same; d++)
@@ -70,15 +66,9 @@ static int agrees(comparison_t *with, const zfi_saved_param_t *param, const zfi_
 }
 
 static int all_agree(comparison_t *with) {
-    const zfi_saved_t *saved = with->saved;
-    for (uint32_t i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
-        if (saved->steps[i].file == with->file && !agrees(with, NULL, &saved->steps[i], i))
+    for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(with->saved, &at);)
+        if (at.tensor->file == with->file && !agrees(with, at.param, at.tensor, at.number))
             return 0;
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++)
-            if (saved->params[p].tensors[i].file == with->file &&
-                !agrees(with, &saved->params[p], &saved->params[p].tensors[i], 0))
-                return 0;
     return json_object_size(with->header) == with->n_tensors + (json_object_get(with->header, "__metadata__") != NULL);
 }
 
@@ -138,31 +128,16 @@ static int by_place(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static size_t count_tensors(const zfi_saved_t *saved) {
-    size_t n = saved->n_steps ? ZFI_N_STATE_STEPS : 0;
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        n += saved->params[p].n_tensors;
-    return n;
-}
-
-static void list_tensors(const zfi_saved_t *saved, extent_t *out) {
-    for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
-        *out++ = (extent_t){saved->steps[i].file, saved->steps[i].offset, saved->steps[i].nbytes};
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++) {
-            const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[i];
-            *out++ = (extent_t){tensor->file, tensor->offset, tensor->nbytes};
-        }
-}
-
 zf_status_t zfi_header_check_places(const zfi_saved_t *saved, zf_error_t *err) {
-    size_t n = count_tensors(saved), at = 0;
+    size_t n = zfi_count_tensors(saved), at = 0;
     extent_t *all = malloc((n + 1) * sizeof *all);
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the places of %zu tensors", n);
-    if (all)
-        list_tensors(saved, all);
-    if (all)
-        qsort(all, n, sizeof *all, by_place);
+    zf_status_t st = ZF_OK;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the places of %zu tensors", n);
+    for (zfi_tensor_walk_t walk = {0}; zfi_next_tensor(saved, &walk);)
+        all[at++] = (extent_t){walk.tensor->file, walk.tensor->offset, walk.tensor->nbytes};
+    qsort(all, n, sizeof *all, by_place);
+    at = 0;
     for (uint32_t f = 0; f < saved->n_files && !st; f++) {
         uint64_t end = saved->files[f].header_nbytes;
         for (; at < n && all[at].file == f && all[at].offset == end; at++)

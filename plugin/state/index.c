@@ -34,12 +34,20 @@ void zfi_saved_free(zfi_saved_t *saved) {
     memset(saved, 0, sizeof *saved);
 }
 
+zfi_state_dtype_t zfi_saved_dtype(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t i) {
+    return param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
+}
+
+size_t zfi_saved_elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor) {
+    return zfi_state_dtype_nbytes(zfi_saved_dtype(param, tensor, 0));
+}
+
 uint64_t zfi_saved_tensor_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                  const zfi_saved_tensor_t *tensor) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < tensor->n_matrices; i++)
         n += tensor->array->length(&saved->shape, &param->matrices[tensor->matrices[i]]);
-    return n * zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
+    return n * zfi_saved_elem_nbytes(param, tensor);
 }
 
 void zfi_saved_tensor_name(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, int i, char *buf,
@@ -57,6 +65,34 @@ const zfi_saved_tensor_t *zfi_saved_find(const zfi_saved_param_t *param, const c
         if (strcmp(param->tensors[i].array->name, array) == 0 && param->tensors[i].step == step)
             return &param->tensors[i];
     return NULL;
+}
+
+int zfi_next_tensor(const zfi_saved_t *saved, zfi_tensor_walk_t *at) {
+    if (!at->is_past_steps && saved->n_steps && at->next_number < ZFI_N_STATE_STEPS) {
+        at->number = at->next_number++;
+        at->tensor = (zfi_saved_tensor_t *)(uintptr_t)&saved->steps[at->number];
+        return 1;
+    }
+    if (!at->is_past_steps)
+        at->next_number = 0;
+    at->is_past_steps = 1;
+    while (at->next_number < saved->n_params && at->next_tensor == saved->params[at->next_number].n_tensors) {
+        at->next_number++;
+        at->next_tensor = 0;
+    }
+    if (at->next_number == saved->n_params)
+        return 0;
+    at->number = at->next_number;
+    at->param = &saved->params[at->number];
+    at->tensor = &at->param->tensors[at->next_tensor++];
+    return 1;
+}
+
+uint64_t zfi_count_tensors(const zfi_saved_t *saved) {
+    uint64_t n = 0;
+    for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(saved, &at);)
+        n++;
+    return n;
 }
 
 /* ---- two of them ------------------------------------------------------------------------------------------------- */
@@ -105,9 +141,9 @@ zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again
         differs = tensors_differ(&saved->steps[i], &again->steps[i]);
     if (!differs)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_INTERNAL, "state",
-                     "the index of the checkpoint, read back, is not what was to be saved: nothing was replaced; save "
-                     "again");
+    return zfi_error(
+        err, ZF_ERR_INTERNAL, "state",
+        "the index of the checkpoint, read back, is not what was to be saved: nothing was replaced; save again");
 }
 
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
@@ -115,7 +151,7 @@ zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again
 static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
                      uint32_t matrix, uint64_t step) {
     return array->length(shape, &io->state->plan->matrices[matrix]) > 0 &&
-           (!array->has || array->has(io, matrix, step));
+           (!array->has || array->has(io, &(zfi_state_at_t){.matrix = matrix, .step = step}));
 }
 
 /* Adds the tensor of one array where any of the parameter's matrices has it. */

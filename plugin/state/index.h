@@ -78,6 +78,9 @@ typedef struct zfi_saved {
 zf_status_t zfi_saved_of(const zfi_state_io_t *io, int is_compact, const char *note, zfi_saved_t *out, zf_error_t *err);
 void zfi_saved_free(zfi_saved_t *saved);
 
+/* [any-thread] The type of a tensor's values; param = NULL: of the steps, number i. And how many bytes one has. */
+zfi_state_dtype_t zfi_saved_dtype(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t i);
+size_t zfi_saved_elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor);
 /* [any-thread] Bytes of a tensor by what it holds. */
 uint64_t zfi_saved_tensor_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                  const zfi_saved_tensor_t *tensor);
@@ -86,6 +89,17 @@ void zfi_saved_tensor_name(const zfi_saved_param_t *param, const zfi_saved_tenso
                            size_t nbytes);
 enum { ZFI_TENSOR_NAME = 320 };
 const zfi_saved_tensor_t *zfi_saved_find(const zfi_saved_param_t *param, const char *array, uint64_t step);
+
+/* [any-thread] Every tensor: for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(saved, &at);) */
+typedef struct zfi_tensor_walk {
+    zfi_saved_param_t *param; /* NULL: of the steps */
+    zfi_saved_tensor_t *tensor;
+    uint32_t number; /* of the parameter in the list, or of the steps' array */
+    uint32_t next_number, next_tensor;
+    int is_past_steps;
+} zfi_tensor_walk_t;
+int zfi_next_tensor(const zfi_saved_t *saved, zfi_tensor_walk_t *at);
+uint64_t zfi_count_tensors(const zfi_saved_t *saved);
 
 /* [any-thread] The index as text, to be freed; NULL without memory. */
 char *zfi_index_print(const zfi_saved_t *saved);

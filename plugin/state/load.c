@@ -277,31 +277,26 @@ typedef struct found {
 
 static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
     zfi_together_t *together = loader->together;
-    found_t *all = calloc(together->meeting.n_ranks, sizeof *all);
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
-    st = zfi_together_meet(together, st, err);
-    if (!st) {
-        all[together->meeting.rank] = (found_t){together->part.number,
-                                                loader->saved.index_crc,
-                                                flags,
-                                                (uint32_t)is_exact,
-                                                loader->saved.n_params - loader->n_extra,
-                                                loader->n_missing,
-                                                (uint32_t)loader->is_in_place};
-        st = zfi_together_gather_met(together, all, sizeof *all, err);
-    }
+    const found_t own = {together->part.number,
+                         loader->saved.index_crc,
+                         flags,
+                         (uint32_t)is_exact,
+                         loader->saved.n_params - loader->n_extra,
+                         loader->n_missing,
+                         (uint32_t)loader->is_in_place};
+    found_t *all;
+    zf_status_t st = zfi_together_tell(together, ZFI_AMONG_MET, ZF_OK, &own, sizeof own, (void **)&all, err);
     for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++)
         loader->is_in_place &= (int)all[r].is_in_place;
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         if (memcmp(&all[r].flags, &all[0].flags, offsetof(found_t, is_in_place) - offsetof(found_t, flags)) != 0 ||
             (all[r].part == all[0].part && all[r].index_crc != all[0].index_crc))
-            st = zfi_error_by(
-                err, ZF_ERR_RANKS, r, "state",
-                "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "
-                "%s, %u and %u parameters; give every rank the same checkpoint and the same flags",
-                r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
-                all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact", all[r].n_params,
-                all[0].n_params);
+            st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",
+                              "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s "
+                              "and %s, %u and %u parameters; give every rank the same checkpoint and the same flags",
+                              r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
+                              all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact",
+                              all[r].n_params, all[0].n_params);
     zfi_together_drop(together, all);
     return st;
 }

@@ -36,14 +36,14 @@ static void put_values(const put_args_t *args, uint32_t number, uint64_t count, 
         zfi_overlap(args->done, count, own->first, own->first + own->n, &first, &end);
     }
     if (first < end)
-        array->put(args->io, number, args->tensor->step, args->done + first, end - first,
-                   from + first * zfi_state_dtype_nbytes(zfi_state_array_dtype(array, &args->param->param)));
+        array->put(args->io, &(zfi_state_at_t){number, args->tensor->step, args->done + first, end - first},
+                   from + first * zfi_saved_elem_nbytes(args->param, args->tensor));
 }
 
 static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint64_t nbytes, zf_error_t *err) {
     put_args_t *args = arg;
     const zfi_state_array_t *array = args->tensor->array;
-    size_t elem = zfi_state_dtype_nbytes(zfi_state_array_dtype(array, &args->param->param));
+    size_t elem = zfi_saved_elem_nbytes(args->param, args->tensor);
     uint64_t n = nbytes / elem;
     const unsigned char *from = block;
     zf_status_t st = zfi_state_check_block(&args->check, offset, block, nbytes, err);
@@ -68,10 +68,10 @@ static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint
     return ZF_OK;
 }
 
-/* Room for visible values of their own. */
+/* Room for visible values of their own, which are not put into the run itself. */
 static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
                                 const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
-    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
+    for (uint32_t i = 0; i < tensor->n_matrices && strcmp(tensor->array->name, "visible") == 0; i++) {
         const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
         unsigned char **at = &replacement->overlay[first_matrix + tensor->matrices[i]];
         *at = malloc(matrix->rows * matrix->cols * zfi_dtype_nbytes(param->param.dtype));
@@ -85,17 +85,20 @@ static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_
 /* Closes that wait for their publication, and which matrices take part in it; before their values come. */
 static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
     const zfi_plan_t *plan = &into->plan;
+    uint64_t *first_job = into->clock.skip_publish_below, is_due = 0; /* is_due: bit c of cohort c */
     into->clock.next_job = 0;
     into->clock.n_due = 0;
-    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        int is_due = 0;
-        for (uint32_t p = 0; p < loader->saved.n_params; p++) {
-            const zfi_saved_param_t *param = &loader->saved.params[p];
-            const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
-            for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
-                is_due |= param->matrices[tensor->matrices[i]].cohort == c;
+    memset(first_job, 0xFF, plan->n_matrices * sizeof *first_job);
+    for (uint32_t p = 0; p < loader->saved.n_params; p++) {
+        const zfi_saved_param_t *param = &loader->saved.params[p];
+        const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
+        for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++) {
+            is_due |= (uint64_t)1 << param->matrices[tensor->matrices[i]].cohort;
+            first_job[into->params[loader->ids[p]].first_matrix + tensor->matrices[i]] = 0;
         }
-        if (!is_due)
+    }
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        if (!(is_due >> c & 1))
             continue;
         into->clock.due[into->clock.n_due++] = (zfi_close_t){.cohort = c,
                                                              .n_chunks = plan->cohorts[c].n_chunks,
@@ -106,13 +109,7 @@ static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
         into->clock.next_job += plan->cohorts[c].n_chunks;
     }
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        into->clock.skip_publish_below[i] = into->clock.next_job;
-    for (uint32_t p = 0; p < loader->saved.n_params; p++) {
-        const zfi_saved_param_t *param = &loader->saved.params[p];
-        const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
-        for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
-            into->clock.skip_publish_below[into->params[loader->ids[p]].first_matrix + tensor->matrices[i]] = 0;
-    }
+        first_job[i] = first_job[i] ? into->clock.next_job : 0;
 }
 
 static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
@@ -135,21 +132,13 @@ static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
     make_due(into, loader);
 }
 
-/* Room for what is not put into the run itself. */
-static zf_status_t need_room(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
-                             const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
-    if (strcmp(tensor->array->name, "visible") == 0)
-        return need_overlay(replacement, param, tensor, first_matrix, err);
-    return ZF_OK;
-}
-
 /* ---- this rank's elements ---------------------------------------------------------------------------------------- */
 
 /* Values [first, end) of the matrix that args is at, which begin `from` bytes into the tensor. */
 static zf_status_t read_share(const zfi_loader_t *loader, put_args_t *args, uint64_t from, uint64_t first, uint64_t end,
                               unsigned char *block, uint32_t *crc, zf_error_t *err) {
     const zfi_saved_tensor_t *tensor = args->tensor;
-    size_t elem = zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &args->param->param));
+    size_t elem = zfi_saved_elem_nbytes(args->param, tensor);
     const char *file = loader->saved.files[tensor->file].name;
     uint64_t most = ZFI_STATE_BLOCK / elem, n;
     zf_status_t st = ZF_OK;
@@ -162,8 +151,9 @@ static zf_status_t read_share(const zfi_loader_t *loader, put_args_t *args, uint
         zfi_spread_add(crc, block, n * elem, tensor->nbytes - at - n * elem);
         st = zfi_state_check_block(&args->check, at, block, n * elem, err);
         if (!st)
-            tensor->array->put(args->io, args->first_matrix + tensor->matrices[args->at], tensor->step, first, n,
-                               block);
+            tensor->array->put(
+                args->io, &(zfi_state_at_t){args->first_matrix + tensor->matrices[args->at], tensor->step, first, n},
+                block);
         if (!st && args->io->status)
             st = zfi_error(err, args->io->status, "state", "the device did not take %s of \"%s\"", tensor->array->name,
                            args->param->param.name);
@@ -175,7 +165,7 @@ static zf_status_t read_share(const zfi_loader_t *loader, put_args_t *args, uint
 static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_saved_tensor_t *tensor,
                              zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
-    size_t elem = zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &args->param->param));
+    size_t elem = zfi_saved_elem_nbytes(args->param, tensor);
     unsigned char *block = malloc(ZFI_STATE_BLOCK);
     uint64_t from = 0, first, end;
     uint32_t crc = 0;
@@ -194,14 +184,13 @@ static zf_status_t put_share(const zfi_loader_t *loader, put_args_t *args, zfi_s
 
 /* What was read is what was saved: joined, the checksums of the ranges are the index's. */
 static zf_status_t check_shares(zfi_loader_t *loader, const uint32_t *crcs, zf_error_t *err) {
-    zfi_saved_t *saved = &loader->saved;
-    zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, saved, err);
-    for (uint32_t p = 0; p < saved->n_params && !st; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
-            if (saved->params[p].tensors[i].crc != *crcs++)
-                st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                               "%s of \"%s\" is damaged, or was changed while it was read: load another checkpoint",
-                               saved->params[p].tensors[i].array->name, saved->params[p].param.name);
+    zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, &loader->saved, err);
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
+        if (at.tensor->crc != *crcs++)
+            st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                           "%s of \"%s\" is damaged, or was changed while it was read: load another checkpoint",
+                           at.param ? at.tensor->array->name : zfi_state_steps[at.number].name,
+                           at.param ? at.param->param.name : "the steps");
     return st;
 }
 
@@ -221,7 +210,7 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
                        .is_owned = is_owned,
                        .check = {.saved = &loader->saved, .param = param, .tensor = tensor}};
     char name[ZFI_TENSOR_NAME];
-    zf_status_t st = need_room(replacement, param, tensor, first_matrix, err);
+    zf_status_t st = need_overlay(replacement, param, tensor, first_matrix, err);
     if (st)
         return st;
     if (is_owned && !zfi_spread_is_gathered(&replacement->into->ranks, loader->together, id))
@@ -237,23 +226,17 @@ static zf_status_t put_all(zfi_loader_t *loader, zfi_replacement_t *replacement,
                          .n_ids = loader->saved.n_params};
     zf_status_t st = ZF_OK;
     put_clocks(replacement->into, loader);
-    for (uint32_t p = 0; p < loader->saved.n_params && !st; p++)
-        for (uint32_t i = 0; i < loader->saved.params[p].n_tensors && !st; i++)
-            st = put_tensor(loader, replacement, &io, p, &loader->saved.params[p].tensors[i], err);
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
+        if (at.param)
+            st = put_tensor(loader, replacement, &io, at.number, at.tensor, err);
     return st;
 }
 
 /* [n] The checksums of the index, which ranges take the place of; to be freed, NULL without memory. */
 static uint32_t *keep_checksums(const zfi_saved_t *saved) {
-    uint64_t n = 0;
-    uint32_t *out;
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        n += saved->params[p].n_tensors;
-    out = malloc((n + 1) * sizeof *out);
-    n = 0;
-    for (uint32_t p = 0; out && p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++)
-            out[n++] = saved->params[p].tensors[i].crc;
+    uint32_t *out = malloc((zfi_count_tensors(saved) + 1) * sizeof *out), n = 0;
+    for (zfi_tensor_walk_t at = {0}; out && zfi_next_tensor(saved, &at);)
+        out[n++] = at.tensor->crc;
     return out;
 }
 

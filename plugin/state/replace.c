@@ -221,12 +221,12 @@ static zf_status_t catch_up_step(const zfi_state_t *state, uint64_t t, void *gra
     zf_status_t st = zfi_exchange_put_step(state, t);
     for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &state->plan->matrices[i];
-        if (!slot->has(&io, i, t))
+        const zfi_state_at_t at = {.matrix = i, .step = t, .n = matrix->rows * matrix->cols};
+        if (!slot->has(&io, &at))
             continue;
         if (zfi_is_sharded(state->engine))
-            memset(grad, 0,
-                   matrix->rows * matrix->cols * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype));
-        slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
+            memset(grad, 0, at.n * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype));
+        slot->get(&io, &at, grad);
         st = zfi_exchange_catch_up(state, t, i, grad);
     }
     return st;

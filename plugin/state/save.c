@@ -39,10 +39,6 @@ typedef struct writer {
 
 static int is_first(const writer_t *writer) { return writer->together->rank == 0; }
 
-static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor) {
-    return zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
-}
-
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t param_nbytes(const writer_t *writer, const zfi_saved_param_t *param) {
@@ -90,17 +86,14 @@ typedef zf_status_t (*tensor_fn)(writer_t *writer, zfi_saved_param_t *param, zfi
                                  void *arg, zf_error_t *err);
 
 static zf_status_t for_each_tensor(writer_t *writer, uint32_t file, tensor_fn fn, void *arg, zf_error_t *err) {
-    zfi_saved_t *saved = &writer->saved;
     zf_status_t st = ZF_OK;
-    for (size_t size = 8; size; size /= 2) {
-        for (uint32_t i = 0; i < ZFI_N_STATE_STEPS && file == 0 && saved->n_steps && !st; i++)
-            if (zfi_state_dtype_nbytes(zfi_state_steps[i].dtype) == size)
-                st = fn(writer, NULL, &saved->steps[i], i, arg, err);
-        for (uint32_t p = writer->file_first[file]; p < writer->file_first[file + 1] && !st; p++)
-            for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
-                if (elem_nbytes(&saved->params[p], &saved->params[p].tensors[i]) == size)
-                    st = fn(writer, &saved->params[p], &saved->params[p].tensors[i], p, arg, err);
-    }
+    for (size_t size = 8; size; size /= 2)
+        for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&writer->saved, &at);) {
+            int is_inside = at.param ? at.number >= writer->file_first[file] && at.number < writer->file_first[file + 1]
+                                     : file == 0;
+            if (is_inside && zfi_state_dtype_nbytes(zfi_saved_dtype(at.param, at.tensor, at.number)) == size)
+                st = fn(writer, at.param, at.tensor, at.number, arg, err);
+        }
     return st;
 }
 
@@ -125,7 +118,7 @@ static zf_status_t add_to_header(writer_t *writer, zfi_saved_param_t *param, zfi
                                  void *arg, zf_error_t *err) {
     header_t *header = arg;
     char name[ZFI_TENSOR_NAME];
-    zfi_state_dtype_t dtype = param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
+    zfi_state_dtype_t dtype = zfi_saved_dtype(param, tensor, i);
     (void)err;
     zfi_saved_tensor_name(param, tensor, (int)i, name, sizeof name);
     tensor->file = header->file;
@@ -215,7 +208,7 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
     int is_applied =
         (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, piece->tensor->step)->scalars.applied;
     uint64_t at;
-    array->get(&writer->io, piece->number, piece->tensor->step, first, count, out);
+    array->get(&writer->io, &(zfi_state_at_t){piece->number, piece->tensor->step, first, count}, out);
     if (writer->io.status == ZF_ERR_POISONED)
         return zfi_poisoned(state->engine, err);
     if (writer->io.status)
@@ -230,7 +223,7 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
 
 /* What this rank writes of a matrix. */
 static zf_status_t write_matrix(writer_t *writer, const piece_t *piece, zf_error_t *err) {
-    uint64_t elem = elem_nbytes(piece->param, piece->tensor), block = ZFI_STATE_BLOCK / elem, first, end;
+    uint64_t elem = zfi_saved_elem_nbytes(piece->param, piece->tensor), block = ZFI_STATE_BLOCK / elem, first, end;
     zf_status_t st = ZF_OK;
     zfi_spread_share(writer->io.state->ranks, piece->tensor->array, &writer->saved.shape, piece->saved, piece->number,
                      writer->together, &first, &end);
@@ -257,7 +250,7 @@ static void walk_gathered(zfi_gathering_t *gathering, uint32_t rank) {
 
 /* A matrix of which ranks of other checkpoints have slices: all of it, written by rank 0. All meet before. */
 static zf_status_t write_gathered(writer_t *writer, const piece_t *piece, zf_error_t *err) {
-    gathered_t all = {writer->whole, piece->number, elem_nbytes(piece->param, piece->tensor)};
+    gathered_t all = {writer->whole, piece->number, zfi_saved_elem_nbytes(piece->param, piece->tensor)};
     zfi_gathering_t gathering = {.ranks = writer->io.state->ranks, .walk = walk_gathered, .arg = &all};
     const zfi_slice_t *own = &writer->io.state->plan->matrices[piece->number].own;
     zf_status_t st = ZF_OK;
@@ -300,7 +293,7 @@ static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_
         piece.number = writer->io.state->side->params[param->param.id].first_matrix + tensor->matrices[k];
         st = is_gathered ? write_gathered(writer, &piece, err) : write_matrix(writer, &piece, err);
         piece.at_nbytes += tensor->array->length(&writer->saved.shape, &param->matrices[tensor->matrices[k]]) *
-                           elem_nbytes(param, tensor);
+                           zfi_saved_elem_nbytes(param, tensor);
     }
     return st;
 }

@@ -50,45 +50,32 @@ void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t 
     *crc ^= zfi_crc32_join(zfi_crc32(0, bytes, nbytes), 0, behind_nbytes);
 }
 
-static uint64_t count_tensors(const zfi_saved_t *saved) {
-    uint64_t n = ZFI_N_STATE_STEPS;
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        n += saved->params[p].n_tensors;
-    return n;
+/* Whether each rank has a share of a tensor: else it is rank 0's, though all may have read it. */
+static int has_shares(const zfi_ranks_t *ranks, const uint32_t *ids, const zfi_together_t *together,
+                      const zfi_tensor_walk_t *at) {
+    return at->param && (at->tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
+           !zfi_spread_is_gathered(ranks, together, ids[at->number]);
 }
 
 zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err) {
-    uint64_t n = count_tensors(saved), at = ZFI_N_STATE_STEPS;
-    uint32_t *all = together->is_alone ? NULL : calloc(together->n_ranks, n * sizeof *all);
-    uint32_t *own = all ? all + together->rank * n : NULL;
-    zf_status_t st = all || together->is_alone
-                         ? ZF_OK
-                         : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
-    for (int i = 0; own && i < ZFI_N_STATE_STEPS; i++)
-        own[i] = saved->steps[i].crc;
-    for (uint32_t p = 0; own && p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
-            const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[i];
-            int is_shared =
-                (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_spread_is_gathered(ranks, together, ids[p]);
-            /* else rank 0's, though all may have read it */
-            own[at] = is_shared || together->rank == 0 ? tensor->crc : 0;
-        }
-    st = zfi_together_meet(together, st, err);
+    uint64_t n = zfi_count_tensors(saved), i = 0;
+    uint32_t *own, *all;
+    zf_status_t st;
     if (together->is_alone)
-        return st;
-    if (!st)
-        st = zfi_together_gather(together, all, n * sizeof *all, err);
-    at = ZFI_N_STATE_STEPS;
-    for (int i = 0; i < ZFI_N_STATE_STEPS && !st; i++)
-        saved->steps[i].crc = all[i]; /* rank 0's */
-    for (uint32_t p = 0; p < saved->n_params && !st; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++, at++) {
-            saved->params[p].tensors[i].crc = all[at];
-            for (uint32_t r = 1; r < together->n_ranks; r++)
-                saved->params[p].tensors[i].crc ^= all[r * n + at];
-        }
+        return zfi_together_meet(together, ZF_OK, err);
+    own = calloc(n + 1, sizeof *own);
+    for (zfi_tensor_walk_t at = {0}; own && zfi_next_tensor(saved, &at); i++)
+        own[i] = together->rank == 0 || has_shares(ranks, ids, together, &at) ? at.tensor->crc : 0;
+    st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
+    st = zfi_together_tell(together, ZFI_AMONG_OWN, st, own, n * sizeof *own, (void **)&all, err);
+    free(own);
+    i = 0;
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(saved, &at); i++) {
+        at.tensor->crc = all[i];
+        for (uint32_t r = 1; r < together->n_ranks; r++)
+            at.tensor->crc ^= all[r * n + i];
+    }
     zfi_together_drop(together, all);
     return st;
 }
@@ -98,18 +85,17 @@ zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_t
 zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out,
                                     zf_error_t *err) {
     uint64_t n = state->plan->n_matrices;
-    uint8_t *all = calloc(together->meeting.n_ranks, n);
-    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
+    uint8_t *own = calloc(n, 1), *all;
+    zf_status_t st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
     for (uint32_t i = 0; i < n && !st; i++) {
         int is_equal = 1;
         st = zfi_exchange_shows_state(state, i, &is_equal);
         if (st)
             zfi_error(err, st, "state", "the device did not give what it shows");
-        all[together->meeting.rank * n + i] = !is_equal;
+        own[i] = !is_equal;
     }
-    st = zfi_together_meet(together, st, err);
-    if (!st)
-        st = zfi_together_gather_met(together, all, n, err);
+    st = zfi_together_tell(together, ZFI_AMONG_MET, st, own, n, (void **)&all, err);
+    free(own);
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         for (uint32_t i = 0; i < n; i++)
             all[i] |= all[r * n + i];

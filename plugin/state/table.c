@@ -99,6 +99,14 @@ static uint64_t bad_visible(const void *values, uint64_t n, zfi_state_dtype_t dt
     return n;
 }
 
+static const zfi_matrix_t *matrix_of(const zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return &io->state->plan->matrices[at->matrix];
+}
+
+static const zfi_param_t *param_of(const zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return &io->state->side->params[matrix_of(io, at)->param];
+}
+
 /* ---- w, m, v, n -------------------------------------------------------------------------------------------------- */
 
 static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
@@ -106,24 +114,18 @@ static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *
     return matrix->rows * matrix->cols;
 }
 
-static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, uint64_t first, uint64_t n, void *out) {
+static void get_array(zfi_state_io_t *io, const zfi_state_at_t *at, zfi_array_t array, void *out) {
     if (!io->status && !io->rehearsal)
-        io->status = zfi_state_get(io->state, array, number, first, n, out);
+        io->status = zfi_state_get(io->state, array, at->matrix, at->first, at->n, out);
     else if (!io->status)
-        io->status = zfi_rehearsal_read(io->rehearsal, array, number, first, n, out);
+        io->status = zfi_rehearsal_read(io->rehearsal, array, at->matrix, at->first, at->n, out);
 }
 
 #define ARRAY(name, array)                                                                                             \
-    static void get_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
-                           void *out) {                                                                                \
-        (void)step;                                                                                                    \
-        get_array(io, array, number, first, n, out);                                                                   \
-    }                                                                                                                  \
-    static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
-                           const void *values) {                                                                       \
-        (void)step;                                                                                                    \
+    static void get_##name(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) { get_array(io, at, array, out); } \
+    static void put_##name(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {                         \
         if (!io->status)                                                                                               \
-            io->status = zfi_state_put(io->state, array, number, first, n, values);                                    \
+            io->status = zfi_state_put(io->state, array, at->matrix, at->first, at->n, values);                        \
     }
 ARRAY(w, ZFI_STATE_W)
 ARRAY(m, ZFI_STATE_M)
@@ -134,18 +136,15 @@ static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
     return shape->is_mean ? matrix->n_channels : 1;
 }
 
-static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+static void get_n(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
     uint32_t *to = out;
-    const uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
-    (void)step;
-    for (uint64_t i = 0; i < n; i++)
-        to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
+    const uint32_t *live = io->state->host->n + matrix_of(io, at)->count_base + at->first;
+    for (uint64_t i = 0; i < at->n; i++)
+        to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, at->matrix, (uint32_t)(at->first + i)) : live[i];
 }
 
-static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
-    uint32_t *live = io->state->host->n + io->state->plan->matrices[number].count_base;
-    (void)step;
-    memcpy(live + first, x, n * sizeof *live);
+static void put_n(zfi_state_io_t *io, const zfi_state_at_t *at, const void *x) {
+    memcpy(io->state->host->n + matrix_of(io, at)->count_base + at->first, x, at->n * sizeof(uint32_t));
 }
 
 /* ---- selection --------------------------------------------------------------------------------------------------- */
@@ -160,26 +159,23 @@ static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t
     return matrix->is_choosable ? matrix->n_channels : 0;
 }
 
-static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    (void)step;
-    return io->state->plan->matrices[number].k > 0 &&
-           !zfi_is_warm_up(io->state->windows->clock, io->state->windows->clock->t + 1);
+static int has_selected(zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return matrix_of(io, at)->k > 0 && !zfi_is_warm_up(io->state->windows->clock, io->state->windows->clock->t + 1);
 }
 
-static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+static void get_selected(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
     const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    const zfi_matrix_t *matrix = matrix_of(io, at);
     uint8_t *to = out;
-    (void)step;
-    for (uint64_t i = 0; i < n; i++)
-        to[i] = state->sel->mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
+    for (uint64_t i = 0; i < at->n; i++)
+        to[i] = state->sel->mask[matrix->channel_base + at->first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
     if (!state->windows->clock->waiting_choice ||
         !zfi_row(io->state->windows->rows, state->windows->clock->waiting_choice)->chooses[matrix->cohort])
         return;
-    for (uint32_t e = 0; e < state->sel->n_enter[number]; e++) {
+    for (uint32_t e = 0; e < state->sel->n_enter[at->matrix]; e++) {
         uint32_t channel = state->sel->enter_channel[matrix->index_base + e];
-        if (channel >= first && channel < first + n)
-            to[channel - first] = ZFI_CHANNEL_ENTERING;
+        if (channel >= at->first && channel < at->first + at->n)
+            to[channel - at->first] = ZFI_CHANNEL_ENTERING;
     }
 }
 
@@ -200,28 +196,23 @@ static void list_selected(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t
     sel->n_enter[number] = n;
 }
 
-static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                         const void *values) {
-    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
+static void put_selected(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    const zfi_matrix_t *matrix = matrix_of(io, at);
     uint8_t *mask = io->state->sel->mask + matrix->channel_base;
-    (void)step;
-    memcpy(mask + first, values, n);
-    if (first + n < matrix->n_channels)
+    memcpy(mask + at->first, values, at->n);
+    if (at->first + at->n < matrix->n_channels)
         return; /* the lists are made when the mask is whole */
-    list_selected(io->state->plan, io->state->sel, number, mask);
+    list_selected(io->state->plan, io->state->sel, at->matrix, mask);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
 }
 
-static void get_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    (void)step;
-    memcpy(out, io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, n * sizeof(double));
+static void get_importance(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
+    memcpy(out, io->state->sel->importance + matrix_of(io, at)->sum_base + at->first, at->n * sizeof(double));
 }
 
-static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                           const void *values) {
-    (void)step;
-    memcpy(io->state->sel->importance + io->state->plan->matrices[number].sum_base + first, values, n * sizeof(double));
+static void put_importance(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    memcpy(io->state->sel->importance + matrix_of(io, at)->sum_base + at->first, values, at->n * sizeof(double));
 }
 
 /* ---- automatic interval: what deferred and selected channels have gathered --------------------------------------- */
@@ -231,79 +222,75 @@ static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
     return zfi_interval_measures(matrix) ? 2 : 0;
 }
 
-static int has_interval(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return io->state->windows->clock->pace.is_auto && has_selected(io, number, step);
+static int has_interval(zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return io->state->windows->clock->pace.is_auto && has_selected(io, at);
 }
 
-static void get_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    const double sums[2] = {io->state->sel->deferred[number], io->state->sel->selected[number]};
-    (void)step;
-    memcpy(out, sums + first, n * sizeof *sums);
+static void get_interval(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
+    const double sums[2] = {io->state->sel->deferred[at->matrix], io->state->sel->selected[at->matrix]};
+    memcpy(out, sums + at->first, at->n * sizeof *sums);
 }
 
-static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                         const void *values) {
-    double sums[2] = {io->state->sel->deferred[number], io->state->sel->selected[number]};
-    (void)step;
-    memcpy(sums + first, values, n * sizeof *sums);
-    io->state->sel->deferred[number] = sums[0];
-    io->state->sel->selected[number] = sums[1];
+static void put_interval(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    double sums[2] = {io->state->sel->deferred[at->matrix], io->state->sel->selected[at->matrix]};
+    memcpy(sums + at->first, values, at->n * sizeof *sums);
+    io->state->sel->deferred[at->matrix] = sums[0];
+    io->state->sel->selected[at->matrix] = sums[1];
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return zfi_window_has_slot(io->state->windows, number, step);
+static int has_slot(zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return zfi_window_has_slot(io->state->windows, at->matrix, at->step);
 }
 
-static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
+/* Where a chunk's part of an array lies in memory. */
+typedef unsigned char *(*memory_fn)(const zfi_state_io_t *io, const zfi_state_at_t *at, uint32_t chunk);
+
+/* Elements that lie in the memory of chunks: to out, or where that is NULL from values. */
+static void copy_pieces(const zfi_state_io_t *io, const zfi_state_at_t *at, memory_fn memory_of, zfi_dtype_t dtype,
+                        unsigned char *out, const unsigned char *values) {
+    size_t elem = zfi_dtype_nbytes(dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    zfi_piece_walk_start(&walk, state->side, number, first, n);
+    zfi_piece_walk_start(&walk, io->state->side, at->matrix, at->first, at->n);
     while (zfi_piece_walk_next(&walk, &place)) {
-        const unsigned char *slot = zfi_window_slot_of(state->windows, place.chunk, step);
-        memcpy((unsigned char *)out + place.at * elem, slot + place.chunk_offset * elem, place.n * elem);
+        unsigned char *memory = memory_of(io, at, place.chunk) + place.chunk_offset * elem;
+        if (out)
+            memcpy(out + place.at * elem, memory, place.n * elem);
+        else
+            memcpy(memory, values + place.at * elem, place.n * elem);
     }
 }
 
-static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                     const void *values) {
-    const zfi_state_t *state = io->state;
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
-    zfi_piece_walk_t walk;
-    zfi_piece_place_t place;
-    zfi_piece_walk_start(&walk, state->side, number, first, n);
-    while (zfi_piece_walk_next(&walk, &place)) {
-        unsigned char *slot = zfi_window_slot_of(state->windows, place.chunk, step);
-        memcpy(slot + place.chunk_offset * elem, (const unsigned char *)values + place.at * elem, place.n * elem);
-    }
+static unsigned char *slot_memory(const zfi_state_io_t *io, const zfi_state_at_t *at, uint32_t chunk) {
+    return zfi_window_slot_of(io->state->windows, chunk, at->step);
+}
+
+static void get_slot(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
+    copy_pieces(io, at, slot_memory, param_of(io, at)->grad_dtype, out, NULL);
+}
+
+static void put_slot(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    copy_pieces(io, at, slot_memory, param_of(io, at)->grad_dtype, NULL, values);
 }
 
 /* ---- what the model reads ---------------------------------------------------------------------------------------- */
 
-static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    (void)step;
+static int has_visible(zfi_state_io_t *io, const zfi_state_at_t *at) {
     int is_equal;
     if (io->differs)
-        return io->differs[number];
-    return zfi_exchange_shows_state(io->state, number, &is_equal) || !is_equal;
+        return io->differs[at->matrix];
+    return zfi_exchange_shows_state(io->state, at->matrix, &is_equal) || !is_equal;
 }
 
-static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    (void)step;
-    (void)zfi_exchange_get_visible(io->state, number, first, n, out);
+static void get_visible(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
+    (void)zfi_exchange_get_visible(io->state, at->matrix, at->first, at->n, out);
 }
 
-static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                        const void *values) {
-    const zfi_matrix_t *matrix = &io->state->plan->matrices[number];
-    size_t elem = zfi_dtype_nbytes(io->state->side->params[matrix->param].dtype);
-    (void)step;
-    memcpy(io->overlay[number] + first * elem, values, n * elem);
+static void put_visible(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    size_t elem = zfi_dtype_nbytes(param_of(io, at)->dtype);
+    memcpy(io->overlay[at->matrix] + at->first * elem, values, at->n * elem);
 }
 
 /* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
@@ -315,42 +302,26 @@ static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *cloc
     return NULL;
 }
 
-static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    (void)step;
-    return due_of(io->state->plan, io->state->windows->clock, number) != NULL;
+static int has_publish(zfi_state_io_t *io, const zfi_state_at_t *at) {
+    return due_of(io->state->plan, io->state->windows->clock, at->matrix) != NULL;
 }
 
-static unsigned char *staged_chunk(const zfi_state_t *state, const zfi_close_t *close, uint32_t chunk) {
+static unsigned char *publish_memory(const zfi_state_io_t *io, const zfi_state_at_t *at, uint32_t chunk) {
+    const zfi_state_t *state = io->state;
+    const zfi_close_t *close = due_of(state->plan, state->windows->clock, at->matrix);
     uint64_t p = close->first_job + state->plan->chunks[chunk].place;
     return state->host->published + p % state->plan->max_close_chunks * state->plan->publish_piece_nbytes;
 }
 
-static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
-    const zfi_state_t *state = io->state;
-    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
-    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
-    zfi_piece_walk_t walk;
-    zfi_piece_place_t place;
-    (void)step;
-    zfi_piece_walk_start(&walk, state->side, number, first, n);
-    while (close && zfi_piece_walk_next(&walk, &place))
-        memcpy((unsigned char *)out + place.at * elem,
-               staged_chunk(state, close, place.chunk) + place.chunk_offset * elem, place.n * elem);
+static void get_publish(zfi_state_io_t *io, const zfi_state_at_t *at, void *out) {
+    if (has_publish(io, at))
+        copy_pieces(io, at, publish_memory, param_of(io, at)->dtype, out, NULL);
 }
 
 /* The closes themselves are made anew by the load (state/load.c) before their values come. */
-static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
-                        const void *values) {
-    const zfi_state_t *state = io->state;
-    const zfi_close_t *close = due_of(state->plan, state->windows->clock, number);
-    size_t elem = zfi_dtype_nbytes(state->side->params[state->plan->matrices[number].param].dtype);
-    zfi_piece_walk_t walk;
-    zfi_piece_place_t place;
-    (void)step;
-    zfi_piece_walk_start(&walk, state->side, number, first, n);
-    while (close && zfi_piece_walk_next(&walk, &place))
-        memcpy(staged_chunk(state, close, place.chunk) + place.chunk_offset * elem,
-               (const unsigned char *)values + place.at * elem, place.n * elem);
+static void put_publish(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values) {
+    if (has_publish(io, at))
+        copy_pieces(io, at, publish_memory, param_of(io, at)->dtype, NULL, values);
 }
 
 const zfi_state_array_t zfi_state_arrays[] = {

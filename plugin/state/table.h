@@ -36,6 +36,12 @@ typedef struct zfi_state_io {
     zf_status_t status; /* the first failure of a getter or setter */
 } zfi_state_io_t;
 
+/* Values [first, first + n) of an array of a matrix, of a step where it has one per step. */
+typedef struct zfi_state_at {
+    uint32_t matrix;
+    uint64_t step, first, n;
+} zfi_state_at_t;
+
 /* The shape a row's length depends on: of an instance, or of a checkpoint. */
 typedef struct zfi_state_shape {
     int is_mean;
@@ -52,10 +58,9 @@ typedef struct zfi_state_array {
     zfi_state_dtype_t dtype; /* with ZFI_DTYPE_FIXED */
     uint64_t (*length)(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix);
     /* save: whether a matrix has the array now; NULL = always */
-    int (*has)(zfi_state_io_t *io, uint32_t matrix, uint64_t step);
-    /* values [first, first + n) of a matrix */
-    void (*get)(zfi_state_io_t *io, uint32_t matrix, uint64_t step, uint64_t first, uint64_t n, void *out);
-    void (*put)(zfi_state_io_t *io, uint32_t matrix, uint64_t step, uint64_t first, uint64_t n, const void *values);
+    int (*has)(zfi_state_io_t *io, const zfi_state_at_t *at);
+    void (*get)(zfi_state_io_t *io, const zfi_state_at_t *at, void *out);
+    void (*put)(zfi_state_io_t *io, const zfi_state_at_t *at, const void *values);
     /* index of the first value that no training leaves, or n; is_applied: of the slot's step */
     uint64_t (*find_bad)(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied);
 } zfi_state_array_t;

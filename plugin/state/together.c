@@ -103,10 +103,18 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
     return st;
 }
 
-zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
-    return gather(together, together->group, all, nbytes) ? say_broken(together, err) : ZF_OK;
-}
-
-zf_status_t zfi_together_gather_met(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
-    return gather(together, together->meeting_group, all, nbytes) ? say_broken(together, err) : ZF_OK;
+zf_status_t zfi_together_tell(zfi_together_t *together, zfi_among_t among, zf_status_t st, const void *own,
+                              uint64_t nbytes, void **out_all, zf_error_t *err) {
+    int is_met = among == ZFI_AMONG_MET;
+    uint32_t n = is_met ? together->meeting.n_ranks : together->n_ranks;
+    unsigned char *all = calloc(n, nbytes + 1);
+    *out_all = all;
+    if (!st && !all)
+        st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
+    st = zfi_together_meet(together, st, err);
+    if (st)
+        return st;
+    memcpy(all + (is_met ? together->meeting.rank : together->rank) * nbytes, own, nbytes);
+    return gather(together, is_met ? together->meeting_group : together->group, all, nbytes) ? say_broken(together, err)
+                                                                                             : ZF_OK;
 }

@@ -46,11 +46,13 @@ void zfi_together_tick(void *arg);
 /* This rank's piece ended with st, and err says why. Returns st, or how the first other rank failed. */
 zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error_t *err);
 
-/* Right after a meeting that went well: part r of all[n_ranks][nbytes] becomes rank r's. `all` is freed by
- * zfi_together_drop, which leaves it where a broken exchange may still write to it. */
-zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err);
-/* The same of those who meet: all[meeting.n_ranks][nbytes]. */
-zf_status_t zfi_together_gather_met(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err);
+/* Whose words are gathered: of those whose checkpoint it is, or of all who meet. */
+typedef enum zfi_among { ZFI_AMONG_OWN, ZFI_AMONG_MET } zfi_among_t;
+
+/* A meeting, as above. If it went well, part r of *out_all[ranks][nbytes] is what rank r has said, this one `own`. It
+ * is freed by zfi_together_drop, which leaves it where a broken exchange may still write to it; NULL: there is none. */
+zf_status_t zfi_together_tell(zfi_together_t *together, zfi_among_t among, zf_status_t st, const void *own,
+                              uint64_t nbytes, void **out_all, zf_error_t *err);
 void zfi_together_drop(const zfi_together_t *together, void *all);
 
 #endif

@@ -139,9 +139,10 @@ zf_status_t zfi_cuda_resume(zfi_device_t *device, const zfi_block_t *blocks, uin
     device->is_released = rc != CUDA_SUCCESS;
     if (!rc)
         return ZF_OK;
-    return zfi_error(err, rc == CUDA_ERROR_OUT_OF_MEMORY ? ZF_ERR_MEMORY : ZF_ERR_DEVICE, "resume",
-                     "device memory that was released: need %" PRIu64 " MiB, have %zu of %zu MiB: %s; all of it is "
-                     "released as before: free memory there, then resume again",
-                     nbytes >> 20, free_nbytes >> 20, total_nbytes >> 20,
-                     zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
+    return zfi_error(
+        err, rc == CUDA_ERROR_OUT_OF_MEMORY ? ZF_ERR_MEMORY : ZF_ERR_DEVICE, "resume",
+        "device memory that was released: need %" PRIu64
+        " MiB, have %zu of %zu MiB: %s; all of it is released as before: free memory there, then resume again",
+        nbytes >> 20, free_nbytes >> 20, total_nbytes >> 20,
+        zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
 }

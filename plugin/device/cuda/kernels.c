@@ -114,13 +114,12 @@ static zf_status_t refuse_to_load(const zfi_device_t *device, CUresult rc, zf_er
     int version = 0;
     char reason[192];
     (void)device->driver->cuDriverGetVersion(&version);
-    return zfi_error(
-        err, ZF_ERR_DEVICE, "create",
-        "the kernels do not load on CUDA device %d: %s; this plugin was built with CUDA %d.%d, the driver is "
-        "of CUDA %d.%d%s",
-        (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason), CUDA_VERSION / 1000,
-        CUDA_VERSION % 1000 / 10, version / 1000, version % 1000 / 10,
-        version < CUDA_VERSION ? ": install a newer driver, or build with an older toolkit" : "");
+    return zfi_error(err, ZF_ERR_DEVICE, "create",
+                     "the kernels do not load on CUDA device %d: %s; this plugin was built with CUDA %d.%d, the driver "
+                     "is of CUDA %d.%d%s",
+                     (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason),
+                     CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10, version / 1000, version % 1000 / 10,
+                     version < CUDA_VERSION ? ": install a newer driver, or build with an older toolkit" : "");
 }
 
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {

@@ -488,10 +488,9 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
         return zfi_error(err, ZF_ERR_DEVICE, origin, "stream kind %d: on a CUDA device the host computes on %d (CUDA)",
                          given->kind, ZF_STREAM_CUDA);
     if ((given->flags & ZF_STREAM_FLAG_PER_THREAD) || handle_of(given) == CU_STREAM_PER_THREAD)
-        return zfi_error(
-            err, ZF_ERR_ARGUMENT, origin,
-            "the stream is CUDA's default of each thread (CU_STREAM_PER_THREAD), another one in every thread: "
-            "make a stream with cuStreamCreate, or give handle 0, the legacy default");
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin,
+                         "the stream is CUDA's default of each thread (CU_STREAM_PER_THREAD), another one in every "
+                         "thread: make a stream with cuStreamCreate, or give handle 0, the legacy default");
     rc = device->driver->cuStreamIsCapturing(handle_of(given), &capture);
     if (rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE ||
         (given->flags & ZF_STREAM_FLAG_CAPTURING))
@@ -499,9 +498,8 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
                          "the stream is being captured into a CUDA graph: call the plugin's hooks outside of captures");
     if (rc)
         return zfi_error(err, ZF_ERR_ARGUMENT, origin,
-                         "handle 0x%" PRIx64 " is not a stream of this process's driver "
-                         "(CUDA error %d)",
-                         given->handle, (int)rc);
+                         "handle 0x%" PRIx64 " is not a stream of this process's driver (CUDA error %d)", given->handle,
+                         (int)rc);
     return ZF_OK;
 }
 

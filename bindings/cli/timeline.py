@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step of training as events on the machine's resources: which of them hide behind compute.
+
+Model. A bucket is a stretch of the model. Five resources do one thing at a time, each in its own order: the device (forward
+and backward of a bucket), the network, the link down, the host's workers (replay), the link up. An event begins when its
+resource is free and what it needs is over:
+
+  forward     in forward order; needs the bucket's published values as publish_lag says
+  backward    in backward order
+  reduce      needs the bucket's backward: the sum over ranks
+  down        needs the sum: gradients to the host
+  replay      in forward order; needs all gradients of the step, for the norm decides the clip factor: what closes in a step
+              is 1/S of each bucket, with S slots. Of several ranks each waits for all: at every step one of them closes
+              most_close of what it has, after steps in which it closed less. With spares a bucket may be replayed once its
+              own gradients are there (plugin/replay/early.h): the newest first, and where no spare is left in place of the
+              oldest; so does the one that others wait for. No step clips
+  up, gather  needs the replay: values to the device, and to the other ranks where each has a part
+  own         after the last backward, on the device: the plugin's own passes (statistics of gradients, the check of weights,
+              updates of selected channels), which nothing hides; it does not hold up the replay
+
+Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, and other
+users of the machine.
+"""
+import heapq
+from dataclasses import dataclass
+
+EARLY_SPEED = 0.88  # an early replay writes elsewhere than it reads, which takes longer
+WINDOWS_BEFORE, WINDOWS_COUNTED, LEAST_STEPS = 3, 3, 4
+
+
+@dataclass
+class Job:
+    """What is simulated, of one rank. Bytes are of one element, speeds per second."""
+
+    buckets: list  # elements, in forward order
+    forward_s: float  # of the whole model and one micro-batch, if nothing is waited for
+    backward_s: float
+    n_micro_batches: int
+    update_interval: int
+    publish_lag: int
+    fetches: bool  # lag 0: a bucket is waited for when it is used, else all of them before the forward
+    n_ranks: int
+    is_sharded: bool  # each rank has a part of the state: else all of it
+    elem_nbytes: float  # of gradients and values
+    reduce_factor: float  # network bytes per gradient byte: 1 reduce-scatter (and what is gathered again), 2 all-reduce
+    link: float
+    net: float
+    net_latency_s: float  # of each collective
+    replay: float  # elements x steps, of this rank's workers
+    spare_elems: float  # that may be replayed before their step; 0: none
+    resident_elems: float  # the first in forward order, which are updated on the device
+    most_close: float  # share of a rank's elements that close at one step; 0: 1/S
+    own_s: float  # per step
+
+
+class Resource:
+    """Does one thing at a time. busy: {what: seconds}, of all resources together."""
+
+    def __init__(self, busy):
+        self.busy, self.free_at = busy, 0.0
+
+    def run(self, what, ready, seconds):
+        """The event's end."""
+        self.free_at = max(self.free_at, ready) + seconds
+        self.busy[what] += seconds
+        return self.free_at
+
+
+class Simulation:
+    def __init__(self, job):
+        self.job, self.total, left = job, sum(job.buckets), job.resident_elems
+        self.on_host = []  # elements of each bucket whose state this rank has there
+        for elems in job.buckets:
+            elems /= job.n_ranks if job.is_sharded else 1
+            self.on_host.append(max(elems - left, 0.0))
+            left = max(left - elems, 0.0)
+        self.now = 0.0  # the device is free from then on
+        self.busy = dict.fromkeys(("compute_s", "reduce_s", "down_s", "replay_s", "up_s", "gather_s", "own_s"), 0.0)
+        self.net, self.down, self.host, self.up = (Resource(self.busy) for _ in range(4))
+        none = [0.0] * len(job.buckets)
+        self.reduced = none[:]  # when the step's sums of a bucket are there
+        self.due = [none[:], none[:]]  # when the values that closed at this step, and at the one before, are in place
+
+    def collective_s(self, nbytes):
+        """(P-1)/P of what all ranks have together cross each rank's network."""
+        job = self.job
+        return job.net_latency_s + nbytes * (job.n_ranks - 1) / job.n_ranks / job.net if job.n_ranks > 1 else 0.0
+
+    def forward(self, is_first):
+        """The first one of a step waits for values: with lag 0 for what the last step closed, with lag 1 for what closed one
+        earlier; all at once, or bucket by bucket."""
+        job, now = self.job, self.now
+        waits_at_once = job.publish_lag > 0 or not job.fetches
+        if is_first and waits_at_once:
+            now = max(now, *self.due[job.publish_lag > 0])
+        for elems, due in zip(job.buckets, self.due[0]):
+            if is_first and not waits_at_once and due > now:
+                now = due
+            now += job.forward_s * elems / self.total
+        self.now = now
+        self.busy["compute_s"] += job.forward_s
+
+    def backward(self, is_last):
+        job = self.job
+        for b in reversed(range(len(job.buckets))):
+            self.now += job.backward_s * job.buckets[b] / self.total
+            if is_last:
+                seconds = job.reduce_factor * self.collective_s(job.buckets[b] * job.elem_nbytes)
+                self.reduced[b] = self.net.run("reduce_s", self.now, seconds)
+        self.busy["compute_s"] += job.backward_s
+
+    def replay_early(self, arrived, norm_s):
+        """{bucket: when it was over}, of what is replayed before the norm is known."""
+        job, host = self.job, self.host
+        done, oldest, there, used = {}, [], [], 0.0
+        left = [b for b in range(len(arrived)) if self.on_host[b] > 0]  # they arrive from the last on
+        while job.spare_elems > 0 and host.free_at < norm_s and (there or left):
+            while left and arrived[left[-1]] <= host.free_at:
+                there.append(left.pop())
+            if not there:
+                host.free_at = arrived[left[-1]]
+                continue
+            b = there.pop()
+            while oldest and used + self.on_host[b] > job.spare_elems:
+                given_up = -heapq.heappop(oldest)
+                del done[given_up]
+                used -= self.on_host[given_up]
+            used += self.on_host[b]
+            done[b] = host.run("replay_s", 0.0, self.on_host[b] / (EARLY_SPEED * job.replay))
+            heapq.heappush(oldest, -b)
+        return done
+
+    def replay(self):
+        job, n = self.job, len(self.job.buckets)
+        norm_s, arrived = self.now, [0.0] * n
+        for b in reversed(range(n)):
+            arrived[b] = self.down.run("down_s", self.reduced[b], self.on_host[b] * job.elem_nbytes / job.link)
+            norm_s = max(norm_s, arrived[b])
+        early, slowest = self.replay_early(arrived, norm_s), norm_s
+        closed_nbytes = job.elem_nbytes / job.update_interval
+        self.due = [[0.0] * n, self.due[0]]
+        for b, mine in enumerate(self.on_host):
+            end = norm_s  # where the device has all of it
+            if b in early:
+                end = max(norm_s, early[b])
+            elif mine > 0:
+                end = self.host.run("replay_s", norm_s, mine / job.replay)
+            if b not in early:
+                slowest += mine * job.most_close * job.update_interval / job.replay
+            end = self.up.run("up_s", max(end, slowest), mine * closed_nbytes / job.link)
+            if job.is_sharded and job.n_ranks > 1:
+                end = self.net.run("gather_s", end, self.collective_s(job.buckets[b] * closed_nbytes))
+            self.due[0][b] = end
+
+    def step(self):
+        for i in range(self.job.n_micro_batches):
+            self.forward(i == 0)
+            self.backward(i + 1 == self.job.n_micro_batches)
+        self.replay()
+        self.now += self.job.own_s
+        self.busy["own_s"] += self.job.own_s
+
+    def figures(self):
+        return {"step_s": self.now, **self.busy}
+
+
+def run(job):
+    """Seconds of a step: from one step's end to the next's, of it forward and backward, and how long each resource was busy."""
+    simulation, period = Simulation(job), max(job.update_interval, LEAST_STEPS)
+    for _ in range(WINDOWS_BEFORE * period):
+        simulation.step()
+    before = simulation.figures()
+    for _ in range(WINDOWS_COUNTED * period):
+        simulation.step()
+    return {name: (value - before[name]) / (WINDOWS_COUNTED * period) for name, value in simulation.figures().items()}
