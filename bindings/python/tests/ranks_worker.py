@@ -540,7 +540,8 @@ def has_ended(pid):
 def main(cases):
     """Runs the cases that the command line names."""
     torch.set_num_threads(1)
-    logging.getLogger("zfplugin").setLevel(logging.ERROR)
+    for name in ("zfplugin", "torch.distributed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     store = os.environ.get("ZF_STORE")  # without torchrun: a file
     place = {"init_method": f"file://{store}", "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     dist.init_process_group("gloo", **(place if store else {}))

@@ -107,11 +107,9 @@ def _is_no_wait(record):
 
 
 class TorchTest(unittest.TestCase):
-    """Base of tests that need torch: skipped without; optimizers made with self.zenflow() are closed."""
+    """Base of tests that need torch (run_tests.py --needs-torch); optimizers made with self.zenflow() are closed."""
 
     def setUp(self):
-        if torch is None:
-            self.skipTest("torch is not installed")
         logging.getLogger("zfplugin").addFilter(_is_no_wait)
         self.addCleanup(logging.getLogger("zfplugin").removeFilter, _is_no_wait)
         self.made = []

@@ -83,7 +83,7 @@ def in_windows_and_resumed():
     other_opt.close()
 
 
-@unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
+@unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(unittest.TestCase):
     def test_two(self):
         run_ranks(2, __name__, "as_adamw", "shipped_before_they_are_averaged", "in_windows_and_resumed")

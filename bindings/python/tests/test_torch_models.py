@@ -4,8 +4,7 @@
 from support import HYPER, TorchTest, batch, mlp, plain_step, torch, twins
 import zfplugin
 
-if torch:
-    from torch import nn
+from torch import nn
 
 
 class Models(TorchTest):

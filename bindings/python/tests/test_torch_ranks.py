@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import unittest
 from pathlib import Path
 
@@ -46,64 +45,28 @@ def torchrun(n_ranks, script, *arguments):
     return output
 
 
-def rank_of(rank, n_ranks, folder, worker, cases):
-    """[a fork] Runs as rank, with its output in a file of the folder; does not return."""
-    status = 1
-    output = os.open(folder / str(rank), os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    try:
-        os.environ.update(ENVIRONMENT, ZF_STORE=str(folder / "store"), RANK=str(rank), WORLD_SIZE=str(n_ranks))
-        sys.argv[1:] = cases
-        importlib.import_module("ranks_worker").main(vars(worker))
-        torch.distributed.barrier()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    sys.stdout.flush()
-    os._exit(status)
-
-
-def end_of(pids):
-    """Waits for all of them; one that fails, or the time, ends the others. True where all went well."""
-    left, is_good, end = set(pids), True, time.monotonic() + LONGEST
-    while left:
-        for pid in sorted(left):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                left.discard(pid)
-                is_good &= status == 0
-        if not is_good or time.monotonic() > end:
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            return False
-        time.sleep(0.02)
-    return is_good
+def run_rank(rank, n_ranks, folder, worker, cases):
+    """[a fork]"""
+    os.environ.update(ENVIRONMENT, ZF_STORE=f"{folder}/store", RANK=str(rank), WORLD_SIZE=str(n_ranks))
+    sys.argv[1:] = cases
+    importlib.import_module("ranks_worker").main(vars(worker))
+    torch.distributed.barrier()
 
 
 def run_ranks(n_ranks, worker, *cases):
-    """Runs cases of a worker's module on ranks that are forks of this process, which has imported it; their output."""
-    worker = importlib.import_module(worker)
-    sys.stdout.flush()
-    with tempfile.TemporaryDirectory() as name:
-        folder, pids = Path(name), []
-        for rank in range(n_ranks):
-            pid = os.fork()
-            if pid == 0:
-                rank_of(rank, n_ranks, folder, worker, cases)
-            pids.append(pid)
-        is_good = end_of(pids)
-        output = "".join((folder / str(rank)).read_text() for rank in range(n_ranks))
-    if not is_good:
-        raise AssertionError(f"a rank failed, or the job hung: {output}")
-    for case in cases:
-        if f"done: {case}" not in output:
-            raise AssertionError(f"{case} is not done: {output}")
-    return output
+    """Runs cases of a worker's module on ranks that are forks of this process, which has imported it. One that fails, or the time, ends
+    the others."""
+    worker, end = importlib.import_module(worker), time.monotonic() + LONGEST
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = torch.multiprocessing.start_processes(run_rank, (n_ranks, folder, worker, cases), n_ranks, join=False, start_method="fork")
+        while not ranks.join(timeout=max(0.0, end - time.monotonic())):
+            if time.monotonic() > end:
+                for process in ranks.processes:
+                    process.kill()
+                raise AssertionError(f"{worker.__name__} {cases}: the job hung")
 
 
-@unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
+@unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
     def test_two(self):
         run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited", "edited_row", "summed", "clipped",
@@ -180,7 +143,7 @@ class Ranks(TorchTest):
         return rank.communicate()[0]
 
 
-@unittest.skipUnless(torch and fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
+@unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
 class Cut(TorchTest):
     def test_two(self):
         run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "resumes", "refused")

@@ -47,7 +47,7 @@ class Lion:
         for p in self.params:
             p.grad = None
 
-    @torch.no_grad() if torch else (lambda f: f)
+    @torch.no_grad()
     def step(self):
         b1, b2 = self.betas
         for p, m in zip(self.params, self.m):

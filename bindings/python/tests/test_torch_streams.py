@@ -13,13 +13,12 @@ from unittest import mock
 import support
 from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, torch
 
-if torch is not None:
-    import zfplugin.torch
-    from zfplugin import _abi, errors, library, places
-    from zfplugin.torch import devices
-    from zfplugin.torch.binding import Binding
-    from zfplugin.torch.parameters import ASKED_STEPS
-    from zfplugin.torch.watched import CLEAN_STEPS
+import zfplugin.torch
+from zfplugin import _abi, errors, library, places
+from zfplugin.torch import devices
+from zfplugin.torch.binding import Binding
+from zfplugin.torch.parameters import ASKED_STEPS
+from zfplugin.torch.watched import CLEAN_STEPS
 
 WINDOWS = {"zenflow.update_interval": 3, "zenflow.publish_lag": 1, "zenflow.topk_ratio": 0.25, "zenflow.full_warm_up_rounds": 2,
            "zenflow.select_interval": 2}
@@ -394,10 +393,6 @@ class StubStream:
 
 class CudaPlace(unittest.TestCase):
     """devices.Cuda, on a stub of torch.cuda."""
-
-    def setUp(self):
-        if torch is None:
-            self.skipTest("torch is not installed")
 
     def stub(self, streams, is_capturing=False):
         self.addCleanup(mock.patch.stopall)

@@ -16,9 +16,8 @@ from unittest import mock
 
 from support import FEW, HERE, SYNCHRONOUS, TorchTest, config, torch
 
-if torch is not None:
-    from usage import N_STEPS, USES, Run
-    import usage_weights  # noqa: F401: adds its own
+from usage import N_STEPS, USES, Run
+import usage_weights  # noqa: F401: adds its own
 
 SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
             "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
