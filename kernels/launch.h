@@ -332,6 +332,11 @@ typedef struct zfi_placed {
     uint64_t first, n, at;
 } zfi_placed_t;
 
+/* Cohorts of matrices, of 65 at most: 64 that have windows, and behind the last what is resident. */
+typedef struct zfi_cohorts {
+    uint64_t bits[2];
+} zfi_cohorts_t;
+
 /* Visible values from or to contiguous memory: `one`, or, where there is a table, of its entries 0, step, 2 * step ...
  * those that travel. Its memory has parts of part_elems, and in each what it has of the cohorts that travel, by rising
  * cohort. The table and of_cohort are page-locked host memory. */
@@ -342,18 +347,22 @@ typedef struct zfi_place_args {
     const zfi_placed_t *table; /* or NULL */
     const uint64_t *of_cohort; /* [cohorts][n_parts] elements */
     uint64_t part_elems;
-    uint64_t cohorts; /* bit c: cohort c travels */
+    zfi_cohorts_t cohorts; /* those that travel */
     uint32_t n, step, n_parts;
     uint32_t skipped;   /* this part is left out; n_parts: none is */
     int keeps_selected; /* WRITE_PLACE: channels that the mask of this turn says are selected are left alone */
     uint32_t turn;
 } zfi_place_args_t;
 
+/* [any-thread] */
+static inline int zfi_has_cohort(const zfi_cohorts_t *cohorts, uint32_t c) {
+    return (int)(cohorts->bits[c / 64] >> c % 64 & 1);
+}
 /* [any-thread] Where a piece of the table lies in the memory of its part. */
 static inline uint64_t zfi_placed_at(const zfi_place_args_t *args, const zfi_placed_t *piece) {
     uint64_t at = piece->at;
     for (uint32_t c = 0; c < piece->cohort; c++)
-        if (args->cohorts >> c & 1)
+        if (zfi_has_cohort(&args->cohorts, c))
             at += args->of_cohort[(uint64_t)c * args->n_parts + piece->part];
     return at;
 }

@@ -16,7 +16,6 @@
 #   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
 #
 #   --only STAGE  one of them.   --match REGEX  faults and waits so named.   --seed S  of the cases (default 1)
-#   --record FILE  what faults and waits were caught by, also in earlier runs of pieces, as a page
 #   ZF_JOBS=N  builds and cases side by side
 #
 # Needs nvcc with cuda.h, cmake, ninja and python3; exit status 77 without nvcc. The last line is the verdict; exit status 0
@@ -29,16 +28,14 @@ cases=96
 seed=1
 only=
 match=
-record=
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2 ;;
     --seed) seed=$2 ;;
     --only) only=$2 ;;
     --match) match=$2 ;;
-    --record) record=$2 ;;
     *)
-        sed -n '3,24p' "$0" >&2
+        sed -n '3,23p' "$0" >&2
         exit 2
         ;;
     esac
@@ -48,7 +45,7 @@ jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
 plugin_targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_sizes"
-targets="$plugin_targets zf-host zf_cublas_double test_cuda_host test_driver_strict trainer test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
+targets="$plugin_targets zf-host zf_cublas_double test_cuda_host trainer test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -118,7 +115,7 @@ shard() {
 judge_output() {
     status=$2
     # What the double finds in a process that then ends in peace does not always show in its status.
-    if [ "$status" -eq 0 ] && grep -qE '^(fakecuda|emulator): ' "$1"; then
+    if [ "$status" -eq 0 ] && grep -q '^fakecuda: ' "$1"; then
         status=96
     fi
     return "$status"
@@ -211,7 +208,7 @@ stage_failures() {
         cuStreamCreateWithPriority:3 cuMemHostRegister:1 cuMemHostRegister:2 cuLaunchKernel:1 \
         cuLaunchKernel:30 cuEventRecord:5 cuStreamWaitEvent:5 cuStreamWaitValue64:1 cuStreamWriteValue64:20; do
         conform build/cuda 2 FAKECUDA_FAIL=$fail
-        if grep -qE 'signal|deadline of|did not end|^emulator|leaks|illegal|^fakecuda: [0-9]* findings' build/cuda/conform.out; then
+        if grep -qE 'signal|deadline of|did not end|leaks|illegal|^fakecuda: [0-9]* findings' build/cuda/conform.out; then
             fails failures "$fail"
             grep -vE '^  ' build/cuda/conform.out | cut -c1-300 | head -n 8
         else
@@ -278,26 +275,11 @@ stage_nccl() {
     fi
 }
 
-# caught_by KIND NAME: by what it was caught when the page of results was written; that is tried first.
-caught_by() {
-    sed -n "/^## $1/,/^## /s/^| $2 | \([^ |]*\) |.*/\1/p" conformance/results/cuda-faults.md
-}
-
-# first WORD LINE...: the lines, those that begin with the word first.
-first() {
-    word=$1
-    shift
-    printf '%s\n' "$@" | awk -v word="$word" '$1 == word { print; next } { rest = rest $0 "\n" } END { printf "%s", rest }'
-}
-
-# What a fault, or a wait that was left out, was found by; one file each, so that pieces of a stage (--match) add up.
-found() { printf '%s\n' "$2" >"build/cuda-faults/found/$1"; }
-
 # copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
 # is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
 copy_tree() {
     src=build/cuda-faults/src
-    mkdir -p $src build/cuda-faults/found
+    mkdir -p $src
     find . \( -path ./build -o -path ./.git \) -prune -o -type f -print | while read -r file; do
         cmp -s "$file" "$src/$file" || {
             mkdir -p "$(dirname "$src/$file")"
@@ -317,135 +299,82 @@ build_fault() {
     build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
 }
 
-signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,100}'
+signs='law [0-9]: .{0,90}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,100}'
 
-# symptom WAY: what the fault that was caught showed itself by.
-symptom() {
-    file=build/cuda-faults/$1/conform.out
-    [ "$1" != ranks ] || file=build/cuda-faults/plain/shard.out
-    grep -oE "$signs" "$file" | grep -m 1 -vE 'no answer within|left out|timeout expired'
+# symptom FILE: by what a run shows a fault. That a case did not end in time is no sign: the machine may be slow.
+symptom() { grep -oE "$signs" "$1" | grep -m 1 -vE 'no answer within|deadline of|timeout expired'; }
+
+# looks WAY CASES [NAME=VALUE...]: by one of the ways that faults.txt and watchers() name, with its output in $looked: exit status 0 where
+# nothing shows. plain and tsan: zf-conform exact on the driver's double, tsan under the thread sanitizer, which is told of CUDA's
+# orders only; shuffle: on a CPU backend that delays and reorders (tests/device/shuffle.c), 180 cases of seconds; ranks: law 4 on
+# two ranks; another is a test of tests/cuda/backend.
+looks() {
+    way=$1
+    n=$2
+    shift 2
+    looked=build/cuda-faults/$way.out
+    case $way in
+    plain | tsan)
+        conform build/cuda-faults/$way "$n" FAKECUDA_DELAY_US=500 "$@"
+        status=$?
+        looked=build/cuda-faults/$way/conform.out
+        ;;
+    shuffle)
+        cmake --build build/cuda-faults/plain --parallel "$jobs" --target zfplugin_shuffle >"$looked" 2>&1 || return 0
+        for shuffle_seed in 1 2 3; do
+            env ZF_SHUFFLE_SEED=$shuffle_seed "$@" build/cuda-faults/plain/conformance/zf-conform exact \
+                --plugin build/cuda-faults/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
+                --deadline "$deadline" --max-failures 1 >"$looked" 2>&1
+            status=$?
+            [ $status -eq 0 ] || break
+        done
+        ;;
+    ranks)
+        shard build/cuda-faults/plain 2 "$n" FAKECUDA_DELAY_US=1000 "$@"
+        status=$?
+        looked=build/cuda-faults/plain/shard.out
+        ;;
+    *)
+        env "$@" ctest --test-dir build/cuda-faults/plain -R "^test_cuda_$way\$" --output-on-failure >"$looked" 2>&1
+        status=$?
+        ;;
+    esac
+    [ $status -eq 0 ] || [ -z "$(symptom "$looked")" ]
 }
 
-# shows FILE STATUS: whether a run found a fault. That a case did not end in time is no sign: the machine may be slow.
-shows() {
-    [ "$2" -ne 0 ] && grep -E "$signs" "$1" | grep -qvE 'no answer within|deadline of|timeout expired'
-}
-
-# catches WAY CASES SEED: whether the planted fault shows; a fault that values do not show is looked for by the thread sanitizer.
-catches() {
-    if [ "$1" = own ]; then
-        catches_by_own_tests
-        return
-    elif [ "$1" = shuffle ]; then
-        shuffled
-        shows build/cuda-faults/shuffle/conform.out $?
-        return
-    fi
-    build_fault "$1" || {
-        echo "does not build: build/cuda-faults/$1/cuda.log" >"build/cuda-faults/$1/conform.out"
-        return 0
-    }
-    conform "build/cuda-faults/$1" "$2" FAKECUDA_SEED="$3" FAKECUDA_DELAY_US=500
-    shows "build/cuda-faults/$1/conform.out" $?
-}
-
-# Sizes that no case of exact has, for kernels, and the backend's orders made call by call (tests/cuda/backend).
-catches_by_own_tests() {
-    mkdir -p build/cuda-faults/own
-    build_fault plain || return 1
-    own="backend sizes"
-    ! grep -q "^== $name kernels/" tests/cuda/faults.txt || own="sizes backend"
-    for tests in $own; do
-        ctest --test-dir build/cuda-faults/plain -R "^test_cuda_$tests" --stop-on-failure --output-on-failure >build/cuda-faults/own/conform.out 2>&1
-        ! shows build/cuda-faults/own/conform.out $? || return 0
-    done
-    return 1
-}
-
+# Each has to be caught by the way that faults.txt names.
 stage_faults() {
     targets=$plugin_targets
     deadline=120
     most=1
     copy_tree
-    for name in $(python3 conformance/faults/faults.py tests/cuda/faults.txt names); do
+    sed -n 's/^== \([^ ]*\) [^ ]* \([^ ]*\)$/\1 \2/p' tests/cuda/faults.txt | while read -r name way; do
         is_matched "$name" || continue
-        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" $src || {
-            fails faults "$name does not apply"
-            continue
-        }
-        caught=
-        first "$(caught_by Planted "$name")" own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle >build/cuda-faults/tries
-        while read -r try; do
-            # shellcheck disable=SC2086 # words
-            if catches $try </dev/null; then
-                caught=${try%% *}
-                break
-            fi
-        done <build/cuda-faults/tries
-        if [ -z "$caught" ]; then
-            fails faults "$name was not caught"
-        elif grep -q '^does not build' build/cuda-faults/$caught/conform.out; then
-            fails faults "$name $(cat build/cuda-faults/$caught/conform.out)"
+        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" $src || continue
+        if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain); then
+            echo "$name: does not build: build/cuda-faults/*/cuda.log"
+        elif looks "$way" 18 </dev/null; then
+            echo "$name: not caught by $way"
         else
-            say "faults: $name: caught ($caught): $(symptom $caught)"
-            found "fault $name" "$caught | $(symptom $caught)"
+            say "faults: $name: caught ($way): $(symptom "$looked")" >&2
         fi
         python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" $src
-    done
+    done >build/cuda-faults/wrong
+    [ ! -s build/cuda-faults/wrong ] || fails faults "$(cat build/cuda-faults/wrong)"
 }
 
-# Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE N", the file in plugin/, the N-th one there for this timeline.
+# Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE", the file in plugin/.
 waits() {
     (cd plugin && grep -n 'zfi_op_wait(' ranks/*.c step/*.c hooks/*.c) |
-        sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p' |
-        awk '{ print $0, ++n[$1 " " $3] }'
-}
-
-# drops WAY CASES: whether leaving out the wait at $place shows. It has to be reached, for what else fails is no proof of it.
-drops() {
-    if [ "$1" = shuffle ]; then
-        drop_file=build/cuda-faults/shuffle/conform.out
-        shuffled ZF_DROP_WAIT="$place"
-        status=$?
-    elif [ "$1" != ranks ]; then
-        drop_file=build/cuda-faults/$1/conform.out
-        conform "build/cuda-faults/$1" "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
-        status=$?
-    elif [ -n "$has_mpi" ]; then
-        drop_file=build/cuda-faults/plain/shard.out
-        hold_us=60000
-        stage=1
-        case $place in
-        buffers.c:*) stage=2 ;;
-        shards.c:*) stage=3 ;;
-        esac
-        shard build/cuda-faults/plain 2 "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
-        status=$?
-    else
-        return 1
-    fi
-    grep -q '^left out: ' "$drop_file" || return 1
-    reached=1
-    shows "$drop_file" $status
+        sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p'
 }
 
 # Who looks for a wait that is left out.
 watchers() {
     case $1 in
-    ranks/ranks.c* | ranks/buffers.c* | ranks/values_at_fetch.c* | ranks/shards.c* | hooks/reduce.c*) echo ranks ;;
+    ranks/ranks.c* | ranks/buffers.c* | ranks/values_at_fetch.c* | ranks/shards.c* | hooks/reduce.c*) [ -z "$has_mpi" ] || echo ranks ;;
     *) echo tsan shuffle plain ;;
     esac
-}
-
-# shuffled [NAME=VALUE...]: the same programs on a CPU backend that delays and reorders (tests/device/shuffle.c): 180 cases of seconds.
-shuffled() {
-    mkdir -p build/cuda-faults/shuffle
-    cmake --build build/cuda-faults/plain --parallel "$jobs" --target zfplugin_shuffle >>build/cuda-faults/plain/cuda.log 2>&1 || return 0
-    for shuffle_seed in 1 2 3; do
-        env ZF_SHUFFLE_SEED=$shuffle_seed "$@" build/cuda-faults/plain/conformance/zf-conform exact \
-            --plugin build/cuda-faults/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
-            --deadline "$deadline" --max-failures 1 >build/cuda-faults/shuffle/conform.out 2>&1 || return 1
-    done
 }
 
 # known FILE LINE: what waits.txt has of a wait.
@@ -463,66 +392,45 @@ fails_without() {
         ! ZF_DROP_WAIT="$place" ctest --test-dir build/cuda-faults/plain -R "^$1\$" >/dev/null 2>&1
 }
 
-# Each left out in turn.
+# Each left out in turn. It has to be reached, for what else fails is no proof of it.
 stage_waits() {
     targets=$plugin_targets
     deadline=120
     most=1
+    hold_us=60000
     copy_tree
     patch -d $src -p1 -s -F0 <tests/cuda/waits.patch
     for way in tsan plain; do
         build_fault $way || fails waits "does not build: build/cuda-faults/$way/cuda.log"
     done
     waits >build/cuda-faults/waits
-    while read -r file line timeline nth; do
+    while read -r file line timeline; do
         is_matched "$file:$timeline" || continue
         place=$(basename "$file"):$line
         caught=
-        reached=
+        stage=1
+        case $file in
+        ranks/buffers.c) stage=2 ;;
+        ranks/shards.c) stage=3 ;;
+        esac
         reason=$(known "$file" "$line")
-        # shellcheck disable=SC2046 # words
-        for way in $([ -n "$reason" ] || first "$(caught_by Waits "$(basename "$file") $timeline $nth")" $(watchers "$file")); do
-            if drops "$way" 12 </dev/null; then
-                caught=$way
+        for way in $([ -n "$reason" ] || watchers "$file"); do
+            looks "$way" 12 ZF_DROP_WAIT="$place" </dev/null || ! grep -q '^left out: ' "$looked" || {
+                caught="$way: $(symptom "$looked")"
                 break
-            fi
+            }
         done
         if [ "${reason#test }" != "$reason" ] && fails_without "${reason#test }" </dev/null; then
-            say "waits: $file:$line $timeline: caught (${reason#test })"
-            found "wait $(basename "$file") $timeline $nth" "${reason#test } | fails on the CPU's backend"
-        elif [ -n "$caught" ]; then
-            say "waits: $file:$line $timeline: caught ($caught): $(symptom $caught)"
-            found "wait $(basename "$file") $timeline $nth" "$caught | $(symptom $caught)"
+            caught=$reason
+        fi
+        if [ -n "$caught" ]; then
+            say "waits: $file:$line $timeline: caught by $caught"
         elif [ -n "$reason" ] && [ "${reason#test }" = "$reason" ]; then
             say "waits: $file:$line $timeline: $reason"
-            found "wait $(basename "$file") $timeline $nth" "- | $reason"
         else
-            [ -n "$reached" ] && why="not seen: every case conformed without it" || why="not seen: no case reaches it"
-            fails waits "$file:$line $timeline: $why"
-            found "wait $(basename "$file") $timeline $nth" "- | $why"
+            fails waits "$file:$line $timeline: every case conformed without it, or none reaches it"
         fi
     done <build/cuda-faults/waits
-}
-
-# The page of what was found in this and earlier runs.
-write_record() {
-    {
-        echo "# Faults of the CUDA code that the test double has to catch"
-        echo
-        echo "Written by \`sh tests/cuda.sh --only faults|waits [--match REGEX] --record FILE\`, which add up. By: plain (values, or a finding of the"
-        echo "double), tsan (the thread sanitizer, told of CUDA's orders only), own (tests/cuda/backend), ranks"
-        echo "(law 4 on two ranks; exchanges held up to 60 ms), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
-        for kind in fault wait; do
-            echo
-            [ $kind = fault ] && echo "## Planted (tests/cuda/faults.txt)" || echo "## Waits left out (file, timeline, the how many of it there)"
-            echo
-            echo "| $kind | by | first sign |"
-            echo "|---|---|---|"
-            for file in build/cuda-faults/found/$kind*; do
-                [ ! -e "$file" ] || echo "| $(basename "$file" | cut -d' ' -f2-) | $(tr -d '\140' <"$file" | cut -c1-140) |"
-            done
-        done
-    } >"$record"
 }
 
 # Where a report ends a process the case fails.
@@ -543,7 +451,6 @@ run ranks stage_ranks
 run nccl stage_nccl
 run faults stage_faults
 run waits stage_waits
-[ -z "$record" ] || write_record
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"
     exit 1

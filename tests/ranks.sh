@@ -157,6 +157,29 @@ moved() {
     rm -r "$moves"
 }
 
+# splits P:Q - what P ranks saved with a part of the state resident goes on with Q, where another part is
+splits() {
+    conforms "${1#*:}" --cases "$n_split" --seed 34 --split "${1%:*}" --load "$moves/${1%:*}"
+}
+
+# split_moves CASES N...
+split_moves() {
+    n_split=$1
+    shift
+    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    pairs=
+    for p in "$@"; do
+        mkdir "$moves/$p" || exit 2
+        conforms "$p" --cases "$n_split" --seed 34 --split "$p" --save "$moves/$p"
+        for q in "$@"; do
+            pairs="$pairs $p:$q"
+        done
+    done
+    # shellcheck disable=SC2086 # words
+    beside 2 splits $pairs
+    rm -r "$moves"
+}
+
 # grouped_moves N CASES - process groups: each part of a model saved, and loaded again
 grouped_moves() {
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
@@ -259,6 +282,7 @@ if [ "$short" -eq 1 ]; then
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     conforms 4 --groups --cases 8 --seed 14
     moved 6 2 3
+    split_moves 5 1 2
     grouped_moves 4 8
     audited 6
     recovery=--enable-recovery
@@ -278,6 +302,7 @@ else
         "4 --groups --cases 120 --seed 28" \
         "8 --groups --cases 40 --seed 29"
     moved 20 1 2 3 4 8
+    split_moves 20 1 2 3 4
     grouped_moves 4 60
     grouped_moves 8 30
     audited 40

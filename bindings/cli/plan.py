@@ -185,6 +185,7 @@ class Plan:
         state = keys["device.state_mib"]
         self.has_windows = keys["zenflow.mode"] != "mean" and state != "all"  # some state on the host: there is a timeline
         self.stage = int(keys["shard.stage"])
+        self.is_sharded = self.stage > 0 and self.options.ranks > 1
         self.state_nbytes = 12 if keys["host.moments_dtype"] == "float32" else 8  # of a parameter: its master and moments
         mib = float(state) if state.isdigit() else 0  # auto: what nobody knows here
         self.resident_elems = mib * 2**20 / self.state_nbytes
@@ -213,10 +214,13 @@ class Plan:
         per_token = 2 * model.n_elems + 4 * model.n_layers * model.hidden * speeds["sequence"]
         return speeds["tokens"] / speeds["micro-batches"] * per_token / (speeds["tflops"] * 1e12 * speeds["efficiency"])
 
+    def owned_elems(self):
+        """Parameters whose state a rank keeps."""
+        return self.model.n_elems / (self.options.ranks if self.is_sharded else 1)
+
     def times(self, plan, resident_elems):
         options, speeds, n, forward = self.options, self.speeds, self.model.n_elems, self.forward_s()
-        is_sharded = self.stage > 0 and options.ranks > 1
-        own = n / (options.ranks if is_sharded else 1)
+        is_sharded, own = self.is_sharded, self.owned_elems()
         wanted = max(BUCKET_ELEMS_PER_RANK * options.ranks, USUAL_BUCKET_ELEMS)
         if options.ranks == 1:  # no exchange: gradients and values travel in much smaller pieces
             wanted = n / ONE_RANKS_BUCKETS
@@ -252,19 +256,24 @@ class Plan:
         return next((row for row in rows if row.stall <= MAX_STALL), quickest)
 
     def exact_state_mib(self):
-        """The least state on the device with which the exact setting waits for at most MAX_STALL of a step; 0: it does without,
-        or nobody can say."""
+        """The least state on a rank's device with which the exact setting waits for at most MAX_STALL of a step; 0: it does without,
+        all of it would not do, or nobody can say."""
         exact = next((row for row in self.rows if row.setting == (1, 0)), None)
-        if self.options.ranks > 1 or self.options.device == "cpu" or not exact or exact.stall <= MAX_STALL:
+        if self.is_sharded and self.stage > 2 or self.options.device == "cpu" or not exact or exact.stall <= MAX_STALL:
+            return 0
+
+        def waits_little(share):
+            return Row(exact.bytes, self.times(exact.bytes, share * self.owned_elems())).stall <= MAX_STALL
+        if not waits_little(1):
             return 0
         least, most = 0, 1
         for _ in range(12):
             share = (least + most) / 2
-            if Row(exact.bytes, self.times(exact.bytes, share * self.model.n_elems)).stall <= MAX_STALL:
+            if waits_little(share):
                 most = share
             else:
                 least = share
-        return math.ceil(most * self.model.n_elems * self.state_nbytes / 2**20)
+        return math.ceil(most * self.owned_elems() * self.state_nbytes / 2**20)
 
 
 # ---- text -----------------------------------------------------------------------------------------------------------
@@ -384,9 +393,10 @@ def choice_of(plan):
     yield "[zenflow]\n" + ("mode = exact" if row.setting == (1, 0) else
                            f"mode = windows\nupdate_interval = {interval}\npublish_lag = {lag}")
     if exact_mib:
-        share = exact_mib * 2**20 / (plan.state_nbytes * plan.model.n_elems)
+        share = exact_mib * 2**20 / (plan.state_nbytes * plan.owned_elems())
+        whose = " of each rank" if options.ranks > 1 else ""
         yield (f"\n# mode = exact waits no longer than that from [device] state_mib = {exact_mib} on: {100 * share:.1f} % of the "
-               "state")
+               f"state{whose}")
     if options.ranks > 1:
         yield (f"\n[shard]\nstage = {plan.stage}\n\n[host]\n; local_rank = R/{options.local_ranks} where the launcher does not say "
                "it: R counts from 0")

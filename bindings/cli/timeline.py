@@ -48,7 +48,7 @@ class Job:
     net_latency_s: float  # of each collective
     replay: float  # elements x steps, of this rank's workers
     spare_elems: float  # that may be replayed before their step; 0: none
-    resident_elems: float  # the first in forward order, which are updated on the device
+    resident_elems: float  # of this rank's, the first in forward order, which are updated on the device
     most_close: float  # share of a rank's elements that close at one step; 0: 1/S
     own_s: float  # per step
 
@@ -149,7 +149,9 @@ class Simulation:
                 slowest += mine * job.most_close * job.update_interval / job.replay
             end = self.up.run("up_s", max(end, slowest), mine * closed_nbytes / job.link)
             if job.is_sharded and job.n_ranks > 1:
-                end = self.net.run("gather_s", end, self.collective_s(job.buckets[b] * closed_nbytes))
+                resident = job.buckets[b] - mine * job.n_ranks  # of all ranks: shown at every step
+                end = self.net.run("gather_s", end, self.collective_s((job.buckets[b] - resident) * closed_nbytes
+                                                                      + resident * job.elem_nbytes))
             self.due[0][b] = end
 
     def step(self):

@@ -4,10 +4,7 @@
  * One launch of zf_statistics over a gradient [rows][cols], cut into matrices as the plugin cuts it, with importance of
  * columns or rows and the gradient of the selected channels gathered; its sums are compared bit for bit with the CPU's
  * kernels first. Bytes counted: the gradient once, what is gathered once read (it is part of the gradient: not counted
- * again) and once written. The copy's bytes: read and written. Times are medians of device events.
- *
- *   zf-bench-gpu [--rows N] [--cols N] [--k SHARE] [--repeats N] [--link-mib N] [--module FILE] [--json FILE] */
-#include <cuda.h>
+ * again) and once written. The copy's bytes: read and written. Times are medians of device events. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,48 +12,40 @@
 
 #include "cuda/images.h"
 #include "cuda/params.h"
+#include "harness/option_table.h"
 #include "lib/cuda_driver.h"
+#include "table.h"
 
-enum { MOST_REPEATS = 200 };
+enum { COMPUTE_CAPABILITY_MAJOR = 75, MULTIPROCESSOR_COUNT = 16 }; /* attributes of a device */
 
-#define FUNCTIONS(X)                                                                                                   \
-    X(cuInit)                                                                                                          \
-    X(cuDeviceGet)                                                                                                     \
-    X(cuDeviceGetName)                                                                                                 \
-    X(cuDeviceGetAttribute)                                                                                            \
-    X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxSetCurrent)                                                                                                 \
-    X(cuCtxSynchronize)                                                                                                \
-    X(cuMemAlloc)                                                                                                      \
-    X(cuMemFree)                                                                                                       \
-    X(cuMemHostAlloc)                                                                                                  \
-    X(cuMemcpyHtoD)                                                                                                    \
-    X(cuMemcpyDtoH)                                                                                                    \
-    X(cuMemcpyDtoDAsync)                                                                                               \
-    X(cuMemcpyHtoDAsync)                                                                                               \
-    X(cuMemcpyDtoHAsync)                                                                                               \
-    X(cuMemsetD8)                                                                                                      \
-    X(cuStreamCreate)                                                                                                  \
-    X(cuEventCreate)                                                                                                   \
-    X(cuEventRecord)                                                                                                   \
-    X(cuEventElapsedTime)                                                                                              \
-    X(cuModuleLoadData)                                                                                                \
-    X(cuModuleGetFunction)                                                                                             \
-    X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                                     \
-    X(cuLaunchKernel)
-
+/* The driver, and what a benchmark alone needs of it. */
 static struct driver {
-#define MEMBER(name) __typeof__(name) *name##_;
-    FUNCTIONS(MEMBER)
-#undef MEMBER
+    zf_cuda_driver_t base;
+    int (*EventCreate)(void **out, unsigned flags);
+    int (*EventRecord)(void *event, void *stream);
+    int (*EventElapsedTime)(float *out_ms, void *begin, void *end);
+    int (*OccupancyMaxActiveBlocksPerMultiprocessor)(int *out, void *function, int n_threads, size_t shared_nbytes);
 } cu;
 
 typedef struct options {
-    uint64_t rows, cols, link_nbytes;
+    uint32_t rows, cols, link_mib, n_repeats;
     double k;
-    int n_repeats;
     const char *module, *json;
+    int wants_help;
 } options_t;
+
+#define AT(member) offsetof(options_t, member)
+static const zc_option_t option_table[] = {
+    ZC_OPTION("rows", ZC_U32, AT(rows), "N", "of the gradient, default 32768", .least = 1, .most = UINT32_MAX),
+    ZC_OPTION("cols", ZC_U32, AT(cols), "N", "of the gradient, default 4096", .least = 1, .most = UINT32_MAX),
+    ZC_OPTION("k", ZC_REAL, AT(k), "SHARE", "of the channels that are selected, default 0.1"),
+    ZC_OPTION("repeats", ZC_U32, AT(n_repeats), "N", "default 30", .least = 1, .most = SAMPLES_MAX),
+    ZC_OPTION("link-mib", ZC_U32, AT(link_mib), "N", "of a copy over the link, default 256", .least = 1, .most = 65536),
+    ZC_OPTION("module", ZC_TEXT, AT(module), "FILE", "kernels of this file in place of those built in"),
+    ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the table, for programs"),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
+};
+enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
 typedef struct bench {
     options_t o;
@@ -66,46 +55,53 @@ typedef struct bench {
     uint32_t n_matrices, n_selected;
     zfi_data_t host, *device_data;
     void *gradient; /* the host's */
-    CUdeviceptr grad;
-    CUmodule module;
-    CUfunction statistics, norm;
-    CUdeviceptr has_ended;
+    zf_cuda_address_t grad;
+    void *module, *statistics, *norm;
+    zf_cuda_address_t has_ended;
     unsigned n_blocks;
-    CUstream stream;
+    void *stream;
 } bench_t;
 
-static void check(CUresult rc, const char *what) {
-    if (rc == CUDA_SUCCESS)
+static void check(int rc, const char *what) {
+    if (rc == 0)
         return;
-    fprintf(stderr, "zf-bench-gpu: %s: CUDA error %d\n", what, (int)rc);
+    fprintf(stderr, "zf-bench-gpu: %s: CUDA error %d\n", what, rc);
     exit(2);
 }
 
 static void open_driver(void) {
-    zf_cuda_driver_t driver;
     char why[256];
     const struct function {
         const char *name;
         void *at;
-    } functions[] = {
-#define ROW(name) {#name, &cu.name##_},
-        FUNCTIONS(ROW)
-#undef ROW
-    };
-    if (zf_cuda_driver_open(&driver, why, sizeof why) != 0) {
+    } functions[] = {{"cuEventCreate", &cu.EventCreate},
+                     {"cuEventRecord", &cu.EventRecord},
+                     {"cuEventElapsedTime", &cu.EventElapsedTime},
+                     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", &cu.OccupancyMaxActiveBlocksPerMultiprocessor}};
+    if (zf_cuda_driver_open(&cu.base, why, sizeof why) != 0) {
         fprintf(stderr, "zf-bench-gpu: %s\n", why);
         exit(77);
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        check((CUresult)driver.GetProcAddress_v2(functions[i].name, functions[i].at, 12000, 0, NULL),
-              functions[i].name);
+        check(cu.base.GetProcAddress_v2(functions[i].name, functions[i].at, 12000, 0, NULL), functions[i].name);
 }
 
-static void *upload(const void *from, uint64_t nbytes) {
-    CUdeviceptr to = 0;
-    check(cu.cuMemAlloc_(&to, nbytes ? nbytes : 1), "memory");
-    check(from ? cu.cuMemcpyHtoD_(to, from, nbytes) : cu.cuMemsetD8_(to, 0, nbytes ? nbytes : 1), "a copy");
+static void wait_for(const bench_t *b, const char *what) { check(cu.base.StreamSynchronize(b->stream), what); }
+
+/* from NULL: zeros. */
+static void *upload(const bench_t *b, const void *from, uint64_t nbytes) {
+    zf_cuda_address_t to = 0;
+    check(cu.base.MemAlloc_v2(&to, nbytes ? nbytes : 1), "memory");
+    check(from ? cu.base.MemcpyHtoDAsync_v2(to, from, nbytes, b->stream)
+               : cu.base.MemsetD8Async(to, 0, nbytes ? nbytes : 1, b->stream),
+          "a copy");
+    wait_for(b, "a copy");
     return (void *)(uintptr_t)to;
+}
+
+static void download(const bench_t *b, void *to, const void *from, uint64_t nbytes) {
+    check(cu.base.MemcpyDtoHAsync_v2(to, (uintptr_t)from, nbytes, b->stream), "a copy");
+    wait_for(b, "a copy");
 }
 
 static uint32_t next_random(uint64_t *state) {
@@ -157,24 +153,24 @@ static void make_tables(bench_t *b) {
     }
     b->n_selected = k;
     b->host = (zfi_data_t){.n_params = 1, .n_matrices = b->n_matrices};
-    b->host.params = upload(&param, sizeof param);
-    b->host.matrices = upload(matrices, b->n_matrices * sizeof *matrices);
-    b->host.index = upload(index, ((uint64_t)b->n_matrices * k + 1) * sizeof *index);
-    b->host.grad = upload(NULL, (uint64_t)b->n_matrices * k * other * elem);
-    b->host.sums[0] = b->host.sums[1] = upload(NULL, b->n_matrices * channels * sizeof(double));
-    b->host.sum_squares = upload(NULL, sizeof(double));
-    b->host.has_nonfinite = upload(NULL, 1);
-    b->host.unit_squares = upload(NULL, b->n_matrices * units * sizeof(double));
-    b->device_data = upload(&b->host, sizeof b->host);
+    b->host.params = upload(b, &param, sizeof param);
+    b->host.matrices = upload(b, matrices, b->n_matrices * sizeof *matrices);
+    b->host.index = upload(b, index, ((uint64_t)b->n_matrices * k + 1) * sizeof *index);
+    b->host.grad = upload(b, NULL, (uint64_t)b->n_matrices * k * other * elem);
+    b->host.sums[0] = b->host.sums[1] = upload(b, NULL, b->n_matrices * channels * sizeof(double));
+    b->host.sum_squares = upload(b, NULL, sizeof(double));
+    b->host.has_nonfinite = upload(b, NULL, 1);
+    b->host.unit_squares = upload(b, NULL, b->n_matrices * units * sizeof(double));
+    b->device_data = upload(b, &b->host, sizeof b->host);
     free(matrices);
     free(index);
 }
 
-static void load(bench_t *b, CUdevice device) {
+static void load(bench_t *b, int device) {
     int n_at_once = 0, n_processors, major;
     char *file = NULL;
     const void *image = zfi_cuda_ptx;
-    check(cu.cuDeviceGetAttribute_(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "attribute");
+    check(cu.base.DeviceGetAttribute(&major, COMPUTE_CAPABILITY_MAJOR, device), "attribute");
     for (uint32_t i = 0; i < zfi_cuda_n_images; i++)
         if (zfi_cuda_images[i].major == major)
             image = zfi_cuda_images[i].begin;
@@ -186,19 +182,19 @@ static void load(bench_t *b, CUdevice device) {
         fclose(in);
         image = file;
     }
-    check(cu.cuModuleLoadData_(&b->module, image), "module");
-    check(cu.cuModuleGetFunction_(&b->statistics, b->module, "zf_statistics"), "zf_statistics");
-    check(cu.cuModuleGetFunction_(&b->norm, b->module, "zf_norm_params"), "zf_norm_params");
-    check(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&n_at_once, b->statistics, ZFI_CUDA_THREADS, 0), "occupancy");
-    check(cu.cuDeviceGetAttribute_(&n_processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device), "attribute");
+    check(cu.base.ModuleLoadData(&b->module, image), "module");
+    check(cu.base.ModuleGetFunction(&b->statistics, b->module, "zf_statistics"), "zf_statistics");
+    check(cu.base.ModuleGetFunction(&b->norm, b->module, "zf_norm_params"), "zf_norm_params");
+    check(cu.OccupancyMaxActiveBlocksPerMultiprocessor(&n_at_once, b->statistics, ZFI_CUDA_THREADS, 0), "occupancy");
+    check(cu.base.DeviceGetAttribute(&n_processors, MULTIPROCESSOR_COUNT, device), "attribute");
     b->n_blocks = (unsigned)(n_at_once < 1 ? 1 : n_at_once) * (unsigned)n_processors;
     free(file);
 }
 
-static void launch(const bench_t *b, CUfunction function, const void *args, unsigned n_blocks) {
-    CUdeviceptr ended = b->has_ended;
+static void launch(const bench_t *b, void *function, const void *args, unsigned n_blocks) {
+    zf_cuda_address_t ended = b->has_ended;
     void *parameters[] = {(void *)(uintptr_t)args, &ended};
-    check(cu.cuLaunchKernel_(function, n_blocks, 1, 1, ZFI_CUDA_THREADS, 1, 1, 0, b->stream, parameters, NULL),
+    check(cu.base.LaunchKernel(function, n_blocks, 1, 1, ZFI_CUDA_THREADS, 1, 1, 0, b->stream, parameters, NULL),
           "launch");
 }
 
@@ -224,8 +220,8 @@ static uint64_t count_different(const bench_t *b) {
     for (uint32_t i = 0; i < b->n_matrices; i++)
         matrices[i] = (zfi_stats_matrix_t){b->rows_per_matrix, b->o.cols, expected + i * channels};
     zfi_kernels_of(zfi_isa_best())->stats(&job, &result);
-    check(cu.cuMemcpyDtoH_(found, (CUdeviceptr)(uintptr_t)b->host.sums[0], n_sums * sizeof *found), "a copy");
-    check(cu.cuMemcpyDtoH_(&squares, (CUdeviceptr)(uintptr_t)b->host.sum_squares, sizeof squares), "a copy");
+    download(b, found, b->host.sums[0], n_sums * sizeof *found);
+    download(b, &squares, b->host.sum_squares, sizeof squares);
     for (uint64_t i = 0; i < n_sums; i++)
         n += memcmp(&found[i], &expected[i], sizeof *found) != 0;
     n += memcmp(&squares, &result.sum_squares, sizeof squares) != 0;
@@ -237,42 +233,38 @@ static uint64_t count_different(const bench_t *b) {
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
 typedef void (*work_fn)(const bench_t *b);
 
 static double median_ms(const bench_t *b, work_fn work) {
-    float ms[MOST_REPEATS];
-    CUevent begin, end;
-    check(cu.cuEventCreate_(&begin, 0), "event");
-    check(cu.cuEventCreate_(&end, 0), "event");
-    for (int i = -3; i < b->o.n_repeats; i++) {
-        check(cu.cuEventRecord_(begin, b->stream), "event");
+    samples_t samples = {0};
+    float ms;
+    void *begin, *end;
+    check(cu.EventCreate(&begin, 0), "event");
+    check(cu.EventCreate(&end, 0), "event");
+    for (int i = -3; i < (int)b->o.n_repeats; i++) {
+        check(cu.EventRecord(begin, b->stream), "event");
         work(b);
-        check(cu.cuEventRecord_(end, b->stream), "event");
-        check(cu.cuCtxSynchronize_(), "work");
+        check(cu.EventRecord(end, b->stream), "event");
+        wait_for(b, "work");
+        check(cu.EventElapsedTime(&ms, begin, end), "event");
         if (i >= 0)
-            check(cu.cuEventElapsedTime_(&ms[i], begin, end), "event");
+            samples_add(&samples, (double)ms);
     }
-    qsort(ms, (size_t)b->o.n_repeats, sizeof *ms, by_value);
-    return ms[b->o.n_repeats / 2];
+    return samples_median(&samples);
 }
 
-static CUdeviceptr copy_target;
+static zf_cuda_address_t copy_target;
 
 static void copy(const bench_t *b) {
-    check(cu.cuMemcpyDtoDAsync_(copy_target, b->grad, b->n_elems * zfi_dtype_nbytes(b->dtype), b->stream), "copy");
+    check(cu.base.MemcpyDtoDAsync_v2(copy_target, b->grad, b->n_elems * zfi_dtype_nbytes(b->dtype), b->stream), "copy");
 }
 
-static void run(bench_t *b, FILE *json, int is_first) {
+static void run(bench_t *b, table_t *table) {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
     uint64_t elem = zfi_dtype_nbytes(b->dtype), nbytes, written;
     double pass_ms, copy_ms, norm_ms, rate, limit;
     uint64_t different;
-    b->n_elems = b->o.rows * b->o.cols;
+    b->n_elems = (uint64_t)b->o.rows * b->o.cols;
     b->rows_per_matrix = b->o.rows;
     while (b->rows_per_matrix % 2 == 0 && b->rows_per_matrix * b->o.cols > 1u << 20)
         b->rows_per_matrix /= 2;
@@ -280,11 +272,11 @@ static void run(bench_t *b, FILE *json, int is_first) {
     nbytes = b->n_elems * elem;
     fill_gradient(b);
     make_tables(b);
-    b->grad = (CUdeviceptr)(uintptr_t)upload(b->gradient, nbytes);
-    copy_target = (CUdeviceptr)(uintptr_t)upload(NULL, nbytes);
+    b->grad = (zf_cuda_address_t)(uintptr_t)upload(b, b->gradient, nbytes);
+    copy_target = (zf_cuda_address_t)(uintptr_t)upload(b, NULL, nbytes);
     pass(b);
     finish_norm(b);
-    check(cu.cuCtxSynchronize_(), "the pass");
+    wait_for(b, "the pass");
     different = count_different(b);
     pass_ms = median_ms(b, pass);
     norm_ms = median_ms(b, finish_norm);
@@ -293,122 +285,101 @@ static void run(bench_t *b, FILE *json, int is_first) {
         b->o.k > 0 ? (uint64_t)b->n_matrices * b->n_selected * (b->by_rows ? b->o.cols : b->rows_per_matrix) * elem : 0;
     rate = (double)(nbytes + written) / pass_ms * 1e-6;
     limit = 2.0 * (double)nbytes / copy_ms * 1e-6;
-    printf("%-5s %-8s %9llu x %-6llu %5.2f %10.3f %9.1f %9.1f %7.3f %9.3f %10llu\n", dtypes[b->dtype],
-           b->by_rows ? "rows" : "columns", (unsigned long long)b->o.rows, (unsigned long long)b->o.cols, b->o.k,
-           pass_ms, rate, limit, rate / limit, norm_ms, (unsigned long long)different);
-    fflush(stdout);
-    if (json)
-        fprintf(
-            json,
-            "%s\n  {\"dtype\": \"%s\", \"channels\": \"%s\", \"rows\": %llu, \"cols\": %llu, \"k\": %g, \"pass_ms\": "
-            "%.4f, \"pass_gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f, \"norm_ms\": %.4f, \"different\": %llu}",
-            is_first ? "" : ",", dtypes[b->dtype], b->by_rows ? "rows" : "columns", (unsigned long long)b->o.rows,
-            (unsigned long long)b->o.cols, b->o.k, pass_ms, rate, limit, rate / limit, norm_ms,
-            (unsigned long long)different);
-    cu.cuMemFree_(b->grad);
-    cu.cuMemFree_(copy_target);
+    table_row(
+        table, (const char *[]){dtypes[b->dtype], b->by_rows ? "rows" : "columns"},
+        (const double[]){b->o.rows, b->o.cols, b->o.k, pass_ms, rate, limit, rate / limit, norm_ms, (double)different},
+        NULL);
+    cu.base.MemFree_v2(b->grad);
+    cu.base.MemFree_v2(copy_target);
     free(b->gradient);
 }
 
 /* ---- link -------------------------------------------------------------------------------------------------------- */
 
 static void measure_link(const bench_t *b) {
-    uint64_t nbytes = b->o.link_nbytes;
+    uint64_t nbytes = (uint64_t)b->o.link_mib << 20;
     void *up = NULL, *down = NULL;
-    CUdeviceptr to = 0, from = 0;
-    CUstream other;
-    CUevent e[4];
+    zf_cuda_address_t to = 0, from = 0;
+    void *other;
+    void *e[4];
     float ms;
-    check(cu.cuMemHostAlloc_(&up, nbytes, 0), "memory");
-    check(cu.cuMemHostAlloc_(&down, nbytes, 0), "memory");
+    check(cu.base.MemHostAlloc(&up, nbytes, 0), "memory");
+    check(cu.base.MemHostAlloc(&down, nbytes, 0), "memory");
     memset(up, 1, nbytes);
     memset(down, 1, nbytes);
-    check(cu.cuMemAlloc_(&to, nbytes), "memory");
-    check(cu.cuMemAlloc_(&from, nbytes), "memory");
-    check(cu.cuStreamCreate_(&other, CU_STREAM_NON_BLOCKING), "stream");
+    check(cu.base.MemAlloc_v2(&to, nbytes), "memory");
+    check(cu.base.MemAlloc_v2(&from, nbytes), "memory");
+    check(cu.base.StreamCreate(&other, ZF_CUDA_STREAM_NON_BLOCKING), "stream");
     for (int i = 0; i < 4; i++)
-        check(cu.cuEventCreate_(&e[i], 0), "event");
+        check(cu.EventCreate(&e[i], 0), "event");
     for (int way = 1; way <= 3; way++)
         for (int i = 0; i < 3; i++) {
-            check(cu.cuEventRecord_(e[0], b->stream), "event");
-            check(cu.cuEventRecord_(e[2], other), "event");
+            check(cu.EventRecord(e[0], b->stream), "event");
+            check(cu.EventRecord(e[2], other), "event");
             for (int k = 0; k < 4; k++) {
                 if (way & 1)
-                    check(cu.cuMemcpyHtoDAsync_(to, up, nbytes, b->stream), "copy");
+                    check(cu.base.MemcpyHtoDAsync_v2(to, up, nbytes, b->stream), "copy");
                 if (way & 2)
-                    check(cu.cuMemcpyDtoHAsync_(down, from, nbytes, other), "copy");
+                    check(cu.base.MemcpyDtoHAsync_v2(down, from, nbytes, other), "copy");
             }
-            check(cu.cuEventRecord_(e[1], b->stream), "event");
-            check(cu.cuEventRecord_(e[3], other), "event");
-            check(cu.cuCtxSynchronize_(), "copies");
+            check(cu.EventRecord(e[1], b->stream), "event");
+            check(cu.EventRecord(e[3], other), "event");
+            wait_for(b, "copies");
+            check(cu.base.StreamSynchronize(other), "copies");
             if (i < 2)
                 continue;
             if (way & 1) {
-                check(cu.cuEventElapsedTime_(&ms, e[0], e[1]), "event");
+                check(cu.EventElapsedTime(&ms, e[0], e[1]), "event");
                 printf("link: host to device%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
                        4e-6 * (double)nbytes / ms);
             }
             if (way & 2) {
-                check(cu.cuEventElapsedTime_(&ms, e[2], e[3]), "event");
+                check(cu.EventElapsedTime(&ms, e[2], e[3]), "event");
                 printf("link: device to host%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
                        4e-6 * (double)nbytes / ms);
             }
         }
 }
 
-static void parse(int argc, char **argv, options_t *o) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--rows"))
-            o->rows = strtoull(argv[i + 1], NULL, 10);
-        else if (!strcmp(argv[i], "--cols"))
-            o->cols = strtoull(argv[i + 1], NULL, 10);
-        else if (!strcmp(argv[i], "--k"))
-            o->k = strtod(argv[i + 1], NULL);
-        else if (!strcmp(argv[i], "--repeats"))
-            o->n_repeats = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--link-mib"))
-            o->link_nbytes = strtoull(argv[i + 1], NULL, 10) << 20;
-        else if (!strcmp(argv[i], "--module"))
-            o->module = argv[i + 1];
-        else if (!strcmp(argv[i], "--json"))
-            o->json = argv[i + 1];
-    }
-    if (o->n_repeats > MOST_REPEATS)
-        o->n_repeats = MOST_REPEATS;
-}
-
 int main(int argc, char **argv) {
-    options_t o = {.rows = 32768, .cols = 4096, .link_nbytes = 256u << 20, .k = 0.1, .n_repeats = 30};
-    bench_t base = {0};
-    CUdevice device;
-    CUcontext context;
+    static const column_t columns[] = {{"dtype", -1}, {"channels", -1}, {"rows", 0},      {"cols", 0},
+                                       {"k", 2},      {"pass_ms", 4},   {"pass_gb_s", 1}, {"copy_gb_s", 1},
+                                       {"ratio", 3},  {"norm_ms", 4},   {"different", 0}, {NULL, 0}};
+    bench_t base = {.o = {.rows = 32768, .cols = 4096, .link_mib = 256, .k = 0.1, .n_repeats = 30}};
+    int device;
+    void *context;
     char name[128];
     FILE *json;
-    parse(argc, argv, &o);
+    table_t table;
+    glue_error_t err;
+    if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &base.o, &err) != 0)
+        return fprintf(stderr, "zf-bench-gpu: %s\n", err.text), 2;
+    if (base.o.wants_help)
+        return zc_options_help("zf-bench-gpu - the device's pass over a gradient against a copy of it", option_table,
+                               N_OPTIONS, "0 measured, 2 could not run, 77 no driver");
     open_driver();
-    check(cu.cuInit_(0), "cuInit");
-    check(cu.cuDeviceGet_(&device, 0), "device");
-    check(cu.cuDeviceGetName_(name, sizeof name, device), "name");
-    check(cu.cuDevicePrimaryCtxRetain_(&context, device), "context");
-    check(cu.cuCtxSetCurrent_(context), "context");
-    base.o = o;
-    check(cu.cuStreamCreate_(&base.stream, CU_STREAM_NON_BLOCKING), "stream");
+    check(cu.base.Init(0), "cuInit");
+    check(cu.base.DeviceGet(&device, 0), "device");
+    check(cu.base.DeviceGetName(name, sizeof name, device), "name");
+    check(cu.base.DevicePrimaryCtxRetain(&context, device), "context");
+    check(cu.base.CtxSetCurrent(context), "context");
+    check(cu.base.StreamCreate(&base.stream, ZF_CUDA_STREAM_NON_BLOCKING), "stream");
     load(&base, device);
-    base.has_ended = (CUdeviceptr)(uintptr_t)upload(NULL, 8);
-    json = o.json ? fopen(o.json, "w") : NULL;
+    base.has_ended = (zf_cuda_address_t)(uintptr_t)upload(&base, NULL, 8);
+    json = base.o.json ? fopen(base.o.json, "w") : NULL;
     if (json)
-        fprintf(json, "{\"device\": \"%s\", \"pass\": [", name);
+        fprintf(json, "{\"device\": \"%s\", ", name);
     printf("device %s, %u blocks of %d threads\n", name, base.n_blocks, ZFI_CUDA_THREADS);
-    printf("%-5s %-8s %18s %5s %10s %9s %9s %7s %9s %10s\n", "type", "channels", "gradient", "k", "pass ms", "GB/s",
-           "copy GB/s", "ratio", "norm ms", "different");
+    table = table_begin(json, "pass", "statistics of a gradient; different: from the CPU's bits", columns);
     for (int i = 0; i < 6; i++) {
         bench_t b = base;
         b.dtype = i / 2 == 0 ? ZFI_BF16 : i / 2 == 1 ? ZFI_F32 : ZFI_F16;
         b.by_rows = i % 2;
-        run(&b, json, i == 0);
+        run(&b, &table);
     }
+    table_end(&table, (const figure_t[]){{NULL, 0}});
     if (json) {
-        fprintf(json, "]}\n");
+        fprintf(json, "}\n");
         fclose(json);
     }
     measure_link(&base);

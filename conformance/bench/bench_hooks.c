@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
- * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--config TEXT]
- *                       [--only early|grads|plan|replay|step]
- *
  * --config is the INI text of grads, replay and step (HOOKS_CONFIG else), so that two builds whose defaults
  * differ can be made to do the same work (compare.py). One table per section (hooks.h); plan only if named.
  * Limits of the machine are measured in the same run, in turn with what they limit. Every figure is the median over all
@@ -13,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/option_table.h"
 #include "hooks.h"
 #include "samples.h"
 
@@ -31,51 +29,25 @@ enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
     const char *plugin, *json, *only, *config;
-    int n_repeats;
+    uint32_t n_repeats;
+    int wants_help;
 } options_t;
+
+#define AT(member) offsetof(options_t, member)
+static const zc_option_t table[] = {
+    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE.so", "the library (default: as zf_loader finds it)"),
+    ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the tables, for programs"),
+    ZC_OPTION("repeat", ZC_U32, AT(n_repeats), "N", "repetitions, default 15", .least = 1, .most = SAMPLES_MAX),
+    ZC_OPTION("config", ZC_TEXT, AT(config), "TEXT", "INI text of grads, replay and step"),
+    ZC_OPTION("only", ZC_CHOICE_TEXT, AT(only), "NAME", "this section alone; plan runs only so",
+              .choices = "early grads plan replay step"),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
+};
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 const char *hooks_verdict(hooks_t *hooks, int is_met) {
     hooks->n_bars_failed += !is_met;
     return is_met ? "" : "above";
-}
-
-static void usage(void) {
-    fprintf(stderr,
-            "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] [--config TEXT] "
-            "[--only early|grads|plan|replay|step]\n",
-            SAMPLES_MAX);
-    exit(2);
-}
-
-static int is_section(const char *name) {
-    for (int i = 0; i < N_SECTIONS; i++)
-        if (strcmp(sections[i].name, name) == 0)
-            return 1;
-    return 0;
-}
-
-static options_t parse(int argc, char **argv) {
-    options_t options = {.n_repeats = 15, .config = HOOKS_CONFIG};
-
-    for (int i = 1; i < argc; i += 2) {
-        if (i + 1 >= argc)
-            usage();
-        if (strcmp(argv[i], "--plugin") == 0)
-            options.plugin = argv[i + 1];
-        else if (strcmp(argv[i], "--json") == 0)
-            options.json = argv[i + 1];
-        else if (strcmp(argv[i], "--config") == 0)
-            options.config = argv[i + 1];
-        else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= SAMPLES_MAX)
-            options.n_repeats = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--only") == 0 && is_section(argv[i + 1]))
-            options.only = argv[i + 1];
-        else
-            usage();
-    }
-    if (!options.plugin)
-        usage();
-    return options;
 }
 
 static void run_sections(hooks_t *hooks, const char *only) {
@@ -95,11 +67,19 @@ static void run_sections(hooks_t *hooks, const char *only) {
 }
 
 int main(int argc, char **argv) {
-    const options_t options = parse(argc, argv);
+    options_t options = {.n_repeats = 15, .config = HOOKS_CONFIG};
+    glue_error_t why;
     zf_error_t err = {.struct_size = sizeof err};
-    hooks_t hooks = {.config = options.config, .n_repeats = options.n_repeats};
+    hooks_t hooks = {.json = NULL};
     zf_loader_t *loader = NULL;
 
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &options, &why) != 0)
+        return fprintf(stderr, "zf-bench-hooks: %s\n", why.text), 2;
+    if (options.wants_help)
+        return zc_options_help("zf-bench-hooks - what the plugin costs its host", table, N_OPTIONS,
+                               "0 measured, 2 could not run");
+    hooks.config = options.config;
+    hooks.n_repeats = (int)options.n_repeats;
     if (zf_loader_open(options.plugin, &loader, &err) < 0) {
         fprintf(stderr, "zf-bench-hooks: %s\n", err.message);
         return 2;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_host.c - zf-bench-host: the host's replay against the limits of the machine, measured in the same run.
  *
- * usage: zf-bench-host [--isa NAME] [--repeat N] [--elems MILLIONS] [--rule NAME] [--moments NAME]
- *        [--best]
- *
  * One row per instruction set, threads, gradient dtype and S (slots). Layout as in the engine: w, m, v are long arrays,
  * the S slots of a chunk lie together. Per repetition, alternating: read-modify-write of the same streams (with and
  * without software prefetch, the better counts), the kernel on arrays far beyond the caches, the kernel on arrays
@@ -18,7 +15,9 @@
 
 #include <kernels.h>
 
+#include "harness/option_table.h"
 #include "streams.h"
+#include "table.h"
 #include "team.h"
 
 enum {
@@ -27,8 +26,7 @@ enum {
     CACHED_ELEMS = 2048, /* inside the L1 or L2 cache with 16 slots */
     MAX_SLOTS = 16,
     N_AHEAD = 4, /* distances of software prefetch tried for read-modify-write */
-    MAX_THREADS = 256,
-    MAX_REPEATS = 101
+    MAX_THREADS = 256
 };
 
 /* What one thread works on: n_elems of w, m, v and visible, slots as [chunk][slot][CHUNK_ELEMS]. */
@@ -54,22 +52,29 @@ typedef struct bench {
 } bench_t;
 
 typedef struct options {
-    int only_isa; /* -1: all */
-    zfi_rule_t rule;
-    zfi_moments_t moments;
-    int n_repeats;
-    int is_best;      /* report the best repetition, not the median */
-    uint64_t n_elems; /* over all threads */
+    const char *isa; /* NULL: all */
+    int rule, moments;
+    uint32_t n_repeats;
+    uint32_t n_millions; /* of elements, over all threads */
+    int is_best;         /* report the best repetition, not the median */
+    int wants_help;
 } options_t;
 
-typedef struct row {
-    const char *isa;
-    int n_threads;
-    zfi_dtype_t dtype;
-    uint32_t n_slots;
-    double elems_per_s, rmw_elems_per_s, cached_elems_per_s;
-    double nbytes_per_elem;
-} row_t;
+static const char rules[] = "adamw adam sgd sgd_nesterov lion", all_moments[] = "float32 bfloat16 bfloat16_stochastic";
+
+#define AT(member) offsetof(options_t, member)
+static const zc_option_t option_table[] = {
+    ZC_OPTION("isa", ZC_CHOICE_TEXT, AT(isa), "NAME", "this instruction set alone",
+              .choices = "generic neon avx2 avx512"),
+    ZC_OPTION("repeat", ZC_U32, AT(n_repeats), "N", "repetitions, default 11", .least = 1, .most = SAMPLES_MAX),
+    ZC_OPTION("elems", ZC_U32, AT(n_millions), "MILLIONS", "elements, default 16", .least = 1, .most = 100000),
+    ZC_OPTION("rule", ZC_CHOICE, AT(rule), "NAME", "update rule, default adamw", .choices = rules),
+    ZC_OPTION("moments", ZC_CHOICE, AT(moments), "NAME", "type of the moments, default float32",
+              .choices = all_moments),
+    ZC_OPTION("best", ZC_SWITCH, AT(is_best), NULL, "the best repetition of each figure in place of the median"),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
+};
+enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
 static void *allocate(size_t nbytes) {
     void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -202,28 +207,13 @@ static void read_modify_write(void *arg, int thread) {
     }
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static const char *const rule_names[ZFI_N_RULES] = {"adamw", "adam", "sgd", "sgd_nesterov", "lion"};
-static const char *const moments_names[ZFI_N_MOMENTS] = {"float32", "bfloat16", "bfloat16_stochastic"};
-
-/* The position of a name, or -1. */
-static int position(const char *const *names, int n, const char *name) {
-    while (n > 0 && strcmp(names[n - 1], name) != 0)
-        n--;
-    return n - 1;
-}
-
 /* The median, or the highest value. */
-static double typical(double *values, int n, int is_best) {
-    qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    if (is_best)
-        return values[n - 1];
-    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+static double typical(const samples_t *samples, int is_best) {
+    double best = 0.0;
+
+    for (int i = 0; i < samples->n; i++)
+        best = fmax(best, samples->at[i]);
+    return is_best ? best : samples_median(samples);
 }
 
 static void set_scalars(bench_t *bench) {
@@ -251,129 +241,81 @@ static double nbytes_per_elem(const bench_t *bench) {
 }
 
 /* One row. The passes inside the cache take about as long as those through memory. */
-static row_t measure(bench_t *bench, team_t *team, const options_t *options) {
+static void measure(bench_t *bench, team_t *team, const options_t *options, table_t *table) {
     static const size_t ahead_nbytes[N_AHEAD] = {0, 512, 1024, 2048};
-    const int n_repeats = options->n_repeats, is_best = options->is_best;
-    double memory[MAX_REPEATS], cached[MAX_REPEATS], rmw[N_AHEAD][MAX_REPEATS], rmw_best = 0.0;
-    const double n_elems = (double)bench->n_elems * bench->n_threads;
+    samples_t memory = {0}, cached = {0}, rmw[N_AHEAD] = {{0}};
+    const double n_elems = (double)bench->n_elems * bench->n_threads, nbytes = nbytes_per_elem(bench);
     const uint64_t n_passes = bench->n_elems / CACHED_ELEMS / 2 + 1;
     const double n_cached = (double)CACHED_ELEMS * (double)n_passes * bench->n_threads;
+    const double bar = bench->n_slots <= 4 ? 0.95 : 0.85;
+    double best_rmw = 0.0, speed, inside, ratio;
 
     bench->n_cached_passes = n_passes;
     team_run(team, replay_memory, bench);
-    for (int r = 0; r < n_repeats; r++) {
+    for (uint32_t i = 0; i < options->n_repeats; i++) {
         for (int a = 0; a < N_AHEAD; a++) {
             bench->ahead_nbytes = ahead_nbytes[a];
-            rmw[a][r] = n_elems / team_run(team, read_modify_write, bench);
+            samples_add(&rmw[a], n_elems / team_run(team, read_modify_write, bench));
         }
-        memory[r] = n_elems / team_run(team, replay_memory, bench);
-        cached[r] = n_cached / team_run(team, replay_cached, bench);
+        samples_add(&memory, n_elems / team_run(team, replay_memory, bench));
+        samples_add(&cached, n_cached / team_run(team, replay_cached, bench));
     }
     for (int a = 0; a < N_AHEAD; a++)
-        rmw_best = fmax(rmw_best, typical(rmw[a], n_repeats, is_best));
-    return (row_t){.isa = bench->kernels->name,
-                   .n_threads = bench->n_threads,
-                   .dtype = bench->dtype,
-                   .n_slots = bench->n_slots,
-                   .elems_per_s = typical(memory, n_repeats, is_best),
-                   .rmw_elems_per_s = rmw_best,
-                   .cached_elems_per_s = typical(cached, n_repeats, is_best),
-                   .nbytes_per_elem = nbytes_per_elem(bench)};
-}
-
-static double limit_of(const row_t *row) { return fmin(row->rmw_elems_per_s, row->cached_elems_per_s); }
-
-static double bar_of(const row_t *row) { return row->n_slots <= 4 ? 0.95 : 0.85; }
-
-static void print_header(void) {
-    printf("%-8s %7s %5s %3s | %7s %8s | %9s %9s | %7s %5s %s\n", "isa", "threads", "grads", "S", "GB/s", "Gparam/s",
-           "rmw GB/s", "L1/2 GB/s", "ratio", "bar", "");
-}
-
-static void print_row(const row_t *row) {
-    const double giga = 1e-9 * row->nbytes_per_elem, ratio = row->elems_per_s / limit_of(row);
-
-    printf("%-8s %7d %5s %3u | %7.1f %8.3f | %9.1f %9.1f | %7.3f %5.2f %s\n", row->isa, row->n_threads,
-           row->dtype == ZFI_BF16 ? "bf16" : "fp32", row->n_slots, giga * row->elems_per_s, 1e-9 * row->elems_per_s,
-           giga * row->rmw_elems_per_s, giga * row->cached_elems_per_s, ratio, bar_of(row),
-           ratio >= bar_of(row) ? "" : "below");
-    fflush(stdout);
-}
-
-static void usage(void) {
-    fprintf(stderr, "usage: zf-bench-host [--isa generic|neon|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
-                    "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
-                    "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
-    exit(2);
-}
-
-static options_t parse(int argc, char **argv) {
-    options_t options = {.only_isa = -1, .n_repeats = 11, .n_elems = 16u << 20};
-
-    for (int i = 1; i < argc; i += 2) {
-        if (strcmp(argv[i], "--best") == 0) {
-            options.is_best = 1;
-            i--;
-            continue;
-        }
-        if (i + 1 >= argc)
-            usage();
-        if (strcmp(argv[i], "--isa") == 0 && zfi_isa_parse(argv[i + 1]) >= 0)
-            options.only_isa = zfi_isa_parse(argv[i + 1]);
-        else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= MAX_REPEATS)
-            options.n_repeats = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--rule") == 0 && position(rule_names, ZFI_N_RULES, argv[i + 1]) >= 0)
-            options.rule = (zfi_rule_t)position(rule_names, ZFI_N_RULES, argv[i + 1]);
-        else if (strcmp(argv[i], "--moments") == 0 && position(moments_names, ZFI_N_MOMENTS, argv[i + 1]) >= 0)
-            options.moments = (zfi_moments_t)position(moments_names, ZFI_N_MOMENTS, argv[i + 1]);
-        else if (strcmp(argv[i], "--elems") == 0 && atoi(argv[i + 1]) > 0)
-            options.n_elems = (uint64_t)atoi(argv[i + 1]) << 20;
-        else
-            usage();
-    }
-    return options;
+        best_rmw = fmax(best_rmw, typical(&rmw[a], options->is_best));
+    speed = typical(&memory, options->is_best);
+    inside = typical(&cached, options->is_best);
+    ratio = speed / fmin(best_rmw, inside);
+    table_row(table, (const char *[]){bench->kernels->name, bench->dtype == ZFI_BF16 ? "bf16" : "fp32"},
+              (const double[]){bench->n_threads, bench->n_slots, 1e-9 * nbytes * speed, 1e-9 * speed,
+                               1e-9 * nbytes * best_rmw, 1e-9 * nbytes * inside, ratio, bar},
+              ratio >= bar ? "" : "below");
 }
 
 /* All rows of one instruction set on one team. */
-static void measure_isa(bench_t *bench, team_t *team, const options_t *options) {
+static void measure_isa(bench_t *bench, team_t *team, const options_t *options, table_t *table) {
     static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
     const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
 
     for (int dtype = ZFI_BF16; dtype >= ZFI_F32; dtype--)
         for (size_t k = 0; k < sizeof n_slots / sizeof n_slots[0]; k++) {
-            row_t row;
-
             bench->dtype = (zfi_dtype_t)dtype;
             bench->n_slots = n_slots[k];
-            bench->n_elems = options->n_elems / (uint64_t)bench->n_threads / (is_slow ? 16 : 1);
+            bench->n_elems = ((uint64_t)options->n_millions << 20) / (uint64_t)bench->n_threads / (is_slow ? 16 : 1);
             bench->n_elems = (bench->n_elems / CHUNK_ELEMS + 1) * CHUNK_ELEMS;
-            row = measure(bench, team, options);
-            print_row(&row);
+            measure(bench, team, options, table);
         }
 }
 
 int main(int argc, char **argv) {
-    const options_t options = parse(argc, argv);
+    static const column_t columns[] = {{"isa", -1},  {"grads", -1},   {"threads", 0},  {"slots", 0},
+                                       {"GB/s", 1},  {"Gparam/s", 3}, {"rmw GB/s", 1}, {"L1/2 GB/s", 1},
+                                       {"ratio", 3}, {"bar", 2},      {NULL, 0}};
+    options_t options = {.n_repeats = 11, .n_millions = 16};
     static bench_t bench;
     const int max_threads = team_max_threads() < MAX_THREADS ? team_max_threads() : MAX_THREADS;
+    glue_error_t err;
+    table_t table;
 
+    if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &options, &err) != 0)
+        return fprintf(stderr, "zf-bench-host: %s\n", err.text), 2;
+    if (options.wants_help)
+        return zc_options_help("zf-bench-host - replays against the limits of the machine", option_table, N_OPTIONS,
+                               "0 measured, 2 could not run");
     set_scalars(&bench);
-    bench.rule = options.rule;
-    bench.moments = options.moments;
-    printf("replay: %s, moments %s, visible bf16, %llu Mi parameters, %s of %d; limit = lower of rmw and L1/2\n",
-           rule_names[options.rule], moments_names[options.moments], (unsigned long long)(options.n_elems >> 20),
-           options.is_best ? "best" : "medians", options.n_repeats);
-    print_header();
+    bench.rule = (zfi_rule_t)options.rule;
+    bench.moments = (zfi_moments_t)options.moments;
+    table = table_begin(NULL, "replay", "visible bf16; limit = lower of read-modify-write and the kernel inside L1/2",
+                        columns);
     for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
         team_t *team = team_new(n_threads);
 
         bench.n_threads = n_threads;
-        allocate_shares(&bench, n_threads, options.n_elems / (uint64_t)n_threads + CHUNK_ELEMS);
+        allocate_shares(&bench, n_threads, ((uint64_t)options.n_millions << 20) / (uint64_t)n_threads + CHUNK_ELEMS);
         team_run(team, fill_share, &bench);
         for (int isa = ZFI_N_ISAS - 1; isa >= 0; isa--) {
             bench.kernels = zfi_kernels_of((zfi_isa_t)isa);
-            if (bench.kernels && (options.only_isa < 0 || options.only_isa == isa))
-                measure_isa(&bench, team, &options);
+            if (bench.kernels && (!options.isa || zfi_isa_parse(options.isa) == isa))
+                measure_isa(&bench, team, &options, &table);
         }
         free_shares(&bench, n_threads);
         team_free(team);

@@ -5,9 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "samples.h"
-
-enum { FENCE_TIMEOUT_S = 60 };
+#include "harness/clock.h"
 
 static const uint64_t nap_ns = 200000, behind_ns = 5000000;
 
@@ -17,14 +15,14 @@ static void sleep_until(uint64_t at_ns) {
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-static void compute(uint64_t n_ns) { sleep_until(samples_now_ns() + n_ns); }
+static void compute(uint64_t n_ns) { sleep_until(zc_now_ns() + n_ns); }
 
 /* The paced rule: SGD. A thread that is ahead of its pace sleeps, one that is behind it catches up, unless by so much
  * that it must have had nothing to do. */
 static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
     static _Thread_local uint64_t due_ns;
     const fetcher_spec_t *spec = ctx;
-    const uint64_t now = samples_now_ns();
+    const uint64_t now = zc_now_ns();
 
     for (uint64_t i = 0; i < update->n_elems; i++)
         update->w[i] -= (float)update->lr * update->g[i];
@@ -34,43 +32,26 @@ static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
     return 0;
 }
 
-static void wait_for(const rig_t *rig, const zf_fence_t *fence) {
-    zf_error_t err = {.struct_size = sizeof err};
-
-    rig_check(zf_loader_fence_wait(rig->loader, fence, FENCE_TIMEOUT_S * UINT64_C(1000000000), &err), &err);
-}
-
-static void fetch(fetcher_t *host, uint32_t layer) {
-    const rig_t *rig = &host->rig;
-    const uint64_t start = samples_now_ns();
-    zf_fence_t ready = {.struct_size = sizeof ready};
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_param_item_t items[FETCHER_PER_LAYER];
-
-    for (uint32_t i = 0; i < FETCHER_PER_LAYER; i++)
-        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = layer * FETCHER_PER_LAYER + i};
-    rig_check(rig->zf->param_fetch(rig->instance, items, FETCHER_PER_LAYER, sizeof *items, &rig->stream, &ready, &err),
-              &err);
-    wait_for(rig, &ready);
-    host->waited_ns += samples_now_ns() - start;
-}
-
 static void step(fetcher_t *host) {
-    const uint64_t start = samples_now_ns();
+    const uint64_t start = zc_now_ns();
 
     rig_step(&host->rig, 0);
     if (host->spec.does_not_fetch)
-        host->waited_ns += samples_now_ns() - start;
+        host->waited_ns += zc_now_ns() - start;
 }
 
 void fetcher_step(fetcher_t *host) {
     for (uint32_t layer = 0; layer < FETCHER_LAYERS; layer++) {
-        if (!host->spec.does_not_fetch)
-            fetch(host, layer);
+        if (!host->spec.does_not_fetch) {
+            const uint64_t start = zc_now_ns();
+
+            rig_fetch(&host->rig, layer * FETCHER_PER_LAYER, FETCHER_PER_LAYER);
+            host->waited_ns += zc_now_ns() - start;
+        }
         compute(host->spec.forward_ns / FETCHER_LAYERS);
     }
     for (uint32_t layer = FETCHER_LAYERS; layer-- > 0;) {
-        wait_for(&host->rig, &host->done[layer]); /* its gradients of the step before are about to be overwritten */
+        rig_wait(&host->rig, &host->done[layer]); /* its gradients of the step before are about to be overwritten */
         compute(host->spec.backward_ns / FETCHER_LAYERS);
         rig_deliver(&host->rig, layer * FETCHER_PER_LAYER, FETCHER_PER_LAYER, FETCHER_PER_LAYER, &host->done[layer]);
     }
@@ -85,7 +66,6 @@ void fetcher_compute(const fetcher_t *host) {
 }
 
 uint64_t fetcher_stall_ns(const fetcher_t *host) {
-
     return rig_counter(&host->rig, "stall_replay_ns") + rig_counter(&host->rig, "stall_select_ns") +
            rig_counter(&host->rig, "stall_pool_ns");
 }

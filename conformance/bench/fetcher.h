@@ -9,7 +9,7 @@
 #ifndef ZF_BENCH_FETCHER_H
 #define ZF_BENCH_FETCHER_H
 
-#include "rig.h"
+#include "harness/rig.h"
 
 enum { FETCHER_LAYERS = 24, FETCHER_PER_LAYER = 4, FETCHER_COLUMNS = 400 };
 

@@ -12,7 +12,7 @@
 
 #include "fetcher.h"
 #include "hooks.h"
-#include "samples.h"
+#include "table.h"
 
 enum { SETTLE = 4, N_STEPS = 5, ROWS = 64, FORWARD_MS = 160 };
 
@@ -53,26 +53,22 @@ static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
 }
 
 void hooks_early(hooks_t *hooks) {
-    const double step_ms = 3.0 * FORWARD_MS;
+    static const column_t columns[] = {{"replay", 1},     {"at_step_pct", 1}, {"at_step_q1", 1},
+                                       {"at_step_q3", 1}, {"early_pct", 1},   {"early_q1", 1},
+                                       {"early_q3", 1},   {"limit_pct", 1},   {NULL, 0}};
+    const double percent = 100 / (3.0 * FORWARD_MS);
+    table_t table =
+        table_begin(hooks->json, "early", "every step exact; what a host waits for, in % of its compute", columns);
 
-    printf("early: every step exact; what a host waits for, in %% of its compute (%.0f ms), medians of %d steps\n",
-           step_ms, N_STEPS);
-    printf("%8s | %10s %16s | %10s %16s | %10s\n", "replay", "at step", "quartiles", "early", "quartiles", "limit");
-    if (hooks->json)
-        fprintf(hooks->json, "\"early\": {\"step_ms\": %.0f, \"rows\": [", step_ms);
     for (int i = 0; i < N_REPLAYS; i++) {
         const quartiles_t at_step = measure(hooks, replays[i], 0), early = measure(hooks, replays[i], 1);
         const double beyond = replays[i] - 1, first_layer = replays[i] / FETCHER_LAYERS;
-        const double limit = beyond > first_layer ? beyond : first_layer;
 
-        printf("%8.1f | %10.1f %7.1f..%-7.1f | %10.1f %7.1f..%-7.1f | %10.1f\n", replays[i],
-               100 * at_step.median / step_ms, 100 * at_step.q1 / step_ms, 100 * at_step.q3 / step_ms,
-               100 * early.median / step_ms, 100 * early.q1 / step_ms, 100 * early.q3 / step_ms, 100 * limit);
-        fflush(stdout);
-        if (hooks->json)
-            fprintf(hooks->json, "%s\n  {\"replay\": %.2f, \"at_step\": %.4f, \"early\": %.4f, \"limit\": %.4f}",
-                    i ? "," : "", replays[i], at_step.median / step_ms, early.median / step_ms, limit);
+        table_row(&table, NULL,
+                  (const double[]){replays[i], percent * at_step.median, percent * at_step.q1, percent * at_step.q3,
+                                   percent * early.median, percent * early.q1, percent * early.q3,
+                                   100 * (beyond > first_layer ? beyond : first_layer)},
+                  NULL);
     }
-    if (hooks->json)
-        fprintf(hooks->json, "\n]}");
+    table_end(&table, (const figure_t[]){{"steps", N_STEPS}, {"step_ms", 3.0 * FORWARD_MS}, {NULL, 0}});
 }

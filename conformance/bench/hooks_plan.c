@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "fetcher.h"
+#include "harness/clock.h"
 #include "hooks.h"
-#include "samples.h"
+#include "table.h"
 
 enum { WARM_UP = 1, SETTLE = 8, N_STEPS = 16, PERIOD = 4, N_ROUNDS = 3, PACED_ROWS = 64, KERNEL_ROWS = 256 };
 
@@ -55,11 +56,11 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
     replay_elems = rig_counter(&host.rig, "replay_elems");
     device = samples_named_cpu_ns("zf-device");
     for (int w = 0; w < N_STEPS / PERIOD; w++) {
-        const uint64_t stall = fetcher_stall_ns(&host), start = samples_now_ns();
+        const uint64_t stall = fetcher_stall_ns(&host), start = zc_now_ns();
 
         for (int t = 0; t < PERIOD; t++)
             fetcher_step(&host);
-        samples_add(&out->step_ns, (double)(samples_now_ns() - start) / PERIOD);
+        samples_add(&out->step_ns, (double)(zc_now_ns() - start) / PERIOD);
         samples_add(&out->stall_ns, (double)(fetcher_stall_ns(&host) - stall) / PERIOD);
     }
     replay_ns = rig_counter(&host.rig, "replay_ns") - replay_ns;
@@ -67,10 +68,10 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
     out->device_ns += samples_named_cpu_ns("zf-device") - device;
     rig_drain(&host.rig);
     for (int t = 0; t < PERIOD; t++) {
-        const uint64_t start = samples_now_ns();
+        const uint64_t start = zc_now_ns();
 
         fetcher_compute(&host);
-        samples_add(&out->alone_ns, (double)(samples_now_ns() - start));
+        samples_add(&out->alone_ns, (double)(zc_now_ns() - start));
     }
     out->replay_ns += replay_ns;
     out->replay_elems += replay_elems;
@@ -78,44 +79,31 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
     fetcher_close(&host);
 }
 
-static void print_row(const hooks_t *hooks, const plan_case_t *kind, const plan_row_t *row) {
+static void print_row(table_t *table, const plan_case_t *kind, const plan_row_t *row) {
     const double speed = (double)row->replay_elems / ((double)row->replay_ns + 1) * 1e9 * row->n_workers;
     const quartiles_t step = samples_quartiles(&row->step_ns);
-    const int64_t rows = kind->pace_ns > 0 ? PACED_ROWS : KERNEL_ROWS;
 
-    printf("%-7s %5.0f | %3u %3d %-11s | %8.1f %8.1f %7.1f | %7.1f %7.1f..%-7.1f | %7.1f | %8.1f\n",
-           kind->pace_ns > 0 ? "paced" : "kernels", kind->pace_ns, kind->interval, kind->lag,
-           kind->does_not_fetch ? "not fetched" : "fetched", 3 * kind->forward_ms,
-           1e-6 * samples_median(&row->alone_ns), 1e-6 * (double)row->device_ns / (N_STEPS * N_ROUNDS),
-           1e-6 * step.median, 1e-6 * step.q1, 1e-6 * step.q3, 1e-6 * samples_median(&row->stall_ns), 1e-6 * speed);
-    fflush(stdout);
-    if (hooks->json)
-        fprintf(hooks->json,
-                "%s\n  {\"workers\": \"%s\", \"pace_ns\": %.0f, \"update_interval\": %u, \"publish_lag\": %d, "
-                "\"fetches\": %s, \"tensors\": %d, \"rows\": %d, \"columns\": %d, \"forward_ms\": %.3f, \"alone_ms\": "
-                "%.3f, \"device_ms\": %.3f, "
-                "\"step_ms\": %.3f, \"q1_ms\": %.3f, \"q3_ms\": %.3f, \"stall_ms\": %.3f, \"elems_per_s\": %.0f}",
-                kind == cases ? "" : ",", kind->pace_ns > 0 ? "paced" : "kernels", kind->pace_ns, kind->interval,
-                kind->lag, kind->does_not_fetch ? "false" : "true", FETCHER_LAYERS * FETCHER_PER_LAYER, (int)rows,
-                FETCHER_COLUMNS, kind->forward_ms, 1e-6 * samples_median(&row->alone_ns),
-                1e-6 * (double)row->device_ns / (N_STEPS * N_ROUNDS), 1e-6 * step.median, 1e-6 * step.q1,
-                1e-6 * step.q3, 1e-6 * samples_median(&row->stall_ns), speed);
+    table_row(table, (const char *[]){kind->pace_ns > 0 ? "paced" : "kernels"},
+              (const double[]){kind->pace_ns, kind->interval, kind->lag, !kind->does_not_fetch,
+                               FETCHER_LAYERS * FETCHER_PER_LAYER, kind->pace_ns > 0 ? PACED_ROWS : KERNEL_ROWS,
+                               FETCHER_COLUMNS, kind->forward_ms, 1e-6 * samples_median(&row->alone_ns),
+                               1e-6 * (double)row->device_ns / (N_STEPS * N_ROUNDS), 1e-6 * step.median, 1e-6 * step.q1,
+                               1e-6 * step.q3, 1e-6 * samples_median(&row->stall_ns), speed},
+              NULL);
 }
 
 void hooks_plan(hooks_t *hooks) {
+    static const column_t columns[] = {
+        {"workers", -1}, {"pace_ns", 0}, {"update_interval", 0}, {"publish_lag", 0}, {"fetches", 0},   {"tensors", 0},
+        {"rows", 0},     {"columns", 0}, {"forward_ms", 3},      {"alone_ms", 3},    {"device_ms", 3}, {"step_ms", 3},
+        {"q1_ms", 3},    {"q3_ms", 3},   {"stall_ms", 3},        {"elems_per_s", 0}, {NULL, 0}};
     static plan_row_t rows[N_CASES];
+    table_t table;
 
-    printf("plan: steps of a host that computes for the times given, ms, medians of %d steps; speed of the workers in "
-           "these runs, M elements x steps per second\n",
-           N_STEPS * N_ROUNDS);
-    printf("workers    ns |   S lag             |  compute    alone  device |    step        quartiles |   stall |    "
-           "speed\n");
-    if (hooks->json)
-        fprintf(hooks->json, "\"plan\": {\"steps\": %d, \"rows\": [", N_STEPS * N_ROUNDS);
     for (int i = 0; i < N_ROUNDS * N_CASES; i++)
         measure(hooks, &cases[i % N_CASES], &rows[i % N_CASES]);
+    table = table_begin(hooks->json, "plan", "steps of a host that computes for the times given", columns);
     for (int i = 0; i < N_CASES; i++)
-        print_row(hooks, &cases[i], &rows[i]);
-    if (hooks->json)
-        fprintf(hooks->json, "\n]}");
+        print_row(&table, &cases[i], &rows[i]);
+    table_end(&table, (const figure_t[]){{"steps", N_STEPS * N_ROUNDS}, {NULL, 0}});
 }

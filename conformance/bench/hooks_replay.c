@@ -3,87 +3,20 @@
  *
  * Two instances with the same number of elements; a repetition makes one window of each, in turn. After every step the
  * instance drains, so that the workers replay while nothing else of it runs. Time per element and update is the
- * workers' on a CPU, over replay_elems of zf.stats/1: what waits for a core that others use does not count. Beside it,
- * in the same repetition: read-modify-write of the same streams on one thread (streams.h), the limit of both. */
-#include <string.h>
-
+ * workers' on a CPU, over replay_elems of zf.stats/1: what waits for a core that others use does not count. The large
+ * one is the limit of the small ones; its own is zf-bench-host's. */
+#include "harness/rig.h"
 #include "hooks.h"
-#include "rig.h"
-#include "samples.h"
-#include "streams.h"
+#include "table.h"
 
-enum { N_SMALL = 10000, ROWS = 20, N_RIGS = 2, LIMIT_ELEMS = 4 << 20, CHUNK_ELEMS = 32768, SLOT_PAD = 320 };
+enum { N_SMALL = 10000, ROWS = 20, N_RIGS = 2 };
 
 static const double bar = 1.3;
 
-/* The streams of the limit: w, m, v, visible in long arrays, the slots of a chunk together, as in the engine. */
-typedef struct limit {
-    float *w, *m, *v;
-    uint16_t *visible;
-    char *slots;
-    size_t slot_nbytes;
-} limit_t;
-
 typedef struct replay {
-    rig_t rigs[N_RIGS]; /* many small tensors, one large */
-    limit_t limit;
-    samples_t per_elem[N_RIGS], rmw, ratio, lost; /* ns per element and update; small / large */
-    uint32_t n_workers;
+    rig_t rigs[N_RIGS];                      /* many small tensors, one large */
+    samples_t per_elem[N_RIGS], ratio, lost; /* ns per element and update; small / large */
 } replay_t;
-
-static size_t slots_nbytes(const limit_t *limit) {
-    return (size_t)(LIMIT_ELEMS / CHUNK_ELEMS) * HOOKS_WINDOW * limit->slot_nbytes;
-}
-
-static void open_limit(limit_t *limit) {
-    limit->slot_nbytes = CHUNK_ELEMS * sizeof(uint16_t) + SLOT_PAD;
-    limit->w = rig_allocate(LIMIT_ELEMS * sizeof(float));
-    limit->m = rig_allocate(LIMIT_ELEMS * sizeof(float));
-    limit->v = rig_allocate(LIMIT_ELEMS * sizeof(float));
-    limit->visible = rig_allocate(LIMIT_ELEMS * sizeof(uint16_t));
-    limit->slots = rig_allocate(slots_nbytes(limit));
-    memset(limit->w, 0, LIMIT_ELEMS * sizeof(float));
-    memset(limit->m, 0, LIMIT_ELEMS * sizeof(float));
-    memset(limit->v, 0, LIMIT_ELEMS * sizeof(float));
-    memset(limit->visible, 0, LIMIT_ELEMS * sizeof(uint16_t));
-    memset(limit->slots, 0x3c, slots_nbytes(limit)); /* pages of its own: untouched ones are one shared page of zeros */
-}
-
-static void close_limit(limit_t *limit) {
-    rig_free(limit->w, LIMIT_ELEMS * sizeof(float));
-    rig_free(limit->m, LIMIT_ELEMS * sizeof(float));
-    rig_free(limit->v, LIMIT_ELEMS * sizeof(float));
-    rig_free(limit->visible, LIMIT_ELEMS * sizeof(uint16_t));
-    rig_free(limit->slots, slots_nbytes(limit));
-}
-
-/* ns per element and update; the better of two distances of software prefetch. */
-static double pass_ns(const limit_t *limit, size_t ahead_nbytes) {
-    const uint64_t begin = samples_now_ns();
-
-    for (size_t first = 0; first < LIMIT_ELEMS; first += CHUNK_ELEMS) {
-        const void *grads[HOOKS_WINDOW];
-        const streams_t streams = {.w = limit->w + first,
-                                   .m = limit->m + first,
-                                   .v = limit->v + first,
-                                   .grads = grads,
-                                   .n_slots = HOOKS_WINDOW,
-                                   .elem_nbytes = sizeof(uint16_t),
-                                   .visible = limit->visible + first,
-                                   .n_elems = CHUNK_ELEMS};
-
-        for (size_t k = 0; k < HOOKS_WINDOW; k++)
-            grads[k] = limit->slots + (first / CHUNK_ELEMS * HOOKS_WINDOW + k) * limit->slot_nbytes;
-        streams_read_modify_write(&streams, ahead_nbytes);
-    }
-    return (double)(samples_now_ns() - begin) / LIMIT_ELEMS / HOOKS_WINDOW;
-}
-
-static double limit_ns(const limit_t *limit) {
-    const double plain = pass_ns(limit, 0), ahead = pass_ns(limit, 1024);
-
-    return plain < ahead ? plain : ahead;
-}
 
 /* One window; ns of the workers' time on a CPU per element and update. */
 static double window_ns(rig_t *rig) {
@@ -105,47 +38,32 @@ static void repeat(replay_t *replay) {
         samples_add(&replay->per_elem[i], ns[i]);
     }
     samples_add(&replay->ratio, ns[0] / ns[1]);
-    samples_add(&replay->rmw, limit_ns(&replay->limit));
     samples_add(&replay->lost, samples_lost_share(5000000));
 }
 
-static void print_row(const hooks_t *hooks, const replay_t *replay, int i) {
-    const quartiles_t ns = samples_quartiles(&replay->per_elem[i]);
-    const double rmw = samples_median(&replay->rmw);
-    const rig_spec_t *spec = &replay->rigs[i].spec;
-    const long elems = (long)(spec->shape[0] * spec->shape[1]);
-
-    printf("%7u x %8ld | %7.4f %7.4f..%-7.4f | %7.4f %6.2f\n", spec->n_tensors, elems, ns.median, ns.q1, ns.q3, rmw,
-           ns.median / rmw);
-    if (hooks->json)
-        fprintf(
-            hooks->json,
-            "%s\n  {\"tensors\": %u, \"elems\": %ld, \"ns_per_elem_update\": %.5f, \"q1_ns\": %.5f, \"q3_ns\": %.5f}",
-            i ? "," : "", spec->n_tensors, elems, ns.median, ns.q1, ns.q3);
-}
-
 static void print_all(hooks_t *hooks, const replay_t *replay) {
+    static const column_t columns[] = {{"tensors", 0}, {"elems", 0}, {"ns_per_elem_update", 4},
+                                       {"q1_ns", 4},   {"q3_ns", 4}, {NULL, 0}};
     const quartiles_t ratio = samples_quartiles(&replay->ratio);
+    table_t table =
+        table_begin(hooks->json, "replay", "CPU time of the workers per element and update, bf16, S = 4", columns);
 
-    printf("replay: CPU ns of the workers per element and update, bf16, S = %d, %u worker(s), medians of %d windows; "
-           "limit = "
-           "read-modify-write of the same streams\n",
-           HOOKS_WINDOW, replay->n_workers, hooks->n_repeats);
-    printf("%18s | %7s %16s | %7s %6s\n", "tensors x elements", "ns", "quartiles", "limit", "ratio");
-    if (hooks->json)
-        fprintf(hooks->json,
-                "\"replay\": {\"slots\": %d, \"workers\": %u, \"repeats\": %d, \"rmw_ns\": %.5f, \"rows\": [",
-                HOOKS_WINDOW, replay->n_workers, hooks->n_repeats, samples_median(&replay->rmw));
-    for (int i = 0; i < N_RIGS; i++)
-        print_row(hooks, replay, i);
-    printf("  small / large, window by window: %.2f (quartiles %.2f..%.2f), bar %.1f %s; others took %.0f %% of this "
-           "CPU\n",
-           ratio.median, ratio.q1, ratio.q3, bar, hooks_verdict(hooks, ratio.median <= bar),
-           100.0 * samples_median(&replay->lost));
-    if (hooks->json)
-        fprintf(hooks->json,
-                "\n], \"small_over_large\": %.4f, \"q1\": %.4f, \"q3\": %.4f, \"bar\": %.1f, \"cpu_lost_share\": %.4f}",
-                ratio.median, ratio.q1, ratio.q3, bar, samples_median(&replay->lost));
+    for (int i = 0; i < N_RIGS; i++) {
+        const quartiles_t ns = samples_quartiles(&replay->per_elem[i]);
+        const rig_spec_t *spec = &replay->rigs[i].spec;
+
+        table_row(&table, NULL,
+                  (const double[]){spec->n_tensors, (double)(spec->shape[0] * spec->shape[1]), ns.median, ns.q1, ns.q3},
+                  i ? NULL : hooks_verdict(hooks, ratio.median <= bar));
+    }
+    table_end(&table, (const figure_t[]){{"workers", (double)rig_counter(&replay->rigs[0], "n_workers")},
+                                         {"repeats", hooks->n_repeats},
+                                         {"small_over_large", ratio.median},
+                                         {"small_over_large_q1", ratio.q1},
+                                         {"small_over_large_q3", ratio.q3},
+                                         {"bar", bar},
+                                         {"cpu_lost_share", samples_median(&replay->lost)},
+                                         {NULL, 0}});
 }
 
 void hooks_replay(hooks_t *hooks) {
@@ -163,15 +81,12 @@ void hooks_replay(hooks_t *hooks) {
 
         rig_open(&replay.rigs[i], hooks->loader, &spec);
     }
-    open_limit(&replay.limit);
     for (int i = 0; i < N_RIGS; i++)
         for (int warm = 0; warm < 3; warm++) /* past the warm-up and the first touch of every slot */
             (void)window_ns(&replay.rigs[i]);
-    replay.n_workers = (uint32_t)rig_counter(&replay.rigs[0], "n_workers");
     for (int r = 0; r < hooks->n_repeats; r++)
         repeat(&replay);
     print_all(hooks, &replay);
-    close_limit(&replay.limit);
     for (int i = 0; i < N_RIGS; i++)
         rig_close(&replay.rigs[i]);
 }

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "harness/clock.h"
 
 enum { PAUSE_NS = 5000 };
 
@@ -47,25 +48,12 @@ quartiles_t samples_quartiles(const samples_t *samples) {
 
 double samples_median(const samples_t *samples) { return samples_quartiles(samples).median; }
 
-static uint64_t read_clock(clockid_t clock) {
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-uint64_t samples_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
-
-uint64_t samples_thread_cpu_ns(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
-
-uint64_t samples_process_cpu_ns(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
-
 double samples_lost_share(uint64_t n_ns) {
-    const uint64_t begin = samples_now_ns();
+    const uint64_t begin = zc_now_ns();
     uint64_t last = begin, lost = 0;
 
     while (last - begin < n_ns) {
-        const uint64_t now = samples_now_ns();
+        const uint64_t now = zc_now_ns();
 
         if (now - last > PAUSE_NS)
             lost += now - last;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples.h - repetitions of one measurement, their quartiles, and the clocks they are taken with.
+/* samples.h - repetitions of one measurement and their quartiles; what others take of the CPUs.
  *
  * Every figure of zf-bench-hooks is the median over all repetitions of one run; the quartiles beside it say how steady
  * the machine was. */
@@ -25,11 +25,6 @@ void samples_add(samples_t *samples, double value);
 /* Of at least one sample; the order of the samples is kept. */
 quartiles_t samples_quartiles(const samples_t *samples);
 double samples_median(const samples_t *samples);
-
-/* Monotonic time, and the time that the calling thread spent on a CPU, in ns. */
-uint64_t samples_now_ns(void);
-uint64_t samples_thread_cpu_ns(void);
-uint64_t samples_process_cpu_ns(void); /* of all threads */
 
 /* Time on a CPU, in ns, of all threads of this process that have this name. */
 uint64_t samples_named_cpu_ns(const char *name);

@@ -7,9 +7,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <kernels.h>
+
+#include "harness/clock.h"
 
 typedef struct member {
     team_t *team;
@@ -85,20 +86,13 @@ void team_free(team_t *team) {
     free(team);
 }
 
-static double seconds_now(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 double team_run(team_t *team, void (*work)(void *arg, int thread), void *arg) {
-    double begin;
+    uint64_t begin;
 
     team->work = work;
     team->arg = arg;
-    begin = seconds_now();
+    begin = zc_now_ns();
     pthread_barrier_wait(&team->start);
     pthread_barrier_wait(&team->end);
-    return seconds_now() - begin;
+    return 1e-9 * (double)(zc_now_ns() - begin);
 }

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Area "abi" of zf-conform: the library zf_conform_abi (zfc_abi_main of abi_main.h) and the mocks. Included by
+# Area "abi" of zf-conform: the library zf_conform_abi (zfc_abi_main of abi_probes.h) and the mocks. Included by
 # conformance/CMakeLists.txt, which links zf_conform_abi into zf-conform.
 set(abi_dir "${CMAKE_CURRENT_LIST_DIR}")
 include("${abi_dir}/abi_signatures.cmake")
 add_library(zf_conform_abi STATIC
-            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_counters.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
-            ${abi_dir}/abi_dump.c ${abi_dir}/abi_extent.c ${abi_dir}/abi_golden.c ${abi_dir}/abi_headers.c
-            ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_layers.c ${abi_dir}/abi_layout.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c
+            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
+            ${abi_dir}/abi_extent.c ${abi_dir}/abi_headers.c
+            ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_layout.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c
             ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c
             ${abi_dir}/abi_slots.c ${abi_dir}/abi_state.c ${abi_dir}/abi_store.c ${abi_dir}/abi_table.c
             ${abi_dir}/abi_training.c ${abi_dir}/abi_watch.c)
@@ -17,7 +17,7 @@ if(ZF_TESTS)
     target_compile_definitions(zf_conform_abi PRIVATE ZFC_HEADERS_DIR="${PROJECT_SOURCE_DIR}/abi/include"
                                                       ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
 endif()
-set_source_files_properties(${abi_dir}/abi_golden.c PROPERTIES OBJECT_DEPENDS
+set_source_files_properties(${abi_dir}/abi_layout.c PROPERTIES OBJECT_DEPENDS
                             "${PROJECT_SOURCE_DIR}/abi/layout/v0.5.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
 if(ZF_TESTS)
     add_subdirectory(mocks)

@@ -179,29 +179,20 @@ static void fill_arg(abi_args_t *a, int i) {
     }
 }
 
+const abi_extension_t abi_extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},       {ZF_EXT_CPU, "zf_cpu_ext_t"},
+                                          {ZF_EXT_STATS, "zf_stats_ext_t"},         {ZF_EXT_STATE, "zf_state_ext_t"},
+                                          {ZF_EXT_INSPECT, "zf_inspect_ext_t"},     {ZF_EXT_DIGEST, "zf_digest_ext_t"},
+                                          {ZF_EXT_PLAN, "zf_plan_ext_t"},           {ZF_EXT_SHARDS, "zf_shards_ext_t"},
+                                          {ZF_EXT_RESIDENCY, "zf_residency_ext_t"}, {NULL, NULL}};
+
 static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
     if (strcmp(owner, "zf_plugin_t") == 0)
         return plugin;
     if (plugin->struct_size < sizeof *plugin || !plugin->get_extension)
         return NULL;
-    if (strcmp(owner, "zf_config_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_CONFIG);
-    if (strcmp(owner, "zf_cpu_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_CPU);
-    if (strcmp(owner, "zf_stats_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_STATS);
-    if (strcmp(owner, "zf_state_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_STATE);
-    if (strcmp(owner, "zf_inspect_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_INSPECT);
-    if (strcmp(owner, "zf_digest_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_DIGEST);
-    if (strcmp(owner, "zf_residency_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_RESIDENCY);
-    if (strcmp(owner, "zf_plan_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_PLAN);
-    if (strcmp(owner, "zf_shards_ext_t") == 0)
-        return plugin->get_extension(ZF_EXT_SHARDS);
+    for (const abi_extension_t *e = abi_extensions; e->id; e++)
+        if (strcmp(owner, e->owner) == 0)
+            return plugin->get_extension(e->id);
     return NULL;
 }
 

@@ -50,6 +50,12 @@ typedef struct abi_args {
     zf_error_t err;
 } abi_args_t;
 
+/* The extensions that are called, with the types of their tables; the list ends with NULL. */
+typedef struct abi_extension {
+    const char *id, *owner;
+} abi_extension_t;
+extern const abi_extension_t abi_extensions[];
+
 /* Fills right arguments of a slot ("zf_plugin_t" and others). 0 = the plugin has no such table or slot. */
 int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *slot);
 

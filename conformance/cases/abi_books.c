@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_books.c - proof 5, bookkeeping: what the plugin counts, plans, warns of and shows must be what the host counts
- * itself (abi_books.h). */
-#include "abi_books.h"
-
+ * itself. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "abi_probes.h"
 
-enum { N_STEPS = 10, N_SKIPPED = 2, N_ELEMS = 30 + 32 + 5, GRAD_NBYTES = 30 * 4 + 32 * 2 + 5 * 4 };
+enum { N_STEPS = 10, N_SKIPPED = 2, N_ELEMS = 30 + 32 + 5, GRAD_NBYTES = 30 * 4 + 32 * 2 + 5 * 4, MOST_COUNTERS = 256 };
 
 /* Nothing is selected, every window closes at once: what is delivered goes down, and what is updated comes up, whole.
  */
@@ -18,23 +16,7 @@ static const char bare_config[] =
 
 static int is_step_skipped(uint32_t s) { return s == 3 || s == 6; }
 
-int abi_has_books(const abi_rig_t *rig) {
-    return rig->table->get_extension(ZF_EXT_STATS) && rig->table->get_extension(ZF_EXT_STATE);
-}
-
-double abi_data_nbytes(void) {
-    char line[256];
-    double kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "VmData:", 7) == 0)
-            kib = strtod(line + 7, NULL);
-    if (f)
-        fclose(f);
-    return 1024.0 * kib;
-}
-
-uint64_t abi_counter(abi_rig_t *rig, const char *name) {
+static uint64_t counter(abi_rig_t *rig, const char *name) {
     const zf_stats_ext_t *ext = rig->table->get_extension(ZF_EXT_STATS);
     zf_error_t err = {.struct_size = sizeof err};
     zf_counter_t c = {.struct_size = sizeof c};
@@ -70,77 +52,60 @@ static void on_log(void *ctx, int32_t level, const char *component, const char *
 /* A gradient that is not finite skips a step; from the fourth step on c.bias has none. */
 static zf_status_t step(abi_rig_t *rig, uint32_t s, zf_step_report_t *report, zf_error_t *err) {
     static const float nan_bits = NAN;
-    uint32_t n = ABI_RIG_TRAINED - (s >= 4);
-    zf_status_t st;
     abi_rig_set_gradients(rig);
     if (is_step_skipped(s))
         memcpy(rig->grads[0], &nan_bits, sizeof nan_bits);
-    abi_host_enter(&rig->host);
-    st = rig->table->grads_ready(rig->instance, rig->items, n, sizeof rig->items[0], &rig->stream, NULL, err);
-    if (st >= 0)
-        st = rig->table->step(rig->instance, &rig->step, report, err);
-    abi_host_leave(&rig->host);
-    rig->n_steps += st >= 0;
-    return st;
+    return abi_rig_step(rig, ABI_RIG_TRAINED - (s >= 4), report, err);
 }
 
 static void check_counters(abi_rig_t *rig, const zf_step_report_t *r) {
     static const char *const busy[] = {"window_closes", "reselects", "replay_elems", "replay_ns"};
     is_count(rig, "submitted_step of the report", r->submitted_step, N_STEPS);
-    is_count(rig, "steps", abi_counter(rig, "steps"), N_STEPS);
-    is_count(rig, "steps_applied", abi_counter(rig, "steps_applied"), N_STEPS - N_SKIPPED);
-    is_count(rig, "steps_skipped", abi_counter(rig, "steps_skipped"), N_SKIPPED);
+    is_count(rig, "steps", counter(rig, "steps"), N_STEPS);
+    is_count(rig, "steps_applied", counter(rig, "steps_applied"), N_STEPS - N_SKIPPED);
+    is_count(rig, "steps_skipped", counter(rig, "steps_skipped"), N_SKIPPED);
     for (size_t i = 0; i < sizeof busy / sizeof busy[0]; i++)
-        abi_check(rig->probe, ABI_RULE_BOOKS, abi_counter(rig, busy[i]) > 0, "after %d steps %s is 0", N_STEPS,
-                  busy[i]);
+        abi_check(rig->probe, ABI_RULE_BOOKS, counter(rig, busy[i]) > 0, "after %d steps %s is 0", N_STEPS, busy[i]);
 }
 
-static void probe_run(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_run(abi_rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
-    zf_step_report_t report = {.struct_size = sizeof report};
+    zf_step_report_t report;
     zf_status_t st = ZF_OK;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig))
-        return;
-    rig.host.table.log = on_log;
-    if (!abi_rig_start(&rig, ABI_BOUND))
+    rig->host.table.log = on_log;
+    if (!abi_rig_start(rig, ABI_BOUND))
         return;
     for (uint32_t s = 1; s <= N_STEPS && st >= 0; s++)
-        st = step(&rig, s, &report, &err);
-    if (abi_check(p, ABI_RULE_VALID, st >= 0, "a right step returned %d: %s", st, err.message))
-        check_counters(&rig, &report);
-    abi_check(p, ABI_RULE_BOOKS, n_warnings_of_bias == 1, "%u warnings name the gradient that is missing, not 1",
-              n_warnings_of_bias);
-    abi_rig_end(&rig);
+        st = step(rig, s, &report, &err);
+    if (abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "a right step returned %d: %s", st, err.message))
+        check_counters(rig, &report);
+    abi_check(rig->probe, ABI_RULE_BOOKS, n_warnings_of_bias == 1,
+              "%u warnings name the gradient that is missing, not 1", n_warnings_of_bias);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 static void read_bytes(abi_rig_t *rig, uint64_t out[3]) {
-    out[0] = abi_counter(rig, "down_grad_nbytes");
-    out[1] = abi_counter(rig, "up_publish_nbytes");
-    out[2] = abi_counter(rig, "replay_elems");
+    out[0] = counter(rig, "down_grad_nbytes");
+    out[1] = counter(rig, "up_publish_nbytes");
+    out[2] = counter(rig, "replay_elems");
 }
 
-static void probe_bytes(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_bytes(abi_rig_t *rig) {
     uint64_t before[3], after[3];
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig))
-        return;
-    rig.create.config_text = bare_config;
-    rig.create.config_text_nbytes = strlen(bare_config);
+    rig->create.config_text = bare_config;
+    rig->create.config_text_nbytes = strlen(bare_config);
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
-        rig.decls[i].home = ZF_HOME_HOST;
-    if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, 4, ABI_RULE_VALID) || !abi_rig_rest(&rig))
+        rig->decls[i].home = ZF_HOME_HOST;
+    if (!abi_rig_start(rig, ABI_BOUND) || !abi_rig_train(rig, 4, ABI_RULE_VALID) || !abi_rig_rest(rig))
         return;
-    read_bytes(&rig, before);
-    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID) || !abi_rig_rest(&rig))
+    read_bytes(rig, before);
+    if (!abi_rig_train(rig, N_STEPS, ABI_RULE_VALID) || !abi_rig_rest(rig))
         return;
-    read_bytes(&rig, after);
-    is_count(&rig, "down_grad_nbytes", after[0] - before[0], N_STEPS * GRAD_NBYTES);
-    is_count(&rig, "up_publish_nbytes", after[1] - before[1], N_STEPS * GRAD_NBYTES);
-    is_count(&rig, "replay_elems", after[2] - before[2], N_STEPS * N_ELEMS);
-    abi_rig_end(&rig);
+    read_bytes(rig, after);
+    is_count(rig, "down_grad_nbytes", after[0] - before[0], N_STEPS * GRAD_NBYTES);
+    is_count(rig, "up_publish_nbytes", after[1] - before[1], N_STEPS * GRAD_NBYTES);
+    is_count(rig, "replay_elems", after[2] - before[2], N_STEPS * N_ELEMS);
 }
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
@@ -166,47 +131,138 @@ static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
     is_count(rig, "n_elems of the layout", l->n_elems, N_ELEMS);
     abi_check(rig->probe, ABI_RULE_BOOKS, l->host_nbytes >= 12u * N_ELEMS,
               "layout: %llu bytes of the host hold no state", (unsigned long long)l->host_nbytes);
-    is_count(rig, "host_planned_nbytes, of the layout", abi_counter(rig, "host_planned_nbytes"), l->host_nbytes);
-    is_count(rig, "device_planned_nbytes, of the layout", abi_counter(rig, "device_planned_nbytes"), l->device_nbytes);
+    is_count(rig, "host_planned_nbytes, of the layout", counter(rig, "host_planned_nbytes"), l->host_nbytes);
+    is_count(rig, "device_planned_nbytes, of the layout", counter(rig, "device_planned_nbytes"), l->device_nbytes);
     check_plan(rig, l);
 }
 
-static void probe_layout(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_layout(abi_rig_t *rig) {
     zf_layout_t layout = {.struct_size = sizeof layout};
     zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig) || !abi_rig_start(&rig, ABI_CREATED))
-        return;
-    abi_host_enter(&rig.host);
-    st = abi_rig_bind(&rig, &layout, &err);
-    abi_host_leave(&rig.host);
-    if (abi_check(p, ABI_RULE_VALID, st == ZF_OK, "bind_params returned %d: %s", st, err.message))
-        check_layout(&rig, &layout);
-    abi_rig_end(&rig);
+    zf_status_t st = abi_rig_bind(rig, &layout, &err);
+    if (abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "bind_params returned %d: %s", st, err.message))
+        check_layout(rig, &layout);
 }
 
 /* ---- the configuration ------------------------------------------------------------------------------------------- */
 
-static void probe_config(abi_probe_t *p) {
-    static abi_rig_t rig;
-    const zf_config_ext_t *ext;
+static void probe_config(abi_rig_t *rig) {
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
     zf_config_key_t key = {.struct_size = sizeof key};
     char value[64] = "";
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig) || !abi_rig_start(&rig, ABI_BOUND))
-        return;
-    ext = rig.table->get_extension(ZF_EXT_CONFIG);
     for (uint32_t i = 0; ext && i < ext->n_keys(); i++)
         if (ext->key(i, &key, NULL) == ZF_OK && strcmp(key.key, "update_interval") == 0)
-            ext->value(rig.instance, i, value, sizeof value, NULL);
-    abi_check(p, ABI_RULE_BOOKS, !ext || strcmp(value, "2") == 0, "update_interval = 2 was given, \"%s\" is shown",
-              value);
-    abi_rig_end(&rig);
+            ext->value(rig->instance, i, value, sizeof value, NULL);
+    abi_check(rig->probe, ABI_RULE_BOOKS, !ext || strcmp(value, "2") == 0,
+              "update_interval = 2 was given, \"%s\" is shown", value);
 }
 
-void abi_books_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "counters of a run", probe_run);
-    abi_probe_run(report, env, "bytes", probe_bytes);
-    abi_probe_run(report, env, "layout", probe_layout);
-    abi_probe_run(report, env, "effective configuration", probe_config);
+/* ---- the table of zf.stats/1 ------------------------------------------------------------------------------------- */
+
+static int is_name(const char *name) {
+    return name && *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
 }
+
+/* "ns" for "replay_ns", "bytes" for "sent_nbytes", "elems" for "replay_elems"; NULL: the name does not say. */
+static const char *unit_in(const char *name) {
+    static const char *const units[][2] = {{"_ns", "ns"}, {"_nbytes", "bytes"}, {"_elems", "elems"}};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (n > strlen(units[i][0]) && strcmp(name + n - strlen(units[i][0]), units[i][0]) == 0)
+            return units[i][1];
+    return NULL;
+}
+
+static int is_unit(const char *unit) {
+    static const char *const units[] = {"steps", "elems", "bytes", "ns", "count"};
+    for (size_t i = 0; unit && i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(units[i], unit) == 0)
+            return 1;
+    return 0;
+}
+
+static void check_row(abi_probe_t *p, const zf_counter_t *c, uint32_t i) {
+    const char *unit;
+    if (!abi_check(p, ABI_RULE_COUNTERS, is_name(c->name), "counter %u: the name is not of a-z, 0-9 and _", i))
+        return;
+    unit = unit_in(c->name);
+    abi_check(p, ABI_RULE_COUNTERS, is_unit(c->unit) && (!unit || strcmp(unit, c->unit) == 0),
+              "counter \"%s\": the unit is \"%s\"%s%s", c->name, c->unit ? c->unit : "NULL", unit ? ", not " : "",
+              unit ? unit : "");
+    abi_check(p, ABI_RULE_COUNTERS, c->kind == ZF_COUNTER_SUM || c->kind == ZF_COUNTER_LEVEL, "counter \"%s\": kind %u",
+              c->name, c->kind);
+    abi_check(p, ABI_RULE_COUNTERS, c->doc && *c->doc, "counter \"%s\": no sentence", c->name);
+}
+
+/* Reads all; the number of them, 0 where that fails. */
+static uint32_t read_all(abi_rig_t *rig, const zf_stats_ext_t *stats, zf_counter_t out[MOST_COUNTERS]) {
+    uint32_t n = stats->n_counters();
+    if (!abi_check(rig->probe, ABI_RULE_COUNTERS, n > 0 && n <= MOST_COUNTERS, "%u counters", n))
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        zf_error_t err = {.struct_size = sizeof err};
+        zf_status_t st;
+        out[i] = (zf_counter_t){.struct_size = sizeof out[i]};
+        abi_try(rig->probe, "counter(%u)", i);
+        st = stats->counter(rig->instance, i, &out[i], &err);
+        if (!abi_check(rig->probe, ABI_RULE_COUNTERS, st == ZF_OK, "counter(%u) returned %d: %s", i, st, err.message))
+            return 0;
+    }
+    return n;
+}
+
+static void check_names(abi_probe_t *p, const zf_counter_t *all, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        check_row(p, &all[i], i);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            abi_check(p, ABI_RULE_COUNTERS,
+                      !is_name(all[i].name) || !is_name(all[k].name) || strcmp(all[i].name, all[k].name) != 0,
+                      "counters %u and %u are both \"%s\"", k, i, all[i].name);
+}
+
+/* What counter i grew by in the newest steps, which the record of the step behind them may still add to. */
+static void check_steps(abi_rig_t *rig, const zf_stats_ext_t *stats, const zf_counter_t *now, uint32_t i) {
+    uint64_t sum = 0;
+    for (uint64_t step = 1; step <= rig->n_steps; step++) {
+        zf_counter_t grown = {.struct_size = sizeof grown};
+        zf_status_t st = stats->step_counter(rig->instance, step, i, &grown, NULL);
+        abi_check(rig->probe, ABI_RULE_COUNTERS, st == ZF_OK && grown.name && strcmp(grown.name, now->name) == 0,
+                  "step_counter(%llu, %u) returned %d, or not \"%s\"", (unsigned long long)step, i, st, now->name);
+        sum += grown.value;
+    }
+    abi_check(rig->probe, ABI_RULE_COUNTERS, sum <= now->value, "\"%s\": steps say %llu, the counter %llu", now->name,
+              (unsigned long long)sum, (unsigned long long)now->value);
+}
+
+/* Names, units and kinds; sums that do not fall, and what steps add to them. */
+static void probe_counters(abi_rig_t *rig) {
+    static zf_counter_t before[MOST_COUNTERS], after[MOST_COUNTERS];
+    const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t n;
+    if (!stats) {
+        abi_skip(rig->probe, ABI_RULE_COUNTERS, "no extension " ZF_EXT_STATS);
+        return;
+    }
+    n = read_all(rig, stats, before);
+    if (n == 0)
+        return;
+    check_names(rig->probe, before, n);
+    abi_check(rig->probe, ABI_RULE_COUNTERS, stats->counter(rig->instance, n, &after[0], &err) < 0, "counter(%u) of %u",
+              n, n);
+    if (!abi_rig_train(rig, 4, ABI_RULE_COUNTERS) || read_all(rig, stats, after) != n)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        if (after[i].kind != ZF_COUNTER_SUM || !is_name(after[i].name))
+            continue;
+        abi_check(rig->probe, ABI_RULE_COUNTERS, after[i].value >= before[i].value, "\"%s\" fell from %llu to %llu",
+                  after[i].name, (unsigned long long)before[i].value, (unsigned long long)after[i].value);
+        check_steps(rig, stats, &after[i], i);
+    }
+}
+
+const abi_row_t abi_books_rows[] = {
+    {"counters of a run", ABI_OPEN, 1, probe_run}, {"bytes", ABI_OPEN, 1, probe_bytes},
+    {"layout", ABI_CREATED, 1, probe_layout},      {"effective configuration", ABI_BOUND, 1, probe_config},
+    {"counters", ABI_ACTIVE, 0, probe_counters},   {NULL, ABI_OPEN, 0, NULL}};

@@ -90,10 +90,7 @@ static void run_cases(abi_probe_t *probe) {
     }
     if (stage == ABI_CREATED) {
         zf_error_t err = {.struct_size = sizeof err};
-        zf_status_t st;
-        abi_host_enter(&rig.host);
-        st = abi_rig_bind(&rig, NULL, &err);
-        abi_host_leave(&rig.host);
+        zf_status_t st = abi_rig_bind(&rig, NULL, &err);
         if (!abi_check(probe, ABI_RULE_USABLE, st == ZF_OK, "bind_params after refused calls returned %d: %s", st,
                        err.message))
             return;

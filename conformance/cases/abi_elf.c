@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_elf.c - proof 3 (abi_elf.h).
+/* abi_elf.c - proof 3 (abi_layout.h): what the dynamic linker sees of the file. Reads 64-bit ELF itself; runs no code
+ * of the plugin.
  *
  * Model: the file is mapped; the dynamic section gives names, flags and string table (addresses are turned into file
  * offsets through the load segments), the section headers give the number of dynamic symbols. Every offset is checked
  * against the file's size before it is used. */
 #define _GNU_SOURCE /* DF_1_NODELETE and others */
-#include "abi_elf.h"
+#include "abi_layout.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -14,8 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "abi_golden.h"
 
 typedef struct elf_file {
     const unsigned char *data;
@@ -103,6 +102,13 @@ static void fail(abi_report_t *report, abi_rule_t rule, const char *format, cons
     abi_report_add(report, rule, ABI_FAIL, detail);
 }
 
+static void judge(abi_report_t *report, abi_rule_t rule, int is_ok, const char *format, const char *name) {
+    if (is_ok)
+        abi_report_add(report, rule, ABI_PASS, NULL);
+    else
+        fail(report, rule, format, name);
+}
+
 /* Name of a version that the file defines; "" = none. */
 static const char *version_name(const elf_file_t *f, size_t symbol) {
     uint64_t address = dynamic_value(f, DT_VERDEF), left = dynamic_value(f, DT_VERDEFNUM);
@@ -129,10 +135,9 @@ static int is_listed(const char *list, const char *line) {
     return 0;
 }
 
-static int is_exported(const elf_file_t *f, const Elf64_Sym *symbol) {
-    unsigned binding = ELF64_ST_BIND(symbol->st_info);
-    (void)f;
-    return symbol->st_shndx != SHN_UNDEF && binding != STB_LOCAL && ELF64_ST_VISIBILITY(symbol->st_other) != STV_HIDDEN;
+static int is_exported(const Elf64_Sym *symbol) {
+    return symbol->st_shndx != SHN_UNDEF && ELF64_ST_BIND(symbol->st_info) != STB_LOCAL &&
+           ELF64_ST_VISIBILITY(symbol->st_other) != STV_HIDDEN;
 }
 
 static void check_exports(abi_report_t *report, const elf_file_t *f) {
@@ -143,7 +148,7 @@ static void check_exports(abi_report_t *report, const elf_file_t *f) {
         n_listed += *s != '#' && *s != '\n';
     for (size_t i = 1; i < f->n_symbols; i++) {
         const char *name = string_at(f, f->symbols[i].st_name), *version = version_name(f, i);
-        if (!is_exported(f, &f->symbols[i]))
+        if (!is_exported(&f->symbols[i]))
             continue;
         if (f->symbols[i].st_shndx == SHN_ABS && strcmp(name, version) == 0)
             continue; /* the version's own name */
@@ -153,10 +158,7 @@ static void check_exports(abi_report_t *report, const elf_file_t *f) {
         else
             fail(report, ABI_RULE_EXPORTS, "exports %s, which is not in the list", line);
     }
-    if (n_found == n_listed)
-        abi_report_add(report, ABI_RULE_EXPORTS, ABI_PASS, NULL);
-    else
-        fail(report, ABI_RULE_EXPORTS, "a symbol of the list is not exported; the list:\n%s", list);
+    judge(report, ABI_RULE_EXPORTS, n_found == n_listed, "a symbol of the list is not exported; the list:\n%s", list);
 }
 
 /* What no plugin may do, seen in what it imports. (Floating-point modes are watched at run time: threads of its own may
@@ -214,24 +216,13 @@ static void check_flags(abi_report_t *report, const elf_file_t *f) {
     for (int i = 0; i < f->header->e_phnum; i++)
         if (f->segments[i].p_type == PT_GNU_STACK)
             has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
-    if (dynamic_value(f, DT_SONAME) && strcmp(soname, "libzfplugin.so.1") == 0)
-        abi_report_add(report, ABI_RULE_SONAME, ABI_PASS, NULL);
-    else
-        fail(report, ABI_RULE_SONAME, "SONAME is \"%s\", not libzfplugin.so.1",
-             dynamic_value(f, DT_SONAME) ? soname : "");
-    if (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE)
-        abi_report_add(report, ABI_RULE_NODELETE, ABI_PASS, NULL);
-    else
-        fail(report, ABI_RULE_NODELETE, "%s", "flag NODELETE is not set: link with -z nodelete");
-    if (has_stack && !is_exec)
-        abi_report_add(report, ABI_RULE_STACK, ABI_PASS, NULL);
-    else
-        fail(report, ABI_RULE_STACK, "%s",
-             has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
-    if (!is_textrel)
-        abi_report_add(report, ABI_RULE_TEXTREL, ABI_PASS, NULL);
-    else
-        fail(report, ABI_RULE_TEXTREL, "%s", "has relocations in its code: compile with -fPIC");
+    judge(report, ABI_RULE_SONAME, dynamic_value(f, DT_SONAME) && strcmp(soname, "libzfplugin.so.1") == 0,
+          "SONAME is \"%s\", not libzfplugin.so.1", dynamic_value(f, DT_SONAME) ? soname : "");
+    judge(report, ABI_RULE_NODELETE, (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) != 0, "%s",
+          "flag NODELETE is not set: link with -z nodelete");
+    judge(report, ABI_RULE_STACK, has_stack && !is_exec, "%s",
+          has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
+    judge(report, ABI_RULE_TEXTREL, !is_textrel, "%s", "has relocations in its code: compile with -fPIC");
 }
 
 int abi_elf_check(abi_report_t *report, const char *path, const char **why) {

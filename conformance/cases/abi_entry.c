@@ -87,7 +87,8 @@ static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
     abi_check(p, ABI_RULE_NEGOTIATE, entry(NULL) < 0, "negotiate(NULL) succeeded");
 }
 
-static void probe_negotiate(abi_probe_t *p) {
+static void probe_negotiate(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     zf_plugin_negotiate_fn entry = open_entry(p, p->env->plugin);
     knock_t k, again;
     if (!entry)
@@ -103,7 +104,8 @@ static void probe_negotiate(abi_probe_t *p) {
               "a second negotiation gives another table");
 }
 
-static void probe_pure(abi_probe_t *p) {
+static void probe_pure(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     abi_watch_t before, after;
     zf_plugin_negotiate_fn entry;
     knock_t k;
@@ -141,57 +143,49 @@ static void check_table(abi_probe_t *p, const void *table, const char *owner, in
     }
 }
 
-static void probe_tables(abi_probe_t *p) {
-    static abi_rig_t rig;
-    const struct {
-        const char *id, *owner;
-    } extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},   {ZF_EXT_CPU, "zf_cpu_ext_t"},
-                      {ZF_EXT_STATS, "zf_stats_ext_t"},     {ZF_EXT_STATE, "zf_state_ext_t"},
-                      {ZF_EXT_INSPECT, "zf_inspect_ext_t"}, {ZF_EXT_DIGEST, "zf_digest_ext_t"},
-                      {ZF_EXT_PLAN, "zf_plan_ext_t"},       {ZF_EXT_SHARDS, "zf_shards_ext_t"}};
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
-    check_table(p, rig.table, "zf_plugin_t", 1);
-    abi_check(p, ABI_RULE_TABLE, rig.table->abi == ZF_ABI_0_5, "table.abi is %#x, negotiated was %#x", rig.table->abi,
+static void probe_tables(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
+    check_table(p, rig->table, "zf_plugin_t", 1);
+    abi_check(p, ABI_RULE_TABLE, rig->table->abi == ZF_ABI_0_5, "table.abi is %#x, negotiated was %#x", rig->table->abi,
               ZF_ABI_0_5);
-    if (rig.table->struct_size < sizeof *rig.table || !rig.table->get_extension)
+    if (rig->table->struct_size < sizeof *rig->table || !rig->table->get_extension)
         return;
-    for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
+    for (const abi_extension_t *e = abi_extensions; e->id; e++) {
         const void *table;
-        abi_try(p, "get_extension(\"%s\")", extensions[i].id);
-        table = rig.table->get_extension(extensions[i].id);
+        abi_try(p, "get_extension(\"%s\")", e->id);
+        table = rig->table->get_extension(e->id);
         if (table)
-            check_table(p, table, extensions[i].owner, 0);
+            check_table(p, table, e->owner, 0);
         else
-            abi_skip(p, ABI_RULE_TABLE, "no extension %s", extensions[i].id);
+            abi_skip(p, ABI_RULE_TABLE, "no extension %s", e->id);
     }
     abi_try(p, "get_extension with unknown ids");
     abi_check(p, ABI_RULE_TABLE,
-              !rig.table->get_extension("zf.no-such/1") && !rig.table->get_extension("zf.stats/999") &&
-                  !rig.table->get_extension("") && !rig.table->get_extension(NULL),
+              !rig->table->get_extension("zf.no-such/1") && !rig->table->get_extension("zf.stats/999") &&
+                  !rig->table->get_extension("") && !rig->table->get_extension(NULL),
               "get_extension knows an extension that does not exist");
 }
 
-static void probe_describe(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_describe(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     zf_description_t d = {.struct_size = sizeof d};
     zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->describe)
+    if (!rig->table->describe)
         return;
-    abi_check(p, ABI_RULE_VALID, rig.table->describe(&d, &err) == ZF_OK, "describe failed: %s", err.message);
+    abi_check(p, ABI_RULE_VALID, rig->table->describe(&d, &err) == ZF_OK, "describe failed: %s", err.message);
     abi_check(p, ABI_RULE_TABLE,
               d.name && *d.name && d.version && *d.version && d.build && d.required_extensions &&
                   d.optional_extensions && d.provided_extensions,
               "describe: a string is NULL or a name is empty");
     if (!d.provided_extensions || !d.required_extensions)
         return;
-    abi_check(p, ABI_RULE_TABLE, ZF_ABI_MAJOR(d.abi) >= ZF_ABI_MAJOR(rig.table->abi),
+    abi_check(p, ABI_RULE_TABLE, ZF_ABI_MAJOR(d.abi) >= ZF_ABI_MAJOR(rig->table->abi),
               "describe: newest ABI %#x is older than the negotiated", d.abi);
-    for (const char *s = d.provided_extensions; *s && rig.table->get_extension; s += strspn(s, " ")) {
+    for (const char *s = d.provided_extensions; *s && rig->table->get_extension; s += strspn(s, " ")) {
         char id[64];
         size_t n = strcspn(s, " ");
         snprintf(id, sizeof id, "%.*s", (int)n, s);
-        abi_check(p, ABI_RULE_TABLE, rig.table->get_extension(id) != NULL,
+        abi_check(p, ABI_RULE_TABLE, rig->table->get_extension(id) != NULL,
                   "describe lists \"%s\", get_extension does not know it", id);
         s += n;
     }
@@ -199,24 +193,23 @@ static void probe_describe(abi_probe_t *p) {
 
 /* ---- hosts that offer little ------------------------------------------------------------------------------------- */
 
-static void train_with(abi_probe_t *p, const char *what, void (*spoil)(abi_rig_t *rig)) {
-    static abi_rig_t rig;
+static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->create || !rig.table->destroy)
+    abi_rig_describe(rig, 1);
+    rig->host.extension = NULL;
+    if (!rig->table->create || !rig->table->destroy)
         return;
-    spoil(&rig);
-    abi_try(p, "create for %s", what);
-    abi_host_enter(&rig.host);
-    st = rig.table->create(&rig.create, &rig.instance, &err);
+    spoil(rig);
+    abi_try(rig->probe, "create for %s", what);
+    st = abi_rig_create(rig, &err);
     if (st == ZF_OK)
-        st = abi_rig_bind(&rig, NULL, &err);
-    abi_host_leave(&rig.host);
-    if (abi_check(p, ABI_RULE_HOST_ABSENT, st == ZF_OK, "%s: returned %d: %s", what, st, err.message)) {
-        rig.stage = ABI_BOUND;
-        abi_rig_train(&rig, 6, ABI_RULE_HOST_ABSENT);
+        st = abi_rig_bind(rig, NULL, &err);
+    if (abi_check(rig->probe, ABI_RULE_HOST_ABSENT, st == ZF_OK, "%s: returned %d: %s", what, st, err.message)) {
+        rig->stage = ABI_BOUND;
+        abi_rig_train(rig, 6, ABI_RULE_HOST_ABSENT);
     }
-    abi_rig_end(&rig);
+    abi_rig_end(rig);
 }
 
 static void no_callbacks(abi_rig_t *rig) {
@@ -231,16 +224,15 @@ static void short_extensions(abi_rig_t *rig) { /* every extension is there, with
 
 static void no_names(abi_rig_t *rig) { rig->host.table.name = rig->host.table.version = NULL; }
 
-static void probe_hosts(abi_probe_t *p) {
-    train_with(p, "a host with neither log nor get_extension", no_callbacks);
-    train_with(p, "a host whose extension tables are empty", short_extensions);
-    train_with(p, "a host without name and version", no_names);
+static void probe_hosts(abi_rig_t *rig) {
+    train_with(rig, "a host with neither log nor get_extension", no_callbacks);
+    train_with(rig, "a host whose extension tables are empty", short_extensions);
+    train_with(rig, "a host without name and version", no_names);
 }
 
-void abi_entry_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "negotiation", probe_negotiate);
-    abi_probe_run(report, env, "negotiation's traces", probe_pure);
-    abi_probe_run(report, env, "tables", probe_tables);
-    abi_probe_run(report, env, "describe", probe_describe);
-    abi_probe_run(report, env, "poor hosts", probe_hosts);
-}
+const abi_row_t abi_entry_rows[] = {{"negotiation", ABI_NOTHING, 0, probe_negotiate},
+                                    {"negotiation's traces", ABI_NOTHING, 0, probe_pure},
+                                    {"tables", ABI_OPEN, 0, probe_tables},
+                                    {"describe", ABI_OPEN, 0, probe_describe},
+                                    {"poor hosts", ABI_OPEN, 0, probe_hosts},
+                                    {NULL, ABI_NOTHING, 0, NULL}};

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_extent.c - proof 5, what small cases cannot show: hundreds of parameters, a tensor above 2^20 elements, a
  * thousand steps. Gradients do not depend on the weights, so after FLUSH every visible weight is plain AdamW's (law 6
- * of plugin/SCHEDULE.md), which the oracle computes. Only of plugins that train by that page (abi_has_books). */
+ * of plugin/SCHEDULE.md), which the oracle computes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi_books.h"
 #include "abi_probes.h"
-#include "abi_rig.h"
+#include "abi_watch.h"
 #include "oracle/oracle.h"
 
 /* The meter of lateness looks at every weight. */
@@ -154,41 +153,36 @@ static void compare_lateness(abi_rig_t *rig, const extent_t *e) {
               (unsigned long long)l.n_steps, st, e->lateness, e->n_steps);
 }
 
-static void run(abi_probe_t *p, extent_t *e) {
-    static abi_rig_t rig;
+static void run(abi_rig_t *rig, extent_t *e) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_has_books(&rig))
-        return;
-    rig.create.config_text = config;
-    rig.create.config_text_nbytes = strlen(config);
-    if (!abi_rig_start(&rig, ABI_CREATED))
+    rig->create.config_text = config;
+    rig->create.config_text_nbytes = strlen(config);
+    if (!abi_rig_start(rig, ABI_CREATED))
         return;
     make(e);
-    abi_host_enter(&rig.host);
-    st = bind(&rig, e, &err);
+    abi_host_enter(&rig->host);
+    st = bind(rig, e, &err);
     if (st >= 0)
-        st = train(&rig, e, &err);
-    abi_host_leave(&rig.host);
-    if (abi_check(p, ABI_RULE_VALID, st >= 0, "%s: returned %d: %s", e->what, st, err.message))
-        compare(p, e), compare_lateness(&rig, e);
-    abi_rig_end(&rig);
+        st = train(rig, e, &err);
+    abi_host_leave(&rig->host);
+    if (abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "%s: returned %d: %s", e->what, st, err.message))
+        compare(rig->probe, e), compare_lateness(rig, e);
 }
 
-static void probe_many(abi_probe_t *p) {
-    run(p, &(extent_t){.what = "300 parameters", .n_params = 300, .n_steps = 9, .shape = {2, 3}});
+static void probe_many(abi_rig_t *rig) {
+    run(rig, &(extent_t){.what = "300 parameters", .n_params = 300, .n_steps = 9, .shape = {2, 3}});
 }
 
-static void probe_large(abi_probe_t *p) {
-    run(p, &(extent_t){.what = "a parameter of 1024 x 1025", .n_params = 1, .n_steps = 5, .shape = {1024, 1025}});
+static void probe_large(abi_rig_t *rig) {
+    run(rig, &(extent_t){.what = "a parameter of 1024 x 1025", .n_params = 1, .n_steps = 5, .shape = {1024, 1025}});
 }
 
-static void probe_long(abi_probe_t *p) {
-    run(p, &(extent_t){.what = "a long run", .n_params = 2, .n_steps = 1200, .shape = {3, 4}});
+static void probe_long(abi_rig_t *rig) {
+    run(rig, &(extent_t){.what = "a long run", .n_params = 2, .n_steps = 1200, .shape = {3, 4}});
 }
 
-void abi_extent_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "many parameters", probe_many);
-    abi_probe_run(report, env, "a large parameter", probe_large);
-    abi_probe_run(report, env, "many steps", probe_long);
-}
+const abi_row_t abi_extent_rows[] = {{"many parameters", ABI_OPEN, 1, probe_many},
+                                     {"a large parameter", ABI_OPEN, 1, probe_large},
+                                     {"many steps", ABI_OPEN, 1, probe_long},
+                                     {NULL, ABI_NOTHING, 0, NULL}};

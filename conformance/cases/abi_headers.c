@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_headers.c - proof 2 (abi_headers.h). One compiler run per mode: with -fsyntax-only each header is a translation
+/* abi_headers.c - proof 2 (abi_layout.h). One compiler run per mode: with -fsyntax-only each header is a translation
  * unit of its own, so a missing include in one of them is seen. */
 #define _GNU_SOURCE /* posix_spawnp, environ */
-#include "abi_headers.h"
+#include "abi_layout.h"
 
 #include <spawn.h>
 #include <stdio.h>

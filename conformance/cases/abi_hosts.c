@@ -12,14 +12,6 @@
 #include "abi_probes.h"
 #include "abi_rig.h"
 
-static zf_status_t bind(abi_rig_t *rig, zf_error_t *err) {
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = abi_rig_bind(rig, NULL, err);
-    abi_host_leave(&rig->host);
-    return st;
-}
-
 /* Refused with these words in the message. */
 static void expect(abi_probe_t *p, abi_rule_t rule, zf_status_t st, zf_status_t want, const zf_error_t *err,
                    const char *word, const char *what) {
@@ -40,125 +32,110 @@ static void trap(void *ctx, int32_t level, const char *component, const char *fi
 }
 
 /* The table lies in an init function's frame: after create it is something else. */
-static void run_host_copy(abi_probe_t *p) {
-    static abi_rig_t rig;
-    zf_host_t table;
+static void run_host_copy(abi_rig_t *rig) {
+    zf_host_t table = rig->host.table;
     char name[] = "zf-conform";
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
-    table = rig.host.table;
     table.name = table.version = name;
-    rig.create.host = &table;
-    abi_host_enter(&rig.host);
-    st = rig.table->create(&rig.create, &rig.instance, &err);
-    abi_host_leave(&rig.host);
-    if (!abi_check(p, ABI_RULE_VALID, st == ZF_OK, "create returned %d: %s", st, err.message))
+    rig->create.host = &table;
+    st = abi_rig_create(rig, &err);
+    if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create returned %d: %s", st, err.message))
         return;
     table.log = trap;
     table.get_extension = NULL;
     memset(name, 0x7F, sizeof name - 1);
-    abi_try(p, "a host table that changed after create");
-    if (bind(&rig, &err) == ZF_OK)
-        abi_rig_train(&rig, 3, ABI_RULE_VALID);
-    abi_rig_end(&rig);
-    abi_check(p, ABI_RULE_HOST_COPY, n_trapped == 0, "the host's table was read %u times after create", n_trapped);
+    abi_try(rig->probe, "a host table that changed after create");
+    if (abi_rig_bind(rig, NULL, &err) == ZF_OK)
+        abi_rig_train(rig, 3, ABI_RULE_VALID);
+    abi_rig_end(rig);
+    abi_check(rig->probe, ABI_RULE_HOST_COPY, n_trapped == 0, "the host's table was read %u times after create",
+              n_trapped);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static void run_bad_weights(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void run_bad_weights(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     static const int64_t empty[2] = {0, 5}, no_strides[2] = {0, 0};
     zf_error_t err = {.struct_size = sizeof err};
     const uint16_t nan = 0x7FC0;
     uint16_t kept;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_CREATED))
-        return;
-    memcpy(&kept, (char *)rig.memory[1] + 14, sizeof kept);
-    memcpy((char *)rig.memory[1] + 14, &nan, sizeof nan);
+    memcpy(&kept, (char *)rig->memory[1] + 14, sizeof kept);
+    memcpy((char *)rig->memory[1] + 14, &nan, sizeof nan);
     abi_try(p, "bind_params with a NaN weight");
-    expect(p, ABI_RULE_TENSORS, bind(&rig, &err), ZF_ERR_NONFINITE, &err, "b.weight", "bind_params, a NaN weight");
-    memcpy((char *)rig.memory[1] + 14, &kept, sizeof kept);
-    rig.tensors[2].dl.ndim = 2;
-    rig.tensors[2].dl.shape = empty;
-    rig.tensors[2].dl.strides = no_strides;
+    expect(p, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL, &err), ZF_ERR_NONFINITE, &err, "b.weight",
+           "bind_params, a NaN weight");
+    memcpy((char *)rig->memory[1] + 14, &kept, sizeof kept);
+    rig->tensors[2].dl.ndim = 2;
+    rig->tensors[2].dl.shape = empty;
+    rig->tensors[2].dl.strides = no_strides;
     abi_try(p, "bind_params with an empty tensor");
-    abi_check(p, ABI_RULE_TENSORS, bind(&rig, &err) == ZF_OK, "bind_params, an empty tensor with strides 0: %s",
-              err.message);
-    abi_rig_end(&rig);
+    abi_check(p, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL, &err) == ZF_OK,
+              "bind_params, an empty tensor with strides 0: %s", err.message);
 }
 
-static void run_one_memory(abi_probe_t *p) {
-    static abi_rig_t rig, other;
+static void run_one_memory(abi_rig_t *rig) {
+    static abi_rig_t other;
+    abi_probe_t *p = rig->probe;
     zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND) ||
-        !abi_rig_open(&other, p, p->env->plugin) || !abi_rig_start(&other, ABI_CREATED))
+    if (!abi_rig_open(&other, p, p->env->plugin) || !abi_rig_start(&other, ABI_CREATED))
         return;
-    other.tensors[0].dl.data = rig.tensors[0].dl.data;
+    other.tensors[0].dl.data = rig->tensors[0].dl.data;
     abi_try(p, "two instances on one memory");
-    expect(p, ABI_RULE_TENSORS, bind(&other, &err), ZF_ERR_PARAM, &err, "a.weight",
+    expect(p, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL, &err), ZF_ERR_PARAM, &err, "a.weight",
            "bind_params, memory of another live instance");
-    abi_rig_end(&rig);
-    abi_check(p, ABI_RULE_TENSORS, bind(&other, &err) == ZF_OK, "bind_params, memory of a destroyed instance: %s",
-              err.message);
+    abi_rig_end(rig);
+    abi_check(p, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL, &err) == ZF_OK,
+              "bind_params, memory of a destroyed instance: %s", err.message);
     abi_rig_end(&other);
 }
 
 /* params_changed(NULL, 0) is every parameter, an empty list none; what it leaves out may be found as written
  * unannounced. */
-static void run_all_changed(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void run_all_changed(abi_rig_t *rig) {
     static const zf_param_item_t none = {.struct_size = sizeof none};
     float out[30];
-    zf_export_item_t item = {.struct_size = sizeof item, .dst = out, .dst_nbytes = sizeof out};
+    zf_export_item_t item = {.struct_size = sizeof item, .id = rig->ids[0], .dst = out, .dst_nbytes = sizeof out};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_ACTIVE))
-        return;
-    item.id = rig.ids[0];
     for (int i = 0; i < 30; i++)
-        ((float *)(void *)rig.memory[0])[i] = 0.5f;
+        ((float *)(void *)rig->memory[0])[i] = 0.5f;
     for (int all = 0; all < 2; all++) {
-        abi_try(p, "params_changed with n = 0");
-        abi_host_enter(&rig.host);
-        st = rig.table->params_changed(rig.instance, all ? NULL : &none, 0, sizeof none, 0, NULL);
+        abi_try(rig->probe, "params_changed with n = 0");
+        abi_host_enter(&rig->host);
+        st = rig->table->params_changed(rig->instance, all ? NULL : &none, 0, sizeof none, 0, NULL);
+        abi_host_leave(&rig->host);
         if (st >= 0)
-            st = rig.table->export_params(rig.instance, &item, 1, sizeof item, NULL);
-        abi_host_leave(&rig.host);
-        abi_check(p, ABI_RULE_COUNT,
+            st = abi_rig_export(rig, &item, NULL);
+        abi_check(rig->probe, ABI_RULE_COUNT,
                   all ? st == ZF_OK && out[7] == 0.5f : st == ZF_ERR_OVERWRITTEN || (st == ZF_OK && out[7] != 0.5f),
                   "params_changed, ids %s with n = 0: returned %d, the weight %s taken over", all ? "NULL" : "given",
                   st, out[7] == 0.5f ? "was" : "was not");
     }
-    abi_rig_end(&rig);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static void run_no_size(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void run_no_size(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     zf_error_t err = {0};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
-        return;
-    abi_host_enter(&rig.host);
-    st = rig.table->bind_params(rig.instance,
-                                &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
-                                                  .decls = NULL,
-                                                  .n_decls = ABI_RIG_PARAMS,
-                                                  .decl_size = sizeof rig.decls[0]},
-                                rig.ids, NULL, &err);
-    abi_host_leave(&rig.host);
+    abi_host_enter(&rig->host);
+    st = rig->table->bind_params(rig->instance,
+                                 &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
+                                                   .decls = NULL,
+                                                   .n_decls = ABI_RIG_PARAMS,
+                                                   .decl_size = sizeof rig->decls[0]},
+                                 rig->ids, NULL, &err);
+    abi_host_leave(&rig->host);
     abi_check(p, ABI_RULE_STATUS, st < 0 && err.status == st && err.struct_size == 0,
               "a record with struct_size 0: returned %d, the record has status %d", st, err.status);
-    abi_rig_end(&rig);
 }
 
 /* ---- cancelled threads ------------------------------------------------------------------------------------------- */
 
 static struct cancelled {
-    abi_rig_t rig;
+    abi_rig_t *rig;
     sem_t gate, is_running;
     int has_returned;
 } cancelled;
@@ -170,7 +147,7 @@ static void wait_for_gate(void *unused) {
 }
 
 static void *step_and_wait(void *unused) {
-    abi_rig_t *rig = &cancelled.rig;
+    abi_rig_t *rig = cancelled.rig;
     (void)unused;
     sem_post(&cancelled.is_running);
     rig->table->step(rig->instance, &rig->step, NULL, NULL);
@@ -184,13 +161,12 @@ static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 100
 
 /* A thread is cancelled while step waits for a queue that is held up: it goes only when the hook has returned. */
 static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
-    abi_rig_t *rig = &cancelled.rig;
+    abi_rig_t *rig = cancelled.rig;
     zf_error_t err = {.struct_size = sizeof err};
     pthread_t thread;
     zf_status_t st;
     cpu->queue_launch(queue, wait_for_gate, NULL, NULL);
-    st = rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream, NULL,
-                                 &err);
+    st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED, &err);
     if (!abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready on a queue returned %d: %s", st, err.message) ||
         pthread_create(&thread, NULL, step_and_wait, NULL) != 0)
         return;
@@ -207,27 +183,17 @@ static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_
     abi_check(p, ABI_RULE_CANCEL, st >= 0, "poll after a thread was cancelled returned %d: %s", st, err.message);
 }
 
-static void run_cancel(abi_probe_t *p) {
-    abi_rig_t *rig = &cancelled.rig;
-    const zf_cpu_ext_t *cpu;
+static void run_cancel(abi_rig_t *rig) {
+    const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
     zf_cpu_queue_t *queue;
-    zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(rig, p, p->env->plugin))
-        return;
-    cpu = rig->table->get_extension(ZF_EXT_CPU);
-    if (!cpu) {
-        abi_skip(p, ABI_RULE_CANCEL, "no extension %s: no stream that can be held up", ZF_EXT_CPU);
-        return;
-    }
+    cancelled.rig = rig;
     sem_init(&cancelled.gate, 0, 0);
     sem_init(&cancelled.is_running, 0, 0);
-    rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream};
     rig->host.table.log = NULL; /* hooks run on another thread than the rig thinks */
-    if (cpu->queue_create(&queue, &rig->stream, &err) < 0 || !abi_rig_start(rig, ABI_BOUND)) {
-        abi_check(p, ABI_RULE_VALID, 0, "a queue and an instance: %s", err.message);
+    queue = abi_rig_queue(rig, ABI_RULE_CANCEL);
+    if (!queue)
         return;
-    }
-    cancel_a_step(p, cpu, queue);
+    cancel_a_step(rig->probe, cpu, queue);
     abi_rig_end(rig);
     cpu->queue_destroy(queue);
 }
@@ -235,34 +201,21 @@ static void run_cancel(abi_probe_t *p) {
 /* ---- what others define ------------------------------------------------------------------------------------------ */
 
 /* Structs that no plugin knows, and that may be passed over, in every place for them. */
-static void run_chain(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void run_chain(abi_rig_t *rig) {
     static zf_chained_t last = {sizeof last, 0, "zf-conform.last/1", NULL};
     static struct {
         zf_chained_t head;
         uint64_t rest[4];
     } first = {{sizeof first, 0, "zf-conform.first/1", &last}, {1, 2, 3, 4}};
     zf_error_t err = {.struct_size = sizeof err};
-    zf_bind_args_t args = {.struct_size = sizeof args,
-                           .decls = rig.decls,
-                           .n_decls = ABI_RIG_PARAMS,
-                           .decl_size = sizeof rig.decls[0],
-                           .next = &first};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
-    rig.create.next = rig.step.next = rig.decls[1].next = &first;
-    abi_host_enter(&rig.host);
-    st = rig.table->create(&rig.create, &rig.instance, &err);
+    rig->create.next = rig->step.next = rig->bind_next = rig->decls[1].next = &first;
+    st = abi_rig_create(rig, &err);
     if (st >= 0)
-        st = rig.table->bind_params(rig.instance, &args, rig.ids, NULL, &err);
-    abi_host_leave(&rig.host);
-    if (!abi_check(p, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over: returned %d: %s", st, err.message))
-        return;
-    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
-        rig.items[i].id = rig.ids[i];
-    abi_rig_train(&rig, 1, ABI_RULE_NEXT);
-    abi_rig_end(&rig);
+        st = abi_rig_bind(rig, NULL, &err);
+    if (abi_check(rig->probe, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over: returned %d: %s", st,
+                  err.message))
+        abi_rig_train(rig, 1, ABI_RULE_NEXT);
 }
 
 /* ---- what is announced ------------------------------------------------------------------------------------------- */
@@ -280,48 +233,113 @@ static zf_status_t announce(abi_rig_t *rig, double lr, zf_error_t *err) {
 }
 
 /* An announcement comes before the first gradient of a step, and changes nothing. */
-static void run_announcements(abi_probe_t *p) {
+static void run_announcements(abi_rig_t *rig) {
     enum { STEPS = 6 };
-    static abi_rig_t rig;
+    abi_probe_t *p = rig->probe;
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, STEPS);
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
+    if (!abi_rig_start(rig, ABI_BOUND))
         return;
     for (int i = 0; i < STEPS - 1; i++) {
-        st = announce(&rig, 0.5, &err);
+        st = announce(rig, 0.5, &err);
         abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce before a step returned %d: %s", st, err.message);
-        st = announce(&rig, 0.25, &err);
+        st = announce(rig, 0.25, &err);
         abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce again returned %d: %s", st, err.message);
-        if (!abi_rig_train(&rig, 1, ABI_RULE_USABLE))
+        if (!abi_rig_train(rig, 1, ABI_RULE_USABLE))
             return;
     }
-    abi_rig_set_gradients(&rig);
-    abi_host_enter(&rig.host);
-    st = rig.table->grads_ready(rig.instance, rig.items, 1, sizeof rig.items[0], &rig.stream, NULL, &err);
-    abi_host_leave(&rig.host);
+    abi_rig_set_gradients(rig);
+    st = abi_rig_deliver(rig, 2, 1, &err);
     abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready returned %d: %s", st, err.message);
-    expect(p, ABI_RULE_STATE, announce(&rig, 0.5, &err), ZF_ERR_STATE, &err, "gradient",
+    expect(p, ABI_RULE_STATE, announce(rig, 0.5, &err), ZF_ERR_STATE, &err, "gradient",
            "announce between a step's gradients");
-    abi_host_enter(&rig.host);
-    st = rig.table->grads_ready(rig.instance, rig.items + 1, ABI_RIG_TRAINED - 1, sizeof rig.items[0], &rig.stream,
-                                NULL, &err);
-    if (st >= 0)
-        st = rig.table->step(rig.instance, &rig.step, NULL, &err);
-    abi_host_leave(&rig.host);
+    st = abi_rig_step(rig, 2, NULL, &err);
     abi_check(p, ABI_RULE_USABLE, st >= 0, "a step after refused announcements returned %d: %s", st, err.message);
-    abi_check(p, ABI_RULE_UNCHANGED, st < 0 || !alone || abi_rig_hash(&rig) == alone,
+    abi_check(p, ABI_RULE_UNCHANGED, st < 0 || !alone || abi_rig_hash(rig) == alone,
               "%d steps with announcements end in another state than without them", STEPS);
-    abi_rig_end(&rig);
 }
 
-void abi_host_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "a host table that goes", run_host_copy);
-    abi_probe_run(report, env, "bad weights", run_bad_weights);
-    abi_probe_run(report, env, "two instances on one memory", run_one_memory);
-    abi_probe_run(report, env, "all parameters changed", run_all_changed);
-    abi_probe_run(report, env, "a record without its size", run_no_size);
-    abi_probe_run(report, env, "structs that others define", run_chain);
-    abi_probe_run(report, env, "announcements", run_announcements);
-    abi_probe_run(report, env, "a cancelled thread", run_cancel);
+/* ---- a stacked parameter [3, 2, 5] ------------------------------------------------------------------------------- */
+
+enum { LAYERS = 3, LAYER_STEPS = 7, LAYER_ELEMS = 10 };
+
+static const int64_t stacked[3] = {LAYERS, 2, 5};
+
+static int start_stacked(abi_rig_t *rig) {
+    rig->create.flags = ZF_CREATE_CAP_FETCH;
+    rig->tensors[0].dl.ndim = rig->grad_tensors[0].dl.ndim = 3;
+    rig->tensors[0].dl.shape = rig->grad_tensors[0].dl.shape = stacked;
+    rig->decls[0].n_batch_axes = 1;
+    return abi_rig_start(rig, ABI_BOUND);
 }
+
+/* items NULL: all parameters. */
+static int fetch(abi_rig_t *rig, const zf_param_item_t *item) {
+    const zf_cpu_ext_t *cpu = rig->table->get_extension ? rig->table->get_extension(ZF_EXT_CPU) : NULL;
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_fence_t there = {.struct_size = sizeof there};
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->param_fetch(rig->instance, item, item != NULL, sizeof *item, &rig->stream, &there, &err);
+    if (st >= 0 && there.kind == ZF_FENCE_HOST_COUNTER)
+        st = cpu ? cpu->fence_wait(&there, UINT64_C(20000000000), &err) : ZF_ERR_ABI;
+    abi_host_leave(&rig->host);
+    return abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "param_fetch of %s returned %d: %s",
+                     item ? "one matrix" : "all", st, err.message);
+}
+
+static int is_layer_equal(const abi_rig_t *a, const abi_rig_t *b, uint32_t layer) {
+    size_t at = layer * LAYER_ELEMS * sizeof(float);
+    return memcmp((const char *)a->memory[0] + at, (const char *)b->memory[0] + at, LAYER_ELEMS * sizeof(float)) == 0;
+}
+
+/* From the last matrix to the first, as a host may; then what is left. */
+static int fetch_layers(abi_rig_t *rig, const abi_rig_t *whole) {
+    for (uint32_t layer = LAYERS; layer-- > 0;) {
+        zf_param_item_t item = {.struct_size = sizeof item, .id = rig->ids[0], .first_batch = layer, .n_batches = 1};
+        abi_try(rig->probe, "param_fetch of matrix %u after step %u", layer, rig->n_steps);
+        if (!fetch(rig, &item))
+            return 0;
+        abi_check(rig->probe, ABI_RULE_LAYERS, is_layer_equal(rig, whole, layer),
+                  "matrix %u of \"a.weight\" after step %u, fetched by itself, is not what a fetch of all shows", layer,
+                  rig->n_steps);
+    }
+    return fetch(rig, NULL);
+}
+
+/* One host fetches one matrix after the other and ends by destroy with FLUSH, another fetches all and ends by
+ * quiesce(FLUSH): the same values. */
+static void run_layers(abi_rig_t *rig) {
+    static abi_rig_t whole;
+    const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st;
+    if (!abi_rig_open(&whole, rig->probe, rig->probe->env->plugin) || !start_stacked(&whole) || !start_stacked(rig))
+        return;
+    for (unsigned step = 0; step < LAYER_STEPS; step++)
+        if (!abi_rig_train(&whole, 1, ABI_RULE_VALID) || !fetch(&whole, NULL) ||
+            !abi_rig_train(rig, 1, ABI_RULE_VALID) || !fetch_layers(rig, &whole))
+            return;
+    st = abi_rig_flush(&whole, &err);
+    abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(FLUSH) returned %d: %s", st, err.message);
+    abi_rig_end(&whole);
+    abi_try(rig->probe, "destroy with FLUSH");
+    abi_host_enter(&rig->host);
+    rig->table->destroy(rig->instance, &flush);
+    abi_host_leave(&rig->host);
+    rig->instance = NULL;
+    abi_check(rig->probe, ABI_RULE_DESTROY, memcmp(whole.memory, rig->memory, sizeof whole.memory) == 0,
+              "after %d steps, destroy with FLUSH leaves other values than quiesce(FLUSH) shows", LAYER_STEPS);
+}
+
+const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_host_copy},
+                                   {"bad weights", ABI_CREATED, 0, run_bad_weights},
+                                   {"two instances on one memory", ABI_BOUND, 0, run_one_memory},
+                                   {"all parameters changed", ABI_ACTIVE, 0, run_all_changed},
+                                   {"a record without its size", ABI_BOUND, 0, run_no_size},
+                                   {"structs that others define", ABI_OPEN, 0, run_chain},
+                                   {"announcements", ABI_OPEN, 0, run_announcements},
+                                   {"a cancelled thread", ABI_OPEN, 0, run_cancel},
+                                   {"a stacked parameter, layer by layer", ABI_OPEN, 0, run_layers},
+                                   {NULL, ABI_NOTHING, 0, NULL}};

@@ -40,7 +40,8 @@ static void train_in_turns(abi_probe_t *p, abi_rule_t rule, abi_rig_t *rigs, con
         abi_rig_end(&rigs[1]);
 }
 
-static void probe_instances(abi_probe_t *p) {
+static void probe_instances(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     static abi_rig_t rigs[2];
     uint64_t alone[2];
     for (uint32_t i = 0; i < 2; i++)
@@ -68,7 +69,8 @@ static int copy_file(const char *from, const char *to) {
     return n == 0;
 }
 
-static void probe_copies(abi_probe_t *p) {
+static void probe_copies(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     static abi_rig_t rigs[2];
     char dir[] = "/tmp/zf-conform-XXXXXX", path[64];
     uint64_t alone[2];
@@ -93,8 +95,8 @@ static void probe_copies(abi_probe_t *p) {
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static void probe_names(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_names(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     char path[1024];
     uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS);
     snprintf(path, sizeof path, "%s/same_names.so", p->env->mocks ? p->env->mocks : "");
@@ -105,13 +107,12 @@ static void probe_names(abi_probe_t *p) {
     }
     if (!abi_check(p, ABI_RULE_NAMES, dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s does not load", path))
         return;
-    if (!alone || !abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
+    if (!alone || !abi_rig_open(rig, p, p->env->plugin) || !abi_rig_start(rig, ABI_BOUND))
         return;
-    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_NAMES))
+    if (!abi_rig_train(rig, N_STEPS, ABI_RULE_NAMES))
         return;
-    abi_check(p, ABI_RULE_NAMES, abi_rig_hash(&rig) == alone,
+    abi_check(p, ABI_RULE_NAMES, abi_rig_hash(rig) == alone,
               "training ends in another state beside a library of the same names");
-    abi_rig_end(&rig);
 }
 
 /* ---- another language -------------------------------------------------------------------------------------------- */
@@ -127,7 +128,8 @@ static const char python_program[] =
     "f.restype = c.c_int32\n"
     "sys.exit(0 if f(c.byref(b)) == 0 and b.plugin and b.chosen == abis[0] else 1)\n";
 
-static void probe_python(abi_probe_t *p) {
+static void probe_python(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     char number[16];
     char *argv[] = {"python3", "-c", (char *)python_program, (char *)p->env->plugin, number, NULL};
     char *version[] = {"python3", "-c", "import ctypes", NULL};
@@ -177,33 +179,31 @@ static int is_unwanted(struct dl_phdr_info *info, size_t size, void *out) {
     return 0;
 }
 
-static void probe_process(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_process(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     abi_watch_t before;
     const char *unwanted = NULL, *already = NULL;
     dl_iterate_phdr(is_unwanted, &already);
     abi_watch(&before);
-    if (!abi_rig_open(&rig, p, p->env->plugin))
+    if (!abi_rig_open(rig, p, p->env->plugin))
         return;
     check_watch(p, &before, "after negotiation");
-    if (!abi_rig_start(&rig, ABI_BOUND))
+    if (!abi_rig_start(rig, ABI_BOUND))
         return;
     check_watch(p, &before, "after create and bind_params");
-    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID))
+    if (!abi_rig_train(rig, N_STEPS, ABI_RULE_VALID))
         return;
     check_watch(p, &before, "after steps");
     dl_iterate_phdr(is_unwanted, &unwanted);
     abi_check(p, ABI_RULE_LAZY, !unwanted || already, "%s was loaded", unwanted ? unwanted : "");
-    abi_rig_end(&rig);
+    abi_rig_end(rig);
     check_watch(p, &before, "after destroy");
 }
 
 /* A host that rounds upward and flushes subnormal numbers keeps doing so. */
-static void probe_fp_mode(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_fp_mode(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     abi_watch_t before;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
     fesetround(FE_UPWARD);
 #if defined(__x86_64__)
     unsigned mxcsr;
@@ -212,24 +212,22 @@ static void probe_fp_mode(abi_probe_t *p) {
     __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
 #endif
     abi_watch(&before);
-    if (abi_rig_start(&rig, ABI_BOUND))
-        abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID);
-    abi_rig_end(&rig);
+    if (abi_rig_start(rig, ABI_BOUND))
+        abi_rig_train(rig, N_STEPS, ABI_RULE_VALID);
+    abi_rig_end(rig);
     check_watch(p, &before, "in a host with its own FP mode");
 }
 
-static void probe_threads(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_threads(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     abi_watch_t before, after;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
     abi_watch(&before);
     for (int i = 0; i < 3; i++) {
-        abi_rig_describe(&rig, 1);
-        rig.step.flags = 0; /* destroy while a replay may be in flight */
-        if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID))
+        abi_rig_describe(rig, 1);
+        rig->step.flags = 0; /* destroy while a replay may be in flight */
+        if (!abi_rig_start(rig, ABI_BOUND) || !abi_rig_train(rig, N_STEPS, ABI_RULE_VALID))
             return;
-        abi_rig_end(&rig);
+        abi_rig_end(rig);
     }
     after.n_threads = abi_watch_threads(before.n_threads);
     abi_check(p, ABI_RULE_THREADS, after.n_threads == before.n_threads, "%d threads before create, %d after destroy",
@@ -239,12 +237,8 @@ static void probe_threads(abi_probe_t *p) {
               before.n_files, after.n_files);
 }
 
-void abi_isolation_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "two copies", probe_copies);
-    abi_probe_run(report, env, "two instances", probe_instances);
-    abi_probe_run(report, env, "same names", probe_names);
-    abi_probe_run(report, env, "python", probe_python);
-    abi_probe_run(report, env, "process", probe_process);
-    abi_probe_run(report, env, "floating-point mode", probe_fp_mode);
-    abi_probe_run(report, env, "threads", probe_threads);
-}
+const abi_row_t abi_isolation_rows[] = {
+    {"two copies", ABI_NOTHING, 0, probe_copies}, {"two instances", ABI_NOTHING, 0, probe_instances},
+    {"same names", ABI_NOTHING, 0, probe_names},  {"python", ABI_NOTHING, 0, probe_python},
+    {"process", ABI_NOTHING, 0, probe_process},   {"floating-point mode", ABI_OPEN, 0, probe_fp_mode},
+    {"threads", ABI_OPEN, 0, probe_threads},      {NULL, ABI_NOTHING, 0, NULL}};

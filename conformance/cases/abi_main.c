@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_main.c - zf-conform abi: proofs 1, 2, 3, 5 and 7 of the ABI, against any .so. */
 #define _GNU_SOURCE /* realpath */
-#include "abi_main.h"
+#include "abi_probes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "abi_elf.h"
-#include "abi_headers.h"
 #include "abi_layout.h"
-#include "abi_probes.h"
 #include "harness/option_table.h"
 #include "harness/progress.h"
 
@@ -37,8 +34,7 @@ static const zc_option_t table[] = {
               "the layout of the headers, as abi/layout/v0.5.txt holds it"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
-        "these probes alone: elf, entry, slots, cases, training, counters, hosts, books, extent, state, isolation, "
-        "manners, layers"),
+        "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, manners"),
     ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "TAP version 13 in place of the table"),
     ZC_OPTION("count-allocations-to", ZC_TEXT, AT(count_to), "N", NULL), /* a counting child (abi_training.c) */
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
@@ -49,22 +45,30 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static int print_help(void) {
     return zc_options_help(
         "zf-conform abi - the contract of the tables: layout, symbols, bad calls, isolation; against any .so", table,
-        N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run, 77 skipped");
+        N_OPTIONS, "0 conforms, 1 does not, 2 could not run, 77 skipped");
 }
 
 /* ---- the proofs -------------------------------------------------------------------------------------------------- */
 
 typedef struct part {
     const char *name;
-    void (*probes)(abi_report_t *, const abi_env_t *);
+    const abi_row_t *rows;
+    void (*probes)(abi_report_t *, const abi_env_t *); /* where there are no rows */
 } part_t;
 
-static const part_t parts[] = {
-    {"entry", abi_entry_probes},       {"slots", abi_slot_probes},       {"cases", abi_case_probes},
-    {"training", abi_training_probes}, {"counters", abi_counter_probes}, {"hosts", abi_host_probes},
-    {"books", abi_books_probes},       {"extent", abi_extent_probes},    {"isolation", abi_isolation_probes},
-    {"state", abi_state_probes},       {"manners", abi_manners_probes},  {"layers", abi_layer_probes}};
+static const part_t parts[] = {{"entry", abi_entry_rows, NULL},   {"slots", NULL, abi_slot_probes},
+                               {"cases", NULL, abi_case_probes},  {"training", abi_training_rows, NULL},
+                               {"hosts", abi_host_rows, NULL},    {"books", abi_books_rows, NULL},
+                               {"extent", abi_extent_rows, NULL}, {"isolation", abi_isolation_rows, NULL},
+                               {"state", abi_state_rows, NULL},   {"manners", abi_manners_rows, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
+
+static void run_part(abi_report_t *report, const abi_env_t *env, const part_t *part) {
+    for (const abi_row_t *row = part->rows; row && row->name; row++)
+        abi_row_run(report, env, row);
+    if (part->probes)
+        part->probes(report, env);
+}
 
 /* These probes alone. 0, or -1: there are none of this name, or the file is no library (said in why). */
 static int check_part(abi_report_t *report, const abi_env_t *env, const char *part, const char **why) {
@@ -72,7 +76,7 @@ static int check_part(abi_report_t *report, const abi_env_t *env, const char *pa
         return abi_elf_check(report, env->plugin, why);
     for (size_t i = 0; i < N_PARTS; i++)
         if (strcmp(part, parts[i].name) == 0)
-            return parts[i].probes(report, env), 0;
+            return run_part(report, env, &parts[i]), 0;
     *why = "--only: there are no such probes";
     return -1;
 }
@@ -82,7 +86,7 @@ static int check_plugin(abi_report_t *report, const abi_env_t *env, const char *
     if (abi_elf_check(report, env->plugin, why) != 0)
         return -1;
     for (size_t i = 0; i < N_PARTS; i++) {
-        parts[i].probes(report, env);
+        run_part(report, env, &parts[i]);
         if (abi_report_verdict(report, ABI_RULE_TABLE) == ABI_FAIL) { /* a table that lacks slots cannot be called */
             abi_report_add(report, ABI_RULE_VALID, ABI_SKIP, "the table is not complete");
             return 0;
@@ -150,7 +154,7 @@ int zfc_abi_main(int argc, char **argv) {
     static abi_report_t report;
     options_t o = {.headers = find_headers(), .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
     glue_error_t err;
-    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform abi: %s\n", err.text), 2;
     if (o.is_help)
         return print_help();

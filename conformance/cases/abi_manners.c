@@ -12,18 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "abi_books.h"
 #include "abi_probes.h"
-#include "abi_rig.h"
+#include "abi_watch.h"
+#include "harness/clock.h"
 
 enum { N_SETTLE = 8, N_INSTANCES = 40, N_HOOKS = 41 };
 static const double max_idle_ms = 5.0, max_hook_ms = 3.0, max_leak_nbytes = 4e6;
 
-static double now_ms(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
+static double now_ms(clockid_t clock) { return 1e-6 * (double)zc_clock_ns(clock); }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
@@ -44,10 +40,8 @@ static void expect_empty(abi_probe_t *p, const char *path) {
     closedir(dir);
 }
 
-static void probe_files(abi_probe_t *p) {
-    static abi_rig_t rig;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
+static void probe_files(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
     if (!make_private_tmp()) {
         abi_skip(p, ABI_RULE_FILES, "this process may not have a /tmp of its own (it takes root)");
         return;
@@ -55,45 +49,37 @@ static void probe_files(abi_probe_t *p) {
     if (chdir("/tmp") != 0 || setenv("TMPDIR", "/tmp", 1) != 0)
         return;
     abi_try(p, "an instance in an empty /tmp");
-    if (abi_rig_start(&rig, ABI_ACTIVE))
-        abi_rig_end(&rig);
+    if (abi_rig_start(rig, ABI_ACTIVE))
+        abi_rig_end(rig);
     expect_empty(p, "/tmp");
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static void probe_leak(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_leak(abi_rig_t *rig) {
     double before = 0, grown;
-    if (!abi_rig_open(&rig, p, p->env->plugin))
-        return;
     for (int i = 0; i < N_SETTLE + N_INSTANCES; i++) {
         if (i == N_SETTLE)
             before = abi_data_nbytes();
-        abi_rig_describe(&rig, 1);
-        if (!abi_rig_start(&rig, ABI_BOUND))
+        abi_rig_describe(rig, 1);
+        if (!abi_rig_start(rig, ABI_BOUND))
             return;
-        abi_rig_end(&rig);
+        abi_rig_end(rig);
     }
     grown = abi_data_nbytes() - before;
-    abi_check(p, ABI_RULE_LEAK, grown <= max_leak_nbytes, "%d instances left %.0f bytes each", N_INSTANCES,
+    abi_check(rig->probe, ABI_RULE_LEAK, grown <= max_leak_nbytes, "%d instances left %.0f bytes each", N_INSTANCES,
               grown / N_INSTANCES);
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 /* At rest after a step: what the process computes in a fifth of a second. */
-static void probe_idle(abi_probe_t *p) {
-    static abi_rig_t rig;
-    double before, spent;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_QUIESCED))
-        return;
-    before = now_ms(CLOCK_PROCESS_CPUTIME_ID);
+static void probe_idle(abi_rig_t *rig) {
+    double before = now_ms(CLOCK_PROCESS_CPUTIME_ID), spent;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     spent = now_ms(CLOCK_PROCESS_CPUTIME_ID) - before;
-    abi_check(p, ABI_RULE_IDLE, spent <= max_idle_ms, "%.1f ms of processor time in 200 ms without work, limit %.0f",
-              spent, max_idle_ms);
-    abi_rig_end(&rig);
+    abi_check(rig->probe, ABI_RULE_IDLE, spent <= max_idle_ms,
+              "%.1f ms of processor time in 200 ms without work, limit %.0f", spent, max_idle_ms);
 }
 
 /* Other programs make some calls slow, a slow hook makes all of them slow. */
@@ -105,34 +91,30 @@ static void check_least(abi_probe_t *p, const double *ms, const char *hook) {
               max_hook_ms);
 }
 
-static void probe_hooks(abi_probe_t *p) {
-    static abi_rig_t rig;
+static void probe_hooks(abi_rig_t *rig) {
     static double deliver[N_HOOKS], step[N_HOOKS], poll[N_HOOKS];
     zf_step_report_t report = {.struct_size = sizeof report};
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_ACTIVE))
-        return;
-    abi_host_enter(&rig.host);
+    abi_host_enter(&rig->host);
     for (int i = 0; i < N_HOOKS; i++) {
         double at = now_ms(CLOCK_MONOTONIC);
-        rig.table->grads_ready(rig.instance, rig.items, ABI_RIG_TRAINED, sizeof rig.items[0], &rig.stream, NULL, NULL);
+        rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream, NULL,
+                                NULL);
         deliver[i] = now_ms(CLOCK_MONOTONIC) - at;
         at = now_ms(CLOCK_MONOTONIC);
-        rig.table->step(rig.instance, &rig.step, &report, NULL);
+        rig->table->step(rig->instance, &rig->step, &report, NULL);
         step[i] = now_ms(CLOCK_MONOTONIC) - at;
         at = now_ms(CLOCK_MONOTONIC);
-        rig.table->poll(rig.instance, &report, NULL);
+        rig->table->poll(rig->instance, &report, NULL);
         poll[i] = now_ms(CLOCK_MONOTONIC) - at;
     }
-    abi_host_leave(&rig.host);
-    check_least(p, deliver, "grads_ready");
-    check_least(p, step, "step");
-    check_least(p, poll, "poll");
-    abi_rig_end(&rig);
+    abi_host_leave(&rig->host);
+    check_least(rig->probe, deliver, "grads_ready");
+    check_least(rig->probe, step, "step");
+    check_least(rig->probe, poll, "poll");
 }
 
-void abi_manners_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "files", probe_files);
-    abi_probe_run(report, env, "memory of instances", probe_leak);
-    abi_probe_run(report, env, "idle threads", probe_idle);
-    abi_probe_run(report, env, "time of hooks", probe_hooks);
-}
+const abi_row_t abi_manners_rows[] = {{"files", ABI_OPEN, 0, probe_files},
+                                      {"memory of instances", ABI_OPEN, 0, probe_leak},
+                                      {"idle threads", ABI_QUIESCED, 0, probe_idle},
+                                      {"time of hooks", ABI_ACTIVE, 0, probe_hooks},
+                                      {NULL, ABI_NOTHING, 0, NULL}};

@@ -14,8 +14,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "harness/clock.h"
 
 enum { DEADLINE_MS = 60000, LINE_NBYTES = 512 };
 
@@ -90,11 +91,7 @@ static void take_line(abi_report_t *report, const char *line, char tried[LINE_NB
     }
 }
 
-static long now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static long now_ms(void) { return (long)(zc_now_ns() / 1000000); }
 
 /* Reads lines until the child closes the pipe; 0 = the deadline passed. */
 static int read_findings(abi_report_t *report, int fd, char tried[LINE_NBYTES]) {

@@ -3,22 +3,23 @@
 #ifndef ZFC_ABI_PROBES_H
 #define ZFC_ABI_PROBES_H
 
-#include "abi_probe.h"
+#include "abi_rig.h"
 
-void abi_entry_probes(abi_report_t *report, const abi_env_t *env); /* negotiation, tables, describe, host tables */
-void abi_slot_probes(abi_report_t *report, const abi_env_t *env);  /* NULLs, sizes, states: from the signature table */
-void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.def */
-void abi_training_probes(abi_report_t *report, const abi_env_t *env);  /* reports, poll, NaN gradients, allocations */
-void abi_counter_probes(abi_report_t *report, const abi_env_t *env);   /* the table of zf.stats/1 */
-void abi_host_probes(abi_report_t *report, const abi_env_t *env);      /* what hosts got wrong */
-void abi_layer_probes(abi_report_t *report, const abi_env_t *env);     /* some matrices of a stacked parameter */
-void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
-void abi_books_probes(abi_report_t *report,
-                      const abi_env_t *env); /* what the plugin says against what the host counts */
-void abi_extent_probes(abi_report_t *report, const abi_env_t *env);  /* large models and long runs against AdamW */
-void abi_state_probes(abi_report_t *report, const abi_env_t *env);   /* checkpoints */
-void abi_manners_probes(abi_report_t *report, const abi_env_t *env); /* what is left and what it costs */
+void abi_slot_probes(abi_report_t *report, const abi_env_t *env); /* NULLs, sizes, states: from the signature table */
+void abi_case_probes(abi_report_t *report, const abi_env_t *env); /* abi_cases.def */
 
+/* Lists that end with a row without a name. */
+extern const abi_row_t abi_entry_rows[];     /* negotiation, tables, describe, host tables */
+extern const abi_row_t abi_training_rows[];  /* reports, poll, NaN gradients, allocations */
+extern const abi_row_t abi_host_rows[];      /* what hosts got wrong, and what they may do */
+extern const abi_row_t abi_books_rows[];     /* what the plugin says against what the host counts */
+extern const abi_row_t abi_extent_rows[];    /* large models and long runs against AdamW */
+extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
+extern const abi_row_t abi_state_rows[];     /* checkpoints */
+extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs */
+
+/* The subcommand; argv[0] is its name. Exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped. */
+int zfc_abi_main(int argc, char **argv);
 /* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
  * the exit status. */
 int abi_count_allocations(const char *plugin, int fd);

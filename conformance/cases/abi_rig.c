@@ -228,43 +228,71 @@ static int has_slots(const zf_plugin_t *t) {
            t->grads_ready && t->step && t->quiesce;
 }
 
-int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
-    for (unsigned s = 0; s < n_steps; s++) {
-        zf_error_t err = {.struct_size = sizeof err};
-        zf_step_report_t report = {.struct_size = sizeof report};
-        zf_fence_t done = {.struct_size = sizeof done};
-        zf_status_t st;
-        abi_rig_set_gradients(rig);
-        abi_try(rig->probe, "step %u of a right training", rig->n_steps + 1);
-        abi_host_enter(&rig->host);
-        st = rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream,
-                                     &done, &err);
-        if (st >= 0)
-            st = rig->table->step(rig->instance, &rig->step, &report, &err);
-        abi_host_leave(&rig->host);
-        if (!abi_check(rig->probe, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
-                       "a right step returned %d: %s", st, err.message))
-            return 0;
-        rig->n_steps++;
-    }
-    return 1;
-}
-
-zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err) {
-    zf_bind_args_t args = {
-        .struct_size = sizeof args, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
-    return rig->table->bind_params(rig->instance, &args, rig->ids, out, err);
-}
-
-static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
-    zf_layout_t layout = {.struct_size = sizeof layout};
+zf_status_t abi_rig_create(abi_rig_t *rig, zf_error_t *err) {
     zf_status_t st;
     abi_host_enter(&rig->host);
     st = rig->table->create(&rig->create, &rig->instance, err);
-    if (st >= 0 && stage >= ABI_BOUND)
-        st = abi_rig_bind(rig, &layout, err);
     abi_host_leave(&rig->host);
     return st;
+}
+
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err) {
+    zf_bind_args_t args = {.struct_size = sizeof args,
+                           .decls = rig->decls,
+                           .n_decls = ABI_RIG_PARAMS,
+                           .decl_size = sizeof rig->decls[0],
+                           .next = rig->bind_next};
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->bind_params(rig->instance, &args, rig->ids, out, err);
+    abi_host_leave(&rig->host);
+    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
+        rig->items[i].id = rig->ids[i];
+    return st;
+}
+
+zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n, zf_error_t *err) {
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->grads_ready(rig->instance, rig->items + first, n, sizeof rig->items[0], &rig->stream, NULL, err);
+    abi_host_leave(&rig->host);
+    return st;
+}
+
+zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report, zf_error_t *err) {
+    zf_status_t st = abi_rig_deliver(rig, 0, n, err);
+    if (report)
+        *report = (zf_step_report_t){.struct_size = sizeof *report};
+    if (st < 0)
+        return st;
+    abi_host_enter(&rig->host);
+    st = rig->table->step(rig->instance, &rig->step, report, err);
+    abi_host_leave(&rig->host);
+    rig->n_steps += st >= 0;
+    return st;
+}
+
+zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item, zf_error_t *err) {
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->export_params(rig->instance, item, 1, sizeof *item, err);
+    abi_host_leave(&rig->host);
+    return st;
+}
+
+int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
+    for (unsigned s = 0; s < n_steps; s++) {
+        zf_error_t err = {.struct_size = sizeof err};
+        zf_step_report_t report;
+        zf_status_t st;
+        abi_rig_set_gradients(rig);
+        abi_try(rig->probe, "step %u of a right training", rig->n_steps + 1);
+        st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
+        if (!abi_check(rig->probe, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
+                       "a right step returned %d: %s", st, err.message))
+            return 0;
+    }
+    return 1;
 }
 
 static zf_status_t quiesce(abi_rig_t *rig, int32_t mode, zf_error_t *err) {
@@ -297,23 +325,39 @@ static int release(abi_rig_t *rig) {
 
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     zf_error_t err = {.struct_size = sizeof err};
+    zf_layout_t layout = {.struct_size = sizeof layout};
     zf_status_t st;
     if (!has_slots(rig->table))
         return 0; /* reported under TABLE */
     if (stage == ABI_RELEASED)
         rig->create.flags |= ZF_CREATE_CAP_RELEASE;
     abi_try(rig->probe, "create and bind with right arguments");
-    st = start(rig, stage, &err);
+    st = abi_rig_create(rig, &err);
+    if (st >= 0 && stage >= ABI_BOUND)
+        st = abi_rig_bind(rig, &layout, &err);
     if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create or bind_params returned %d: %s", st, err.message))
         return 0;
     rig->stage = stage;
-    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
-        rig->items[i].id = rig->ids[i];
     if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID))
         return 0;
     if (stage == ABI_RELEASED)
         return release(rig);
     return stage < ABI_QUIESCED || abi_rig_rest(rig);
+}
+
+zf_cpu_queue_t *abi_rig_queue(abi_rig_t *rig, abi_rule_t rule) {
+    const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_cpu_queue_t *queue;
+    if (!cpu) {
+        abi_skip(rig->probe, rule, "no extension %s: no stream that can be held up", ZF_EXT_CPU);
+        return NULL;
+    }
+    rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream};
+    if (cpu->queue_create(&queue, &rig->stream, &err) >= 0 && abi_rig_start(rig, ABI_BOUND))
+        return queue;
+    abi_check(rig->probe, ABI_RULE_VALID, 0, "a queue and an instance: %s", err.message);
+    return NULL;
 }
 
 void abi_rig_end(abi_rig_t *rig) {
@@ -428,4 +472,26 @@ uint64_t abi_rig_hash_alone(abi_probe_t *p, const char *path, uint32_t seed, uns
     close(ends[0]);
     waitpid(pid, &status, 0);
     return hash;
+}
+
+/* ---- probes ------------------------------------------------------------------------------------------------------ */
+
+static const abi_row_t *current; /* that the child runs; set before the fork */
+
+static void run_current(abi_probe_t *probe) {
+    static abi_rig_t rig;
+    rig.probe = probe;
+    if (current->stage > ABI_NOTHING && !abi_rig_open(&rig, probe, probe->env->plugin))
+        return;
+    if ((current->is_of_engine &&
+         !(rig.table->get_extension(ZF_EXT_STATS) && rig.table->get_extension(ZF_EXT_STATE))) ||
+        (current->stage > ABI_OPEN && !abi_rig_start(&rig, current->stage)))
+        return;
+    current->fn(&rig);
+    abi_rig_end(&rig);
+}
+
+void abi_row_run(abi_report_t *report, const abi_env_t *env, const abi_row_t *row) {
+    current = row;
+    abi_probe_run(report, env, row->name, run_current);
 }

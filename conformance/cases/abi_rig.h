@@ -30,7 +30,8 @@ enum {
     ABI_RIG_STEPS = 3 /* to state active */
 };
 
-typedef enum { ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED, ABI_RELEASED } abi_stage_t;
+/* NOTHING: not even the library is open; OPEN: no instance. */
+typedef enum { ABI_NOTHING, ABI_OPEN, ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED, ABI_RELEASED } abi_stage_t;
 
 typedef struct abi_host { /* the host table and what was seen of its use */
     zf_host_t table;
@@ -63,6 +64,7 @@ typedef struct abi_rig {
     zf_step_args_t step;
     zf_stream_t stream;
     zf_create_args_t create;
+    const void *bind_next; /* chained to the arguments of bind_params */
     uint32_t ids[ABI_RIG_PARAMS];
     uint32_t n_steps;
     uint32_t seed;
@@ -76,8 +78,18 @@ int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
 /* Describes parameters, gradients and hyper-parameters anew, from the seed; needs no plugin. */
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
 
-/* bind_params with the rig's declarations; every group has AdamW, unsaid. out may be NULL. */
+/* Single hooks with what the rig describes. bind_params: every group has AdamW, unsaid; out may be NULL. deliver: n
+ * gradients from number `first` on. step: the first n gradients, and the step; report may be NULL, else it is zeroed
+ * before. */
+zf_status_t abi_rig_create(abi_rig_t *rig, zf_error_t *err);
 zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err);
+zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n, zf_error_t *err);
+zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report, zf_error_t *err);
+zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item, zf_error_t *err);
+
+/* A bound instance that computes on a queue of zf.cpu/1, to be destroyed after it; NULL: there is none (skipped under
+ * `rule`, or reported under VALID). */
+zf_cpu_queue_t *abi_rig_queue(abi_rig_t *rig, abi_rule_t rule);
 
 /* A new instance in the given state. 0 = a right call failed (reported under VALID). */
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
@@ -85,7 +97,7 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
 /* Delivers gradients and steps. 0 = failed (reported under `rule`). */
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule);
 
-/* quiesce: DRAIN, with a failure reported under VALID; FLUSH, inside a hook or not. */
+/* quiesce: DRAIN, with a failure reported under VALID; FLUSH. */
 int abi_rig_rest(abi_rig_t *rig);
 zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err);
 
@@ -105,6 +117,16 @@ uint64_t abi_rig_hash(abi_rig_t *rig);
 
 /* The same after n_steps of a trainer that is alone in a process of its own; 0 = it failed (reported). */
 uint64_t abi_rig_hash_alone(abi_probe_t *probe, const char *path, uint32_t seed, unsigned n_steps);
+
+/* A probe: what is done with a rig in a state, in a child process of its own; what is left of an instance is destroyed.
+ */
+typedef struct abi_row {
+    const char *name; /* NULL ends a list */
+    abi_stage_t stage;
+    int is_of_engine; /* of plugins that train by plugin/SCHEDULE.md alone: they have zf.stats/1 and zf.state/1 */
+    void (*fn)(abi_rig_t *rig);
+} abi_row_t;
+void abi_row_run(abi_report_t *report, const abi_env_t *env, const abi_row_t *row);
 
 /* Marks that a hook runs on this thread, and that it has returned. */
 void abi_host_enter(abi_host_t *host);

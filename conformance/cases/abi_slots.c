@@ -10,6 +10,8 @@
 enum { LONGER_BY = 64, N_BAD_SIZES = 4 };
 
 static const abi_entry_t *current; /* slot of the probe that the child runs; set before the fork */
+static abi_rig_t rig;
+static abi_args_t a; /* of the call that is made next */
 
 static abi_stage_t stage_for(const abi_entry_t *slot) {
     return strcmp(slot->name, "bind_params") == 0 ? ABI_CREATED
@@ -17,22 +19,25 @@ static abi_stage_t stage_for(const abi_entry_t *slot) {
                                                   : ABI_ACTIVE;
 }
 
-static int start(abi_rig_t *rig) {
+static int start(void) {
     static const char *const asks[] = {"zenflow.on_overwrite=ask"};
-    abi_rig_end(rig);
-    abi_rig_describe(rig, 1);
+    abi_rig_end(&rig);
+    abi_rig_describe(&rig, 1);
     if (strcmp(current->name, "adopt") == 0) /* legal under this key alone */
-        rig->create.overrides = asks, rig->create.n_overrides = 1;
+        rig.create.overrides = asks, rig.create.n_overrides = 1;
     if (strcmp(current->name, "release") == 0)
-        rig->create.flags = ZF_CREATE_CAP_RELEASE;
-    return abi_rig_start(rig, stage_for(current));
+        rig.create.flags = ZF_CREATE_CAP_RELEASE;
+    return abi_rig_start(&rig, stage_for(current));
 }
 
-static int open_rig(abi_rig_t *rig, abi_probe_t *probe) {
-    return abi_rig_open(rig, probe, probe->env->plugin) && start(rig);
-}
+static int open_rig(abi_probe_t *probe) { return abi_rig_open(&rig, probe, probe->env->plugin) && start(); }
 
-static int fill(abi_args_t *a, abi_rig_t *rig) { return abi_args_fill(a, rig, current->owner, current->name); }
+static int fill(void) { return abi_args_fill(&a, &rig, current->owner, current->name); }
+
+/* The rig goes on after what had to be refused, or starts anew. 0: it cannot. */
+static int refused(abi_rule_t rule, zf_status_t want, const char *what) {
+    return abi_refused(&a, rule, want, NULL, what) || start();
+}
 
 /* Slots that are legal once, or once in a step: after a success the rig starts anew. */
 static int is_once(void) {
@@ -47,28 +52,25 @@ static int is_destroy(void) {
 /* ---- right calls, NULLs ------------------------------------------------------------------------------------------ */
 
 static void probe_nulls(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    static abi_args_t a;
     char what[64];
     int err;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+    if (!open_rig(probe) || !fill())
         return;
     for (int i = 0; i < a.slot.n_args; i++) {
         const abi_role_t *role = &a.slot.args[i];
-        if (!role->is_pointer || !fill(&a, &rig))
+        if (!role->is_pointer || !fill())
             continue;
         a.v[i].p = NULL;
         snprintf(what, sizeof what, "NULL for argument %d (%s)", i + 1, role->name);
         if (role->null_is == '!') {
-            if (!abi_refused(&a, ABI_RULE_NULLS, 0, NULL, what) && !start(&rig))
+            if (!refused(ABI_RULE_NULLS, 0, what))
                 return;
         } else {
             if (role->null_is == '?')
                 abi_accepted(&a, ABI_RULE_NULLS, what);
             else
                 abi_try(probe, "%s, %s", current->name, what), abi_args_call(&a);
-            if (strcmp(role->name, "err") == 0 && !is_destroy() &&
-                fill(&a, &rig)) { /* an error without a record for it */
+            if (strcmp(role->name, "err") == 0 && !is_destroy() && fill()) { /* an error without a record for it */
                 err = i;
                 a.v[err].p = NULL;
                 if (a.slot.args[0].null_is == '?') /* and a number behind it */
@@ -79,13 +81,13 @@ static void probe_nulls(abi_probe_t *probe) {
                     a.v[0].u32 = 999;
                 abi_refused(&a, ABI_RULE_NULLS, 0, NULL, "a wrong call without an error record");
             }
-            if (!start(&rig))
+            if (!start())
                 return;
         }
     }
-    if (fill(&a, &rig) && !is_destroy())
+    if (fill() && !is_destroy())
         abi_accepted(&a, ABI_RULE_VALID, "right arguments");
-    if (is_once() && !start(&rig))
+    if (is_once() && !start())
         return;
     if (stage_for(current) == ABI_ACTIVE && strcmp(current->name, "quiesce") != 0)
         abi_rig_train(&rig, 1, ABI_RULE_USABLE);
@@ -100,27 +102,27 @@ typedef struct site { /* a place where a call points to an input struct */
 } site_t;
 
 /* All such places of a filled call: arguments, and structs that these point to. */
-static int find_sites(abi_args_t *a, site_t *out) {
+static int find_sites(site_t *out) {
     int n = 0;
-    for (int i = 0; i < a->slot.n_args && !is_destroy(); i++) /* which never fails */
-        if (strcmp(a->slot.args[i].name, "in") == 0)
-            out[n++] = (site_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p};
+    for (int i = 0; i < a.slot.n_args && !is_destroy(); i++) /* which never fails */
+        if (strcmp(a.slot.args[i].name, "in") == 0)
+            out[n++] = (site_t){a.slot.args[i].type, (const void **)(void *)&a.v[i].p};
     if (strcmp(current->name, "create") == 0)
-        out[n++] = (site_t){"zf_host_t", (const void **)(void *)&a->create.host};
+        out[n++] = (site_t){"zf_host_t", (const void **)(void *)&a.create.host};
     if (strcmp(current->name, "bind_params") == 0)
-        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a.decls[1].tensor};
     if (strcmp(current->name, "plan") == 0) {
-        out[n++] = (site_t){"zf_create_args_t", (const void **)(void *)&a->plan.create};
-        out[n++] = (site_t){"zf_bind_args_t", (const void **)(void *)&a->plan.bind};
+        out[n++] = (site_t){"zf_create_args_t", (const void **)(void *)&a.plan.create};
+        out[n++] = (site_t){"zf_bind_args_t", (const void **)(void *)&a.plan.bind};
     }
     if (strcmp(current->name, "grads_ready") == 0)
-        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
-    if (abi_args_find(a, "tensors") >= 0)
-        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->tensor_list[1]};
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a.items[1].tensor};
+    if (abi_args_find(&a, "tensors") >= 0)
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a.tensor_list[1]};
     if (strcmp(current->owner, "zf_state_ext_t") == 0)
-        out[n++] = (site_t){"zf_state_store_t", (const void **)(void *)&a->state.store};
+        out[n++] = (site_t){"zf_state_store_t", (const void **)(void *)&a.state.store};
     if (strcmp(current->name, "step") == 0 || strcmp(current->name, "announce") == 0)
-        out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a->step.stream};
+        out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a.step.stream};
     return n;
 }
 
@@ -135,7 +137,7 @@ static unsigned char *resize(site_t *site, size_t nbytes, uint32_t struct_size) 
     return memory;
 }
 
-static int probe_site(abi_rig_t *rig, abi_args_t *a, int k) {
+static int probe_site(int k) {
     const struct {
         abi_rule_t rule;
         uint32_t nbytes, struct_size;
@@ -148,18 +150,18 @@ static int probe_site(abi_rig_t *rig, abi_args_t *a, int k) {
     for (int v = 0; v < N_BAD_SIZES + 3; v++) {
         uint32_t known, size;
         unsigned char *memory;
-        if (!fill(a, rig) || find_sites(a, sites) <= k)
+        if (!fill() || find_sites(sites) <= k)
             return 0;
         known = (uint32_t)abi_struct_size(sites[k].type);
         if (v < N_BAD_SIZES) {
             snprintf(what, sizeof what, "%s with struct_size %u", sites[k].type, bad[v].struct_size);
             resize(&sites[k], bad[v].nbytes ? bad[v].nbytes : known, bad[v].struct_size);
-            if (!abi_refused(a, bad[v].rule, 0, NULL, what) && !start(rig))
+            if (!refused(bad[v].rule, 0, what))
                 return 0;
         } else if (v == N_BAD_SIZES) {
             snprintf(what, sizeof what, "%s with struct_size %u, 8 too few", sites[k].type, known - 8);
             resize(&sites[k], known - 8, known - 8);
-            if (!abi_refused(a, ABI_RULE_SHORT, 0, NULL, what) && !start(rig))
+            if (!refused(ABI_RULE_SHORT, 0, what))
                 return 0;
         } else {
             size = known + LONGER_BY;
@@ -169,10 +171,10 @@ static int probe_site(abi_rig_t *rig, abi_args_t *a, int k) {
             snprintf(what, sizeof what, "%s with %d unknown bytes, %s", sites[k].type, LONGER_BY,
                      v == N_BAD_SIZES + 1 ? "one not zero" : "all zero");
             if (v == N_BAD_SIZES + 1) {
-                if (!abi_refused(a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, what) && !start(rig))
+                if (!refused(ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, what))
                     return 0;
-            } else if (!abi_accepted(a, ABI_RULE_LONGER, what) || !start(rig)) {
-                return start(rig);
+            } else if (!abi_accepted(&a, ABI_RULE_LONGER, what) || !start()) {
+                return start();
             }
         }
     }
@@ -180,15 +182,13 @@ static int probe_site(abi_rig_t *rig, abi_args_t *a, int k) {
 }
 
 static void probe_inputs(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    static abi_args_t a;
     site_t sites[4];
     int n;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+    if (!open_rig(probe) || !fill())
         return;
-    n = find_sites(&a, sites);
+    n = find_sites(sites);
     for (int k = 0; k < n; k++)
-        if (!probe_site(&rig, &a, k))
+        if (!probe_site(k))
             return;
     abi_rig_end(&rig);
 }
@@ -202,21 +202,21 @@ typedef struct array { /* where a call has an array of structs */
 } array_t;
 
 /* Array number `which` of the call. */
-static int find_array(abi_args_t *a, int which, array_t *out) {
-    int i = abi_args_find(a, "array"), n = abi_args_find(a, "n"), elem = abi_args_find(a, "elem");
+static int find_array(int which, array_t *out) {
+    int i = abi_args_find(&a, "array"), n = abi_args_find(&a, "n"), elem = abi_args_find(&a, "elem");
     if (strcmp(current->name, "bind_params") == 0) {
-        *out = which ? (array_t){"zf_group_decl_t", (const void **)(void *)&a->bind.groups, 1, &a->bind.group_size}
-                     : (array_t){"zf_param_decl_t", (const void **)(void *)&a->bind.decls, ABI_RIG_PARAMS,
-                                 &a->bind.decl_size};
+        *out = which ? (array_t){"zf_group_decl_t", (const void **)(void *)&a.bind.groups, 1, &a.bind.group_size}
+                     : (array_t){"zf_param_decl_t", (const void **)(void *)&a.bind.decls, ABI_RIG_PARAMS,
+                                 &a.bind.decl_size};
         return which < 2;
     }
     if (strcmp(current->name, "step") == 0 || strcmp(current->name, "announce") == 0) {
-        *out = (array_t){"zf_group_hyper_t", (const void **)(void *)&a->step.groups, 1, &a->step.elem_size};
+        *out = (array_t){"zf_group_hyper_t", (const void **)(void *)&a.step.groups, 1, &a.step.elem_size};
         return which < 1;
     }
     if (i < 0 || which > 0)
         return 0;
-    *out = (array_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p, a->v[n].u32, &a->v[elem].u32};
+    *out = (array_t){a.slot.args[i].type, (const void **)(void *)&a.v[i].p, a.v[n].u32, &a.v[elem].u32};
     return 1;
 }
 
@@ -234,77 +234,74 @@ static unsigned char *spread(array_t *array, uint32_t stride, uint32_t struct_si
 }
 
 /* 0: the probe ends. */
-static int probe_array(abi_rig_t *rig, abi_args_t *a, int which) {
+static int probe_array(int which) {
     array_t array;
     char what[96];
     for (int v = 0; v < 9; v++) {
         uint32_t known, bad[5];
         unsigned char *memory;
-        if (!fill(a, rig) || !find_array(a, which, &array))
+        if (!fill() || !find_array(which, &array))
             return 0;
         known = (uint32_t)abi_struct_size(array.type);
         bad[0] = 0, bad[1] = 4, bad[2] = known - 8, bad[3] = known + 3, bad[4] = 0xFFFFFFF8u;
         if (v < 5) {
             snprintf(what, sizeof what, "elem_size %u", bad[v]);
             *array.elem = bad[v];
-            if (!abi_refused(a, ABI_RULE_ELEM, 0, NULL, what) && !start(rig))
+            if (!refused(ABI_RULE_ELEM, 0, what))
                 return 0;
         } else if (v == 5) {
             spread(&array, known, known + 8);
-            if (!abi_refused(a, ABI_RULE_ELEM, 0, NULL, "struct_size above elem_size") && !start(rig))
+            if (!refused(ABI_RULE_ELEM, 0, "struct_size above elem_size"))
                 return 0;
         } else if (v == 6) {
             spread(&array, known, known - 8);
-            if (!abi_refused(a, ABI_RULE_SHORT, 0, NULL, "an element with struct_size 8 too few") && !start(rig))
+            if (!refused(ABI_RULE_SHORT, 0, "an element with struct_size 8 too few"))
                 return 0;
         } else if (v == 7) {
             memory = spread(&array, known + LONGER_BY, known + LONGER_BY);
             memory[(size_t)array.n * (known + LONGER_BY) - 1] = 1;
-            if (!abi_refused(a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, "the last element's tail is not zero") &&
-                !start(rig))
+            if (!refused(ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, "the last element's tail is not zero"))
                 return 0;
         } else {
             spread(&array, known + LONGER_BY, known + LONGER_BY);
-            abi_accepted(a, ABI_RULE_LONGER, "longer elements with a zero tail");
+            abi_accepted(&a, ABI_RULE_LONGER, "longer elements with a zero tail");
         }
     }
-    return start(rig);
+    return start();
 }
 
 static void probe_elements(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    static abi_args_t a;
     array_t array;
-    if (!open_rig(&rig, probe))
+    if (!open_rig(probe))
         return;
-    for (int which = 0; fill(&a, &rig) && find_array(&a, which, &array); which++)
-        if (!probe_array(&rig, &a, which))
+    for (int which = 0; fill() && find_array(which, &array); which++)
+        if (!probe_array(which))
             return;
     abi_rig_end(&rig);
 }
 
 /* ---- sizes of output structs ------------------------------------------------------------------------------------- */
 
-static void probe_output(abi_probe_t *probe, abi_rig_t *rig, abi_args_t *a, int arg) {
-    const uint32_t known = (uint32_t)abi_struct_size(a->slot.args[arg].type);
+static void probe_output(abi_probe_t *probe, int arg) {
+    const uint32_t known = (uint32_t)abi_struct_size(a.slot.args[arg].type);
     const uint32_t sizes[] = {0, 8, known - 8, known, known + LONGER_BY, 0xFFFFFFFFu};
     for (size_t v = 0; v < sizeof sizes / sizeof sizes[0]; v++) {
         uint32_t limit = sizes[v] < known ? sizes[v] : known, size = sizes[v], i;
         zf_status_t st;
         char what[96];
-        if (!fill(a, rig))
+        if (!fill())
             return;
-        memcpy(a->outputs[arg], &size, sizeof size);
-        abi_try(probe, "%s, %s with struct_size %u", current->name, a->slot.args[arg].type, size);
-        st = abi_args_call(a);
+        memcpy(a.outputs[arg], &size, sizeof size);
+        abi_try(probe, "%s, %s with struct_size %u", current->name, a.slot.args[arg].type, size);
+        st = abi_args_call(&a);
         i = limit < 4 ? 4 : limit;
         if (st < 0)
             i = 4;
         if (strcmp(current->name, "read") == 0 && st < 0)
             i = 56; /* zf_inspect_out_t is filled by the caller */
-        while (i < ABI_OUT_NBYTES && (a->outputs[arg][i] == ABI_PAINT || (st < 0 && i < 4)))
+        while (i < ABI_OUT_NBYTES && (a.outputs[arg][i] == ABI_PAINT || (st < 0 && i < 4)))
             i++;
-        snprintf(what, sizeof what, "%s with struct_size %u", a->slot.args[arg].type, size);
+        snprintf(what, sizeof what, "%s with struct_size %u", a.slot.args[arg].type, size);
         if (size == 0)
             abi_check(probe, ABI_RULE_OUTSIZE, st < 0, "%s, %s: accepted", current->name, what);
         if (size == known || size == known + LONGER_BY ||
@@ -312,19 +309,17 @@ static void probe_output(abi_probe_t *probe, abi_rig_t *rig, abi_args_t *a, int 
             abi_check(probe, ABI_RULE_OUTSIZE, st >= 0, "%s, %s: returned %d", current->name, what, st);
         abi_check(probe, ABI_RULE_OUTSIZE, i == ABI_OUT_NBYTES || strcmp(current->owner, "zf_inspect_ext_t") == 0,
                   "%s, %s: byte %u was written", current->name, what, i);
-        if ((st >= 0 && is_once()) && !start(rig))
+        if ((st >= 0 && is_once()) && !start())
             return;
     }
 }
 
 static void probe_outputs(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    static abi_args_t a;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+    if (!open_rig(probe) || !fill())
         return;
     for (int i = 0; i < a.slot.n_args; i++)
         if (strcmp(a.slot.args[i].name, "out") == 0)
-            probe_output(probe, &rig, &a, i);
+            probe_output(probe, i);
     abi_rig_end(&rig);
 }
 
@@ -338,9 +333,7 @@ static int is_legal(const char *slot, abi_stage_t stage) {
 }
 
 static void probe_states(abi_probe_t *probe) {
-    static const char *const names[] = {"created", "bound", "active", "quiesced", "released"};
-    static abi_rig_t rig;
-    static abi_args_t a;
+    static const char *const names[] = {[ABI_CREATED] = "created", "bound", "active", "quiesced", "released"};
     char what[64];
     int last;
     if (!abi_rig_open(&rig, probe, probe->env->plugin))
@@ -349,7 +342,7 @@ static void probe_states(abi_probe_t *probe) {
     for (int stage = ABI_CREATED; stage <= last; stage++) {
         abi_rig_end(&rig);
         abi_rig_describe(&rig, 1);
-        if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill(&a, &rig))
+        if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill())
             return;
         snprintf(what, sizeof what, "in state %s", names[stage]);
         if (is_legal(current->name, (abi_stage_t)stage))

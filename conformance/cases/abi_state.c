@@ -50,9 +50,7 @@ static void check_weights(saved_t *s) {
     zf_export_item_t item = {.struct_size = sizeof item, .id = s->rig->ids[0], .dst = mine, .dst_nbytes = sizeof mine};
     zf_status_t st;
     memset(theirs, 0, sizeof theirs);
-    abi_host_enter(&s->rig->host);
-    st = s->rig->table->export_params(s->rig->instance, &item, 1, sizeof item, &s->err);
-    abi_host_leave(&s->rig->host);
+    st = abi_rig_export(s->rig, &item, &s->err);
     check(s, st == ZF_OK, "a right export is refused", st);
     st = s->ext->weights(&s->args, "a.weight", theirs, 30, &s->err);
     check(s, st == ZF_OK && memcmp(mine, theirs, sizeof mine) == 0, "weights and export_params give different bits",
@@ -129,29 +127,23 @@ static void remove_dir(const char *dir) {
     rmdir(dir);
 }
 
-static void probe_checkpoint(abi_probe_t *p) {
-    static abi_rig_t rig;
-    saved_t s = {.rig = &rig, .err = {.struct_size = sizeof s.err}, .dir = "/tmp/zf-conform-XXXXXX"};
+static void probe_checkpoint(abi_rig_t *rig) {
+    saved_t s = {.rig = rig, .err = {.struct_size = sizeof s.err}, .dir = "/tmp/zf-conform-XXXXXX"};
     uint64_t hash;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !(s.ext = rig.table->get_extension(ZF_EXT_STATE)) || !mkdtemp(s.dir))
+    if (!(s.ext = rig->table->get_extension(ZF_EXT_STATE)) || !mkdtemp(s.dir))
         return;
     snprintf(s.path, sizeof s.path, "%s/saved", s.dir);
     s.args = (zf_state_args_t){.struct_size = sizeof s.args, .flags = ZF_STATE_NO_SYNC, .path = s.path, .note = note};
-    if (abi_rig_start(&rig, ABI_ACTIVE)) {
-        hash = abi_rig_hash(&rig);
-        check_save(&s);
-        s.args.note = NULL;
-        s.args.flags = 0;
-        check_note(&s);
-        check_weights(&s);
-        check_load(&s, hash);
-        check_damage(&s);
-        abi_rig_end(&rig);
-    }
+    hash = abi_rig_hash(rig);
+    check_save(&s);
+    s.args.note = NULL;
+    s.args.flags = 0;
+    check_note(&s);
+    check_weights(&s);
+    check_load(&s, hash);
+    check_damage(&s);
     remove_dir(s.path);
     remove_dir(s.dir);
 }
 
-void abi_state_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "a checkpoint", probe_checkpoint);
-}
+const abi_row_t abi_state_rows[] = {{"a checkpoint", ABI_ACTIVE, 0, probe_checkpoint}, {NULL, ABI_NOTHING, 0, NULL}};

@@ -18,20 +18,6 @@ enum { N_REPORTS = 6, N_COUNTED_STEPS = 12 };
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-/* Delivers the first n gradients as they are, and steps. Returns what step returned, or the error of grads_ready. */
-static zf_status_t step_with(abi_rig_t *rig, uint32_t n, zf_step_report_t *out_report, zf_error_t *err) {
-    zf_status_t st;
-    memset(out_report, 0, sizeof *out_report);
-    out_report->struct_size = sizeof *out_report;
-    abi_host_enter(&rig->host);
-    st = rig->table->grads_ready(rig->instance, rig->items, n, sizeof rig->items[0], &rig->stream, NULL, err);
-    if (st >= 0)
-        st = rig->table->step(rig->instance, &rig->step, out_report, err);
-    abi_host_leave(&rig->host);
-    rig->n_steps += st >= 0;
-    return st;
-}
-
 static void set_bf16(abi_rig_t *rig, int i, size_t element, uint16_t bits) {
     memcpy((char *)rig->grads[i] + 2 * element, &bits, sizeof bits);
 }
@@ -82,22 +68,18 @@ static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_p
               "step %u: n_missing %u, first_missing %u", rig->n_steps, r->n_missing, r->first_missing);
 }
 
-static void run_reports(abi_probe_t *probe) {
-    static abi_rig_t rig;
+static void run_reports(abi_rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&rig, probe, probe->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
-        return;
     for (uint32_t s = 0; s < N_REPORTS; s++) {
         zf_step_report_t report;
         uint32_t n_present = ABI_RIG_TRAINED - s % 2;
         zf_status_t st;
-        abi_rig_set_gradients(&rig);
-        st = step_with(&rig, n_present, &report, &err);
-        if (!abi_check(probe, ABI_RULE_VALID, st == ZF_OK, "a right step returned %d: %s", st, err.message))
+        abi_rig_set_gradients(rig);
+        st = abi_rig_step(rig, n_present, &report, &err);
+        if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "a right step returned %d: %s", st, err.message))
             return;
-        check_report(&rig, &report, n_present);
+        check_report(rig, &report, n_present);
     }
-    abi_rig_end(&rig);
 }
 
 /* ---- non-finite gradients ---------------------------------------------------------------------------------------- */
@@ -119,7 +101,7 @@ static void skip_a_step(abi_rig_t *rig, uint32_t named, const char *what) {
     zf_step_report_t report;
     zf_status_t st;
     abi_try(rig->probe, "%s", what);
-    st = step_with(rig, ABI_RIG_TRAINED, &report, &err);
+    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
     abi_check(rig->probe, ABI_RULE_NONFINITE, st >= 0, "%s: returned %d: %s", what, st, err.message);
     check_skipped(rig, st, &report, named, what);
     abi_rig_set_gradients(rig);
@@ -147,30 +129,26 @@ static void compare_states(abi_rig_t *rig, const unsigned char *before, const un
     abi_check(rig->probe, ABI_RULE_NONFINITE, 0, "a skipped step changed %s", where);
 }
 
-static void run_nonfinite(abi_probe_t *probe) {
-    static abi_rig_t rig;
+static void run_nonfinite(abi_rig_t *rig) {
     size_t n;
     unsigned char *before, *after;
-    if (!abi_rig_open(&rig, probe, probe->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
-        return;
-    if (!abi_rig_train(&rig, 1, ABI_RULE_VALID))
+    if (!abi_rig_train(rig, 1, ABI_RULE_VALID))
         return; /* in warm-up: nothing is deferred, so nothing at all may move */
-    rig.stage = ABI_ACTIVE;
-    before = abi_rig_state(&rig, &n);
-    abi_rig_set_gradients(&rig);
-    set_bf16(&rig, 1, 13, 0x7FC0), skip_a_step(&rig, 1, "NaN in b.weight");
-    after = abi_rig_state(&rig, &n);
-    compare_states(&rig, before, after, n);
+    rig->stage = ABI_ACTIVE;
+    before = abi_rig_state(rig, &n);
+    abi_rig_set_gradients(rig);
+    set_bf16(rig, 1, 13, 0x7FC0), skip_a_step(rig, 1, "NaN in b.weight");
+    after = abi_rig_state(rig, &n);
+    compare_states(rig, before, after, n);
     free(before);
     free(after);
-    set_fp32(&rig, 2, 4, NAN), skip_a_step(&rig, 2, "NaN in c.bias");
-    set_fp32(&rig, 0, 29, NAN), set_fp32(&rig, 2, 0, NAN), skip_a_step(&rig, 0, "NaN in a.weight and c.bias");
-    abi_rig_train(&rig, 3, ABI_RULE_USABLE);
-    abi_rig_set_gradients(&rig);
-    set_bf16(&rig, 1, 13, 0x7F80), skip_a_step(&rig, 1, "infinity in b.weight");
-    abi_rig_train(&rig, 3, ABI_RULE_USABLE);
-    abi_check(probe, ABI_RULE_NONFINITE, all_finite(&rig), "weights are not finite after a skipped step");
-    abi_rig_end(&rig);
+    set_fp32(rig, 2, 4, NAN), skip_a_step(rig, 2, "NaN in c.bias");
+    set_fp32(rig, 0, 29, NAN), set_fp32(rig, 2, 0, NAN), skip_a_step(rig, 0, "NaN in a.weight and c.bias");
+    abi_rig_train(rig, 3, ABI_RULE_USABLE);
+    abi_rig_set_gradients(rig);
+    set_bf16(rig, 1, 13, 0x7F80), skip_a_step(rig, 1, "infinity in b.weight");
+    abi_rig_train(rig, 3, ABI_RULE_USABLE);
+    abi_check(rig->probe, ABI_RULE_NONFINITE, all_finite(rig), "weights are not finite after a skipped step");
 }
 
 /* ---- poll -------------------------------------------------------------------------------------------------------- */
@@ -199,7 +177,7 @@ static void poll_a_step(abi_rig_t *rig, const zf_cpu_ext_t *cpu, zf_cpu_queue_t 
     uint64_t seen;
     rig->step.flags = 0;
     cpu->queue_launch(queue, wait_for_gate, gate, NULL);
-    submitted = step_with(rig, ABI_RIG_TRAINED, &report, &err);
+    submitted = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
     abi_host_enter(&rig->host);
     held = rig->table->poll(rig->instance, &report, &err);
     seen = report.has_report ? report.step : 0;
@@ -216,28 +194,16 @@ static void poll_a_step(abi_rig_t *rig, const zf_cpu_ext_t *cpu, zf_cpu_queue_t 
               (unsigned long long)report.step);
 }
 
-static void run_poll(abi_probe_t *probe) {
-    static abi_rig_t rig;
-    const zf_cpu_ext_t *cpu;
-    zf_cpu_queue_t *queue;
+static void run_poll(abi_rig_t *rig) {
+    const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
+    zf_cpu_queue_t *queue = abi_rig_queue(rig, ABI_RULE_POLL);
     sem_t gate;
-    zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&rig, probe, probe->env->plugin))
+    if (!queue)
         return;
-    cpu = rig.table->get_extension(ZF_EXT_CPU);
-    if (!cpu) {
-        abi_skip(probe, ABI_RULE_POLL, "no extension %s: no stream that can be held up", ZF_EXT_CPU);
-        return;
-    }
     sem_init(&gate, 0, 0);
-    rig.stream = (zf_stream_t){.struct_size = sizeof rig.stream};
-    if (cpu->queue_create(&queue, &rig.stream, &err) < 0 || !abi_rig_start(&rig, ABI_BOUND)) {
-        abi_check(probe, ABI_RULE_VALID, 0, "a queue and an instance: %s", err.message);
-        return;
-    }
     for (int i = 0; i < 3; i++)
-        poll_a_step(&rig, cpu, queue, &gate);
-    abi_rig_end(&rig);
+        poll_a_step(rig, cpu, queue, &gate);
+    abi_rig_end(rig);
     cpu->queue_destroy(queue);
     sem_destroy(&gate);
 }
@@ -245,7 +211,8 @@ static void run_poll(abi_probe_t *probe) {
 /* ---- allocations ------------------------------------------------------------------------------------------------- */
 
 /* Replaces the probe's process by one that preloads the counter, with the same pipe. */
-static void run_allocations(abi_probe_t *probe) {
+static void run_allocations(abi_rig_t *rig) {
+    abi_probe_t *probe = rig->probe;
     char self[1024], counter[1100], fd[16];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
@@ -316,9 +283,8 @@ int abi_count_allocations(const char *plugin, int fd) {
     return 0;
 }
 
-void abi_training_probes(abi_report_t *report, const abi_env_t *env) {
-    abi_probe_run(report, env, "step reports", run_reports);
-    abi_probe_run(report, env, "non-finite gradient", run_nonfinite);
-    abi_probe_run(report, env, "poll", run_poll);
-    abi_probe_run(report, env, "allocations", run_allocations);
-}
+const abi_row_t abi_training_rows[] = {{"step reports", ABI_BOUND, 0, run_reports},
+                                       {"non-finite gradient", ABI_BOUND, 0, run_nonfinite},
+                                       {"poll", ABI_OPEN, 0, run_poll},
+                                       {"allocations", ABI_NOTHING, 0, run_allocations},
+                                       {NULL, ABI_NOTHING, 0, NULL}};

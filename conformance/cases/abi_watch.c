@@ -8,6 +8,7 @@
 #include <locale.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -95,4 +96,16 @@ int abi_watch_threads(int want) {
         n = count_entries("/proc/self/task");
     }
     return n;
+}
+
+double abi_data_nbytes(void) {
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmData:", 7) == 0)
+            kib = strtod(line + 7, NULL);
+    if (f)
+        fclose(f);
+    return 1024.0 * kib;
 }

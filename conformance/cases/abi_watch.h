@@ -29,4 +29,7 @@ void abi_watch(abi_watch_t *out);
  * seen for a moment. */
 int abi_watch_threads(int want);
 
+/* Writable memory of this process, in bytes. */
+double abi_data_nbytes(void);
+
 #endif

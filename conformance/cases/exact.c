@@ -90,7 +90,7 @@ static const zc_option_t table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static int print_help(void) {
-    return zc_options_help("zf-conform exact - the plugin against the oracle, bit for bit", table, N_OPTIONS, NULL,
+    return zc_options_help("zf-conform exact - the plugin against the oracle, bit for bit", table, N_OPTIONS,
                            "0 conforms, 1 does not, 2 could not run, 77 skipped");
 }
 
@@ -189,7 +189,7 @@ int zx_exact_main(int argc, char **argv) {
     glue_error_t err;
     int status;
 
-    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform exact: %s\n", err.text), 2;
     if (o.wants_help)
         return print_help();

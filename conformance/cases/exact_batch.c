@@ -18,6 +18,7 @@
 
 #include "exact.h"
 #include "exact_array.h"
+#include "harness/clock.h"
 
 enum { BATCH = 24, MAX_JOBS = 64, LINE_NBYTES = 4096 };
 
@@ -48,12 +49,7 @@ typedef struct zx_pool {
     int is_greeted, has_notes;
 } zx_pool_t;
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now(void) { return 1e-9 * (double)zc_now_ns(); }
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 

@@ -57,13 +57,13 @@ static void draw_share(zx_case_t *c) {
 static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == ZO_ALL_RESIDENT; }
 
 /* What the share comes to in bytes of parameters with two fp32 moments. */
-static void settle_share(zx_case_t *c) {
-    double n_elems = 0;
+void zx_case_settle_share(zx_case_t *c) {
+    double n_elems = 0, n_owners = c->config.n_owners ? c->config.n_owners : 1;
 
     for (uint32_t i = 0; i < c->n_params; i++)
         n_elems += (double)zx_n_elems(&c->params[i]);
     c->config.resident_nbytes = c->resident_share > 1.5   ? ZO_ALL_RESIDENT
-                                : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12)
+                                : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12 / n_owners)
                                                           : 0;
 }
 
@@ -400,7 +400,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
     c->config.has_homes = 1;
-    settle_share(c);
+    zx_case_settle_share(c);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
 }
@@ -472,6 +472,7 @@ static void change_all_keys(zx_case_t *c) {
     if (c->config.is_mean && zx_chance(&c->rng, 20))
         c->resident_share = 2.0;
     c->config.has_homes = was.has_homes;
+    c->config.n_owners = was.n_owners;
     c->threads = threads;
     memcpy(c->config.groups, was.groups, sizeof was.groups);
     c->config.can_fetch = was.can_fetch;
@@ -490,7 +491,7 @@ void zx_case_reconfigure(zx_case_t *c) {
     obey_law(c);
     if (!c->config.has_homes && c->resident_share < 1.5)
         c->resident_share = 0.0;
-    settle_share(c);
+    zx_case_settle_share(c);
     is_same = !differs(&was, &c->config);
     if (is_same && is_all_resident(&c->config))
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);

@@ -85,6 +85,8 @@ zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GR
 /* exact_rule.c: a parameter may go from one group to the other and keep its moments. */
 int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);
 
+/* resident_share, in bytes of what each rank keeps. */
+void zx_case_settle_share(zx_case_t *c);
 /* One more parameter, behind the others. */
 void zx_case_add_param(zx_case_t *c);
 /* Another configuration with the same update rule: one key of it, or all. What the host does and how many workers there

@@ -370,6 +370,14 @@ static void keep_set(zx_run_t *run) {
         run->origins[i] = zx_is_trainable(&run->c->params[i]) ? i : ZO_NO_ID;
 }
 
+int zx_run_resplit(zx_run_t *run) {
+    if (is_cut_alike(run))
+        return 0;
+    keep_set(run);
+    carry_oracle(run);
+    return 1;
+}
+
 static void count_both(const zx_run_t *run, zx_change_t *out) {
     uint32_t n_kept = 0, n_there = 0;
 

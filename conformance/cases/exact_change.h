@@ -25,6 +25,8 @@ int zx_run_is_moving(zx_run_t *run);
 /* The host is closed. Changes the case, and the oracle as the load of a checkpoint does. is_compact: it was saved so.
  */
 void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out);
+/* The case has other blocks resident: changes the oracle as a load does. 0: they are the same, and nothing changes. */
+int zx_run_resplit(zx_run_t *run);
 /* What the host held of parameters that are gone, or lies elsewhere now: may go once nothing reads it. */
 void zx_run_forget(zx_run_t *run);
 

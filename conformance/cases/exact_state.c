@@ -376,7 +376,7 @@ void zx_run_save_point(zx_run_t *run) {
 /* ---- several ranks -------------------------------------------------------------------------------------------------
  */
 
-static void load_move(zx_run_t *run) {
+static void load_move(zx_run_t *run, int is_exact) {
     const zs_ranks_t *ranks = run->c->ranks;
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_report_t report = {.struct_size = sizeof report};
@@ -386,9 +386,9 @@ static void load_move(zx_run_t *run) {
 
     if (zx_is_call_bad(&run->host, "load", st, &err))
         return;
-    if (report.is_exact != !ranks->is_compact || report.step != zo_n_steps(run->oracle))
+    if (report.is_exact != is_exact || report.step != zo_n_steps(run->oracle))
         zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
-                 report.step, ranks->is_compact ? "compact" : "exact", zo_n_steps(run->oracle));
+                 report.step, is_exact ? "fitting" : "compact or other", zo_n_steps(run->oracle));
 }
 
 static void save_move(zx_run_t *run) {
@@ -409,6 +409,7 @@ static void save_move(zx_run_t *run) {
 
 void zx_run_move_point(zx_run_t *run) {
     zs_ranks_t *ranks = run->c->ranks;
+    int is_split;
 
     if (!ranks || ranks->moves_at != zo_n_steps(run->oracle))
         return;
@@ -420,9 +421,11 @@ void zx_run_move_point(zx_run_t *run) {
     zo_rest(run->oracle);
     if (!run->is_dry)
         return;
-    if (ranks->is_compact)
+    zs_take_over(ranks, run->c);
+    is_split = zx_run_resplit(run);
+    if (ranks->is_compact && !is_split)
         zo_restart(run->oracle);
     ranks->expected_nbytes = 0; /* of steps that no plugin has made */
     if (reopen(run, NULL, 0, 0, 0) == 0)
-        load_move(run);
+        load_move(run, !ranks->is_compact && !is_split);
 }

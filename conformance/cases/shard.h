@@ -17,7 +17,8 @@
  *
  * Checkpoints: with --save each case saves once, at a step that its seed says, and goes on; with --load another run, on
  * any number of ranks and at any stage, comes to that step with a plugin that does nothing (exact_state.h), loads, and
- * goes on. Such cases are the same for every number of ranks. */
+ * goes on. Such cases are the same for every number of ranks. With --split a part of the state is resident, another
+ * one with each number of ranks: --load is told how many have saved. */
 #ifndef ZF_CONFORMANCE_SHARD_H
 #define ZF_CONFORMANCE_SHARD_H
 
@@ -67,6 +68,7 @@ typedef struct zs_ranks {
     int uses_nccl;                   /* [shard] transport */
     uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
+    uint32_t split_by;               /* --split: ranks that save; 0: what is resident follows from declarations */
     /* of the case that runs */
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
@@ -103,6 +105,8 @@ uint64_t zs_ranks_nccl_nbytes(void);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 3, to be drawn */
+/* The run that saved it ends: what is resident is this one's from here on. */
+void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c);
 static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || ranks->load_from; }
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);

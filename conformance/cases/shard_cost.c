@@ -233,14 +233,15 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* The most elements that a rank owns of the matrices that are sent; those of shards are fetched instead. */
-static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t *layout, const bucket_t *bucket) {
+static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t *layout, const bucket_t *bucket,
+                           int how) {
     uint64_t n[MOST_RANKS] = {0};
 
     for (uint32_t m = 0; m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
 
         zo_matrix_info(ranks->oracle, m, &info);
-        if (!info.is_sent || zs_is_sharded(ranks, c, info.param) || bucket_with(layout, info.param) != bucket)
+        if (info.is_sent != how || zs_is_sharded(ranks, c, info.param) || bucket_with(layout, info.param) != bucket)
             continue;
         for (uint64_t e = 0; e < info.rows * info.cols; e++)
             n[layout->owners[info.param][info.first + e]]++;
@@ -259,7 +260,8 @@ void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) 
         const bucket_t *bucket = &layout->buckets[b];
 
         ranks->expected_value_nbytes +=
-            (bucket->size - 1) * count_sent(ranks, c, layout, bucket) * bucket->value_nbytes;
+            (bucket->size - 1) * (count_sent(ranks, c, layout, bucket, 1) + count_sent(ranks, c, layout, bucket, 2)) *
+            bucket->value_nbytes;
     }
     drop(layout);
 }

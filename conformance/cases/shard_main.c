@@ -17,7 +17,7 @@
 
 typedef struct zs_options {
     const char *plugin, *mpi, *device, *transport, *fault, *save, *load;
-    uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
+    uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us, split;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
     int overlap, groups, wants_help;
@@ -42,6 +42,9 @@ static const zc_option_t table[] = {
     ZC_OPTION("groups", ZC_SWITCH, AT(groups), NULL, "process groups are drawn: models side by side, experts"),
     ZC_OPTION("save", ZC_TEXT, AT(save), "DIR", "each case saves a checkpoint there, DIR/case-<number>, and goes on"),
     ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
+    ZC_OPTION("split", ZC_U32, AT(split), "P",
+              "with these: P ranks save, and of the state a part is resident, another one for each number of ranks",
+              .least = 1, .most = 64),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
     ZC_OPTION("hold-us", ZC_U32, AT(hold_us), "US", "exchanges begin as late as up to that, on each rank by itself",
@@ -236,11 +239,11 @@ int zs_shard_main(int argc, char **argv) {
     glue_error_t err;
     int status;
 
-    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
+    if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.text), 2;
     if (o.wants_help)
         return zc_options_help("zf-conform shard - one rank of mpirun: P ranks against the oracle of one", table,
-                               N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run");
+                               N_OPTIONS, "0 conforms, 1 does not, 2 could not run");
     if (o.overlap)
         return run_alone(&o);
     if (o.device)
@@ -257,6 +260,7 @@ int zs_shard_main(int argc, char **argv) {
     ranks->uses_nccl = o.transport && strcmp(o.transport, "nccl") == 0;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
+    ranks->split_by = o.split;
     status = run_all(&o, ranks);
     fflush(stdout);
     zs_ranks_close(ranks);

@@ -3,14 +3,8 @@
 #include "shard_mirror.h"
 
 #include <string.h>
-#include <time.h>
 
-uint64_t zs_now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "harness/clock.h"
 
 static zf_status_t find_group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     const zs_mirror_t *mirror = ctx;
@@ -33,7 +27,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
         if (r != mirror->rank)
             memcpy((char *)call->recv + r * call->nbytes, own, call->nbytes);
     mirror->calls[lane] = *call;
-    mirror->spans[lane].begin_ns = zs_now_ns();
+    mirror->spans[lane].begin_ns = zc_now_ns();
     mirror->spans[lane].end_ns = mirror->spans[lane].begin_ns + (uint64_t)ns;
     *out_request = lane;
     return ZF_OK;
@@ -47,7 +41,7 @@ static void note(zs_span_t *spans, uint32_t bucket, const zs_span_t *span) {
 static zf_status_t test(void *ctx, uint64_t lane, zf_error_t *err) {
     zs_mirror_t *mirror = ctx;
     const zf_collective_t *call = &mirror->calls[lane];
-    const uint64_t now = zs_now_ns();
+    const uint64_t now = zc_now_ns();
 
     (void)err;
     if (now < mirror->spans[lane].end_ns)

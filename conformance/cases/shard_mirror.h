@@ -28,6 +28,4 @@ typedef struct zs_mirror {
 /* The mirror stays where it is until the instance is destroyed. */
 void zs_mirror_init(zs_mirror_t *mirror, uint32_t rank, uint32_t n_ranks, double ns_per_byte);
 
-uint64_t zs_now_ns(void);
-
 #endif

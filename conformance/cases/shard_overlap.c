@@ -8,7 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "harness/clock.h"
 #include "harness/progress.h"
+#include "harness/rig.h"
 #include "shard_mirror.h"
 
 enum { LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };
@@ -24,13 +26,7 @@ static const char *const schedule_names[] = {"overlapped", "serial", "instant li
 
 typedef struct host {
     zs_mirror_t mirror;
-    const zf_loader_t *loader;
-    const zf_plugin_t *zf;
-    zf_instance_t *instance;
-    zf_stream_t stream;
-    zf_host_t table;
-    zf_tensor_t params[LAYERS], grads[LAYERS];
-    float *memory;            /* [2][LAYERS][ROWS * COLUMNS] */
+    rig_t rig;                /* a layer is a tensor */
     zf_fence_t given[LAYERS]; /* its gradients may be written again */
     uint64_t in_ns[N_CALLS];  /* in a hook and waiting for what it returns, in this step */
 } host_t;
@@ -43,125 +39,52 @@ typedef struct measured {
 
 static void compute(uint64_t ns) { nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL); }
 
-static void check(zf_status_t st, const zf_error_t *err) {
-    if (st >= 0)
-        return;
-    fprintf(stderr, "zf-conform shard --overlap: status %d: %.300s\n", st, err->message);
-    exit(2);
-}
-
-static const void *get_extension(void *ctx, const char *id) {
-    host_t *host = ctx;
-
-    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &host->mirror.table : NULL;
-}
-
 /* ---- the host ---------------------------------------------------------------------------------------------------- */
 
-static void make_tensors(host_t *host) {
-    static const int64_t shape[] = {ROWS, COLUMNS};
-    const uint64_t n = ROWS * COLUMNS;
-
-    host->memory = calloc(2 * LAYERS, n * sizeof *host->memory);
-    if (!host->memory)
-        exit(2);
-    for (uint64_t i = 0; i < 2 * LAYERS * n; i++)
-        host->memory[i] = (float)(i % 251) / 1024.0f;
-    for (uint32_t i = 0; i < LAYERS; i++) {
-        zf_tensor_contiguous(host->memory + i * n, zf_dtype_float32(), 2, shape, &host->params[i]);
-        zf_tensor_contiguous(host->memory + (LAYERS + i) * n, zf_dtype_float32(), 2, shape, &host->grads[i]);
-        host->given[i] = (zf_fence_t){.struct_size = sizeof host->given[i]};
-    }
-}
-
 static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, int is_instant) {
-    static const char *const names[LAYERS] = {"layer0", "layer1", "layer2", "layer3",
-                                              "layer4", "layer5", "layer6", "layer7"};
     char config[320];
-    zf_param_decl_t decls[LAYERS];
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_create_args_t args = {.struct_size = sizeof args,
-                             .flags = ZF_CREATE_CAP_FETCH,
-                             .host = &host->table,
-                             .config_text = config,
-                             .device_type = ZF_DEVICE_CPU};
+    const rig_spec_t spec = {.n_tensors = LAYERS,
+                             .ndim = 2,
+                             .shape = {ROWS, COLUMNS},
+                             .dtype = zf_dtype_float32(),
+                             .mode = RIG_ASYNC,
+                             .config = config,
+                             .ranks = &host->mirror.table};
 
     memset(host, 0, sizeof *host);
     zs_mirror_init(&host->mirror, 0, n_ranks,
                    is_instant ? 0 : (double)link_ns * n_ranks / ((n_ranks - 1.0) * ROWS * COLUMNS * sizeof(float)));
-    host->loader = loader;
-    host->zf = zf_loader_plugin(loader);
-    make_tensors(host);
-    args.config_text_nbytes =
-        (size_t)snprintf(config, sizeof config,
-                         "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 1\n"
-                         "[host]\nthreads = 1\naffinity = none\n[log]\nlevel = error\n[shard]\nstage = %u\n"
-                         "bucket_bytes = 1\n",
-                         stage);
-    zf_host_stderr("zf-conform", "1", 0, &host->table);
-    host->table.get_extension = get_extension;
-    host->table.ctx = host;
-    zf_stream_host_thread(&host->stream);
-    check(host->zf->create(&args, &host->instance, &err), &err);
     for (uint32_t i = 0; i < LAYERS; i++)
-        decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = names[i], .tensor = &host->params[i]};
-    check(host->zf->bind_params(
-              host->instance,
-              &(zf_bind_args_t){
-                  .struct_size = sizeof(zf_bind_args_t), .decls = decls, .n_decls = LAYERS, .decl_size = sizeof *decls},
-              NULL, NULL, &err),
-          &err);
-}
-
-static void close_host(host_t *host) {
-    host->zf->destroy(host->instance, NULL);
-    free(host->memory);
-}
-
-static void wait_for(host_t *host, const zf_fence_t *fence) {
-    zf_error_t err = {.struct_size = sizeof err};
-
-    check(zf_loader_fence_wait(host->loader, fence, UINT64_C(60000000000), &err), &err);
+        host->given[i] = (zf_fence_t){.struct_size = sizeof host->given[i]};
+    (void)snprintf(config, sizeof config,
+                   "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 1\n"
+                   "[host]\nthreads = 1\naffinity = none\n[log]\nlevel = error\n[shard]\nstage = %u\n"
+                   "bucket_bytes = 1\n",
+                   stage);
+    rig_open(&host->rig, loader, &spec);
 }
 
 /* n = 0: all. */
 static void fetch(host_t *host, uint32_t layer, uint32_t n) {
-    const uint64_t began = zs_now_ns();
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_fence_t ready = {.struct_size = sizeof ready};
-    zf_param_item_t item = {.struct_size = sizeof item, .id = layer};
+    const uint64_t began = zc_now_ns();
 
-    check(host->zf->param_fetch(host->instance, n ? &item : NULL, n, sizeof item, &host->stream, &ready, &err), &err);
-    wait_for(host, &ready);
-    host->in_ns[IN_FETCH] += zs_now_ns() - began;
+    rig_fetch(&host->rig, layer, n);
+    host->in_ns[IN_FETCH] += zc_now_ns() - began;
 }
 
 static void deliver(host_t *host, uint32_t layer, int is_last) {
-    const uint64_t began = zs_now_ns();
-    zf_error_t err = {.struct_size = sizeof err};
-    const zf_grad_item_t item = {.struct_size = sizeof item,
-                                 .id = layer,
-                                 .flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE),
-                                 .tensor = &host->grads[layer]};
+    const uint64_t began = zc_now_ns();
 
-    check(host->zf->grads_ready(host->instance, &item, 1, sizeof item, &host->stream, &host->given[layer], &err), &err);
-    host->in_ns[IN_GRADS_READY] += zs_now_ns() - began;
+    host->rig.items[layer].flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE);
+    rig_deliver(&host->rig, layer, 1, 1, &host->given[layer]);
+    host->in_ns[IN_GRADS_READY] += zc_now_ns() - began;
 }
 
 static void step(host_t *host) {
-    const zf_group_hyper_t hyper = {
-        .struct_size = sizeof hyper, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
-    const zf_step_args_t args = {.struct_size = sizeof args,
-                                 .groups = &hyper,
-                                 .n_groups = 1,
-                                 .elem_size = sizeof hyper,
-                                 .clip_norm = 1.0,
-                                 .stream = &host->stream};
-    const uint64_t began = zs_now_ns();
-    zf_error_t err = {.struct_size = sizeof err};
+    const uint64_t began = zc_now_ns();
 
-    check(host->zf->step(host->instance, &args, NULL, &err), &err);
-    host->in_ns[IN_STEP] += zs_now_ns() - began;
+    rig_step(&host->rig, 0);
+    host->in_ns[IN_STEP] += zc_now_ns() - began;
 }
 
 static void forward(host_t *host, int is_first, int fetches) {
@@ -175,7 +98,7 @@ static void forward(host_t *host, int is_first, int fetches) {
 static void backward(host_t *host, schedule_t schedule, int is_last) {
     for (uint32_t i = LAYERS; i-- > 0;) {
         compute(is_last ? backward_ns : backward_ns / SHORT);
-        wait_for(host, &host->given[i]); /* another would write there */
+        rig_wait(&host->rig, &host->given[i]); /* another would write there */
         if (schedule != SERIAL || !is_last)
             deliver(host, i, is_last);
     }
@@ -260,7 +183,7 @@ static measured_t run(const plan_t *plan, schedule_t schedule) {
     zc_progress_end(&progress);
     if (schedule == OVERLAPPED)
         print_timeline(&host.mirror);
-    close_host(&host);
+    rig_close(&host.rig);
     return least_of(all, plan->n_steps);
 }
 

@@ -112,15 +112,33 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     c->config.can_fetch = 0;
 }
 
-/* Stage 3 is not in every mode; what is not in this version is not asked for. */
-static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
-    zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
-    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 3) : 0;
+/* Parameters that live as shards have no resident blocks, so a checkpoint of them would not fit elsewhere. */
+static int has_declared(const zx_case_t *c) {
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (zx_is_trainable(&c->params[i]) && c->params[i].decl.is_always_selected)
+            return 1;
+    return 0;
+}
 
-    ranks->stage = stage <= 3 ? stage : drawn;
+/* Stage 3 is not in every mode; what is not in this version is not asked for. */
+static uint32_t stage_of(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t stage, uint32_t size, int saves,
+                         zx_rng_t *rng) {
+    *rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (size + !saves) : 0));
+    uint32_t drawn = zx_chance(rng, 65) ? zx_between(rng, 1, 3) : 0;
+
+    if (stage > 3)
+        stage = drawn;
+    return stage == 3 && (c->config.is_mean || c->resident_share > 1.5 || ranks->split_by ||
+                          (zs_moves(ranks) && has_declared(c)))
+               ? 2
+               : stage;
+}
+
+static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
+    zx_rng_t rng;
+
+    ranks->stage = stage_of(ranks, c, stage, ranks->size, ranks->save_to != NULL, &rng);
     c->p_edit = 0; /* what one rank does by itself */
-    if (ranks->stage == 3 && (c->config.is_mean || c->config.resident_nbytes))
-        ranks->stage = 2;
     if (ranks->stage == 0 || ranks->data_size == 1)
         return;
     if (!zs_moves(ranks) && !zs_shards_params(ranks))
@@ -221,22 +239,31 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
         decl->flags |= ZF_PARAM_NOT_IN_NORM;
 }
 
-/* Several ranks have all of the state on the device, or what windows keep on the host; and so has one that takes over
- * from several, or they from it. */
-static void take_homes(const zs_ranks_t *ranks, zx_case_t *c) {
-    if (ranks->size == 1 && !ranks->is_grouped && !zs_moves(ranks))
-        return;
-    c->config.has_homes = 0;
-    for (uint32_t i = 0; i < c->n_params && zs_moves(ranks); i++)
-        if (c->params[i].home == ZF_HOME_RESIDENT && ranks->kinds[i] != ZS_SHARED) { /* of one rank it would be */
-            c->params[i].home = ZF_HOME_PLUGIN;
-            c->params[i].decl.is_always_selected = 0;
-        }
-    if (c->resident_share > 1.5)
-        return;
-    replace_line(c, "state_mib = 1", "state_mib", 0);
-    c->resident_share = 0.0;
-    c->config.resident_nbytes = 0;
+/* Who keeps the state of a parameter together. */
+static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size, uint32_t stage) {
+    c->config.n_owners = stage ? data_size : 1;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        c->params[i].decl.n_owners =
+            stage && ranks->kinds[i] == ZS_EXPERT ? zs_group_size(ranks, ZS_GROUP_EXPERT) : c->config.n_owners;
+}
+
+void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, ranks->data_size, ranks->stage); }
+
+/* By how many ranks keep the state depends what of it fits on the device. Runs that are compared, or that move, have
+ * only what is declared there, but for --split. */
+static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
+    int is_one_split = (zs_moves(ranks) || getenv("ZF_AUDIT_DIR")) && !ranks->split_by;
+    zx_rng_t rng;
+
+    zs_take_over(ranks, c);
+    if (ranks->load_from && ranks->split_by)
+        set_owners(ranks, c, ranks->split_by, stage_of(ranks, c, stage, ranks->split_by, 1, &rng));
+    c->config.has_homes = !zs_shards_params(ranks);
+    if (c->resident_share < 1.5 && (is_one_split || zs_shards_params(ranks))) {
+        replace_line(c, "state_mib = 1", "state_mib", 0);
+        c->resident_share = 0.0;
+    }
+    zx_case_settle_share(c);
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
@@ -250,8 +277,8 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
     draw_groups(ranks, c, &stage);
-    take_homes(ranks, c);
     draw_stage(ranks, c, stage);
+    take_homes(ranks, c, stage);
     draw_exact_sums(ranks, c);
     ranks->moves_at = 0;
     if (zs_moves(ranks))

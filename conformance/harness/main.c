@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "abi_main.h"
+#include "abi_probes.h"
 #include "exact.h"
 #include "python_command.h"
 #include "shard.h"

@@ -78,18 +78,6 @@ static int store_whole(const zc_option_t *option, const char *text, void *place,
     return 0;
 }
 
-static int store_positive(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
-    double real;
-    int is_number = parse_real(text, &real) == 0;
-
-    if (option->most > 0.0 && (!is_number || real < option->least || real > option->most))
-        return need(needed, "a number from %g to %g", option->least, option->most);
-    if (!is_number || real == 0.0 || real >= 1e6)
-        return need(needed, "a number above 0, below 10^6");
-    *(double *)place = real;
-    return 0;
-}
-
 /* "fp32 or bf16" */
 static int need_choice(const char *choices, char needed[NEEDED_NBYTES]) {
     size_t used = 0;
@@ -118,12 +106,6 @@ static int store_override(const char *text, zc_overrides_t *overrides, char need
     return 0;
 }
 
-static int store_parsed(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
-    const char *wanted = option->parse(text, place);
-
-    return wanted == NULL ? 0 : need(needed, "%s", wanted);
-}
-
 /* Reads text into its member; -1 with what was needed instead. */
 static int store(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
     switch (option->kind) {
@@ -136,14 +118,10 @@ static int store(const zc_option_t *option, const char *text, void *place, char 
     case ZC_CHOICE:
     case ZC_CHOICE_TEXT:
         return store_choice(option, text, place, needed);
-    case ZC_PARSED:
-        return store_parsed(option, text, place, needed);
     case ZC_OVERRIDE:
         return store_override(text, place, needed);
     case ZC_REAL:
         return parse_real(text, place) == 0 ? 0 : need(needed, "a number, 0 or more");
-    case ZC_POSITIVE:
-        return store_positive(option, text, place, needed);
     default:
         return store_whole(option, text, place, needed);
     }
@@ -151,17 +129,13 @@ static int store(const zc_option_t *option, const char *text, void *place, char 
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
 
-static int has_area(const zc_option_t *option, const char *area) {
-    return option->areas == NULL || area == NULL || index_of(area, option->areas) >= 0;
-}
-
 static int is_meant(const zc_option_t *option, const char *word) {
     return strncmp(word, "--", 2) == 0 && strcmp(option->name, word + 2) == 0;
 }
 
-static const zc_option_t *find(const zc_option_t *table, size_t n, const char *area, const char *word) {
+static const zc_option_t *find(const zc_option_t *table, size_t n, const char *word) {
     for (size_t i = 0; i < n; i++)
-        if (is_meant(&table[i], word) && has_area(&table[i], area))
+        if (is_meant(&table[i], word))
             return &table[i];
     return NULL;
 }
@@ -169,11 +143,11 @@ static const zc_option_t *find(const zc_option_t *table, size_t n, const char *a
 static int takes_value(const zc_option_t *option) { return option->kind != ZC_SWITCH; }
 
 /* Whether the option at argv[at] stands before it already. */
-static int is_repeated(const zc_option_t *table, size_t n, const char *area, char **argv, int at) {
-    const zc_option_t *option = find(table, n, area, argv[at]);
+static int is_repeated(const zc_option_t *table, size_t n, char **argv, int at) {
+    const zc_option_t *option = find(table, n, argv[at]);
 
     for (int i = 1; i < at; i++) {
-        const zc_option_t *before = find(table, n, area, argv[i]);
+        const zc_option_t *before = find(table, n, argv[i]);
 
         if (before == option)
             return option->kind != ZC_OVERRIDE;
@@ -182,16 +156,15 @@ static int is_repeated(const zc_option_t *table, size_t n, const char *area, cha
     return 0;
 }
 
-int zc_options_parse(const zc_option_t *table, size_t n, const char *area, int argc, char **argv, void *out,
-                     glue_error_t *err) {
+int zc_options_parse(const zc_option_t *table, size_t n, int argc, char **argv, void *out, glue_error_t *err) {
     for (int i = 1; i < argc; i++) {
-        const zc_option_t *option = find(table, n, area, argv[i]);
+        const zc_option_t *option = find(table, n, argv[i]);
         const char *text = argv[i];
         char needed[NEEDED_NBYTES];
 
         if (option == NULL)
             return glue_fail(err, "found \"%.60s\"; an option is needed, --help lists them", argv[i]);
-        if (is_repeated(table, n, area, argv, i))
+        if (is_repeated(table, n, argv, i))
             return glue_fail(err, "--%s: given twice; once is needed", option->name);
         if (takes_value(option)) {
             if (i + 1 == argc)
@@ -204,16 +177,12 @@ int zc_options_parse(const zc_option_t *table, size_t n, const char *area, int a
     return 0;
 }
 
-void zc_options_print(FILE *file, const zc_option_t *table, size_t n, const char *area) {
-    for (size_t i = 0; i < n; i++)
-        if (has_area(&table[i], area) && table[i].help != NULL)
-            (void)fprintf(file, "  --%-13s %-12s %s\n", table[i].name,
-                          table[i].argument != NULL ? table[i].argument : "", table[i].help);
-}
-
-int zc_options_help(const char *what, const zc_option_t *table, size_t n, const char *area, const char *exit_status) {
+int zc_options_help(const char *what, const zc_option_t *table, size_t n, const char *exit_status) {
     (void)puts(what);
-    zc_options_print(stdout, table, n, area);
+    for (size_t i = 0; i < n; i++)
+        if (table[i].help != NULL)
+            (void)printf("  --%-13s %-12s %s\n", table[i].name, table[i].argument != NULL ? table[i].argument : "",
+                         table[i].help);
     (void)printf("exit status: %s\n", exit_status);
     return 0;
 }

@@ -20,10 +20,8 @@ typedef enum zc_option_kind {
     ZC_U32,         /* uint32_t, .least to .most */
     ZC_U64,         /* uint64_t, below 2^63, so that JSON holds it */
     ZC_REAL,        /* double, 0 or more */
-    ZC_POSITIVE,    /* double, above 0 and below 10^6 */
     ZC_CHOICE,      /* int or enum: which word of choices */
     ZC_CHOICE_TEXT, /* const char *: one of choices */
-    ZC_PARSED,      /* what .parse makes of it */
     ZC_OVERRIDE,    /* zc_overrides_t: one more, section.key=value; may be repeated */
 } zc_option_kind_t;
 
@@ -41,24 +39,17 @@ typedef struct zc_option {
     const char *argument; /* name of the value in the help text; NULL: none */
     const char *help;     /* NULL: the help does not list it (what a program says to its own children) */
     const char *choices;  /* "fp32 bf16" */
-    const char *areas;    /* that have it, separated by spaces; NULL = all */
-    double least, most;   /* of ZC_U32; of ZC_POSITIVE where most > 0 */
-    /* Fills *place; returns NULL, or what was needed instead. */
-    const char *(*parse)(const char *text, void *place);
+    double least, most;   /* of ZC_U32 */
 } zc_option_t;
 
-/* A row; .choices =, .areas =, .least =, .most = and .parse = may follow. */
+/* A row; .choices =, .least = and .most = may follow. */
 #define ZC_OPTION(name_, kind_, offset_, argument_, help_, ...)                                                        \
     { .name = name_, .kind = kind_, .offset = offset_, .argument = argument_, .help = help_, __VA_ARGS__ }
 
-/* Reads argv[1..] into *out, which holds the defaults; texts are borrowed from argv. area: whose options count, NULL =
- * all. */
-int zc_options_parse(const zc_option_t *table, size_t n, const char *area, int argc, char **argv, void *out,
-                     glue_error_t *err);
+/* Reads argv[1..] into *out, which holds the defaults; texts are borrowed from argv. */
+int zc_options_parse(const zc_option_t *table, size_t n, int argc, char **argv, void *out, glue_error_t *err);
 
 /* The help: what the program is, one line per option, what its exit status means. Returns 0, the status to end with. */
-int zc_options_help(const char *what, const zc_option_t *table, size_t n, const char *area, const char *exit_status);
-/* One line per option. */
-void zc_options_print(FILE *file, const zc_option_t *table, size_t n, const char *area);
+int zc_options_help(const char *what, const zc_option_t *table, size_t n, const char *exit_status);
 
 #endif

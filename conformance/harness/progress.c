@@ -3,18 +3,12 @@
 #include "progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now_seconds(void) {
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "clock.h"
 
 void zc_progress_show(zc_progress_t *progress, const char *what) {
-    const double now = now_seconds();
+    const double now = 1e-9 * (double)zc_now_ns();
 
     if (!isatty(STDERR_FILENO))
         return;

@@ -9,7 +9,9 @@
  * The norm is summed in double in a fixed order: per parameter blocks of CHUNK_ELEMS, in each N_LANES partial sums that
  * a binary tree joins, blocks by index, parameters by index. Parts of a gradient are summed in fp32 in order of
  * delivery and rounded once to the parameter's type. Rule and orders are those that libzfplugin states for itself, so
- * that a plugin without approximation gives the same bits. */
+ * that a plugin without approximation gives the same bits.
+ *
+ * Of parameters on a device it has copies: gradients come down, values go up, and nothing of it is meant to be fast. */
 #include "adamw.h"
 
 #include "bfloat16.h"
@@ -21,6 +23,7 @@ enum { CHUNK_ELEMS = 4096, N_LANES = 32 };
 
 /* State of one parameter. In fp32 the master is the value itself. */
 typedef struct moments {
+    void *value, *grad;    /* the parameter's, or copies of what lies on a device */
     float *master, *m, *v; /* [n_elems] */
     float *sum;            /* [n_elems] fp32 sum of delivered parts; NULL until a PART comes */
     uint64_t n_updates;
@@ -108,12 +111,12 @@ static update_function_t *choose_update(void) {
 
 /* Elements first .. first+n-1 of a step's gradient as fp32: in place or widened into scratch. */
 static const float *gradient_chunk(const host_param_t *p, const moments_t *s, size_t first, size_t n, float *scratch) {
-    const uint16_t *narrow = p->grad;
+    const uint16_t *narrow = s->grad;
 
     if (s->is_summed)
         return s->sum + first;
     if (p->dtype == HOST_FLOAT32)
-        return (const float *)p->grad + first;
+        return (const float *)s->grad + first;
     for (size_t i = 0; i < n; i++)
         scratch[i] = host_float_from_bfloat16(narrow[first + i]);
     return scratch;
@@ -151,7 +154,7 @@ static double sum_of_squares(const host_param_t *p, const moments_t *s) {
     return sum;
 }
 
-static void update_param(host_param_t *p, moments_t *s, const scalars_t *c, update_function_t *update) {
+static void update_param(const host_param_t *p, moments_t *s, const scalars_t *c, update_function_t *update) {
     float scratch[CHUNK_ELEMS];
 
     for (size_t first = 0; first < p->n_elems; first += CHUNK_ELEMS) {
@@ -161,7 +164,7 @@ static void update_param(host_param_t *p, moments_t *s, const scalars_t *c, upda
         update(c, n, g, s->master + first, s->m + first, s->v + first);
         if (p->dtype == HOST_BFLOAT16)
             for (size_t i = 0; i < n; i++)
-                ((uint16_t *)p->value)[first + i] = host_bfloat16_from_float(s->master[first + i]);
+                ((uint16_t *)s->value)[first + i] = host_bfloat16_from_float(s->master[first + i]);
     }
 }
 
@@ -184,11 +187,18 @@ static int add_part(const host_param_t *p, moments_t *s, glue_error_t *err) {
     return 0;
 }
 
+static int is_on_device(const host_param_t *p) { return p->compute != host_compute_processor(); }
+
+static size_t nbytes_of(const host_param_t *p) { return p->n_elems * host_dtype_nbytes(p->dtype); }
+
 static int adamw_grads_ready(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
     adamw_t *self = (adamw_t *)base;
     moments_t *s = &self->list[param];
+    const host_param_t *p = &base->params->list[param];
 
-    if ((flags & HOST_GRAD_PART) != 0 && add_part(&base->params->list[param], s, err) != 0)
+    if (is_on_device(p))
+        p->compute->ops->copy_out(p->compute, s->grad, p->grad, nbytes_of(p));
+    if (host_compute_check(p->compute, err) != 0 || ((flags & HOST_GRAD_PART) != 0 && add_part(p, s, err) != 0))
         return -1;
     if ((flags & HOST_GRAD_TOTAL) != 0)
         s->is_summed = 0;
@@ -226,6 +236,8 @@ static void update_all(adamw_t *self, const host_step_args_t *args, double clip_
         s->n_updates++;
         c = make_scalars(&args->groups[p->group], clip_factor, s->n_updates);
         update_param(p, s, &c, update);
+        if (is_on_device(p))
+            p->compute->ops->copy_in(p->compute, p->value, s->value, nbytes_of(p));
     }
 }
 
@@ -233,7 +245,6 @@ static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue
     adamw_t *self = (adamw_t *)base;
     double norm, clip_factor;
 
-    (void)err;
     for (size_t i = 0; i < base->params->n; i++)
         round_sum(&base->params->list[i], &self->list[i]);
     norm = global_norm(self);
@@ -249,7 +260,7 @@ static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue
     }
     for (size_t i = 0; i < base->params->n; i++)
         self->list[i].is_present = self->list[i].is_summed = 0;
-    return 0;
+    return host_compute_check(base->params->list[0].compute, err);
 }
 
 static size_t adamw_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
@@ -271,6 +282,10 @@ static void adamw_destroy(host_optimizer_t *base) {
 
         if (base->params->list[i].dtype != HOST_FLOAT32)
             free(s->master);
+        if (is_on_device(&base->params->list[i])) {
+            free(s->value);
+            free(s->grad);
+        }
         free(s->m);
         free(s->v);
         free(s->sum);
@@ -288,13 +303,17 @@ static const host_optimizer_ops_t adamw_ops = {.name = "adamw",
 static int init_moments(const host_param_t *p, moments_t *s) {
     size_t n = p->n_elems > 0 ? p->n_elems : 1;
 
+    s->value = is_on_device(p) ? calloc(n, host_dtype_nbytes(p->dtype)) : p->value;
+    s->grad = is_on_device(p) ? calloc(n, host_dtype_nbytes(p->dtype)) : p->grad;
     s->m = calloc(n, sizeof *s->m);
     s->v = calloc(n, sizeof *s->v);
-    s->master = p->dtype == HOST_FLOAT32 ? p->value : calloc(n, sizeof *s->master);
-    if (s->m == NULL || s->v == NULL || s->master == NULL)
+    s->master = p->dtype == HOST_FLOAT32 ? s->value : calloc(n, sizeof *s->master);
+    if (s->value == NULL || s->grad == NULL || s->m == NULL || s->v == NULL || s->master == NULL)
         return -1;
-    for (size_t i = 0; i < p->n_elems; i++)
-        s->master[i] = host_param_get(p, i);
+    if (is_on_device(p))
+        p->compute->ops->copy_out(p->compute, s->value, p->value, nbytes_of(p));
+    for (size_t i = 0; p->dtype == HOST_BFLOAT16 && i < p->n_elems; i++)
+        s->master[i] = host_float_from_bfloat16(((const uint16_t *)s->value)[i]);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* approx.h - exp and the normal distribution's tail as branch-free polynomials, so that loops over them vectorise.
  *
- * In float within a few units in the last place: exp to 2e-7, the tail to 3e-7, relative (test_layers.c). Coefficients
+ * In float within a few units in the last place: exp to 2e-7, the tail to 3e-7, relative. Coefficients
  * are least-squares fits with Lawson's weights towards the smallest largest error. The library's functions would be
  * called once per element, which costs as much as all matrix products of a small layer. Where the host computes in
  * double (real.h) the library's functions stand here. */

@@ -2,7 +2,7 @@
 /* compute.h - where the model computes, and where its arrays lie: on the processor, or on a CUDA device.
  *
  * Everything that the encoder does with an array is one call of the table below; encoder.c and backward.c never touch
- * an element. The processor's table (compute.c) is layers.h, attention.h and matmul.h; a device's (cuda/device.h)
+ * an element. The processor's table is processor.c; a device's (cuda/device.h)
  * enqueues kernels and cuBLAS on one stream, which alone orders them, and copies wait for it. Arrays are row-major;
  * "there" is the table's own memory, everything else the host's. Lists of rows and what a batch begins with are the
  * host's, and may change when a call has returned.
@@ -11,7 +11,6 @@
 #ifndef ZF_CONFORMANCE_HOST_COMPUTE_H
 #define ZF_CONFORMANCE_HOST_COMPUTE_H
 
-#include "attention.h"
 #include "glue/error.h"
 #include "glue/rng.h"
 #include "matmul.h"
@@ -26,6 +25,13 @@ typedef struct host_compute host_compute_t;
 typedef struct host_affine_arrays {
     host_real_t *weight, *bias;
 } host_affine_arrays_t;
+
+/* Sequences that lie back to back: number s has the rows starts[s] .. starts[s + 1] - 1, and its tokens attend to those
+ * rows only. That is what a padding mask computes on padded batches, without the padding. */
+typedef struct host_attention_shape {
+    const int32_t *starts; /* [n_sequences + 1] */
+    size_t n_sequences, n_heads, head_width;
+} host_attention_shape_t;
 
 /* The declared type of parameters and gradients. */
 typedef enum host_dtype { HOST_FLOAT32, HOST_BFLOAT16 } host_dtype_t;
@@ -47,7 +53,8 @@ typedef struct host_compute_ops {
     void (*fill_rows)(host_compute_t *c, host_real_t *y, const host_real_t *row, size_t n, size_t width);
     void (*sum_rows)(host_compute_t *c, const host_real_t *x, size_t n, size_t width, host_real_t *sum);
 
-    /* attention.h */
+    /* Multi-head self-attention. q, k, v and context are [n_tokens, n_heads * head_width]; probs holds [length, length]
+     * per sequence and head, in that order. Backward writes dq, dk, dv; d_probs is scratch of (longest sequence)^2. */
     void (*attention_forward)(host_compute_t *c, const host_attention_shape_t *shape, const host_real_t *q,
                               const host_real_t *k, const host_real_t *v, host_real_t *probs, host_real_t *context);
     void (*attention_backward)(host_compute_t *c, const host_attention_shape_t *shape, const host_real_t *q,
@@ -55,7 +62,12 @@ typedef struct host_compute_ops {
                                const host_real_t *d_context, host_real_t *d_probs, host_real_t *dq, host_real_t *dk,
                                host_real_t *dv);
 
-    /* layers.h */
+    /* Row-wise layers over [n, width], each a pair; backward adds the parameters' derivatives and turns d, that of y,
+     * into that of x. Layer normalisation (arXiv 1607.06450), in place: x = normal * weight + bias, normal being x with
+     * mean 0 and variance 1 per row; normal [n, width] and inverse_deviation [n] are kept. GELU by the error function
+     * (arXiv 1606.08415): y = x * cdf, which is kept. Inverted dropout: an element is zeroed where its draw is below
+     * probability, else divided by 1 - probability; the same rng gives the same mask, so backward calls it on the
+     * gradient. */
     void (*norm_forward)(host_compute_t *c, host_affine_arrays_t p, size_t n, size_t width, double eps, host_real_t *x,
                          host_real_t *normal, host_real_t *inverse_deviation);
     void (*norm_backward)(host_compute_t *c, const host_real_t *weight, const host_real_t *normal,
@@ -85,6 +97,9 @@ typedef struct host_compute_ops {
 
     void (*close)(host_compute_t *c); /* NULL: nothing to close */
 } host_compute_ops_t;
+
+/* Elements of probs. */
+size_t host_attention_n_probs(const host_attention_shape_t *shape);
 
 struct host_compute {
     const host_compute_ops_t *ops;

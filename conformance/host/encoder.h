@@ -2,14 +2,13 @@
 /* encoder.h - forward and backward pass of the model over one batch.
  *
  * The sequences of a batch lie back to back without padding: [n_tokens, hidden] arrays and the place where each
- * sequence starts. Token-wise layers do not care, attention is computed per sequence (attention.h), and nothing is
+ * sequence starts. Token-wise layers do not care, attention is computed per sequence, and nothing is
  * spent on padding. Positions count from 0 in each sequence.
  * A host_encoder_t owns the activations of one batch at a time; its memory grows to the largest batch seen. It lies
  * where the model's parameters do (compute.h), but for the logits. */
 #ifndef ZF_CONFORMANCE_HOST_ENCODER_H
 #define ZF_CONFORMANCE_HOST_ENCODER_H
 
-#include "attention.h"
 #include "glue/rng.h"
 #include "model.h"
 
@@ -35,7 +34,7 @@ typedef struct host_norm_kept {
 
 typedef struct host_layer_kept {
     host_real_t *q, *k, *v, *context; /* [n_tokens, hidden] */
-    host_real_t *probs;               /* attention.h */
+    host_real_t *probs;               /* compute.h */
     host_norm_kept_t attention_norm, out_norm;
     host_real_t *middle;         /* [n_tokens, hidden] between attention and feed-forward */
     host_real_t *up, *cdf, *act; /* [n_tokens, ffn] before GELU, its cdf, after it */

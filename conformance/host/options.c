@@ -84,7 +84,7 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
     *out = (host_command_t){.n_threads = 1};
     host_run_defaults(&out->run);
     out->run.model.ffn = 0;
-    if (zc_options_parse(options, N_OPTIONS, NULL, argc, argv, out, err) != 0)
+    if (zc_options_parse(options, N_OPTIONS, argc, argv, out, err) != 0)
         return -1;
     finish_defaults(out);
     out->shape_option = find_shape(argc, argv);
@@ -95,5 +95,5 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
 
 int host_options_help(void) {
     return zc_options_help("zf-host: trains a BERT-family classifier once and reports predictions, loss curve and counters.",
-                           options, N_OPTIONS, NULL, "0 done, 1 training failed, 2 could not start");
+                           options, N_OPTIONS, "0 done, 1 training failed, 2 could not start");
 }

@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const uint64_t fence_timeout_ns = UINT64_C(60000000000);
 
@@ -32,14 +31,6 @@ typedef struct plugin_optimizer {
     uint64_t fetch_wait_calls; /* fences that were not over at once */
 } plugin_optimizer_t;
 
-static zf_error_t empty_error(void) {
-    zf_error_t error;
-
-    memset(&error, 0, sizeof error);
-    error.struct_size = sizeof error;
-    return error;
-}
-
 static int fail_with(glue_error_t *err, const char *what, const zf_error_t *error) {
     return glue_fail(err, "plugin: %s: %s (status %d)", what, error->message, (int)error->status);
 }
@@ -54,7 +45,7 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
 
 /* What the stream does not order is waited for here. */
 static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const char *what, glue_error_t *err) {
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
 
     if (fence->kind != ZF_FENCE_STREAM_ORDER && zf_loader_fence_wait(self->loader, fence, fence_timeout_ns, &error) < 0)
         return fail_with(err, what, &error);
@@ -62,26 +53,15 @@ static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const cha
     return 0;
 }
 
-static zf_param_item_t name_param(const plugin_optimizer_t *self, size_t param) {
-    zf_param_item_t item;
-
-    memset(&item, 0, sizeof item);
-    item.struct_size = sizeof item;
-    item.id = self->ids[param];
-    return item;
-}
-
 /* Before a parameter is read: wait until its current value is in place. */
 static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_param_item_t item = name_param(self, param);
-    zf_error_t error = empty_error();
-    zf_fence_t ready;
+    const zf_param_item_t item = {.struct_size = sizeof item, .id = self->ids[param]};
+    zf_error_t error = {.struct_size = sizeof error};
+    zf_fence_t ready = {.struct_size = sizeof ready};
 
     if (self->compute != NULL && wait_for(self, &self->read[param], base->params->list[param].name, err) != 0)
         return -1;
-    memset(&ready, 0, sizeof ready);
-    ready.struct_size = sizeof ready;
     if (self->zf->param_fetch(self->instance, &item, 1, sizeof item, &self->stream, &ready, &error) < 0)
         return fail_with(err, "param_fetch", &error);
     self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
@@ -92,18 +72,16 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
 static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     const host_param_t *p = &base->params->list[param];
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
     zf_fence_t *read = self->compute != NULL ? &self->read[param] : NULL;
     zf_tensor_t tensor;
-    zf_grad_item_t item;
+    const zf_grad_item_t item = {.struct_size = sizeof item,
+                                 .id = self->ids[param],
+                                 .flags = ((flags & HOST_GRAD_PART) != 0 ? ZF_GRAD_PART : ZF_GRAD_TOTAL) |
+                                          ((flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE),
+                                 .tensor = &tensor};
 
     describe_tensor(p, p->grad, &tensor);
-    memset(&item, 0, sizeof item);
-    item.struct_size = sizeof item;
-    item.id = self->ids[param];
-    item.flags = (flags & HOST_GRAD_PART) != 0 ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
-    item.flags |= (flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE;
-    item.tensor = &tensor;
     /* without ASYNC_READ the plugin has read it when this returns: no fence, and threads are woken once per batch */
     if (read != NULL)
         *read = (zf_fence_t){.struct_size = sizeof *read};
@@ -112,46 +90,35 @@ static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned fla
     return read != NULL && (flags & HOST_GRAD_PART) != 0 ? wait_for(self, read, p->name, err) : 0;
 }
 
-static void translate_group(const host_hyper_t *from, zf_group_hyper_t *out) {
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    out->lr = from->lr;
-    out->beta1 = from->beta1;
-    out->beta2 = from->beta2;
-    out->eps = from->eps;
-    out->weight_decay = from->weight_decay;
-}
-
 static int plugin_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
     zf_group_hyper_t groups[HOST_N_GROUPS];
-    zf_step_args_t step;
-    zf_step_report_t report;
+    const zf_step_args_t step = {.struct_size = sizeof step,
+                                 .flags = args->is_epoch_end ? ZF_STEP_EPOCH_END : 0,
+                                 .groups = groups,
+                                 .n_groups = HOST_N_GROUPS,
+                                 .elem_size = sizeof groups[0],
+                                 .unscale = 1.0,
+                                 .clip_norm = args->clip_norm,
+                                 .stream = &self->stream};
+    zf_step_report_t report = {.struct_size = sizeof report};
 
     for (int i = 0; i < HOST_N_GROUPS; i++)
-        translate_group(&args->groups[i], &groups[i]);
-    memset(&step, 0, sizeof step);
-    step.struct_size = sizeof step;
-    step.flags = args->is_epoch_end ? ZF_STEP_EPOCH_END : 0;
-    step.groups = groups;
-    step.n_groups = HOST_N_GROUPS;
-    step.elem_size = sizeof groups[0];
-    step.unscale = 1.0;
-    step.clip_norm = args->clip_norm;
-    step.stream = &self->stream;
-    memset(&report, 0, sizeof report);
-    report.struct_size = sizeof report;
-    if (self->zf->step(self->instance, &step, &report, &error) < 0)
-        return fail_with(err, "step", &error);
-    return 0;
+        groups[i] = (zf_group_hyper_t){.struct_size = sizeof groups[i],
+                                       .lr = args->groups[i].lr,
+                                       .beta1 = args->groups[i].beta1,
+                                       .beta2 = args->groups[i].beta2,
+                                       .eps = args->groups[i].eps,
+                                       .weight_decay = args->groups[i].weight_decay};
+    return self->zf->step(self->instance, &step, &report, &error) < 0 ? fail_with(err, "step", &error) : 0;
 }
 
 /* End of training: every open window is applied and the final weights are visible. */
 static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
 
     if (self->zf->quiesce(self->instance, &flush, &error) < 0)
         return fail_with(err, "quiesce", &error);
@@ -221,7 +188,7 @@ static const host_optimizer_ops_t plugin_ops = {.name = "plugin",
                                                 .destroy = plugin_destroy};
 
 static int open_plugin(plugin_optimizer_t *self, const host_plugin_options_t *options, glue_error_t *err) {
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
 
     if (zf_loader_open(options->plugin_path, &self->loader, &error) < 0)
         return glue_fail(err, "plugin: %s", error.message);
@@ -233,8 +200,15 @@ static int open_plugin(plugin_optimizer_t *self, const host_plugin_options_t *op
 }
 
 static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t *options, glue_error_t *err) {
-    zf_error_t error = empty_error();
-    zf_create_args_t args;
+    zf_error_t error = {.struct_size = sizeof error};
+    const zf_create_args_t args = {.struct_size = sizeof args,
+                                   .flags = ZF_CREATE_CAP_FETCH,
+                                   .host = &self->host,
+                                   .config_path = options->config_path,
+                                   .overrides = options->overrides,
+                                   .n_overrides = (uint32_t)options->n_overrides,
+                                   .device_type = self->compute != NULL ? self->compute->device_type : ZF_DEVICE_CPU,
+                                   .device_id = self->compute != NULL ? self->compute->device_id : 0};
 
     zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
     zf_stream_host_thread(&self->stream);
@@ -244,15 +218,6 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
                                      .device_type = ZF_DEVICE_CUDA,
                                      .device_id = self->compute->device_id,
                                      .handle = (uint64_t)(uintptr_t)self->compute->stream};
-    memset(&args, 0, sizeof args);
-    args.struct_size = sizeof args;
-    args.flags = ZF_CREATE_CAP_FETCH;
-    args.host = &self->host;
-    args.config_path = options->config_path;
-    args.overrides = options->overrides;
-    args.n_overrides = (uint32_t)options->n_overrides;
-    args.device_type = self->compute != NULL ? self->compute->device_type : ZF_DEVICE_CPU;
-    args.device_id = self->compute != NULL ? self->compute->device_id : 0;
     if (self->zf->create(&args, &self->instance, &error) < 0)
         return fail_with(err, "create", &error);
     return 0;
@@ -260,17 +225,16 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
 
 static void declare(host_param_t *p, zf_tensor_t *tensor, zf_param_decl_t *out) {
     describe_tensor(p, p->value, tensor);
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    out->name = p->name;
-    out->tensor = tensor;
-    out->group = (uint32_t)p->group;
-    out->channels = ZF_CHANNELS_COLUMNS;
+    *out = (zf_param_decl_t){.struct_size = sizeof *out,
+                             .name = p->name,
+                             .tensor = tensor,
+                             .group = (uint32_t)p->group,
+                             .channels = ZF_CHANNELS_COLUMNS};
 }
 
 static int bind(plugin_optimizer_t *self, glue_error_t *err) {
     host_params_t *params = self->base.params;
-    zf_error_t error = empty_error();
+    zf_error_t error = {.struct_size = sizeof error};
     zf_tensor_t *tensors = calloc(params->n, sizeof *tensors);
     zf_param_decl_t *decls = calloc(params->n, sizeof *decls);
     int st = 0;

@@ -3,7 +3,6 @@
 #include "run.h"
 
 #include "adamw.h"
-#include "adamw_there.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -57,10 +56,8 @@ static int make_optimizer(const host_run_options_t *o, host_model_t *model, host
     host_plugin_options_t plugin = o->plugin;
 
     plugin.compute = o->compute;
-    if (o->optimizer == HOST_OPTIMIZER_PLUGIN)
-        return host_plugin_create(&model->params, &plugin, out, err);
-    return o->compute != NULL ? host_adamw_there_create(&model->params, out, err)
-                              : host_adamw_create(&model->params, out, err);
+    return o->optimizer == HOST_OPTIMIZER_PLUGIN ? host_plugin_create(&model->params, &plugin, out, err)
+                                                 : host_adamw_create(&model->params, out, err);
 }
 
 static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *out) {

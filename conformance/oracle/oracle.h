@@ -53,7 +53,8 @@ typedef struct zo_config {
     int publish_lag;          /* 0 or 1 */
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     uint64_t resident_nbytes; /* state_mib in bytes, or ZO_ALL_RESIDENT */
-    int has_homes;            /* one rank: blocks may be resident one by one */
+    int has_homes;            /* blocks may be resident one by one */
+    uint32_t n_owners;        /* ranks that keep the state together; 0 = 1 */
     int is_mean;              /* mode = mean, else replay */
     zo_group_t groups[ZO_MAX_GROUPS];
     zo_moments_t moments;
@@ -71,6 +72,7 @@ typedef struct zo_decl {
     int is_stateless; /* frozen or tied (zero-size ones are found by their shape) */
     int is_always_selected, is_never_selected, is_not_in_norm;
     double norm_factor; /* of its sum of squares, where others count as well; 0 = 1 */
+    uint32_t n_owners;  /* 0 = the configuration's */
     zo_dtype_t dtype, grad_dtype;
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */
@@ -96,7 +98,8 @@ typedef struct zo_matrix_info {
     uint32_t param, cohort;
     uint64_t first, rows, cols;    /* first element in the parameter */
     uint64_t channels, n_selected; /* n_selected: how many a choice takes; 1 until topk_ratio auto has decided */
-    int is_sent;                   /* several ranks: its values come to all of them with the newest step, or FLUSH */
+    int is_sent;                   /* several ranks: its values come to all of them with the newest step, or FLUSH; 2:
+                                    * apart from others, for those who fetch */
 } zo_matrix_info_t;
 
 /* State of one parameter, per element; any array may be NULL. */

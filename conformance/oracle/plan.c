@@ -147,6 +147,19 @@ static int turn_of(const zo_decl_t *d) {
     return d->ndim <= d->n_batch_axes + 1 ? 2 : 3;
 }
 
+/* The most that a rank may have of a matrix: of its rows, as many together as have 16 elements, each rank has its part,
+ * rounded up. */
+static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
+    uint64_t own = o->params[x->param].decl.n_owners, owners = own ? own : o->config.n_owners, rows;
+
+    if (owners < 2)
+        return x->rows * x->cols;
+    for (rows = 1; rows * x->cols < 16; rows++)
+        ;
+    rows *= (x->rows + rows * owners - 1) / (rows * owners);
+    return (rows < x->rows ? rows : x->rows) * x->cols;
+}
+
 static void place_blocks(zo_t *o) {
     uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
     int goes_on = 1;
@@ -157,7 +170,7 @@ static void place_blocks(zo_t *o) {
 
             if (turn_of(&o->params[x->param].decl) != turn)
                 continue;
-            used += (x->rows * x->cols + 15) / 16 * 16 * (4 + n_moments(o) * of_moment);
+            used += (n_most(o, x) + 15) / 16 * 16 * (4 + n_moments(o) * of_moment);
             goes_on = turn == 1 || used <= o->config.resident_nbytes;
             x->is_resident = goes_on;
         }

@@ -193,6 +193,7 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
     x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
     x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
     if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
+        x->is_sent = 2;
         x->is_unfetched = 1;
         memcpy(x->was_selected, x->is_selected, x->channels);
         return;

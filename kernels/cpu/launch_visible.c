@@ -79,7 +79,7 @@ static zfi_placed_t find_piece(const zfi_place_args_t *args, uint32_t i) {
     zfi_placed_t piece = args->table ? args->table[(uint64_t)i * args->step] : args->one;
     if (!args->table)
         return piece;
-    if (piece.part == args->skipped || !(args->cohorts >> piece.cohort & 1))
+    if (piece.part == args->skipped || !zfi_has_cohort(&args->cohorts, piece.cohort))
         piece.n = 0;
     piece.at = piece.part * args->part_elems + zfi_placed_at(args, &piece);
     return piece;

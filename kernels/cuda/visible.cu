@@ -181,6 +181,8 @@ DEVICE void copy_run(void *to, const run_t &run, int dtype, uint64_t first) {
         put_bits(to, dtype, at, get_bits(run.visible, dtype, place_in(run, at)));
 }
 
+DEVICE bool has_cohort(const zfi_cohorts_t &cohorts, uint32_t c) { return cohorts.bits[c / 64] >> c % 64 & 1; }
+
 /* Entry i, and where it lies in `bits`; n = 0: it does not travel. All lanes of a warp ask for the same one. */
 DEVICE zfi_placed_t find_piece(const zfi_place_args_t &args, uint64_t i) {
     zfi_placed_t piece = args.one;
@@ -188,10 +190,10 @@ DEVICE zfi_placed_t find_piece(const zfi_place_args_t &args, uint64_t i) {
     if (!args.table)
         return piece;
     piece = in_global(args.table)[i * args.step];
-    if (piece.part == args.skipped || !(args.cohorts >> piece.cohort & 1))
+    if (piece.part == args.skipped || !has_cohort(args.cohorts, piece.cohort))
         piece.n = 0;
     for (uint32_t c = LANE; c < piece.cohort; c += 32)
-        if (args.cohorts >> c & 1)
+        if (has_cohort(args.cohorts, c))
             before += in_global(args.of_cohort)[(uint64_t)c * args.n_parts + piece.part];
     piece.at += piece.part * args.part_elems + sum_of_warp(before);
     return piece;

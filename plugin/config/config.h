@@ -44,7 +44,7 @@ zfi_policy_t zfi_config_policy(const zfi_config_t *config);
 /* [any-thread] Of the host and its ranks: what does not go together in this version is refused, and where parameters
  * are sharded values are published in the step. Once, after settle. */
 typedef struct zfi_setting {
-    int has_peers, is_sharded;
+    int is_sharded;
     uint32_t n_ranks;
     uint32_t flags; /* ZF_CREATE_... */
 } zfi_setting_t;

@@ -29,15 +29,10 @@ zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
 }
 
 zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *setting, zf_error_t *err) {
-    int is_whole = zfi_config_defers_nothing(config);
-    config->has_homes = !setting->has_peers;
-    if (setting->has_peers && config->state_mib && !is_whole)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[device] state_mib: several ranks train this model, for which this version has 0 and all; "
-                         "set one of these");
+    config->has_homes = !setting->is_sharded || config->stage <= 2;
     if (!setting->is_sharded || config->stage <= 2)
         return ZF_OK;
-    if (config->mode == ZFI_MODE_MEAN || is_whole)
+    if (config->mode == ZFI_MODE_MEAN || config->state_mib)
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib "
                          "= 0 in this version; stages 1 and 2 have all of them",

@@ -180,7 +180,7 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
 }
 
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
-    zfi_setting_t setting = {zfi_has_peers(engine), zfi_is_sharded(engine), zfi_n_ranks(engine), engine->flags};
+    zfi_setting_t setting = {zfi_is_sharded(engine), zfi_n_ranks(engine), engine->flags};
     zf_status_t st = zfi_config_settle_ranks(&engine->config, &setting, err);
     engine->policy = zfi_config_policy(&engine->config);
     return st;

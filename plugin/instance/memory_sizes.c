@@ -81,7 +81,7 @@ uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks) {
 
 uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks) {
     uint64_t n_ranks = ranks->buckets->most_ranks;
-    return (uint64_t)ranks->buckets->n * ranks->plan->n_cohorts * n_ranks * sizeof(uint64_t) +
+    return ranks->buckets->n * (ranks->plan->n_cohorts + 1ull) * n_ranks * sizeof(uint64_t) +
            ranks->plan->n_matrices * n_ranks * sizeof(zfi_placed_t);
 }
 

@@ -361,7 +361,7 @@ typedef struct zfi_reduction {
     /* where each rank keeps a part of the state: */
     uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches with the last bucket;
                                * one more with each before it */
-    uint64_t published;       /* bit c: cohort c in this step, and not shared yet */
+    zfi_cohorts_t published;  /* in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */

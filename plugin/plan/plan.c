@@ -179,8 +179,17 @@ static int claim_of(const zfi_param_t *param) {
     return param->ndim - param->n_batch_axes <= 1 ? 1 : 2; /* ... vectors, and the rest */
 }
 
-/* Matrices become resident by their claims, and by number, until one does not fit. What was declared always does. */
-static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *plan) {
+/* Ranks that keep the state of a parameter together. */
+static uint32_t n_owners(const zfi_param_t *param, const zfi_buckets_t *buckets) {
+    return buckets && buckets->is_owner
+               ? buckets->holders[buckets->all[buckets->of_param[param->id]].holders].place.n_ranks
+               : 1;
+}
+
+/* Matrices become resident by their claims, and by number, until one does not fit. What was declared always does. Each
+ * counts as on the rank that may own most of it, so that all ranks choose the same. */
+static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params,
+                         const zfi_buckets_t *buckets, zfi_plan_t *plan) {
     uint64_t element = sizeof(float) + (uint64_t)zfi_params_n_moments(params, n_params) *
                                            zfi_moments_nbytes((zfi_moments_t)config->moments);
     uint64_t left = config->resident_nbytes, nbytes;
@@ -190,7 +199,7 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
             zfi_matrix_t *matrix = &plan->matrices[i];
             if (!is_all && (!config->has_homes || claim_of(&params[matrix->param]) != claim))
                 continue;
-            nbytes = aligned(matrix->rows * matrix->cols) * element;
+            nbytes = aligned(zfi_slice_most(matrix, 0, n_owners(&params[matrix->param], buckets))) * element;
             is_full |= claim > 0 && nbytes > left;
             matrix->is_resident = is_all || !is_full;
             left -= is_all || is_full ? 0 : nbytes < left ? nbytes : left;
@@ -451,7 +460,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     if (st)
         return st;
     cut_matrices(params, n_params, most, plan);
-    choose_homes(config, params, n_params, plan);
+    choose_homes(config, params, n_params, buckets, plan);
     tie_lots(plan, params, most_of_lot(total));
     st = zfi_plan_deal(plan, config);
     if (!st && buckets && buckets->n)

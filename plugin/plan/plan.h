@@ -157,6 +157,8 @@ zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config);
 /* [control] Between these: the matrices among the ranks of some buckets, as slice.h says. Sets `slices`, and where
  * buckets->is_owner what this rank owns and holds, and the parts of the buckets. ZF_ERR_MEMORY. */
 zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, struct zfi_buckets *buckets);
+/* [any-thread] The most elements that one of n_ranks may own of a matrix, as slice.h deals them. */
+uint64_t zfi_slice_most(const zfi_matrix_t *matrix, int is_sharded, uint32_t n_ranks);
 /* Chunk i of a cohort. */
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {
     return plan->cohort_chunks[plan->cohorts[cohort].first_chunk + i];

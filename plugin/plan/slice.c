@@ -73,13 +73,20 @@ static uint64_t unit_rows(const zfi_matrix_t *matrix, int is_sharded) {
     return (ZFI_SLICE_ALIGN + matrix->cols - 1) / matrix->cols;
 }
 
+static uint64_t count_units(const zfi_matrix_t *matrix, uint64_t unit) { return (matrix->rows + unit - 1) / unit; }
+
+uint64_t zfi_slice_most(const zfi_matrix_t *matrix, int is_sharded, uint32_t n_ranks) {
+    uint64_t unit = unit_rows(matrix, is_sharded), rows = (count_units(matrix, unit) + n_ranks - 1) / n_ranks * unit;
+    return (rows < matrix->rows ? rows : matrix->rows) * matrix->cols;
+}
+
 static void deal_matrix(deal_t *deal, uint32_t number) {
     zfi_matrix_t *matrix = &deal->plan->matrices[number];
     int is_sharded = deal->params[matrix->param].is_sharded;
     uint64_t bucket = deal->buckets->of_param[matrix->param];
     uint32_t holders = deal->buckets->all[bucket].holders, n_ranks = deal->buckets->holders[holders].place.n_ranks;
     uint64_t cohort = matrix->is_resident ? deal->plan->n_cohorts : matrix->cohort;
-    uint64_t unit = unit_rows(matrix, is_sharded), n_units = (matrix->rows + unit - 1) / unit, row = 0;
+    uint64_t unit = unit_rows(matrix, is_sharded), n_units = count_units(matrix, unit), row = 0;
     uint64_t *of_bucket = deal->of_bucket + bucket * deal->most_ranks;
     uint64_t *of_values = deal->of_values + bucket * deal->most_ranks;
     uint64_t *of_cohort = deal->of_cohort + (holders * (deal->plan->n_cohorts + 1u) + cohort) * deal->most_ranks;

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "instance/memory.h"
 
-/* [cohorts][ranks] elements of a bucket, and behind those of all buckets the table. */
+/* [cohorts + 1][ranks] elements of a bucket, and behind those of all buckets the table. */
 static uint64_t *of_cohort(const zfi_ranks_t *ranks, uint32_t bucket) {
     return (uint64_t *)(void *)ranks->mem->pieces.arena.base +
-           (uint64_t)bucket * ranks->plan->n_cohorts * ranks->buckets->most_ranks;
+           bucket * (ranks->plan->n_cohorts + 1ull) * ranks->buckets->most_ranks;
 }
 static zfi_placed_t *table(const zfi_ranks_t *ranks) {
     return (zfi_placed_t *)(void *)of_cohort(ranks, ranks->buckets->n);
@@ -19,11 +19,11 @@ static zfi_placed_t *table(const zfi_ranks_t *ranks) {
 /* The pieces of a matrix; what is sharded is shown where it is fetched. */
 static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, uint64_t *of, zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
+    uint32_t cohort = matrix->is_resident ? ranks->plan->n_cohorts : matrix->cohort;
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint64_t *before = &of[(uint64_t)matrix->cohort * n_ranks + r],
-                 n = matrix->is_sharded ? 0 : matrix->slices[r].n;
+        uint64_t *before = &of[(uint64_t)cohort * n_ranks + r], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
         out[r] = (zfi_placed_t){.matrix = number,
-                                .cohort = (uint16_t)matrix->cohort,
+                                .cohort = (uint16_t)cohort,
                                 .part = (uint16_t)r,
                                 .first = matrix->slices[r].first,
                                 .n = n,
@@ -61,8 +61,8 @@ uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket) {
     uint64_t n_ranks = ranks->buckets->all[bucket].place.n_ranks, most = 0;
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = 0;
-        for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
-            if (ranks->reduction->published >> c & 1)
+        for (uint32_t c = 0; c <= ranks->plan->n_cohorts; c++)
+            if (zfi_has_cohort(&ranks->reduction->published, c))
                 n += of[c * n_ranks + r];
         most = n > most ? n : most;
     }

@@ -2,7 +2,7 @@
 /* plugin/ranks/value_pieces.h - which published values of a bucket travel, and in which order.
  *
  * Model. Of each matrix that is published every rank has its slice: a piece. Each rank packs its pieces one behind the
- * other: those of cohort 0, then those of cohort 1 ..., in each in the order of the bucket:
+ * other: those of cohort 0, then those of cohort 1 ... and of what is resident, in each in the order of the bucket:
  *
  *   parts   | a a b c c | a a b c | a b b c |      slices of three ranks; b's cohort is not published
  *   travel  | a a c c   | a a c   | a c     |      each as many bytes as the rank sends that has most

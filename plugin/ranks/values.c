@@ -8,7 +8,7 @@
 
 void zfi_values_note(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t cohort) {
     if (zfi_is_sharded(engine))
-        reduction->published |= 1ull << cohort;
+        reduction->published.bits[cohort / 64] |= 1ull << cohort % 64;
 }
 
 /* This rank's slices from what the model reads into its part of the bucket's memory, and on their way. */
@@ -50,7 +50,7 @@ void zfi_values_free_memory(zfi_engine_t *engine) {
 
 int zfi_values_share(zfi_ranks_t *ranks, uint64_t step) {
     uint32_t n = ranks->buckets->n, n_places = ranks->buckets->n_value_places;
-    if (!zfi_is_sharded(ranks->engine) || !ranks->reduction->published)
+    if (!zfi_is_sharded(ranks->engine) || !(ranks->reduction->published.bits[0] | ranks->reduction->published.bits[1]))
         return 0;
     for (uint32_t b = n; b-- > 0;) {
         if (b + n_places < n) /* whose memory it takes */
@@ -60,6 +60,6 @@ int zfi_values_share(zfi_ranks_t *ranks, uint64_t step) {
     for (uint32_t b = n_places < n ? n_places : n; b-- > 0;)
         show(ranks, b);
     zfi_values_free_memory(ranks->engine);
-    ranks->reduction->published = 0;
+    ranks->reduction->published = (zfi_cohorts_t){0};
     return 1;
 }

@@ -56,7 +56,7 @@ static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *c
         for (uint32_t s = param->first_ref; s < param->first_ref + param->n_refs; s++) {
             const zfi_segment_t *segment = &publishing->plan->segments[publishing->plan->param_segments[s]];
             zfi_place_args_t args = zfi_value_pieces_of(ranks, segment->matrix);
-            if (ranks->reduction->published >> publishing->plan->matrices[segment->matrix].cohort & 1)
+            if (zfi_has_cohort(&ranks->reduction->published, publishing->plan->matrices[segment->matrix].cohort))
                 copy_segment(publishing, segment, zfi_placed_at(&args, &args.table[bucket->place.rank]), copying);
         }
     }
@@ -117,8 +117,8 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     zfi_engine_t *engine = publishing->engine;
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
-    if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
-        !(publishing->ranks->reduction->published >> matrix->cohort & 1))
+    if (bucket == ZF_NO_ID || matrix->is_resident || !publishing->ranks->reduction->value_number[bucket] ||
+        !zfi_has_cohort(&publishing->ranks->reduction->published, matrix->cohort))
         return;
     zfi_list_add(&engine->to_device,
                  zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
@@ -131,7 +131,7 @@ void zfi_values_end(zfi_publishing_t *publishing) {
     zfi_engine_t *engine = publishing->engine;
     if (!publishing->clock->n_due)
         return;
-    publishing->ranks->reduction->published = 0;
+    publishing->ranks->reduction->published = (zfi_cohorts_t){0};
     zfi_values_free_memory(publishing->engine);
     if (publishing->clock->next_job > zfi_timeline_now(&engine->lines.publish_due)) {
         zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, publishing->clock->next_job));

@@ -47,6 +47,22 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     return ZF_OK;
 }
 
+/* The least of any rank that holds the same. */
+static zf_status_t take_least(zfi_engine_t *engine, uint64_t *nbytes, zf_error_t *err) {
+    uint32_t n_ranks = zfi_n_ranks(engine);
+    uint64_t *all = calloc(n_ranks, sizeof *all);
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u ranks", n_ranks);
+    all[zfi_rank(engine)] = *nbytes;
+    st = n_ranks > 1 ? zfi_ranks_gather(engine, 0, ZF_COLLECTIVE_FOR_BIND, 0, all, sizeof *all) : ZF_OK;
+    for (uint32_t r = 0; r < n_ranks; r++)
+        *nbytes = all[r] < *nbytes ? all[r] : *nbytes;
+    if (!st || !zfi_ranks_holds_memory(engine))
+        free(all);
+    return st ? zfi_error(err, st, "bind_params", "ranks could not agree on [device] state_mib") : ZF_OK;
+}
+
 /* With state_mib = auto twice, the first time: it takes what a plan without leaves. */
 static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_config_t *config = &run->engine->config;
@@ -55,6 +71,9 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
         return st;
     config->resident_nbytes = zfi_memory_left(run);
     config->is_auto_resident = 0;
+    st = take_least(run->engine, &config->resident_nbytes, err);
+    if (st)
+        return st;
     zfi_log(run->engine, ZF_LOG_INFO, "bind",
             "[device] state_mib = auto is %" PRIu64 " here: write the number to keep it",
             config->resident_nbytes >> 20);

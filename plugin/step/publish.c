@@ -122,7 +122,7 @@ void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
 }
 
 zf_status_t zfi_publish_share_all(zfi_ranks_t *ranks, uint64_t step) {
-    for (uint32_t c = 0; c < ranks->plan->n_cohorts; c++)
+    for (uint32_t c = 0; c <= ranks->plan->n_cohorts; c++)
         zfi_values_note(ranks->engine, ranks->reduction, c);
     return zfi_values_share(ranks, step) ? zfi_device_run(ranks->engine, NULL, 0) : ZF_OK;
 }

@@ -28,14 +28,15 @@ void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t fir
         zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 
-/* New values of everything, on every rank. */
-static void share_all(zfi_publishing_t *publishing, uint64_t step) {
-    for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)
-        zfi_values_note(publishing->engine, publishing->ranks->reduction, c);
-    zfi_publish_share(publishing, step);
+/* This rank has new values of its slices. */
+static void note(const zfi_publishing_t *publishing) {
+    if (publishing->plan->n_resident)
+        zfi_values_note(publishing->engine, publishing->ranks->reduction, publishing->plan->n_cohorts);
 }
 
-void zfi_resident_show(const zfi_device_side_t *side, zfi_writes_t *writes) {
+void zfi_resident_show(zfi_publishing_t *publishing) {
+    const zfi_device_side_t *side = publishing->side;
+    uint64_t *writes = publishing->writes->run_ahead;
     zfi_update_all_args_t args = {.data = side->dev->data,
                                   .end = side->plan->n_matrices,
                                   .first_segment = side->plan->n_segments,
@@ -44,27 +45,26 @@ void zfi_resident_show(const zfi_device_side_t *side, zfi_writes_t *writes) {
     if (!side->plan->n_resident)
         return;
     zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
-    zfi_publish_note(side->engine, writes, &writes->run_ahead[side->plan->n_launches - 1]);
+    zfi_publish_note(side->engine, publishing->writes, &writes[side->plan->n_launches - 1]);
+    note(publishing);
 }
 
-void zfi_resident_end(zfi_engine_t *engine, uint64_t t) {
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.used, t));
+void zfi_resident_end(const zfi_publishing_t *publishing, uint64_t t) {
+    zfi_list_add(&publishing->engine->to_device, zfi_op_signal(&publishing->engine->lines.used, t));
+    note(publishing);
 }
 
 static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     zfi_resident_update(&run->side, t, first, end);
 }
 
-static void flush(zfi_run_t *run) {
-    zfi_resident_show(&run->side, &run->writes);
-    share_all(&run->publishing, run->clock.t);
-}
-
 static void end(zfi_run_t *run, uint64_t t) {
-    zfi_resident_end(run->engine, t);
-    share_all(&run->publishing, t);
+    zfi_resident_end(&run->publishing, t);
+    zfi_publish_share(&run->publishing, t);
     zfi_window_pass(&run->plan, &run->clock, t);
 }
+
+static void flush(zfi_run_t *run) { zfi_resident_show(&run->publishing); }
 
 const zfi_updater_t zfi_updater_whole = {update, end, flush};
 

@@ -375,11 +375,15 @@ void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const c
     zt_contains(err->message, words);
 }
 
+void zt_rig_check_visible(const zt_rig_t *rig) {
+    for (uint32_t i = 0; i < rig->n_params; i++)
+        if (!(rig->params[i].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)))
+            check_visible(&rig->params[i]);
+}
+
 void zt_rig_check_flushed(zt_rig_t *rig) {
     zt_rig_check_export(rig);
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     zt_rig_check_export(rig);
-    for (uint32_t i = 0; i < rig->n_params; i++)
-        if (!(rig->params[i].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)))
-            check_visible(&rig->params[i]);
+    zt_rig_check_visible(rig);
 }

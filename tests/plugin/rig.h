@@ -117,6 +117,8 @@ uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);
 const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig);
 /* FLUSH; export and the visible values equal the serial AdamW bit for bit. */
 void zt_rig_check_flushed(zt_rig_t *rig);
+/* The visible values do. */
+void zt_rig_check_visible(const zt_rig_t *rig);
 /* export equals the serial AdamW bit for bit; nothing is flushed. */
 void zt_rig_check_export(zt_rig_t *rig);
 /* Fills tensor for contiguous memory. */

@@ -173,96 +173,75 @@ static void launch(device_t *d, int kernel, uint64_t n_blocks, unsigned n_thread
               d->cuda.LaunchKernel(d->kernels[kernel], blocks, 1, 1, n_threads, 1, 1, 0, d->base.stream, args, NULL));
 }
 
-/* The addresses of what follows are the kernel's arguments: variables of its parameters' types. */
+/* The addresses of what follows are the kernel's arguments: variables of its parameters' types (size_t is uint64_t). */
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "kernels take 64-bit sizes");
 #define LAUNCH(d, name, n_blocks, n_threads, ...) launch(d, K_##name, n_blocks, n_threads, (void *[]){__VA_ARGS__})
 #define LAUNCH_EACH(d, name, n, ...)                                                                                   \
     LAUNCH(d, name, ((n) + HOST_CUDA_THREADS - 1) / HOST_CUDA_THREADS, HOST_CUDA_THREADS, __VA_ARGS__)
 
 static void fill_rows(host_compute_t *c, host_real_t *y, const host_real_t *row, size_t n, size_t width) {
-    uint64_t rows = n, columns = width;
-
-    LAUNCH_EACH((device_t *)c, fill_rows, rows * columns, &y, &row, &rows, &columns);
+    LAUNCH_EACH((device_t *)c, fill_rows, n * width, &y, &row, &n, &width);
 }
 
 static void sum_rows(host_compute_t *c, const host_real_t *x, size_t n, size_t width, host_real_t *sum) {
-    uint64_t rows = n, columns = width;
-
-    LAUNCH_EACH((device_t *)c, sum_rows, columns, &x, &rows, &columns, &sum);
+    LAUNCH_EACH((device_t *)c, sum_rows, width, &x, &n, &width, &sum);
 }
 
 static void add(host_compute_t *c, host_real_t *x, const host_real_t *y, size_t n) {
-    uint64_t n_elems = n;
-
-    LAUNCH_EACH((device_t *)c, add, n_elems, &x, &y, &n_elems);
+    LAUNCH_EACH((device_t *)c, add, n, &x, &y, &n);
 }
 
 static void gelu_forward(host_compute_t *c, const host_real_t *x, size_t n, host_real_t *y, host_real_t *cdf) {
-    uint64_t n_elems = n;
-
-    LAUNCH_EACH((device_t *)c, gelu_forward, n_elems, &x, &n_elems, &y, &cdf);
+    LAUNCH_EACH((device_t *)c, gelu_forward, n, &x, &n, &y, &cdf);
 }
 
 static void gelu_backward(host_compute_t *c, const host_real_t *x, const host_real_t *cdf, size_t n, host_real_t *d) {
-    uint64_t n_elems = n;
-
-    LAUNCH_EACH((device_t *)c, gelu_backward, n_elems, &x, &cdf, &n_elems, &d);
+    LAUNCH_EACH((device_t *)c, gelu_backward, n, &x, &cdf, &n, &d);
 }
 
 static void tanh_forward(host_compute_t *c, host_real_t *x, size_t n) {
-    uint64_t n_elems = n;
-
-    LAUNCH_EACH((device_t *)c, tanh_forward, n_elems, &x, &n_elems);
+    LAUNCH_EACH((device_t *)c, tanh_forward, n, &x, &n);
 }
 
 static void tanh_backward(host_compute_t *c, const host_real_t *y, size_t n, host_real_t *d) {
-    uint64_t n_elems = n;
-
-    LAUNCH_EACH((device_t *)c, tanh_backward, n_elems, &y, &n_elems, &d);
+    LAUNCH_EACH((device_t *)c, tanh_backward, n, &y, &n, &d);
 }
 
 static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng) {
-    uint64_t n_elems = n, key = rng.key;
+    uint64_t key = rng.key;
     float scale = (float)(1.0 / (1.0 - probability));
 
     if (probability > 0.0)
-        LAUNCH_EACH((device_t *)c, dropout, n_elems, &x, &n_elems, &probability, &scale, &key);
+        LAUNCH_EACH((device_t *)c, dropout, n, &x, &n, &probability, &scale, &key);
 }
 
 static void norm_forward(host_compute_t *c, host_affine_arrays_t p, size_t n, size_t width, double eps, host_real_t *x,
                          host_real_t *normal, host_real_t *inverse_deviation) {
-    uint64_t rows = n, columns = width;
     float small = (float)eps;
 
-    LAUNCH((device_t *)c, norm_forward, rows, HOST_CUDA_THREADS, &p.weight, &p.bias, &rows, &columns, &small, &x,
-           &normal, &inverse_deviation);
+    LAUNCH((device_t *)c, norm_forward, n, HOST_CUDA_THREADS, &p.weight, &p.bias, &n, &width, &small, &x, &normal,
+           &inverse_deviation);
 }
 
 static void norm_backward(host_compute_t *c, const host_real_t *weight, const host_real_t *normal,
                           const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *d,
                           host_affine_arrays_t grad) {
-    uint64_t rows = n, columns = width;
-
-    LAUNCH_EACH((device_t *)c, norm_sums, columns, &d, &normal, &rows, &columns, &grad.weight, &grad.bias);
-    LAUNCH((device_t *)c, norm_backward, rows, HOST_CUDA_THREADS, &weight, &normal, &inverse_deviation, &rows, &columns,
-           &d);
+    LAUNCH_EACH((device_t *)c, norm_sums, width, &d, &normal, &n, &width, &grad.weight, &grad.bias);
+    LAUNCH((device_t *)c, norm_backward, n, HOST_CUDA_THREADS, &weight, &normal, &inverse_deviation, &n, &width, &d);
 }
 
 static void widen(host_compute_t *c, const void *value, host_dtype_t type, size_t n, host_real_t *wide) {
-    uint64_t n_elems = n;
-
     if (type == HOST_FLOAT32)
         copy(c, wide, value, n * sizeof *wide);
     else
-        LAUNCH_EACH((device_t *)c, widen_bf16, n_elems, &value, &n_elems, &wide);
+        LAUNCH_EACH((device_t *)c, widen_bf16, n, &value, &n, &wide);
 }
 
 static void narrow(host_compute_t *c, const host_real_t *wide, host_dtype_t type, size_t n, void *value) {
-    uint64_t n_elems = n;
-
     if (type == HOST_FLOAT32)
         copy(c, value, wide, n * sizeof *wide);
     else
-        LAUNCH_EACH((device_t *)c, narrow_bf16, n_elems, &wide, &n_elems, &value);
+        LAUNCH_EACH((device_t *)c, narrow_bf16, n, &wide, &n, &value);
 }
 
 /* ---- chosen rows ------------------------------------------------------------------------------------------------- */
@@ -278,28 +257,25 @@ static void add_chosen(host_compute_t *c, const void *table, host_dtype_t type, 
                        size_t width, host_real_t *x) {
     device_t *d = (device_t *)c;
     const int32_t *list = send_rows(d, rows, n);
-    uint64_t n_rows = n, columns = width;
 
     if (type == HOST_FLOAT32)
-        LAUNCH_EACH(d, add_chosen_f32, n_rows * columns, &table, &list, &n_rows, &columns, &x);
+        LAUNCH_EACH(d, add_chosen_f32, n * width, &table, &list, &n, &width, &x);
     else
-        LAUNCH_EACH(d, add_chosen_bf16, n_rows * columns, &table, &list, &n_rows, &columns, &x);
+        LAUNCH_EACH(d, add_chosen_bf16, n * width, &table, &list, &n, &width, &x);
 }
 
 static void take_chosen(host_compute_t *c, const host_real_t *table, const int32_t *rows, size_t n, size_t width,
                         host_real_t *x) {
     const int32_t *list = send_rows((device_t *)c, rows, n);
-    uint64_t n_rows = n, columns = width;
 
-    LAUNCH_EACH((device_t *)c, take_chosen, n_rows * columns, &table, &list, &n_rows, &columns, &x);
+    LAUNCH_EACH((device_t *)c, take_chosen, n * width, &table, &list, &n, &width, &x);
 }
 
 static void put_chosen(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
                        const host_real_t *x) {
     const int32_t *list = send_rows((device_t *)c, rows, n);
-    uint64_t n_rows = n, columns = width;
 
-    LAUNCH_EACH((device_t *)c, put_chosen, n_rows * columns, &table, &list, &n_rows, &columns, &x);
+    LAUNCH_EACH((device_t *)c, put_chosen, n * width, &table, &list, &n, &width, &x);
 }
 
 static int by_row_and_place(const void *a, const void *b) {
@@ -312,7 +288,7 @@ static int by_row_and_place(const void *a, const void *b) {
 static void add_to_chosen(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
                           const host_real_t *x) {
     device_t *d = (device_t *)c;
-    uint64_t *keys, n_pieces = 0, columns = width;
+    uint64_t *keys, n_pieces = 0;
     int32_t *order, *first, *piece_rows, *there;
 
     if (n == 0 || grow(d, &d->lists, n * sizeof *keys + (3 * n + 1) * sizeof *order, 1) != 0)
@@ -337,7 +313,7 @@ static void add_to_chosen(host_compute_t *c, host_real_t *table, const int32_t *
     order = there;
     first = there + n;
     piece_rows = first + n + 1;
-    LAUNCH_EACH(d, add_to_chosen, n_pieces * columns, &table, &piece_rows, &first, &order, &n_pieces, &columns, &x);
+    LAUNCH_EACH(d, add_to_chosen, n_pieces * width, &table, &piece_rows, &first, &order, &n_pieces, &width, &x);
 }
 
 /* ---- products and attention -------------------------------------------------------------------------------------- */
@@ -350,7 +326,6 @@ static void matmul(host_compute_t *c, size_t m, size_t n, size_t k, host_matrix_
                    host_real_t *out) {
     device_t *d = (device_t *)c;
     host_cuda_matrix_t left = elements_of(a), right = elements_of(b);
-    uint64_t rows = m, columns = n, inner = k;
     float kept = (float)keep;
 
     if (m == 0 || n == 0 || has_failed(d))
@@ -358,7 +333,7 @@ static void matmul(host_compute_t *c, size_t m, size_t n, size_t k, host_matrix_
     if (d->cublas != NULL)
         check(d, "cublasGemmEx (its status)", host_cublas_matmul(d->cublas, m, n, k, a, b, keep, out));
     else
-        LAUNCH_EACH(d, product, rows * columns, &rows, &columns, &inner, &left, &right, &kept, &out);
+        LAUNCH_EACH(d, product, m * n, &m, &n, &k, &left, &right, &kept, &out);
 }
 
 typedef struct attention {

@@ -4,7 +4,7 @@
  * Plain kernels: an element, a column or a row per thread or block, sums in an order that does not depend on the grid.
  * Where a processor sums in the same order (columns, chosen rows, everything by element) the bits are the processor's;
  * sums along a row are a tree here. Built without contraction, for 256-thread blocks at most; every grid strides over
- * its work, so any number of blocks is right. Shapes and meaning: layers.h, attention.h, compute.h. */
+ * its work, so any number of blocks is right. Shapes and meaning: compute.h. */
 #include "../approx.h"
 #include "../bfloat16.h"
 #include "kernels.h"

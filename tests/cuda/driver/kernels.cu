@@ -20,22 +20,20 @@ KERNEL(adamw)(float *w, float *m, float *v, const uint16_t *g, scalars_t k, uint
     }
 }
 
-/* The sum of a block's 256 words, through shared memory; `barriers` 0 leaves one out. */
-template <bool has_barrier> static __device__ __forceinline__ void sum_block(const uint32_t *in, uint32_t *out) {
+/* The sum of a block's 256 words, through shared memory: a barrier is left out. */
+KERNEL(sum_without_a_barrier)(uint32_t *words, uint32_t) {
     __shared__ uint32_t sums[256];
     uint32_t t = threadIdx.x;
-    sums[t] = in[blockIdx.x * 256 + t];
+    sums[t] = words[t];
     for (uint32_t step = 128; step > 0; step /= 2) {
-        if (has_barrier || step != 64)
+        if (step != 64)
             __syncthreads();
         if (t < step)
             sums[t] += sums[t + step];
     }
     if (t == 0)
-        out[blockIdx.x] = sums[0];
+        words[256] = sums[0];
 }
-KERNEL(sum)(const uint32_t *in, uint32_t *out) { sum_block<true>(in, out); }
-KERNEL(sum_without_a_barrier)(const uint32_t *in, uint32_t *out) { sum_block<false>(in, out); }
 
 KERNEL(add_one)(uint32_t *words, uint32_t n) {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -58,7 +56,7 @@ KERNEL(unwritten_shared)(uint32_t *words, uint32_t) {
 }
 KERNEL(unwritten_register)(uint32_t *words, uint32_t) {
     uint32_t sum;
-    asm("{.reg .b32 never; add.u32 %0, never, %1;}" : "=r"(sum) : "r"(threadIdx.x));
+    asm("{.reg .b32 never; add.s32 %0, never, %1;}" : "=r"(sum) : "r"(threadIdx.x));
     words[threadIdx.x] = sum;
 }
 KERNEL(barrier_for_some)(uint32_t *words, uint32_t n) {
@@ -69,7 +67,7 @@ KERNEL(barrier_for_some)(uint32_t *words, uint32_t n) {
 KERNEL(shuffle_for_some)(uint32_t *words, uint32_t n) {
     uint32_t x = threadIdx.x;
     if (x < n)
-        x = __shfl_down_sync(0xffffffff, x, 1);
+        x = __shfl_xor_sync(0xffffffff, x, 1);
     words[threadIdx.x] = x;
 }
 /* Inside a warp a meeting of the warp is enough, a barrier of the block is not needed. */
@@ -100,15 +98,8 @@ KERNEL(sparse)(uint32_t *words, uint32_t n) {
     if (i < n)
         words[i] = i;
 }
-/* Every lane's word is in another bank; every lane's word is in the same. */
-KERNEL(banks)(uint32_t *words, uint32_t stride) {
-    __shared__ uint32_t here[1024];
-    here[threadIdx.x * stride] = threadIdx.x;
-    __syncthreads();
-    words[threadIdx.x] = here[threadIdx.x * stride];
-}
-/* Races on global memory: every thread adds to one word; by an atomic; a thread reads its neighbour's word, with and without a
- * barrier between; blocks write one word. */
+/* Races on global memory: every thread adds to one word; by an atomic; a thread reads its neighbour's word, with and
+ * without a barrier between; blocks write one word. */
 KERNEL(add_plainly)(uint32_t *words, uint32_t n) {
     if (threadIdx.x < n)
         words[0] += 1;

@@ -8,7 +8,7 @@ static unsigned char *find_global(emu_launch_t *l, uint64_t a, uint32_t nbytes) 
         if (a >= l->recent[i].lo && a + nbytes <= l->recent[i].hi)
             return l->recent[i].bytes + (a - l->recent[i].lo);
     emu_range_t found;
-    if (!l->config->find(a, &found) || a + nbytes > found.hi)
+    if (!l->config->find(l->config->device, a, &found) || a + nbytes > found.hi)
         return NULL;
     l->recent[l->next_recent++ % EMU_N_RECENT] = found;
     return found.bytes + (a - found.lo);
@@ -26,10 +26,8 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
         return fail(x, "misaligned address", a, line);
     if (a - EMU_SHARED_BASE <= EMU_SHARED_MASK) {
         uint32_t at = (uint32_t)(a - EMU_SHARED_BASE);
-        if (at + nbytes > l->shared_nbytes)
+        if (at + nbytes > l->kernel->shared_nbytes)
             return fail(x, "address past the end of shared memory", a, line);
-        if (l->traffic)
-            emu_traffic_add(l->traffic, x, at, nbytes, 1, kind, line);
         emu_races_access(x, a, nbytes, 1, kind, line);
         return l->shared + at;
     }
@@ -37,7 +35,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
     if (p == NULL)
         return fail(x, "address outside all memory of the device", a, line);
     if (l->traffic)
-        emu_traffic_add(l->traffic, x, a, nbytes, 0, kind, line);
+        emu_traffic_add(l->traffic, x, a, nbytes, kind, line);
     emu_races_access(x, a, nbytes, 0, kind, line);
     emu_tsan_access(p, nbytes, kind);
     return p;
@@ -46,29 +44,18 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
 const unsigned char *emu_param(const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line) {
     uint64_t at = a - EMU_PARAM_BASE;
     if (at + nbytes > x->launch->kernel->params_nbytes) {
-        emu_finding("%s, PTX line %d: parameter past the end", x->launch->kernel->name, line);
+        fc_finding("%s, PTX line %d: parameter past the end", x->launch->kernel->name, line);
         return x->launch->nowhere;
     }
     return x->launch->params + at;
 }
 
-static uint64_t apply(emu_atom_t op, uint64_t old, uint64_t value) {
-    return op == EMU_ATOM_ADD ? old + value : op == EMU_ATOM_OR ? old | value : old > value ? old : value;
-}
-
-uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, int line) {
+uint32_t emu_atom32(emu_thread_t *x, uint64_t a, int adds, uint32_t value, int line) {
     uint32_t *p = (uint32_t *)(void *)emu_access(x, a, sizeof *p, EMU_ATOMIC, line);
-    uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (
-        !__atomic_compare_exchange_n(p, &old, (uint32_t)apply(op, old, value), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-    return old;
+    return adds ? __atomic_fetch_add(p, value, __ATOMIC_RELAXED) : __atomic_fetch_or(p, value, __ATOMIC_RELAXED);
 }
 
-uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, int line) {
+uint64_t emu_atom64(emu_thread_t *x, uint64_t a, int adds, uint64_t value, int line) {
     uint64_t *p = (uint64_t *)(void *)emu_access(x, a, sizeof *p, EMU_ATOMIC, line);
-    uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(p, &old, apply(op, old, value), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-    return old;
+    return adds ? __atomic_fetch_add(p, value, __ATOMIC_RELAXED) : __atomic_fetch_or(p, value, __ATOMIC_RELAXED);
 }

@@ -8,8 +8,9 @@
  *
  * Checked: every address lies in memory that the device may reach and is aligned; shared memory is written before it is
  * read, and two threads that touch the same byte have a barrier or a warp's meeting between them; all threads of a
- * block come to the same barrier, all lanes of a mask to the same shuffle. What is found is printed once per place and
- * counted (emu_n_findings); a launch with a bad address ends like one on a device: with an error.
+ * block come to the same barrier, all lanes of a mask to the same shuffle. What is found is said once per place
+ * (fc_finding); a launch with a bad address ends like one on a device: with an error. What was never written is
+ * garbage, another one for each block.
  *
  * Cost: about 20 to 50 ns per memory access, a few ns per other instruction. */
 #ifndef EMU_H
@@ -32,29 +33,17 @@ typedef enum emu_kind {
     EMU_LOAD,
     EMU_STORE,
     EMU_ATOMIC,
-    EMU_LOAD_RELAXED, /* volatile, relaxed: no race with another thread, no order either */
-    EMU_STORE_RELAXED,
-    EMU_LOAD_ORDERED, /* acquire, release */
-    EMU_STORE_ORDERED
+    EMU_LOAD_RELAXED, /* volatile: no race with another thread, no order either */
+    EMU_STORE_RELAXED
 } emu_kind_t;
 
 typedef enum emu_meeting {
-    EMU_BARRIER, /* of the block */
-    EMU_BARRIER_AND,
-    EMU_BARRIER_OR,
-    EMU_BARRIER_POPC,
-    EMU_WARP, /* of the lanes in a mask, from here on */
-    EMU_SHFL_UP,
-    EMU_SHFL_DOWN,
+    EMU_BARRIER, /* of the block; its result: whether somebody brings a value */
+    EMU_WARP,    /* of the lanes in a mask, from here on */
     EMU_SHFL_BFLY,
     EMU_SHFL_IDX,
-    EMU_VOTE_ALL,
-    EMU_VOTE_ANY,
-    EMU_VOTE_UNI,
-    EMU_VOTE_BALLOT
+    EMU_BALLOT
 } emu_meeting_t;
-
-typedef enum emu_atom { EMU_ATOM_ADD, EMU_ATOM_OR, EMU_ATOM_MAX } emu_atom_t;
 
 /* What a thread waits for. */
 typedef struct emu_meet {
@@ -68,8 +57,8 @@ typedef struct emu_meet {
 typedef struct emu_launch emu_launch_t;
 
 typedef struct emu_thread {
-    uint32_t tid[3], ntid[3], ctaid[3], nctaid[3];
-    uint32_t lane, warp, index; /* index: of the thread in its block */
+    uint32_t tid, ntid, ctaid, nctaid; /* in x: grids and blocks have no other dimension */
+    uint32_t lane, warp;
     emu_launch_t *launch;
     emu_meet_t meet;
     uint32_t result, result_pred;
@@ -83,19 +72,11 @@ typedef struct emu_kernel {
     const uint32_t *param_nbytes, *param_offset;
 } emu_kernel_t;
 
-/* A constant or a global variable of a module. */
-typedef struct emu_variable {
-    const char *name;
-    void *bytes;
-    uint64_t nbytes;
-} emu_variable_t;
-
 typedef struct emu_module {
-    const char *name;
     uint64_t hash; /* ptx2c's hash_of the PTX text */
     const emu_kernel_t *kernels;
     uint32_t n_kernels;
-    const emu_variable_t *variables; /* ends with a NULL name */
+    struct emu_module *next;
 } emu_module_t;
 
 /* Memory that the device reaches: addresses [lo, hi) are the bytes from `bytes` on. */
@@ -105,10 +86,11 @@ typedef struct emu_range {
 } emu_range_t;
 
 typedef struct emu_config {
-    uint32_t grid[3], block[3], dynamic_nbytes;
-    uint64_t seed; /* 0: in order */
+    uint32_t n_blocks, n_threads; /* of a block */
+    uint64_t seed;                /* 0: in order */
+    int device;
     /* The range that holds address a; 0 where there is none. */
-    int (*find)(uint64_t a, emu_range_t *out);
+    int (*find)(int device, uint64_t a, emu_range_t *out);
 } emu_config_t;
 
 /* [any-thread] Runs a grid to its end; the kernel's parameters lie in `params` as PTX lays them out. Not 0: the launch
@@ -117,28 +99,25 @@ int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *
 /* Before a thread ends that ran launches: what it keeps between them is freed. */
 void emu_end_thread(void);
 
-void emu_add_module(const emu_module_t *module); /* before main; keeps the pointer */
+void emu_add_module(emu_module_t *module); /* before main; keeps the pointer */
 const emu_module_t *emu_find_module(uint64_t hash);
-const emu_module_t *emu_module_at(uint32_t i); /* NULL past the last */
 
-/* Prints a line "emulator: ..." and counts it. */
-void emu_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
-uint64_t emu_n_findings(void);
+/* traffic.c. Counting starts with the next launch; it costs about as much again as running. What is printed is a line
+ * per kernel, of all its launches: "traffic KERNEL requests moved least arrays array-sectors array-bytes". */
+void emu_traffic_count(int is_wanted);
+void emu_traffic_print(FILE *out);
 
-/* Traffic per place of a kernel: see traffic.h. */
+/* fakecuda/calls.c: prints a line and counts it. */
+void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- what translated kernels call ---------------------------------------------------------------------------------
  */
 
 unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
 const unsigned char *emu_param(const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line);
-uint32_t emu_atom32(emu_thread_t *x, uint64_t a, emu_atom_t op, uint32_t value, int line);
-uint64_t emu_atom64(emu_thread_t *x, uint64_t a, emu_atom_t op, uint64_t value, int line);
-void emu_trap(emu_thread_t *x, int line);
-void emu_unwritten(emu_thread_t *x, int line);
-
-float emu_from_f16(uint16_t bits);
-uint32_t emu_prmt(uint32_t a, uint32_t b, uint32_t selector);
+/* Adds the value, or its bits. */
+uint32_t emu_atom32(emu_thread_t *x, uint64_t a, int adds, uint32_t value, int line);
+uint64_t emu_atom64(emu_thread_t *x, uint64_t a, int adds, uint64_t value, int line);
 
 #define EMU_GET_PUT(bits)                                                                                              \
     static inline uint##bits##_t emu_get##bits(const unsigned char *p) {                                               \
@@ -182,57 +161,30 @@ static inline uint64_t emu_bits64(double f) {
 static inline int emu_is_unordered(double a, double b) { return isnan(a) || isnan(b); }
 
 /* A NaN loses against a number, and -0 is less than +0. */
-static inline double emu_min_f64(double a, double b) {
+static inline double emu_min(double a, double b) {
     if (isnan(a) || isnan(b))
         return isnan(a) ? b : a;
     return a < b || (a == b && signbit(a)) ? a : b;
 }
-static inline double emu_max_f64(double a, double b) {
-    if (isnan(a) || isnan(b))
-        return isnan(a) ? b : a;
-    return a > b || (a == b && !signbit(a)) ? a : b;
+static inline double emu_max(double a, double b) { return -emu_min(-a, -b); }
+
+static inline float emu_from_f16(uint16_t bits) {
+    uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = exponent == 31
+                      ? (fraction ? NAN : INFINITY)
+                      : ldexpf((float)(exponent ? 1024 + fraction : fraction), (int)(exponent ? exponent : 1) - 25);
+    return bits & 0x8000 ? -value : value;
 }
-static inline float emu_min_f32(float a, float b) { return (float)emu_min_f64(a, b); }
-static inline float emu_max_f32(float a, float b) { return (float)emu_max_f64(a, b); }
 
-static inline uint64_t emu_div_u64(uint64_t a, uint64_t b) { return b ? a / b : ~0ull; }
-static inline uint64_t emu_rem_u64(uint64_t a, uint64_t b) { return b ? a % b : a; }
-static inline int64_t emu_div_s64(int64_t a, int64_t b) {
-    return b == 0 ? -1 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+static inline uint64_t emu_div(uint64_t a, uint64_t b) { return b ? a / b : ~0ull; }
+static inline uint64_t emu_rem(uint64_t a, uint64_t b) { return b ? a % b : a; }
+
+static inline uint64_t emu_bfi(uint64_t a, uint64_t into, uint32_t at, uint32_t n) {
+    at &= 255, n &= 255;
+    if (at >= 64)
+        return into;
+    uint64_t mask = (n >= 64 ? UINT64_MAX : (1ull << n) - 1) << at;
+    return (into & ~mask) | (a << at & mask);
 }
-static inline int64_t emu_rem_s64(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
-
-#define EMU_BIT_FIELDS(bits)                                                                                           \
-    static inline uint##bits##_t emu_mask_u##bits(uint32_t n) {                                                        \
-        return n >= bits ? (uint##bits##_t) ~(uint##bits##_t)0 : (uint##bits##_t)(((uint##bits##_t)1 << n) - 1);       \
-    }                                                                                                                  \
-    static inline uint##bits##_t emu_bfe_u##bits(uint##bits##_t a, uint32_t at, uint32_t n) {                          \
-        at &= 255, n &= 255;                                                                                           \
-        return at >= bits ? 0 : (a >> at) & emu_mask_u##bits(n);                                                       \
-    }                                                                                                                  \
-    static inline int##bits##_t emu_bfe_s##bits(int##bits##_t a, uint32_t at, uint32_t n) {                            \
-        at &= 255, n &= 255;                                                                                           \
-        if (n == 0)                                                                                                    \
-            return 0;                                                                                                  \
-        uint32_t sign_at = at + n - 1 < bits - 1 ? at + n - 1 : bits - 1;                                              \
-        uint##bits##_t sign = (uint##bits##_t)a >> sign_at & 1 ? (uint##bits##_t) ~(uint##bits##_t)0 : 0;              \
-        uint##bits##_t low = at >= bits ? sign : (uint##bits##_t)a >> at;                                              \
-        uint32_t kept = at >= bits ? 0 : n < bits - at ? n : bits - at;                                                \
-        return (int##bits##_t)((low & emu_mask_u##bits(kept)) | (sign & (uint##bits##_t) ~emu_mask_u##bits(kept)));    \
-    }                                                                                                                  \
-    static inline uint##bits##_t emu_bfi_u##bits(uint##bits##_t a, uint##bits##_t into, uint32_t at, uint32_t n) {     \
-        at &= 255, n &= 255;                                                                                           \
-        if (at >= bits)                                                                                                \
-            return into;                                                                                               \
-        uint##bits##_t mask = (uint##bits##_t)(emu_mask_u##bits(n) << at);                                             \
-        return (into & (uint##bits##_t) ~mask) | ((uint##bits##_t)(a << at) & mask);                                   \
-    }
-EMU_BIT_FIELDS(32)
-EMU_BIT_FIELDS(64)
-
-static inline uint32_t emu_popc_32(uint32_t a) { return (uint32_t)__builtin_popcount(a); }
-static inline uint32_t emu_popc_64(uint64_t a) { return (uint32_t)__builtin_popcountll(a); }
-static inline uint32_t emu_clz_32(uint32_t a) { return a ? (uint32_t)__builtin_clz(a) : 32; }
-static inline uint32_t emu_clz_64(uint64_t a) { return a ? (uint32_t)__builtin_clzll(a) : 64; }
 
 #endif

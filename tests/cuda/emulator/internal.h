@@ -20,7 +20,6 @@ struct emu_launch {
     const emu_kernel_t *kernel;
     const emu_config_t *config;
     const unsigned char *params;
-    uint32_t n_threads, shared_nbytes;
     unsigned char *shared;
     emu_races_t *races;
     emu_order_t order;
@@ -44,8 +43,7 @@ void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_share
 
 /* traffic.c */
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared,
-                     emu_kind_t kind, int line);
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
 void emu_traffic_end_block(emu_traffic_t *t);
 void emu_traffic_finish(emu_traffic_t *t);
 

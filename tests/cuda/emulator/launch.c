@@ -18,40 +18,21 @@ typedef struct block {
     uint32_t n, n_ended, n_in_warps; /* threads that wait for lanes of their warp */
 } block_t;
 
-/* ---- modules and findings ------------------------------------------------------------------------------------------
- */
+/* ---- modules and findings ---------------------------------------------------------------------------------------- */
 
-enum { MAX_MODULES = 32 };
-static const emu_module_t *modules[MAX_MODULES];
-static uint32_t n_modules;
-static uint64_t n_findings;
+static emu_module_t *modules;
 
-void emu_add_module(const emu_module_t *module) {
-    if (n_modules == MAX_MODULES)
-        abort();
-    modules[n_modules++] = module;
+void emu_add_module(emu_module_t *module) {
+    module->next = modules;
+    modules = module;
 }
-
-const emu_module_t *emu_module_at(uint32_t i) { return i < n_modules ? modules[i] : NULL; }
 
 const emu_module_t *emu_find_module(uint64_t hash) {
-    for (uint32_t i = 0; i < n_modules; i++)
-        if (modules[i]->hash == hash)
-            return modules[i];
-    return NULL;
+    const emu_module_t *module = modules;
+    while (module && module->hash != hash)
+        module = module->next;
+    return module;
 }
-
-void emu_finding(const char *format, ...) {
-    va_list args;
-    char text[400];
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    __atomic_add_fetch(&n_findings, 1, __ATOMIC_RELAXED);
-    fprintf(stderr, "emulator: %s\n", text);
-}
-
-uint64_t emu_n_findings(void) { return __atomic_load_n(&n_findings, __ATOMIC_RELAXED); }
 
 void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line) {
     static const char *kernels[64];
@@ -66,22 +47,11 @@ void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line) {
         kernels[n] = kernel, lines[n] = line;
         __atomic_store_n(&n_places, n + 1, __ATOMIC_RELAXED);
     }
-    emu_finding("%s, PTX line %d: %s; thread %u of block %u,%u,%u, address %#llx, seed %llu", kernel, line, what,
-                x->index, x->ctaid[0], x->ctaid[1], x->ctaid[2], (unsigned long long)a,
-                (unsigned long long)x->launch->config->seed);
+    fc_finding("%s, PTX line %d: %s; thread %u of block %u, address %#llx, seed %llu", kernel, line, what, x->tid,
+               x->ctaid, (unsigned long long)a, (unsigned long long)x->launch->config->seed);
 }
 
-void emu_trap(emu_thread_t *x, int line) {
-    emu_complain(x, "trap", 0, line);
-    x->launch->has_failed = 1;
-}
-
-void emu_unwritten(emu_thread_t *x, int line) {
-    emu_complain(x, "what is used here comes from a register that was never written", 0, line);
-}
-
-/* ---- order --------------------------------------------------------------------------------------------------------
- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t draw(emu_launch_t *l, uint32_t below) {
     l->random ^= l->random << 13;
@@ -100,25 +70,15 @@ static void shuffle(emu_launch_t *l, uint32_t *order, uint32_t n) {
     }
 }
 
-/* ---- meetings of a warp ---------------------------------------------------------------------------------------------
- */
+/* ---- meetings of a warp ------------------------------------------------------------------------------------------ */
 
 /* The lane that x takes its value from; *out_in_range as the shuffle's predicate. */
 static uint32_t source_lane(const emu_thread_t *x, uint32_t *out_in_range) {
     uint32_t b = x->meet.argument & 31, clamp = x->meet.clamp & 31, segment = x->meet.clamp >> 8 & 31;
-    uint32_t most = (x->lane & segment) | (clamp & ~segment);
-    uint32_t least = x->lane & segment;
-    int32_t lane = 0;
-    if (x->meet.kind == EMU_SHFL_UP) {
-        lane = (int32_t)x->lane - (int32_t)b;
-        *out_in_range = lane >= (int32_t)most; /* for `up` the clamp is the lower end */
-    } else {
-        lane = x->meet.kind == EMU_SHFL_DOWN   ? (int32_t)(x->lane + b)
-               : x->meet.kind == EMU_SHFL_BFLY ? (int32_t)(x->lane ^ b)
-                                               : (int32_t)(least | (b & ~segment));
-        *out_in_range = lane <= (int32_t)most;
-    }
-    return *out_in_range ? (uint32_t)lane : x->lane;
+    uint32_t least = x->lane & segment, most = least | (clamp & ~segment);
+    uint32_t lane = x->meet.kind == EMU_SHFL_BFLY ? x->lane ^ b : least | (b & ~segment);
+    *out_in_range = lane <= most;
+    return *out_in_range ? lane : x->lane;
 }
 
 /* Gives every lane of `mask` its result. lanes[i] is lane i's thread or NULL. */
@@ -133,16 +93,13 @@ static void exchange(emu_thread_t *lanes[EMU_WARP_SIZE], uint32_t mask) {
         if (!(mask >> i & 1))
             continue;
         emu_thread_t *x = lanes[i];
-        if (kind >= EMU_SHFL_UP && kind <= EMU_SHFL_IDX) {
+        if (kind == EMU_SHFL_BFLY || kind == EMU_SHFL_IDX) {
             uint32_t from = source_lane(x, &x->result_pred);
             if (!(mask >> from & 1))
                 emu_complain(x, "shuffle from a lane outside the mask", from, x->meet.line);
             x->result = mask >> from & 1 ? lanes[from]->meet.value : 0xdeadbeefu;
         } else
-            x->result = kind == EMU_VOTE_ALL   ? ballot == mask
-                        : kind == EMU_VOTE_ANY ? ballot != 0
-                        : kind == EMU_VOTE_UNI ? ballot == 0 || ballot == mask
-                                               : ballot;
+            x->result = ballot;
     }
 }
 
@@ -182,12 +139,12 @@ static int meet_in_warp(block_t *b, uint32_t warp) {
 /* ---- barriers ---------------------------------------------------------------------------------------------------- */
 
 static int is_at_barrier(const block_t *b, uint32_t t) {
-    return b->state[t] == WAITING && b->threads[t].meet.kind <= EMU_BARRIER_POPC;
+    return b->state[t] == WAITING && b->threads[t].meet.kind == EMU_BARRIER;
 }
 
 /* Lets the block go on where every thread that has not ended is at a barrier; 1 where it did. */
 static int meet_in_block(block_t *b) {
-    uint32_t n_true = 0, n_here = 0;
+    uint32_t is_any = 0, n_here = 0;
     emu_thread_t *first = NULL;
     for (uint32_t t = 0; t < b->n; t++) {
         if (b->state[t] == ENDED)
@@ -198,7 +155,7 @@ static int meet_in_block(block_t *b) {
             first = &b->threads[t];
         if (b->threads[t].meet.site != first->meet.site)
             emu_complain(&b->threads[t], "threads of a block wait at different barriers", 0, b->threads[t].meet.line);
-        n_true += b->threads[t].meet.value != 0;
+        is_any |= b->threads[t].meet.value != 0;
         n_here++;
     }
     if (first == NULL)
@@ -206,13 +163,8 @@ static int meet_in_block(block_t *b) {
     if (n_here < b->n)
         emu_complain(first, "a barrier that some threads of the block never reach", 0, first->meet.line);
     for (uint32_t t = 0; t < b->n; t++) {
-        emu_meeting_t kind = b->threads[t].meet.kind;
-        if (b->state[t] == ENDED)
-            continue;
-        b->threads[t].result = kind == EMU_BARRIER_AND  ? n_true == n_here
-                               : kind == EMU_BARRIER_OR ? n_true > 0
-                                                        : n_true;
-        b->state[t] = READY;
+        b->threads[t].result = is_any;
+        b->state[t] = b->state[t] == ENDED ? ENDED : READY;
     }
     emu_races_barrier(b->launch);
     return 1;
@@ -220,37 +172,22 @@ static int meet_in_block(block_t *b) {
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* x goes to the place of the next thread of its block. */
-static void next_thread(emu_thread_t *x) {
-    for (int i = 0; i < 3; i++) {
-        if (++x->tid[i] < x->ntid[i])
-            return;
-        x->tid[i] = 0;
-    }
-}
-
 static void start_block(block_t *b, uint32_t number) {
     emu_launch_t *l = b->launch;
-    const uint32_t *grid = l->config->grid, *size = l->config->block;
     size_t each = l->kernel->registers_nbytes;
     b->n_ended = b->n_in_warps = 0;
-    memset(l->shared, (int)draw(l, 255) + 1, l->shared_nbytes);
+    memset(l->shared, (int)draw(l, 255) + 1, l->kernel->shared_nbytes);
     emu_races_new_block(l);
     memset(b->registers, (int)draw(l, 255) + 1, b->n * each);
-    emu_thread_t x = {
-        .ntid = {size[0], size[1], size[2]},
-        .ctaid = {number % grid[0], number / grid[0] % grid[1], number / grid[0] / grid[1]},
-        .nctaid = {grid[0], grid[1], grid[2]},
-        .launch = l,
-    };
     for (uint32_t t = 0; t < b->n; t++) {
-        x.index = t;
-        x.lane = t % EMU_WARP_SIZE;
-        x.warp = t / EMU_WARP_SIZE;
-        b->threads[t] = x;
-        next_thread(&x);
-        memset(b->registers + t * each + l->kernel->pc_offset, 0,
-               each - l->kernel->pc_offset); /* pc, what is written */
+        b->threads[t] = (emu_thread_t){.tid = t,
+                                       .ntid = b->n,
+                                       .ctaid = number,
+                                       .nctaid = l->config->n_blocks,
+                                       .lane = t % EMU_WARP_SIZE,
+                                       .warp = t / EMU_WARP_SIZE,
+                                       .launch = l};
+        memset(b->registers + t * each + l->kernel->pc_offset, 0, each - l->kernel->pc_offset);
         b->state[t] = READY;
         b->order[t] = t;
     }
@@ -305,9 +242,8 @@ static void *need(size_t nbytes) {
 }
 
 static void run_blocks(emu_launch_t *l) {
-    const uint32_t *grid = l->config->grid;
-    uint32_t n_blocks = grid[0] * grid[1] * grid[2], *order = need(n_blocks * sizeof *order);
-    block_t b = {.launch = l, .n = l->n_threads};
+    uint32_t n_blocks = l->config->n_blocks, *order = need(n_blocks * sizeof *order);
+    block_t b = {.launch = l, .n = l->config->n_threads};
     b.threads = need(b.n * sizeof *b.threads);
     b.registers = need(b.n * l->kernel->registers_nbytes);
     b.state = need(b.n);
@@ -331,9 +267,7 @@ int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *
     l->kernel = kernel;
     l->config = config;
     l->params = params;
-    l->n_threads = config->block[0] * config->block[1] * config->block[2];
-    l->shared_nbytes = kernel->shared_nbytes + config->dynamic_nbytes;
-    l->shared = need(l->shared_nbytes);
+    l->shared = need(kernel->shared_nbytes);
     l->traffic = emu_traffic_start(kernel);
     emu_races_begin(l);
     l->random = config->seed * 0x9e3779b97f4a7c15ull | 1;

@@ -72,7 +72,7 @@ void emu_races_barrier(emu_launch_t *l) { l->order.barrier = ++l->races->clock; 
 void emu_races_warp(emu_launch_t *l, uint32_t warp) { l->order.warps[warp] = ++l->races->clock; }
 
 static inline uint64_t record_by(const emu_thread_t *x, uint64_t flags) {
-    return x->launch->races->clock << CLOCK_AT | (uint64_t)x->index << THREAD_AT | flags;
+    return x->launch->races->clock << CLOCK_AT | (uint64_t)x->tid << THREAD_AT | flags;
 }
 
 /* What `earlier` stands for may overlap with what x does now. Before `since` it is nobody's. */
@@ -84,7 +84,7 @@ static inline int is_concurrent(const emu_thread_t *x, uint64_t since, uint64_t 
         return 0;
     if (when < order->block || earlier & MANY_BLOCKS)
         return 1;
-    if (when < order->barrier || (thread == x->index && !(earlier & MANY_THREADS)))
+    if (when < order->barrier || (thread == x->tid && !(earlier & MANY_THREADS)))
         return 0;
     return earlier & MANY_WARPS || thread / EMU_WARP_SIZE != x->warp || when >= order->warps[x->warp];
 }
@@ -153,14 +153,14 @@ static page_t *page_of(emu_races_t *r, uint64_t a, uint32_t nbytes) {
 }
 
 static inline int writes(emu_kind_t kind) {
-    return kind == EMU_ATOMIC || kind == EMU_STORE || kind == EMU_STORE_RELAXED || kind == EMU_STORE_ORDERED;
+    return kind == EMU_ATOMIC || kind == EMU_STORE || kind == EMU_STORE_RELAXED;
 }
 
 /* ---- both memories -------------------------------------------------------------------------------------------------
  */
 
 static inline const char *global_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
-    int is_atomic = kind == EMU_ATOMIC, is_strong_load = kind == EMU_LOAD_RELAXED || kind == EMU_LOAD_ORDERED;
+    int is_atomic = kind == EMU_ATOMIC, is_strong_load = kind == EMU_LOAD_RELAXED;
     uint64_t since = x->launch->order.launch;
     if (is_concurrent(x, since, c->write) && !(c->write & IS_ATOMIC && (is_atomic || is_strong_load)))
         return writes(kind) ? "global memory is written by two threads of a launch without an order between them"

@@ -1,35 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/emulator/traffic.c - sectors and banks per warp's request; see traffic.h. */
-#include "traffic.h"
-
+/* tests/cuda/emulator/traffic.c - how well a kernel's accesses coalesce.
+ *
+ * A warp's request is what its lanes ask for at one place of the kernel, at their n-th time there. It moves 32-byte
+ * sectors. Where its lanes ask for different addresses, of an array, the ratio of different bytes asked for to bytes
+ * moved is the kernel's coalescing; what all lanes ask for alike, or one alone, is read from a cache as a rule.
+ *
+ * The least that a launch has to move is each byte that it reads once, and each that it writes once. */
 #include "internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MAX_SECTORS = 64, N_BANKS = 32, MAX_WORDS = 16, TABLE_SIZE = 1 << 15, MAX_KERNELS = 128 };
+enum { MAX_SECTORS = 64, TABLE_SIZE = 1 << 15, MAX_KERNELS = 128, N_LINES = 512 };
+
+/* Of a kernel's launches. */
+typedef struct totals {
+    uint64_t n_requests, moved, least; /* moved: bytes */
+    uint64_t n_arrays, n_array_sectors,
+        array_used; /* requests for different addresses, their sectors, different bytes */
+} totals_t;
 
 typedef struct request {
     uint64_t key;                         /* warp, line, how often the lane has been there; 0: free */
     uint64_t sectors[MAX_SECTORS], first; /* first: address */
     uint32_t masks[MAX_SECTORS];          /* of the bytes of a sector that were asked for */
     int is_array;                         /* lanes ask for different addresses */
-    uint32_t words[N_BANKS][MAX_WORDS];
-    uint32_t n_sectors, asked;
-    uint8_t n_words[N_BANKS];
-    uint8_t is_shared;
+    uint32_t n_sectors;
 } request_t;
 
 struct emu_traffic {
     const emu_kernel_t *kernel;
-    emu_totals_t totals;
+    totals_t totals;
     request_t *table;
     uint32_t n_used, *used;
     uint32_t n_visits, *visits; /* [threads][lines of the kernel, by hash] */
     struct touched_set *touched;
 };
-
-enum { N_LINES = 512 };
 
 static void *zeros(size_t n, size_t each) {
     void *p = calloc(n, each);
@@ -76,10 +82,8 @@ static void touch(touched_set_t *set, uint64_t a, uint32_t nbytes, emu_kind_t ki
     touched_t *t = touched_at(set, a / 64 + 1);
     set->n += t->number == 0;
     t->number = a / 64 + 1;
-    int is_load = kind == EMU_LOAD || kind == EMU_LOAD_RELAXED || kind == EMU_LOAD_ORDERED;
-    int is_store = kind == EMU_STORE || kind == EMU_STORE_RELAXED || kind == EMU_STORE_ORDERED;
-    t->read |= is_store ? 0 : bits;
-    t->written |= is_load ? 0 : bits;
+    t->read |= kind == EMU_STORE || kind == EMU_STORE_RELAXED ? 0 : bits;
+    t->written |= kind == EMU_LOAD || kind == EMU_LOAD_RELAXED ? 0 : bits;
 }
 
 static uint64_t count_touched(const touched_set_t *set) {
@@ -93,7 +97,7 @@ static uint64_t count_touched(const touched_set_t *set) {
 
 static struct {
     const char *kernel;
-    emu_totals_t totals;
+    totals_t totals;
 } results[MAX_KERNELS];
 static uint32_t n_results;
 static int is_wanted;
@@ -113,31 +117,17 @@ emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel) {
     return t;
 }
 
-static void add_array(emu_totals_t *totals, const request_t *q) {
-    totals->n_arrays++;
-    totals->n_array_sectors += q->n_sectors;
-    for (uint32_t i = 0; i < q->n_sectors; i++)
-        totals->array_used += (uint64_t)__builtin_popcount(q->masks[i]);
-}
-
 /* Counts what was asked for so far and forgets it: lanes that are this far apart were no request together. */
 static void flush(emu_traffic_t *t) {
+    totals_t *totals = &t->totals;
     for (uint32_t i = 0; i < t->n_used; i++) {
         request_t *q = &t->table[t->used[i]];
-        uint32_t passes = 0;
-        for (uint32_t b = 0; b < N_BANKS; b++)
-            passes = q->n_words[b] > passes ? q->n_words[b] : passes;
-        if (q->is_shared) {
-            t->totals.n_shared++;
-            t->totals.n_passes += passes;
-        } else {
-            t->totals.n_requests++;
-            t->totals.n_sectors += q->n_sectors;
-            t->totals.asked += q->asked;
-            t->totals.moved += 32ull * q->n_sectors;
-            if (q->is_array)
-                add_array(&t->totals, q);
-        }
+        totals->n_requests++;
+        totals->moved += 32ull * q->n_sectors;
+        totals->n_arrays += (uint64_t)q->is_array;
+        totals->n_array_sectors += q->is_array ? q->n_sectors : 0;
+        for (uint32_t k = 0; k < q->n_sectors && q->is_array; k++)
+            totals->array_used += (uint64_t)__builtin_popcount(q->masks[k]);
         memset(q, 0, sizeof *q);
     }
     t->n_used = 0;
@@ -166,33 +156,16 @@ static void add_sectors(request_t *q, uint64_t a, uint32_t nbytes) {
     }
 }
 
-static void add_words(request_t *q, uint64_t a, uint32_t nbytes) {
-    for (uint64_t w = a / 4; w < (a + nbytes + 3) / 4; w++) {
-        uint32_t bank = (uint32_t)(w % N_BANKS), i = 0;
-        while (i < q->n_words[bank] && q->words[bank][i] != (uint32_t)w)
-            i++;
-        if (i == q->n_words[bank] && i < MAX_WORDS)
-            q->words[bank][q->n_words[bank]++] = (uint32_t)w;
-    }
-}
-
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared,
-                     emu_kind_t kind, int line) {
-    uint32_t visit = ++t->visits[(size_t)x->index * N_LINES + (uint32_t)line % N_LINES];
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line) {
+    uint32_t visit = ++t->visits[(size_t)x->tid * N_LINES + (uint32_t)line % N_LINES];
     uint64_t key = (uint64_t)line << 40 | (uint64_t)(x->warp + 1) << 32 | visit;
     if (t->n_used > TABLE_SIZE / 2 && t->table[0].key != key)
         flush(t);
     request_t *q = request_of(t, key);
-    q->is_shared = (uint8_t)is_shared;
-    q->asked += nbytes;
-    if (is_shared)
-        add_words(q, a, nbytes);
-    else {
-        q->is_array |= q->n_sectors != 0 && q->first != a;
-        q->first = a;
-        add_sectors(q, a, nbytes);
-        touch(t->touched, a, nbytes, kind);
-    }
+    q->is_array |= q->n_sectors != 0 && q->first != a;
+    q->first = a;
+    add_sectors(q, a, nbytes);
+    touch(t->touched, a, nbytes, kind);
 }
 
 void emu_traffic_end_block(emu_traffic_t *t) {
@@ -202,17 +175,13 @@ void emu_traffic_end_block(emu_traffic_t *t) {
     memset(t->visits, 0, (size_t)EMU_MAX_THREADS * N_LINES * sizeof *t->visits);
 }
 
-static void add_totals(emu_totals_t *to, const emu_totals_t *from) {
-    to->asked += from->asked;
-    to->moved += from->moved;
+static void add_totals(totals_t *to, const totals_t *from) {
     to->n_requests += from->n_requests;
-    to->n_sectors += from->n_sectors;
+    to->moved += from->moved;
     to->least += from->least;
     to->n_arrays += from->n_arrays;
     to->n_array_sectors += from->n_array_sectors;
     to->array_used += from->array_used;
-    to->n_shared += from->n_shared;
-    to->n_passes += from->n_passes;
 }
 
 void emu_traffic_finish(emu_traffic_t *t) {
@@ -237,25 +206,13 @@ void emu_traffic_finish(emu_traffic_t *t) {
     free(t);
 }
 
-emu_totals_t emu_traffic_of(const char *name) {
-    emu_totals_t out = {0};
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < n_results; i++)
-        if (strcmp(results[i].kernel, name) == 0)
-            out = results[i].totals;
-    pthread_mutex_unlock(&lock);
-    return out;
-}
-
 void emu_traffic_print(FILE *out) {
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < n_results; i++) {
-        const emu_totals_t *t = &results[i].totals;
-        fprintf(out, "traffic %s %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n", results[i].kernel,
-                (unsigned long long)t->n_requests, (unsigned long long)t->n_sectors, (unsigned long long)t->asked,
-                (unsigned long long)t->moved, (unsigned long long)t->n_shared, (unsigned long long)t->n_passes,
-                (unsigned long long)t->least, (unsigned long long)t->n_arrays, (unsigned long long)t->n_array_sectors,
-                (unsigned long long)t->array_used);
+        const totals_t *t = &results[i].totals;
+        fprintf(out, "traffic %s %llu %llu %llu %llu %llu %llu\n", results[i].kernel, (unsigned long long)t->n_requests,
+                (unsigned long long)t->moved, (unsigned long long)t->least, (unsigned long long)t->n_arrays,
+                (unsigned long long)t->n_array_sectors, (unsigned long long)t->array_used);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -13,7 +13,7 @@ static const struct {
 } table[] = {
     {"FAKECUDA_SEED", &fc_config.seed, 1},
     {"FAKECUDA_DELAY_US", &fc_config.delay_us, 100},
-    {"FAKECUDA_QUEUES", &fc_config.n_queues, 0},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", &fc_config.n_queues, 0},
     {"FAKECUDA_DEPTH", &fc_config.depth, FC_DRAWN},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
@@ -23,10 +23,11 @@ static const struct {
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
     {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},
-    {"FAKECUDA_FATAL", &fc_config.is_fatal, 0},
     {"FAKECUDA_TRAFFIC", &fc_config.traffic, 0},
     {"FAKECUDA_COUNTS", &fc_config.counts, 0},
     {"FAKECUDA_DRIVER_VERSION", &fc_config.driver_version, 13000},
+    {"FAKENCCL_VERSION", &fc_config.nccl_version, 22304},
+    {"FAKENCCL_DELAY_US", &fc_config.nccl_delay_us, 300},
 };
 
 void fc_config_read(void) {
@@ -34,7 +35,5 @@ void fc_config_read(void) {
         const char *text = getenv(table[i].name);
         *table[i].value = text && *text ? strtoull(text, NULL, 0) : table[i].unset;
     }
-    if (fc_config.n_queues == 0 && getenv("CUDA_DEVICE_MAX_CONNECTIONS"))
-        fc_config.n_queues = strtoull(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), NULL, 0);
     fc_config.fail = getenv("FAKECUDA_FAIL");
 }

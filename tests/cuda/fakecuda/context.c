@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/fakecuda/context.c - devices, primary contexts, the stack of contexts of each thread. */
 #include "fake.h"
-#include "traffic.h"
 
 #include <unistd.h>
 
@@ -23,8 +22,6 @@ void fc_fail_context(fc_context_t *c, CUresult error) {
     int none = 0;
     __atomic_compare_exchange_n(&c->sticky, &none, (int)error, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
-
-void fc_count_object(int64_t *count, int by) { __atomic_add_fetch(count, by, __ATOMIC_RELAXED); }
 
 FC_API cuInit(unsigned int flags) {
     CUresult st = fc_enter(__func__, FC_NEEDS_NOTHING);
@@ -134,20 +131,11 @@ FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     fc_lock(&fc_global_lock);
     c->n_retained++;
     fc_unlock(&fc_global_lock);
-    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), 1);
+    fc_count(NULL, fc_is_plugin(__builtin_return_address(0)), 1);
     if (c->legacy == NULL)
         st = fc_stream_new(c, CU_STREAM_DEFAULT, &c->legacy);
     *pctx = c;
     return st;
-}
-
-static void report_leaks(const fc_context_t *c) {
-    if (c->sticky) /* nothing could be freed any more */
-        return;
-    if (c->n_memory || c->n_pinned || c->n_streams || c->n_events || c->n_modules)
-        fc_finding("leaks of device %d: %lld memory, %lld page-locked, %lld streams, %lld events, %lld modules",
-                   c->device, (long long)c->n_memory, (long long)c->n_pinned, (long long)c->n_streams,
-                   (long long)c->n_events, (long long)c->n_modules);
 }
 
 /* With the last release the context is destroyed; what still lives then was forgotten. */
@@ -161,9 +149,10 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
     fc_lock(&fc_global_lock);
     int is_last = --c->n_retained == 0;
     fc_unlock(&fc_global_lock);
-    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), -1);
+    fc_count(NULL, fc_is_plugin(__builtin_return_address(0)), -1);
     if (is_last) {
-        report_leaks(c);
+        if (!c->sticky && c->n_objects) /* after an error nothing can be freed any more */
+            fc_finding("leaks of device %d: %lld memory, streams, events and modules", dev, (long long)c->n_objects);
         fc_destroy_streams_of(c);
         *c = (fc_context_t){.device = dev, .number = c->number + 1};
     }

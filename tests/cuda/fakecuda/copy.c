@@ -38,7 +38,7 @@ enum { HOST = 1, DEVICE = 2 };
 
 static int is_side(uint64_t a, int sides) {
     fc_zone_t z;
-    int is_device = fc_zone_of(a, &z) ? z.kind == FC_DEVICE_MEMORY || z.kind == FC_MODULE_DATA : fc_is_in_window(a);
+    int is_device = fc_zone_of(a, &z) ? z.kind == FC_DEVICE_MEMORY : fc_is_in_window(a);
     return sides & (is_device ? DEVICE : HOST);
 }
 
@@ -58,11 +58,7 @@ static CUresult copy(const char *function, uint64_t to, int to_sides, uint64_t f
     if (waits && (st = fc_unless_captured()))
         return st;
     st = fc_enqueue(s, &(fc_op_t){.run = run_copy, .to = to, .from = from, .nbytes = nbytes});
-    if (st || !(waits || to_pageable || from_pageable))
-        return st;
-    if (!waits)
-        fc_count_pageable();
-    return fc_synchronise(s);
+    return st || !(waits || to_pageable || from_pageable) ? st : fc_synchronise(s);
 }
 
 FC_API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) {

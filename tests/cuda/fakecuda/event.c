@@ -30,9 +30,8 @@ FC_API cuEventCreate(CUevent *out, unsigned int flags) {
     if (e == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *e = (struct CUevent_st){.magic = magic, .context = fc_current(), .flags = flags};
-    fc_count_object(&e->context->n_events, 1);
     e->is_plugin = fc_is_plugin(__builtin_return_address(0));
-    fc_count_plugin_object(e->is_plugin, 1);
+    fc_count(e->context, e->is_plugin, 1);
     *out = e;
     return CUDA_SUCCESS;
 }
@@ -41,8 +40,7 @@ FC_API cuEventDestroy(CUevent e) {
     CUresult st = enter_event(__func__, e);
     if (st)
         return st;
-    fc_count_object(&e->context->n_events, -1);
-    fc_count_plugin_object(e->is_plugin, -1);
+    fc_count(e->context, e->is_plugin, -1);
     fc_marker_drop(e->marker);
     e->magic = 0;
     free(e);

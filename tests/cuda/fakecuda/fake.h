@@ -25,21 +25,21 @@ enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
 typedef struct fc_config {
     uint64_t seed;               /* of delays, queues, orders of threads */
     uint64_t delay_us;           /* longest pause before an operation; 0: none */
-    uint64_t n_queues;           /* 0: one per stream */
+    uint64_t n_queues;           /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
     uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
     uint64_t n_devices;          /* 0: cuInit finds none */
     uint64_t device_nbytes;      /* of memory per device */
     uint64_t pin_nbytes;         /* that can be registered in all; 0: registering fails */
     uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
-    uint64_t has_host_pointer;   /* registered memory has the same address on the device */
+    uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
     uint64_t n_multiprocessors;
-    uint64_t is_fatal; /* a finding ends the process */
-    uint64_t traffic;  /* count sectors, print them at the end */
-    uint64_t counts;   /* print how often each function was called */
-    uint64_t driver_version;
-    const char *fail; /* NAME:N[:CODE] */
+    uint64_t traffic; /* count sectors, print them at the end */
+    uint64_t counts;  /* print how many blocks each kernel was launched with */
+    uint64_t driver_version, nccl_version;
+    uint64_t nccl_delay_us; /* longest pause of a call and of an exchange */
+    const char *fail;       /* NAME:N[:CODE] */
 } fc_config_t;
 extern fc_config_t fc_config;
 void fc_config_read(void);
@@ -66,13 +66,7 @@ typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_ne
 
 /* First thing in every API function; not CUDA_SUCCESS: return it. */
 CUresult fc_enter(const char *function, fc_need_t need);
-/* Calls of functions whose name starts with `prefix`. */
-__attribute__((visibility("default"))) uint64_t fakecuda_n_calls(const char *prefix);
-/* Copies that made the calling thread wait because their memory was not page-locked. */
-__attribute__((visibility("default"))) uint64_t fakecuda_n_pageable(void);
-void fc_count_pageable(void);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
-void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern __thread int fc_in_host_function;
 
 /* ---- context.c --------------------------------------------------------------------------------------------------- */
@@ -84,37 +78,29 @@ typedef struct CUctx_st {
     uint64_t number;          /* another one after each destruction */
     fc_lock_t host_functions; /* held by the one that runs */
     CUstream legacy;
-    /* Live objects, for the count of leaks. */
-    int64_t n_memory, n_pinned, n_streams, n_events, n_modules;
+    int64_t n_objects; /* live ones, for the count of leaks */
 } fc_context_t;
 
 fc_context_t *fc_current(void); /* NULL: the thread has none */
 fc_context_t *fc_context_of(int device);
 void fc_fail_context(fc_context_t *c, CUresult error); /* from now on */
 int fc_is_initialised(void);
-extern fc_lock_t fc_global_lock; /* lists of streams, counts of objects */
-void fc_count_object(int64_t *count, int by);
+extern fc_lock_t fc_global_lock; /* lists of streams */
 /* Whether the code at `caller` is in libzfplugin: what it made has to be gone at the end, while the program around it
  * may leave its own behind. */
 int fc_is_plugin(const void *caller);
-void fc_count_plugin_object(int is_plugin, int by);
+/* One object more or less, of a context and perhaps of libzfplugin. */
+void fc_count(fc_context_t *c, int is_plugin, int by);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 
-typedef enum fc_memory {
-    FC_DEVICE_MEMORY,
-    FC_HOST_ALLOC,
-    FC_HOST_REGISTERED,
-    FC_HOST_ALIAS,
-    FC_MODULE_DATA
-} fc_memory_t;
+typedef enum fc_memory { FC_DEVICE_MEMORY, FC_HOST_ALLOC, FC_HOST_REGISTERED } fc_memory_t;
 
 typedef struct fc_zone {
     uint64_t lo, hi;
     unsigned char *bytes;
     fc_memory_t kind;
     int device;        /* FC_ALL_DEVICES: of the host */
-    uint64_t host;     /* alias: the registered address */
     int is_plugin;     /* made by libzfplugin */
     int is_for_copies; /* registered without DEVICEMAP: kernels and memory operations do not reach it */
     int is_mapped;     /* device memory by cuMemMap */
@@ -133,7 +119,7 @@ void fc_remove_zone(uint64_t lo);
  */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
-/* For the double of NCCL: bytes behind a range of device memory; NULL: there are none. */
+/* Bytes behind a range of device memory; NULL: there are none. */
 __attribute__((visibility("default"))) unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
 
 /* ---- stream.c ---------------------------------------------------------------------------------------------------- */
@@ -157,7 +143,7 @@ struct fc_op {
     uint64_t to, from, nbytes;
     int byte; /* to fill with */
     CUfunction function;
-    uint32_t grid[3], block[3], dynamic_nbytes;
+    uint32_t n_blocks, n_threads;
     unsigned char *params;
     CUhostFn host_function;
     void *user;
@@ -208,7 +194,7 @@ CUresult fc_enter_stream(const char *function, CUstream *s);
 
 CUresult fc_unless_captured(void); /* of a call that is unsafe beside a capture: the error that it returns */
 /* For the double of NCCL: what its kernels would do, in stream order. */
-__attribute__((visibility("default"))) CUresult fakecuda_launch_work(CUstream s, CUhostFn fn, void *user);
+CUresult fc_launch_work(CUstream s, CUhostFn fn, void *user);
 
 /* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@ static void run_host_function(fc_op_t *op) {
 
 static void run_work(fc_op_t *op) { op->host_function(op->user); }
 
-CUresult fakecuda_launch_work(CUstream s, CUhostFn fn, void *user) {
+CUresult fc_launch_work(CUstream s, CUhostFn fn, void *user) {
     CUresult st = fc_enter_stream(__func__, &s);
     return st ? st : fc_enqueue(s, &(fc_op_t){.run = run_work, .host_function = fn, .user = user});
 }

@@ -3,8 +3,7 @@
  *
  * Model. A device address lies in a window of this process that no access is allowed to: a host that dereferences it
  * faults. The bytes themselves lie elsewhere (a zone knows where). Addresses are not given out twice, so that what was
- * freed stays wrong to use. Registered host memory keeps its address on the device, or gets another one from the window
- * (FAKECUDA_HOST_POINTER=0), as the driver may do. */
+ * freed stays wrong to use. Registered host memory keeps its address on the device. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -98,7 +97,7 @@ int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out) {
     fc_zone_t z;
     if (!fc_zone_of(a, &z) || (z.device != FC_ALL_DEVICES && z.device != device))
         return 0;
-    if (z.is_for_copies || (z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer))
+    if (z.is_for_copies)
         return 0;
     *out = (emu_range_t){z.lo, z.hi, z.bytes};
     return 1;
@@ -137,10 +136,9 @@ static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *calle
     fill_with_garbage(bytes, nbytes);
     uint64_t at = fc_window_range(nbytes);
     int is_plugin = fc_is_plugin(caller);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin, 0, 0});
-    fc_count_plugin_object(is_plugin, 1);
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, is_plugin, 0, 0});
+    fc_count(c, is_plugin, 1);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
-    fc_count_object(&c->n_memory, 1);
     *out = at;
     return CUDA_SUCCESS;
 }
@@ -160,8 +158,7 @@ static void device_free(const fc_zone_t *z) {
     fc_remove_zone(z->lo);
     munmap(z->bytes, z->hi - z->lo);
     __atomic_sub_fetch(&c->used_nbytes, z->hi - z->lo, __ATOMIC_RELAXED);
-    fc_count_object(&c->n_memory, -1);
-    fc_count_plugin_object(z->is_plugin, -1);
+    fc_count(c, z->is_plugin, -1);
 }
 
 /* Like the driver's it waits for everything that is enqueued. */
@@ -210,8 +207,8 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0, 0, 0});
-    fc_count_object(&fc_current()->n_pinned, 1);
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, 0, 0, 0});
+    fc_count(fc_current(), 0, 1);
     *out = p;
     return CUDA_SUCCESS;
 }
@@ -227,7 +224,7 @@ FC_API cuMemFreeHost(void *p) {
     fc_remove_zone(z.lo);
     munmap(p, z.hi - z.lo);
     __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
-    fc_count_object(&fc_current()->n_pinned, -1);
+    fc_count(fc_current(), 0, -1);
     return st;
 }
 
@@ -252,46 +249,27 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
     /* Without PORTABLE it is of the context at hand alone, as the driver's page says; many drivers give more. */
     int device = flags & CU_MEMHOSTREGISTER_PORTABLE ? FC_ALL_DEVICES : fc_current()->device;
-    fc_zone_t zone = {
-        a, a + nbytes, p, FC_HOST_REGISTERED, device, a, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP), 0};
+    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, device, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP),
+                      0};
     if (!try_add_zone(&zone)) {
         __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    if (!fc_config.has_host_pointer) {
-        uint64_t at = fc_window_range(nbytes);
-        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, device, a, 0, zone.is_for_copies, 0});
-    }
-    fc_count_plugin_object(is_plugin, 1);
-    fc_count_object(&fc_current()->n_pinned, 1);
+    fc_count(fc_current(), is_plugin, 1);
     return CUDA_SUCCESS;
-}
-
-/* The device address of registered memory that starts at `host`; 0: there is none. */
-static uint64_t alias_of(uint64_t host) {
-    uint64_t at = 0;
-    fc_lock(&lock);
-    for (uint32_t i = 0; i < n_zones; i++)
-        if (zones[i].kind == FC_HOST_ALIAS && zones[i].host == host)
-            at = zones[i].lo;
-    fc_unlock(&lock);
-    return at;
 }
 
 FC_API cuMemHostUnregister(void *p) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    uint64_t a = (uint64_t)(uintptr_t)p, alias = 0;
+    uint64_t a = (uint64_t)(uintptr_t)p;
     fc_zone_t z;
     if (st)
         return st;
     if (!fc_zone_of(a, &z) || z.kind != FC_HOST_REGISTERED || z.lo != a)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    if ((alias = alias_of(a)) != 0)
-        fc_remove_zone(alias);
     fc_remove_zone(a);
-    fc_count_plugin_object(z.is_plugin, -1);
+    fc_count(fc_current(), z.is_plugin, -1);
     __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
-    fc_count_object(&fc_current()->n_pinned, -1);
     return CUDA_SUCCESS;
 }
 
@@ -304,6 +282,6 @@ FC_API cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned int flags) 
     if (flags != 0 || !fc_zone_of(a, &z) || z.is_for_copies ||
         (z.kind != FC_HOST_ALLOC && z.kind != FC_HOST_REGISTERED))
         return CUDA_ERROR_INVALID_VALUE;
-    *out = z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer ? alias_of(z.lo) + (a - z.lo) : a;
+    *out = a;
     return CUDA_SUCCESS;
 }

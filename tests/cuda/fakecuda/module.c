@@ -8,13 +8,12 @@
 
 #include <stdlib.h>
 
-enum { MAX_PARAMS_NBYTES = 4096 };
 static const uint64_t magic = 0x66616b656d6f64ull;
 
 struct CUfunc_st {
     struct CUmod_st *module;
     const emu_kernel_t *kernel;
-    uint64_t most_blocks; /* of a launch, where calls are counted */
+    uint32_t most_blocks; /* of a launch, where calls are counted */
 };
 
 struct CUmod_st {
@@ -69,15 +68,8 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
     m->found = found;
     for (uint32_t i = 0; i < found->n_kernels; i++)
         m->functions[i] = (struct CUfunc_st){.module = m, .kernel = &found->kernels[i]};
-    for (const emu_variable_t *v = found->variables; v->name; v++) {
-        uint64_t at = (uint64_t)(uintptr_t)v->bytes;
-        fc_zone_t zone;
-        if (!fc_zone_of(at, &zone))
-            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0, 0, 0});
-    }
-    fc_count_object(&m->context->n_modules, 1);
     m->is_plugin = fc_is_plugin(caller);
-    fc_count_plugin_object(m->is_plugin, 1);
+    fc_count(m->context, m->is_plugin, 1);
     *out = m;
     return CUDA_SUCCESS;
 }
@@ -105,8 +97,7 @@ FC_API cuModuleUnload(CUmodule m) {
     if (st)
         return st;
     st = fc_synchronise_context(m->context);
-    fc_count_object(&m->context->n_modules, -1);
-    fc_count_plugin_object(m->is_plugin, -1);
+    fc_count(m->context, m->is_plugin, -1);
     m->magic = 0;
     free(m);
     return st;
@@ -147,9 +138,9 @@ static uint32_t n_registers_of(CUfunction f) {
 }
 
 /* Registers are given to warps, 256 at a time (gate.py counts alike). */
-static uint32_t n_blocks_at_once(CUfunction f, uint32_t n_threads, uint64_t dynamic_nbytes) {
+static uint32_t n_blocks_at_once(CUfunction f, uint32_t n_threads) {
     uint32_t n_warps = (n_threads + 31) / 32, per_warp = (n_registers_of(f) * 32 + 255) / 256 * 256;
-    uint64_t shared = f->kernel->shared_nbytes + dynamic_nbytes;
+    uint64_t shared = f->kernel->shared_nbytes;
     uint32_t n = 2048 / n_threads, by_registers = REGISTERS / (per_warp * n_warps);
     if (by_registers < n)
         n = by_registers;
@@ -162,48 +153,32 @@ FC_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int b
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     if (st)
         return st;
-    if (block_size < 1 || block_size > 1024)
+    if (block_size < 1 || block_size > 1024 || dynamic_nbytes)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = (int)n_blocks_at_once(f, (uint32_t)block_size, dynamic_nbytes);
+    *out = (int)n_blocks_at_once(f, (uint32_t)block_size);
     return CUDA_SUCCESS;
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-static int find_on_device(int device, uint64_t a, emu_range_t *out) { return fc_find_for_kernel(device, a, out); }
-static int find_on_0(uint64_t a, emu_range_t *out) { return find_on_device(0, a, out); }
-static int find_on_1(uint64_t a, emu_range_t *out) { return find_on_device(1, a, out); }
-static int find_on_2(uint64_t a, emu_range_t *out) { return find_on_device(2, a, out); }
-static int find_on_3(uint64_t a, emu_range_t *out) { return find_on_device(3, a, out); }
-
 static void run_kernel(fc_op_t *op) {
-    static int (*const finds[FC_MAX_DEVICES])(uint64_t, emu_range_t *) = {find_on_0, find_on_1, find_on_2, find_on_3};
-    emu_config_t config = {.grid = {op->grid[0], op->grid[1], op->grid[2]},
-                           .block = {op->block[0], op->block[1], op->block[2]},
-                           .dynamic_nbytes = op->dynamic_nbytes,
+    emu_config_t config = {.n_blocks = op->n_blocks,
+                           .n_threads = op->n_threads,
                            .seed = fc_config.seed ? fc_random() | 1 : 0,
-                           .find = finds[op->stream->context->device]};
+                           .device = op->stream->context->device,
+                           .find = fc_find_for_kernel};
     if (emu_run(op->function->kernel, &config, op->params))
         fc_fail_context(op->stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-static int is_launchable(const struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3],
-                         unsigned dynamic_nbytes) {
-    uint64_t n_threads = (uint64_t)block[0] * block[1] * block[2];
-    return grid[0] && grid[1] && grid[2] && grid[0] <= 0x7fffffff && grid[1] <= 65535 && grid[2] <= 65535 &&
-           n_threads && n_threads <= f->kernel->max_threads && block[2] <= 64 &&
-           dynamic_nbytes + f->kernel->shared_nbytes <= 48 << 10;
-}
-
 /* Work is dealt out to blocks that run at once; with more of them some would begin when others are over. */
-static void check_grid(struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3]) {
-    uint64_t n = (uint64_t)grid[0] * grid[1] * grid[2];
-    uint64_t most = fc_config.n_multiprocessors * n_blocks_at_once(f, block[0] * block[1] * block[2], 0);
+static void check_grid(struct CUfunc_st *f, uint32_t n, uint32_t n_threads) {
+    uint64_t most = fc_config.n_multiprocessors * n_blocks_at_once(f, n_threads);
     if (f->module->is_plugin && n > 1 && n != most)
-        fc_finding("%s is launched with %llu blocks; the device runs %llu at once", f->kernel->name,
-                   (unsigned long long)n, (unsigned long long)most);
+        fc_finding("%s is launched with %u blocks; the device runs %llu at once", f->kernel->name, n,
+                   (unsigned long long)most);
     if (fc_config.counts && n > f->most_blocks) /* calls for one function come from one thread at a time */
-        fprintf(stderr, "grid %s %llu\n", f->kernel->name, (unsigned long long)(f->most_blocks = n));
+        fprintf(stderr, "grid %s %u\n", f->kernel->name, f->most_blocks = n);
 }
 
 static unsigned char *copy_params(const emu_kernel_t *k, void **params) {
@@ -221,18 +196,14 @@ FC_API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsig
     if (st)
         return st;
     CUstream s = fc_stream_of(given);
-    const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     if (s == NULL || f == NULL || f->module->magic != magic || f->module->context != s->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (extra || (params == NULL && f->kernel->n_params) || !is_launchable(f, grid, block, dynamic_nbytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    check_grid(f, grid, block);
-    fc_op_t op = {.run = run_kernel,
-                  .function = f,
-                  .dynamic_nbytes = dynamic_nbytes,
-                  .grid = {gx, gy, gz},
-                  .block = {bx, by, bz}};
-    op.params = copy_params(f->kernel, params);
+    if (extra || (params == NULL && f->kernel->n_params) || gx == 0 || gx > 0x7fffffff || bx == 0 ||
+        bx > f->kernel->max_threads || gy != 1 || gz != 1 || by != 1 || bz != 1 || dynamic_nbytes)
+        return CUDA_ERROR_INVALID_VALUE; /* what is not modelled, too */
+    check_grid(f, gx, bx);
+    fc_op_t op = {
+        .run = run_kernel, .function = f, .n_blocks = gx, .n_threads = bx, .params = copy_params(f->kernel, params)};
     st = fc_enqueue(s, &op);
     if (st)
         free(op.params);

@@ -2,7 +2,7 @@
 /* tests/cuda/fakecuda/stream.c - streams, the queues that run them, and the places in them that others wait for.
  *
  * Model. A queue is a thread that takes operations from one list in the order in which they were enqueued. By default
- * each stream has its own. With FAKECUDA_QUEUES = n streams share n queues, as they may share the hardware's: then an
+ * each stream has its own. With CUDA_DEVICE_MAX_CONNECTIONS = n streams share n queues, as the hardware's: then an
  * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
  * sanitizer takes that for an order, so races are looked for with a queue per stream.)
  *
@@ -468,8 +468,7 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
     if (st)
         return st;
     (*out)->is_plugin = fc_is_plugin(__builtin_return_address(0));
-    fc_count_plugin_object((*out)->is_plugin, 1);
-    fc_count_object(&fc_current()->n_streams, 1);
+    fc_count(fc_current(), (*out)->is_plugin, 1);
     return CUDA_SUCCESS;
 }
 
@@ -481,8 +480,7 @@ FC_API cuStreamDestroy(CUstream s) {
         return st;
     if (s == s->context->legacy)
         return CUDA_ERROR_INVALID_HANDLE;
-    fc_count_object(&s->context->n_streams, -1);
-    fc_count_plugin_object(s->is_plugin, -1);
+    fc_count(s->context, s->is_plugin, -1);
     stream_destroy(s);
     return CUDA_SUCCESS;
 }

@@ -68,7 +68,7 @@ FC_API cuMemAddressReserve(CUdeviceptr *out, size_t nbytes, size_t alignment, CU
     if (i == MOST)
         abort();
     ranges[i] = (range_t){.lo = at, .nbytes = nbytes, .is_plugin = fc_is_plugin(__builtin_return_address(0))};
-    fc_count_plugin_object(ranges[i].is_plugin, 1);
+    fc_count(NULL, ranges[i].is_plugin, 1);
     fc_unlock(&lock);
     *out = at;
     return CUDA_SUCCESS;
@@ -82,7 +82,7 @@ FC_API cuMemAddressFree(CUdeviceptr at, size_t nbytes) {
     range_t *range = range_of(at, nbytes);
     int is_right = range && range->lo == at && range->nbytes == nbytes && !range->handle;
     if (is_right) {
-        fc_count_plugin_object(range->is_plugin, -1);
+        fc_count(NULL, range->is_plugin, -1);
         range->nbytes = 0;
     }
     fc_unlock(&lock);
@@ -119,8 +119,7 @@ static CUresult create(fc_context_t *c, uint64_t nbytes, int is_plugin, CUmemGen
     handles[i] = (handle_t){.nbytes = nbytes, .device = c->device, .is_plugin = is_plugin, .bytes = bytes};
     fc_unlock(&lock);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
-    fc_count_object(&c->n_memory, 1);
-    fc_count_plugin_object(is_plugin, 1);
+    fc_count(c, is_plugin, 1);
     *out = (CUmemGenericAllocationHandle)i + 1;
     return CUDA_SUCCESS;
 }
@@ -149,8 +148,7 @@ static void end_if_unused(handle_t *handle) {
         return;
     munmap(handle->bytes, handle->nbytes);
     __atomic_sub_fetch(&c->used_nbytes, handle->nbytes, __ATOMIC_RELAXED);
-    fc_count_object(&c->n_memory, -1);
-    fc_count_plugin_object(handle->is_plugin, -1);
+    fc_count(c, handle->is_plugin, -1);
     handle->nbytes = 0;
 }
 

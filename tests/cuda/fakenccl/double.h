@@ -2,22 +2,18 @@
 /* tests/cuda/fakenccl/double.h - the test double of NCCL, as its own files see it. What it models: ../README.md.
  *
  * Model. Ranks are processes of one machine. A communicator is a file that all of them map: a mailbox for each pair of
- * ranks. What NCCL does by a kernel is done here by a host function in the stream, on the double of the driver: it
- * fills and empties mailboxes until every message of the call has passed, or the communicator is aborted. Messages
- * carry what they are for; a rank that finds another call's message in a mailbox reports a finding and stands still, as
- * NCCL would.
+ * ranks. What NCCL does by a kernel is done here by a function in the stream, on the double of the driver: it fills and
+ * empties mailboxes until every message of the call has passed, or the communicator is aborted. Messages carry what
+ * they are for; a rank that finds another call's message in a mailbox reports a finding and stands still, as NCCL
+ * would.
  *
- * Only what libzfplugin uses is here. Like NCCL it takes the device of the calling thread, and a call on a communicator
- * that does not block may return ncclInProgress: then its work is on the stream only once ncclCommGetAsyncError says
+ * Only what libzfplugin uses is here: communicators that do not block. Like NCCL it takes the device of the calling
+ * thread, and a call may return ncclInProgress: then its work is on the stream only once ncclCommGetAsyncError says
  * ncclSuccess, and any other call before is a finding. */
 #ifndef FN_DOUBLE_H
 #define FN_DOUBLE_H
 
-#include <cuda.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define FN_API __attribute__((visibility("default")))
+#include "fake.h"
 
 typedef enum fn_result {
     FN_SUCCESS = 0,
@@ -31,38 +27,8 @@ typedef enum fn_result {
 
 enum { FN_MAX_RANKS = 16, FN_MAILBOX_NBYTES = 1 << 18, FN_MAX_ITEMS = 8 * FN_MAX_RANKS };
 
-typedef struct fn_id {
-    char internal[128];
-} fn_id_t;
-
-/* ---- what the environment says ----------------------------------------------------------------------------------- */
-
-typedef enum fn_fault { FN_NO_FAULT, FN_LATE, FN_SLOW, FN_DIE, FN_ERROR, FN_SHORT, FN_NO_INIT } fn_fault_t;
-
-typedef struct fn_config {
-    uint64_t seed, delay_us, version;
-    int fault_rank;
-    fn_fault_t fault;
-    uint64_t fault_at; /* the how manieth exchange of the process */
-} fn_config_t;
-const fn_config_t *fn_config(void);
-
-void fn_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
-uint64_t fn_random(void);
-void fn_pause_us(uint64_t us);
-
-/* ---- the driver's double ----------------------------------------------------------------------------------------- */
-
-typedef struct fn_driver {
-    CUresult (*cuCtxGetCurrent)(CUcontext *out);
-    CUresult (*cuCtxPushCurrent_v2)(CUcontext context);
-    CUresult (*cuCtxPopCurrent_v2)(CUcontext *out);
-    CUresult (*fakecuda_launch_work)(CUstream stream, CUhostFn fn, void *user);
-    unsigned char *(*fakecuda_device_bytes)(uint64_t address, uint64_t nbytes); /* NULL: not the device's memory */
-} fn_driver_t;
-const fn_driver_t *fn_driver(void); /* NULL: the driver is not the double */
-
-/* ---- communicators ----------------------------------------------------------------------------------------------- */
+/* Whether FAKENCCL_FAULT has that this rank does this wrong, at its how manieth exchange. */
+int fn_does(int rank, const char *wrong, uint64_t number);
 
 /* From one rank to another. Full from when the sender sets it until the receiver has emptied it. */
 typedef struct fn_mailbox {
@@ -79,7 +45,7 @@ typedef struct fn_shared {
 } fn_shared_t;
 
 typedef struct fn_comm {
-    int rank, n_ranks, is_blocking;
+    int rank, n_ranks;
     char path[112];
     fn_shared_t *shared;
     CUcontext context;
@@ -89,14 +55,11 @@ typedef struct fn_comm {
     uint64_t n_calls;
 } fn_comm_t;
 
-fn_comm_t *fn_comm_new(int n_ranks, const fn_id_t *id, int rank, int is_blocking);
 void fn_comm_drop(fn_comm_t *comm);
 int fn_comm_is_ended(const fn_comm_t *comm);
 void fn_comm_set(fn_comm_t *comm, fn_result_t state);
-void fn_comm_end_progress(fn_comm_t *comm, fn_result_t state);
-fn_mailbox_t *fn_mailbox(const fn_comm_t *comm, int from, int to);
-
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* Another number for each rank. */
+uint64_t fn_random(const fn_comm_t *comm);
 
 /* A message of a call. */
 typedef struct fn_item {
@@ -116,7 +79,5 @@ typedef struct fn_work {
 
 /* Puts it on its stream, now or a little later; takes it over. */
 fn_result_t fn_work_launch(fn_work_t *work);
-uint64_t fn_sent_nbytes(void);
-uint64_t fn_n_peers(void); /* other ranks of each exchange, all exchanges together */
 
 #endif

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/fakenccl/entries.c - NCCL's functions. */
+/* tests/cuda/fakenccl/entries.c - NCCL's functions, and communicators. */
 #define _GNU_SOURCE
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "double.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 enum { UINT8 = 1, LOOK_US = 200 };
+
+typedef struct fn_id {
+    char internal[128];
+} fn_id_t;
 
 typedef struct fn_config_arg { /* ncclConfig_t of 2.14 */
     size_t size;
@@ -17,7 +21,8 @@ typedef struct fn_config_arg { /* ncclConfig_t of 2.14 */
     int blocking;
 } fn_config_arg_t;
 
-#define ENTRY FN_API int
+#define EXPORTED __attribute__((visibility("default")))
+#define ENTRY EXPORTED int
 ENTRY ncclGetVersion(int *out);
 ENTRY ncclGetUniqueId(fn_id_t *out);
 ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config);
@@ -25,21 +30,16 @@ ENTRY ncclCommFinalize(fn_comm_t *comm);
 ENTRY ncclCommDestroy(fn_comm_t *comm);
 ENTRY ncclCommAbort(fn_comm_t *comm);
 ENTRY ncclCommGetAsyncError(fn_comm_t *comm, int *out);
-FN_API const char *ncclGetErrorString(int result);
-FN_API const char *ncclGetLastError(fn_comm_t *comm);
+EXPORTED const char *ncclGetErrorString(int result);
+EXPORTED const char *ncclGetLastError(fn_comm_t *comm);
 ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream);
 ENTRY ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
 ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
 ENTRY ncclGroupStart(void);
 ENTRY ncclGroupEnd(void);
-FN_API uint64_t fakenccl_sent_nbytes(void);
-FN_API uint64_t fakenccl_n_peers(void);
-
-uint64_t fakenccl_sent_nbytes(void) { return fn_sent_nbytes(); }
-uint64_t fakenccl_n_peers(void) { return fn_n_peers(); }
 
 int ncclGetVersion(int *out) {
-    *out = (int)fn_config()->version;
+    *out = (int)fc_config.nccl_version;
     return FN_SUCCESS;
 }
 
@@ -66,38 +66,79 @@ int ncclGetUniqueId(fn_id_t *out) {
     memset(out, 0, sizeof *out);
     snprintf(out->internal, sizeof out->internal, "%.60s/fakenccl-%d-%llu-%llx", folder ? folder : "/tmp",
              (int)getpid(), (unsigned long long)__atomic_add_fetch(&n, 1, __ATOMIC_RELAXED),
-             (unsigned long long)fn_random());
+             (unsigned long long)fc_now_ns());
     return FN_SUCCESS;
 }
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
 
+static size_t shared_nbytes(int n_ranks) {
+    return sizeof(fn_shared_t) + (size_t)n_ranks * (size_t)n_ranks * sizeof(fn_mailbox_t);
+}
+
+/* Whoever comes first makes the file; it is zero where nobody has written. */
+static fn_shared_t *attach(const char *path, int n_ranks) {
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    void *memory = MAP_FAILED;
+    if (file < 0)
+        return NULL;
+    if (ftruncate(file, (off_t)shared_nbytes(n_ranks)) == 0)
+        memory = mmap(NULL, shared_nbytes(n_ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void fn_comm_drop(fn_comm_t *comm) {
+    if (__atomic_sub_fetch(&comm->n_refs, 1, __ATOMIC_ACQ_REL) != 0)
+        return;
+    munmap(comm->shared, shared_nbytes(comm->n_ranks));
+    free(comm);
+}
+
+int fn_comm_is_ended(const fn_comm_t *comm) { return __atomic_load_n(&comm->is_ended, __ATOMIC_ACQUIRE); }
+void fn_comm_set(fn_comm_t *comm, fn_result_t state) {
+    __atomic_store_n(&comm->state, (int32_t)state, __ATOMIC_RELEASE);
+}
+
+uint64_t fn_random(const fn_comm_t *comm) { return fc_random() >> comm->rank; }
+
+int fn_does(int rank, const char *wrong, uint64_t number) {
+    const char *text = getenv("FAKENCCL_FAULT"); /* RANK:KIND:N */
+    char kind[16] = "";
+    unsigned long long at = 1;
+    int of = -1;
+    return text && sscanf(text, "%d:%15[a-z]:%llu", &of, kind, &at) >= 2 && of == rank && strcmp(kind, wrong) == 0 &&
+           at == number;
+}
+
 static int is_poisoned_by_use(const fn_comm_t *comm, const char *function) {
     if (__atomic_load_n(&comm->state, __ATOMIC_ACQUIRE) != FN_IN_PROGRESS)
         return 0;
-    fn_finding("%s is called while an earlier call on the communicator is in progress", function);
+    fc_finding("%s is called while an earlier call on the communicator is in progress", function);
     return 1;
 }
 
-/* [a thread of its own, or the caller's] Until every rank has come, or this one has given up. */
+/* Until all ranks have counted, or this one has given up. */
+static void await_all(const fn_comm_t *comm, const uint32_t *count) {
+    while (!fn_comm_is_ended(comm) && __atomic_load_n(count, __ATOMIC_ACQUIRE) < (uint32_t)comm->n_ranks)
+        fc_pause_us(LOOK_US);
+}
+
+/* [a thread of its own] */
 static void *meet(void *raw) {
     fn_comm_t *comm = raw;
-    const fn_config_t *config = fn_config();
-    int never = config->fault == FN_NO_INIT && config->fault_rank == comm->rank;
-    while (!fn_comm_is_ended(comm) &&
-           (never || __atomic_load_n(&comm->shared->n_attached, __ATOMIC_ACQUIRE) < (uint32_t)comm->n_ranks))
-        fn_pause_us(LOOK_US);
+    uint32_t never = 0;
+    await_all(comm, fn_does(comm->rank, "init", 1) ? &never : &comm->shared->n_attached);
     unlink(comm->path); /* those who have mapped it keep it */
     fn_comm_set(comm, FN_SUCCESS);
     fn_comm_drop(comm);
     return NULL;
 }
 
+/* [a thread of its own] */
 static void *part(void *raw) {
     fn_comm_t *comm = raw;
-    while (!fn_comm_is_ended(comm) &&
-           __atomic_load_n(&comm->shared->n_finalized, __ATOMIC_ACQUIRE) < (uint32_t)comm->n_ranks)
-        fn_pause_us(LOOK_US);
+    await_all(comm, &comm->shared->n_finalized);
     fn_comm_set(comm, FN_SUCCESS);
     fn_comm_drop(comm);
     return NULL;
@@ -107,10 +148,6 @@ static int begin(fn_comm_t *comm, void *(*fn)(void *comm)) {
     pthread_t thread;
     __atomic_add_fetch(&comm->n_refs, 1, __ATOMIC_RELAXED);
     fn_comm_set(comm, FN_IN_PROGRESS);
-    if (comm->is_blocking) {
-        fn(comm);
-        return FN_SUCCESS;
-    }
     if (pthread_create(&thread, NULL, fn, comm) != 0)
         return FN_SYSTEM_ERROR;
     pthread_detach(thread);
@@ -118,20 +155,28 @@ static int begin(fn_comm_t *comm, void *(*fn)(void *comm)) {
 }
 
 int ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config) {
-    CUcontext context = NULL;
+    fn_comm_t *comm;
     *out = NULL;
-    if (!fn_driver() || fn_driver()->cuCtxGetCurrent(&context) || !context) {
-        fn_finding("ncclCommInitRankConfig: the calling thread has no device");
+    if (!fc_current()) {
+        fc_finding("ncclCommInitRankConfig: the calling thread has no device");
         return FN_UNHANDLED_CUDA_ERROR;
     }
-    if (n_ranks < 1 || n_ranks > FN_MAX_RANKS || rank < 0 || rank >= n_ranks ||
-        (config && (config->magic != 0xcafebeefu || config->size < sizeof *config)))
+    if (n_ranks < 1 || n_ranks > FN_MAX_RANKS || rank < 0 || rank >= n_ranks || config->magic != 0xcafebeefu ||
+        config->size < sizeof *config || config->blocking)
         return FN_INVALID_ARGUMENT;
-    *out = fn_comm_new(n_ranks, &id, rank, config == NULL || config->blocking != 0);
-    if (!*out)
+    comm = calloc(1, sizeof *comm);
+    if (!comm)
         return FN_SYSTEM_ERROR;
-    (*out)->context = context;
-    return begin(*out, meet);
+    *comm = (fn_comm_t){.rank = rank, .n_ranks = n_ranks, .context = fc_current(), .n_refs = 1};
+    snprintf(comm->path, sizeof comm->path, "%.111s", id.internal);
+    comm->shared = attach(comm->path, n_ranks);
+    if (!comm->shared) {
+        free(comm);
+        return FN_SYSTEM_ERROR;
+    }
+    __atomic_add_fetch(&comm->shared->n_attached, 1, __ATOMIC_ACQ_REL);
+    *out = comm;
+    return begin(comm, meet);
 }
 
 int ncclCommGetAsyncError(fn_comm_t *comm, int *out) {
@@ -186,7 +231,7 @@ static void add(fn_work_t *work, char kind, int is_send, int peer, const void *a
         work->items[work->n_items++] = (fn_item_t){
             .is_send = is_send, .peer = peer, .kind = (uint32_t)kind, .at = (uint64_t)(uintptr_t)at, .nbytes = n};
     else
-        fn_finding("a group of more than %d messages", FN_MAX_ITEMS);
+        fc_finding("a group of more than %d messages", FN_MAX_ITEMS);
 }
 
 /* In place only: that is all that libzfplugin asks for. */
@@ -228,7 +273,7 @@ static int point_to_point(int is_send, const void *at, size_t n, int type, int p
     if (type != UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
         return FN_INVALID_ARGUMENT;
     if (depth == 0) {
-        fn_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");
+        fc_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");
         return FN_INVALID_USAGE;
     }
     work = work_for(comm, stream, is_send ? "ncclSend" : "ncclRecv");

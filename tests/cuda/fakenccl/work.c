@@ -1,33 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/fakenccl/work.c - a call's messages on their way, in a stream. */
 #define _GNU_SOURCE
+#include "double.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include "double.h"
 
 enum { LOOK_US = 50, SLOW_US = 200000 };
 
 static uint64_t n_exchanges, sent_nbytes, n_peers;
 
-uint64_t fn_sent_nbytes(void) { return __atomic_load_n(&sent_nbytes, __ATOMIC_RELAXED); }
+/* For zf-conform: bytes sent; and other ranks of each exchange, all exchanges together. */
+#define EXPORTED __attribute__((visibility("default"))) uint64_t
+EXPORTED fakenccl_sent_nbytes(void);
+EXPORTED fakenccl_n_peers(void);
 
-uint64_t fn_n_peers(void) { return __atomic_load_n(&n_peers, __ATOMIC_RELAXED); }
+uint64_t fakenccl_sent_nbytes(void) { return __atomic_load_n(&sent_nbytes, __ATOMIC_RELAXED); }
+uint64_t fakenccl_n_peers(void) { return __atomic_load_n(&n_peers, __ATOMIC_RELAXED); }
+
+static fn_mailbox_t *mailbox(const fn_comm_t *comm, int from, int to) {
+    return &comm->shared->mailboxes[from * comm->n_ranks + to];
+}
 
 static unsigned char *bytes_at(uint64_t at, uint64_t nbytes) {
-    unsigned char *bytes = fn_driver()->fakecuda_device_bytes(at, nbytes);
+    unsigned char *bytes = fakecuda_device_bytes(at, nbytes);
     if (!bytes)
-        fn_finding("%llu bytes at %#llx are no memory of the device", (unsigned long long)nbytes,
+        fc_finding("%llu bytes at %#llx are no memory of the device", (unsigned long long)nbytes,
                    (unsigned long long)at);
     return bytes;
 }
 
 /* A piece into the mailbox, if it is empty. Whether anything moved; -1: it never will. */
 static int fill(const fn_work_t *work, fn_item_t *item) {
-    fn_mailbox_t *box = fn_mailbox(work->comm, work->comm->rank, item->peer);
+    fn_mailbox_t *box = mailbox(work->comm, work->comm->rank, item->peer);
     uint64_t left = item->nbytes - item->n_done, n = left < FN_MAILBOX_NBYTES ? left : FN_MAILBOX_NBYTES;
     const unsigned char *from;
     if (__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
@@ -48,12 +55,12 @@ static int fill(const fn_work_t *work, fn_item_t *item) {
 
 /* The same for a piece out of it. */
 static int empty(const fn_work_t *work, fn_item_t *item) {
-    fn_mailbox_t *box = fn_mailbox(work->comm, item->peer, work->comm->rank);
+    fn_mailbox_t *box = mailbox(work->comm, item->peer, work->comm->rank);
     unsigned char *to;
     if (!__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
         return 0;
     if (box->kind != item->kind || box->number != work->number || box->total != item->nbytes) {
-        fn_finding("rank %d, call %llu: %llu bytes (%c) are awaited of rank %d, whose call %llu sends %llu (%c)",
+        fc_finding("rank %d, call %llu: %llu bytes (%c) are awaited of rank %d, whose call %llu sends %llu (%c)",
                    work->comm->rank, (unsigned long long)work->number, (unsigned long long)item->nbytes,
                    (char)item->kind, item->peer, (unsigned long long)box->number, (unsigned long long)box->total,
                    (char)box->kind);
@@ -93,45 +100,40 @@ static uint32_t move_all(const fn_work_t *work, fn_item_t *items) {
 
 static void stand_still(const fn_comm_t *comm) {
     while (!fn_comm_is_ended(comm))
-        fn_pause_us(1000);
+        fc_pause_us(1000);
 }
 
-/* What this rank is to do wrong in this exchange. */
-static fn_fault_t fault_of(const fn_work_t *work) {
-    const fn_config_t *config = fn_config();
+/* What this rank is to do wrong in its how manieth exchange. */
+static void do_wrong(fn_work_t *work) {
     uint64_t number = __atomic_add_fetch(&n_exchanges, 1, __ATOMIC_RELAXED);
-    return config->fault_rank == work->comm->rank && number == config->fault_at ? config->fault : FN_NO_FAULT;
-}
-
-static void do_wrong(fn_work_t *work, fn_fault_t fault) {
-    if (fault == FN_SLOW)
-        fn_pause_us(SLOW_US);
-    if (fault == FN_DIE)
+    int rank = work->comm->rank, is_error = fn_does(rank, "error", number), is_short = fn_does(rank, "short", number);
+    if (fn_does(rank, "slow", number))
+        fc_pause_us(SLOW_US);
+    if (fn_does(rank, "die", number))
         kill(getpid(), SIGKILL);
-    if (fault == FN_ERROR)
+    if (is_error)
         fn_comm_set(work->comm, FN_REMOTE_ERROR);
-    for (uint32_t i = 0; i < work->n_items && fault == FN_SHORT; i++)
+    for (uint32_t i = 0; i < work->n_items && is_short; i++)
         work->items[i].nbytes -= work->items[i].nbytes > 16; /* what is larger than a name */
-    if (fault == FN_LATE || fault == FN_ERROR)
+    if (is_error || fn_does(rank, "late", number))
         stand_still(work->comm);
 }
 
 /* [the stream's thread] */
 static void CUDA_CB run(void *raw) {
     fn_work_t *work = raw;
-    if (fn_config()->delay_us && fn_random() % 2)
-        fn_pause_us(fn_random() % fn_config()->delay_us);
-    do_wrong(work, fault_of(work));
+    if (fc_config.nccl_delay_us && fn_random(work->comm) % 2)
+        fc_pause_us(fn_random(work->comm) % fc_config.nccl_delay_us);
+    do_wrong(work);
     __atomic_add_fetch(&n_peers, (uint64_t)work->comm->n_ranks - 1, __ATOMIC_RELAXED);
     while (!fn_comm_is_ended(work->comm) && move_all(work, work->items))
-        fn_pause_us(LOOK_US);
+        fc_pause_us(LOOK_US);
     fn_comm_drop(work->comm);
     free(work);
 }
 
 static fn_result_t put(fn_work_t *work) {
-    CUresult rc = fn_comm_is_ended(work->comm) ? CUDA_ERROR_INVALID_HANDLE
-                                               : fn_driver()->fakecuda_launch_work(work->stream, run, work);
+    CUresult rc = fn_comm_is_ended(work->comm) ? CUDA_ERROR_INVALID_HANDLE : fc_launch_work(work->stream, run, work);
     if (!rc)
         return FN_SUCCESS;
     fn_comm_drop(work->comm);
@@ -143,14 +145,13 @@ static fn_result_t put(fn_work_t *work) {
 static void *put_later(void *raw) {
     fn_work_t *work = raw;
     fn_comm_t *comm = work->comm;
-    CUcontext context;
+    int32_t in_progress = FN_IN_PROGRESS; /* else the work has failed already */
     fn_result_t rc;
     __atomic_add_fetch(&comm->n_refs, 1, __ATOMIC_RELAXED);
-    fn_pause_us(1 + fn_random() % (fn_config()->delay_us + 1));
-    fn_driver()->cuCtxPushCurrent_v2(comm->context);
+    fc_pause_us(1 + fn_random(comm) % (fc_config.nccl_delay_us + 1));
+    cuCtxPushCurrent(comm->context);
     rc = put(work);
-    fn_driver()->cuCtxPopCurrent_v2(&context);
-    fn_comm_end_progress(comm, rc);
+    __atomic_compare_exchange_n(&comm->state, &in_progress, (int32_t)rc, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     fn_comm_drop(comm);
     return NULL;
 }
@@ -159,7 +160,7 @@ fn_result_t fn_work_launch(fn_work_t *work) {
     pthread_t thread;
     __atomic_add_fetch(&work->comm->n_refs, 1, __ATOMIC_RELAXED);
     work->number = work->comm->n_calls++;
-    if (work->comm->is_blocking || fn_random() % 2)
+    if (fn_random(work->comm) % 2)
         return put(work);
     fn_comm_set(work->comm, FN_IN_PROGRESS);
     if (pthread_create(&thread, NULL, put_later, work) != 0)

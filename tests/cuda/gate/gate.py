@@ -167,10 +167,10 @@ def read_traffic(path):
     totals = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         words = line.split()
-        if len(words) == 12 and words[0] == "traffic" and int(words[2]) >= WARM_UP:
-            totals[words[1]] = [a + int(b) for a, b in zip(totals.get(words[1], [0] * 10), words[2:])]
+        if len(words) == 8 and words[0] == "traffic" and int(words[2]) >= WARM_UP:
+            totals[words[1]] = [a + int(b) for a, b in zip(totals.get(words[1], [0] * 6), words[2:])]
     found = {}
-    for name, (_, _, _, moved, _, _, least, arrays, sectors, used) in totals.items():
+    for name, (_, moved, least, arrays, sectors, used) in totals.items():
         found[name] = (f"{used / (32 * sectors):.2f}" if arrays else "-", f"{sectors / arrays:.1f}" if arrays else "-",
                        f"{moved / least:.2f}")
     return found

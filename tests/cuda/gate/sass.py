@@ -79,46 +79,31 @@ class Flow:
         return order[::-1]
 
     def dominators(self, first):
+        """block -> the blocks without which none of its ways comes from the first; block -> those before it."""
         order = self.reach(first)
-        number = {block: i for i, block in enumerate(order)}
         before = {block: [p for p in order if block in self.after[p]] for block in order}
-        parent, changed = {first: first}, True
-
-        def meet(a, b):
-            while a != b:
-                while number[a] > number[b]:
-                    a = parent[a]
-                while number[b] > number[a]:
-                    b = parent[b]
-            return a
-
+        above, changed = {block: set(order) for block in order}, True
+        above[first] = {first}
         while changed:
             changed = False
             for block in order[1:]:
-                known = [p for p in before[block] if p in parent]
-                new = known[0]
-                for other in known[1:]:
-                    new = meet(new, other)
-                if parent.get(block) != new:
-                    parent[block], changed = new, True
-        return parent, before
+                new = set.intersection(*(above[p] for p in before[block])) | {block}
+                changed |= new != above[block]
+                above[block] = new
+        return above, before
 
     def loops(self):
         """header -> blocks, of the innermost loops."""
-        parent, before = self.dominators(min(self.code))
+        above, before = self.dominators(min(self.code))
         found = {}
-        for block in parent:
-            for header in self.after[block]:
-                above = block
-                while above != header and above != parent[above]:
-                    above = parent[above]
-                if above == header:
-                    body, stack = found.setdefault(header, {header}), [block]
-                    while stack:
-                        one = stack.pop()
-                        if one not in body:
-                            body.add(one)
-                            stack += before[one]
+        for block in above:
+            for header in above[block].intersection(self.after[block]):
+                body, stack = found.setdefault(header, {header}), [block]
+                while stack:
+                    one = stack.pop()
+                    if one not in body:
+                        body.add(one)
+                        stack += before[one]
         return {h: body for h, body in found.items() if not any(o != h and o in body for o in found)}
 
     def run_by(self, blocks):

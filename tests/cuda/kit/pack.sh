@@ -20,9 +20,9 @@ kit=$work/zf-kit
 mkdir "$kit" "$kit/plugin" "$kit/bin" "$kit/lib" "$kit/ptx" "$kit/stacks" "$kit/python" "$kit/results"
 mkdir -p "$kit/conformance/bench" "$kit/conformance/peers"
 
-# needs FILE: the libraries that it is linked with, without the C library's
+# needs FILE: the libraries that it is linked with, without the C library's and the driver's
 needs() {
-    ldd "$1" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv)\.so\.'
+    ldd "$1" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | grep -vE '/(libcuda|libc|libm|libdl|librt|libpthread|libresolv)\.so\.'
 }
 
 cp -L "$build/plugin/libzfplugin.so.1" "$kit/plugin"

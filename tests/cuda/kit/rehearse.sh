@@ -23,7 +23,7 @@ cat "$out/table"
 cmp -s "$out/table" "$kit/results/table.txt" || fail "results/table.txt is not what was printed"
 [ "$(grep -c ' PASS ' "$out/table")" -ge 9 ] || fail "fewer than nine rows passed"
 # A finding of the double's in a process that ends in peace.
-! grep -lE '^(fakecuda|emulator): ' "$kit"/results/*.txt || fail "the double found something"
+! grep -l '^fakecuda: ' "$kit"/results/*.txt || fail "the double found something"
 
 # A case that stands still, and a program.
 bare LD_LIBRARY_PATH="$kit/plugin:$kit/lib:$double" LD_PRELOAD="$kit/stacks/libzf_stacks.so" FAKECUDA_DELAY_US=9000000 \

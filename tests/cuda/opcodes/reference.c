@@ -38,24 +38,10 @@ static double ref_min(double a, double b) {
     return a <= b ? a : b;
 }
 
-/* Schoolbook multiplication of halves. */
-static uint64_t ref_mul_hi(uint64_t a, uint64_t b) {
-    uint64_t a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
-    uint64_t middle = a1 * b0 + ((a0 * b0) >> 32), other = a0 * b1 + (middle & 0xffffffff);
-    return a1 * b1 + (middle >> 32) + (other >> 32);
-}
-
 /* As the PTX manual writes it, bit by bit. */
-static uint64_t ref_bfe(uint64_t a, uint32_t b, uint32_t c, uint32_t width, int is_signed) {
-    uint32_t at = b & 255, n = c & 255, last = at + n - 1 < width - 1 ? at + n - 1 : width - 1;
-    uint64_t sign = is_signed && n > 0 ? a >> last & 1 : 0, out = 0;
-    for (uint32_t i = 0; i < width; i++)
-        out |= (i < n && at + i < width ? a >> (at + i) & 1 : sign) << i;
-    return out;
-}
-static uint64_t ref_bfi(uint64_t a, uint64_t b, uint32_t c, uint32_t d, uint32_t width) {
-    uint32_t at = c & 255, n = d & 255;
-    for (uint32_t i = 0; i < n && at + i < width; i++)
+static uint64_t ref_bfi(uint64_t a, uint64_t b, uint32_t c, uint32_t n) {
+    uint32_t at = c & 255;
+    for (uint32_t i = 0; i < n && at + i < 64; i++)
         b = (b & ~(1ull << (at + i))) | (a >> i & 1) << (at + i);
     return b;
 }
@@ -64,24 +50,6 @@ static uint32_t ref_popc(uint64_t a) {
     for (; a; a >>= 1)
         n += a & 1;
     return n;
-}
-static uint32_t ref_clz(uint64_t a, uint32_t width) {
-    uint32_t n = 0;
-    while (n < width && !(a >> (width - 1 - n) & 1))
-        n++;
-    return n;
-}
-static uint32_t ref_prmt(uint32_t a, uint32_t b, uint32_t selector) {
-    uint8_t bytes[8], out[4];
-    uint32_t result;
-    memcpy(bytes, &a, 4);
-    memcpy(bytes + 4, &b, 4);
-    for (int i = 0; i < 4; i++) {
-        uint8_t byte = bytes[selector >> (4 * i) & 7];
-        out[i] = selector >> (4 * i) & 8 ? (byte >= 128 ? 255 : 0) : byte;
-    }
-    memcpy(&result, out, 4);
-    return result;
 }
 static float ref_from_f16(uint16_t bits) {
     float size = 0, one = bits & 0x8000 ? -1.0f : 1.0f;
@@ -93,43 +61,15 @@ static float ref_from_f16(uint16_t bits) {
 }
 #include "types.h"
 
-#define ROW(name) static uint64_t name(const uint64_t *in)
-#define OP1(name, ptx, R, A, expected)                                                                                 \
-    ROW(name) {                                                                                                        \
-        A##_TYPE a = A##_IN(in[0]);                                                                                    \
-        return R##_OUT((R##_TYPE)(expected));                                                                          \
-    }
-#define OP2(name, ptx, R, A, B, expected)                                                                              \
-    ROW(name) {                                                                                                        \
-        A##_TYPE a = A##_IN(in[0]);                                                                                    \
-        B##_TYPE b = B##_IN(in[1]);                                                                                    \
-        (void)b;                                                                                                       \
-        return R##_OUT((R##_TYPE)(expected));                                                                          \
-    }
 #define OP3(name, ptx, R, A, B, C, expected)                                                                           \
-    ROW(name) {                                                                                                        \
+    static uint64_t name(const uint64_t *in) {                                                                         \
         A##_TYPE a = A##_IN(in[0]);                                                                                    \
         B##_TYPE b = B##_IN(in[1]);                                                                                    \
         C##_TYPE c = C##_IN(in[2]);                                                                                    \
         return R##_OUT((R##_TYPE)(expected));                                                                          \
     }
-#define OP4(name, ptx, R, A, B, C, D, expected)                                                                        \
-    ROW(name) {                                                                                                        \
-        A##_TYPE a = A##_IN(in[0]);                                                                                    \
-        B##_TYPE b = B##_IN(in[1]);                                                                                    \
-        C##_TYPE c = C##_IN(in[2]);                                                                                    \
-        D##_TYPE d = D##_IN(in[3]);                                                                                    \
-        return R##_OUT((R##_TYPE)(expected));                                                                          \
-    }
-#define ATOM32(name, ptx, expected) OP2(name, ptx, U32, U32, U32, expected)
-#define ATOM64(name, ptx, expected) OP2(name, ptx, U64, U64, U64, expected)
+#define ATOM(name, T, ptx, expected) OP3(name, ptx, T, T, T, U32, expected)
 #include "table.h"
-#undef OP1
-#undef OP2
-#undef OP3
-#undef OP4
-#undef ATOM32
-#undef ATOM64
 
 /* Operand types for drawing inputs, and what kind of float the result is. */
 #define KIND_U16 RF_INT
@@ -140,14 +80,70 @@ static float ref_from_f16(uint16_t bits) {
 #define KIND_F32 RF_F32
 #define KIND_F64 RF_F64
 #define KIND_U64_FROM_F64 RF_INT
-#define OP1(name, ptx, R, A, e) {#name, name, KIND_##R, {KIND_##A}, 1},
-#define OP2(name, ptx, R, A, B, e) {#name, name, KIND_##R, {KIND_##A, KIND_##B}, 2},
-#define OP3(name, ptx, R, A, B, C, e) {#name, name, KIND_##R, {KIND_##A, KIND_##B, KIND_##C}, 3},
-#define OP4(name, ptx, R, A, B, C, D, e) {#name, name, KIND_##R, {KIND_##A, KIND_##B, KIND_##C, KIND_##D}, 4},
-#define ATOM32(name, ptx, e) {#name, name, RF_INT, {RF_INT, RF_INT}, 2},
-#define ATOM64(name, ptx, e) {#name, name, RF_INT, {RF_INT, RF_INT}, 2},
+#define OP3(name, ptx, R, A, B, C, e) {#name, name, KIND_##R, {KIND_##A, KIND_##B, KIND_##C}},
+#define ATOM(name, T, ptx, e) {#name, name, RF_INT, {RF_INT, RF_INT, RF_INT}},
 
 const rf_row_t rf_rows[] = {
 #include "table.h"
 };
 const uint32_t rf_n_rows = sizeof rf_rows / sizeof rf_rows[0];
+
+/* ---- what threads do together ------------------------------------------------------------------------------------ */
+
+static uint32_t value(const uint64_t *in, uint32_t t) { return (uint32_t)in[4 * t]; }
+
+/* The value of a lane of t's segment of `width` lanes, or t's own where the lane is outside. */
+static uint64_t lane(const uint64_t *in, uint32_t t, int place, int width) {
+    uint32_t start = t / (uint32_t)width * (uint32_t)width;
+    return place < 0 || place >= width ? value(in, t) : value(in, start + (uint32_t)place);
+}
+static int place(uint32_t t, int width) { return (int)(t % (uint32_t)width); }
+
+static uint64_t xor_16(const uint64_t *in, uint32_t t) { return lane(in, t, place(t, 32) ^ 16, 32); }
+/* A source in a later segment is out of range; one in an earlier segment is not. */
+static uint64_t xor_5_of_4(const uint64_t *in, uint32_t t) {
+    uint32_t source = t ^ 5;
+    return source / 4 > t / 4 ? value(in, t) : value(in, source);
+}
+static uint64_t idx_9(const uint64_t *in, uint32_t t) { return lane(in, t, 9, 32); }
+static uint64_t idx_own(const uint64_t *in, uint32_t t) { return lane(in, t, (int)(value(in, t) & 15), 16); }
+
+static uint64_t ballot(const uint64_t *in, uint32_t t) {
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < 32; i++)
+        bits |= (uint64_t)(value(in, t / 32 * 32 + i) & 1) << i;
+    return bits;
+}
+static uint64_t or (const uint64_t *in, uint32_t t) {
+    (void)t;
+    for (uint32_t i = 0; i < RF_BLOCK; i++)
+        if ((value(in, i) & 1023) == 0)
+            return 1;
+    return 0;
+}
+static uint64_t half_warp(const uint64_t *in, uint32_t t) { return t % 32 < 16 ? value(in, t ^ 3) : 7; }
+static uint64_t tree(const uint64_t *in, uint32_t t) {
+    uint64_t sum = t;
+    for (uint32_t i = 0; i < RF_BLOCK; i++)
+        sum += in[4 * i];
+    return sum;
+}
+static uint64_t memory(const uint64_t *in, uint32_t t) {
+    const uint64_t *own = in + 4 * t;
+    int8_t byte;
+    int16_t half;
+    uint16_t neighbour;
+    memcpy(&byte, (const char *)own + 3, 1);
+    memcpy(&half, (const char *)own + 2, 2);
+    memcpy(&neighbour, (const char *)(in + 4 * (t ^ 1)) + 2, 2);
+    return (own[0] + 3 * own[1] + 5 * own[2] + 7 * own[3]) ^ (uint64_t)(int64_t)byte << 20 ^ (uint64_t)(int64_t)half ^
+           (uint64_t)neighbour << 40;
+}
+
+#define ROW(name)                                                                                                      \
+    { "together_" #name, name }
+const rf_together_t rf_together[] = {
+    ROW(xor_16), ROW(xor_5_of_4), ROW(idx_9), ROW(idx_own), ROW(ballot),
+    ROW(or),     ROW(half_warp),  ROW(tree),  ROW(memory),
+};
+const uint32_t rf_n_together = sizeof rf_together / sizeof rf_together[0];

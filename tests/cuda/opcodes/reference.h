@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/opcodes/reference.h - expected results: of single instructions (reference.c), of threads together
- * (together.c). Values are 64-bit words that hold the bits of a type. */
+/* tests/cuda/opcodes/reference.h - expected results: of single instructions, and of threads together. Values are 64-bit
+ * words that hold the bits of a type. */
 #ifndef RF_REFERENCE_H
 #define RF_REFERENCE_H
 
 #include <stdint.h>
 
-enum { RF_N_OPERANDS = 4, RF_BLOCK = 256 };
+enum { RF_N_WORDS = 4 /* of a thread */, RF_BLOCK = 256 };
 
 typedef enum rf_kind { RF_INT, RF_F32, RF_F64 } rf_kind_t;
 
 typedef struct rf_row {
     const char *name;
-    uint64_t (*expected)(const uint64_t in[RF_N_OPERANDS]);
-    rf_kind_t result, operands[RF_N_OPERANDS];
-    uint32_t n_operands;
+    uint64_t (*expected)(const uint64_t in[RF_N_WORDS]);
+    rf_kind_t result, operands[3];
 } rf_row_t;
 
 extern const rf_row_t rf_rows[];

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/opcodes/table.h - every PTX instruction that ptx2c knows, beside plain C that says what it computes.
  *
- * A row: name, PTX with %0 for the result, the types of the result and of its operands a, b, c, d, and the expected
- * result as a C expression of them. opcodes.cu makes a kernel of each row, reference.c a function. A type is one of
- * U16, U32, S32, U64, S64, F32, F64. NaN equals NaN.
+ * A row: name, PTX with %0 for the result, the types of the result and of its operands a, b, c, and the expected result
+ * as a C expression of them. opcodes.cu makes a kernel of each row, reference.c a function. A type is one of U16, U32,
+ * S32, U64, S64, F32, F64. NaN equals NaN.
  *
- * Include it with OP1 ... OP4, ATOM32 and ATOM64 defined. */
+ * Include it with OP3 and ATOM defined: operands that an instruction does not have are drawn, too. */
+#define OP1(name, ptx, R, A, expected) OP3(name, ptx, R, A, U32, U32, expected)
+#define OP2(name, ptx, R, A, B, expected) OP3(name, ptx, R, A, B, U32, expected)
 
 /* ---- floating point ---- */
 OP2(add_f32, "add.rn.f32 %0, %1, %2;", F32, F32, F32, a + b)
@@ -45,29 +47,17 @@ OP2(ltu_f32, SETP("ltu", "f32"), U32, F32, F32, !(a >= b))
 OP2(leu_f64, SETP("leu", "f64"), U32, F64, F64, !(a > b))
 OP2(gtu_f64, SETP("gtu", "f64"), U32, F64, F64, !(a <= b))
 OP2(geu_f64, SETP("geu", "f64"), U32, F64, F64, !(a < b))
-OP2(ge_f64, SETP("ge", "f64"), U32, F64, F64, a >= b)
-OP2(eq_f64, SETP("eq", "f64"), U32, F64, F64, a == b)
-OP2(num_f32, SETP("num", "f32"), U32, F32, F32, a == a && b == b)
-OP2(nan_f64, SETP("nan", "f64"), U32, F64, F64, a != a || b != b)
 OP2(eq_s16, SETP("eq", "s16"), U32, U16, U16, a == b)
-OP2(ne_s16, SETP("ne", "s16"), U32, U16, U16, a != b)
 OP2(eq_b32, SETP("eq", "b32"), U32, U32, U32, a == b)
 OP2(lt_s32, SETP("lt", "s32"), U32, S32, S32, a < b)
 OP2(ge_s32, SETP("ge", "s32"), U32, S32, S32, a >= b)
 OP2(lt_u32, SETP("lt", "u32"), U32, U32, U32, a < b)
 OP2(le_u32, SETP("le", "u32"), U32, U32, U32, a <= b)
 OP2(gt_u32, SETP("gt", "u32"), U32, U32, U32, a > b)
-OP2(hs_u32, SETP("hs", "u32"), U32, U32, U32, a >= b)
 OP2(lt_s64, SETP("lt", "s64"), U32, S64, S64, a < b)
 OP2(le_u64, SETP("le", "u64"), U32, U64, U64, a <= b)
 OP2(gt_u64, SETP("gt", "u64"), U32, U64, U64, a > b)
 OP2(ne_s64, SETP("ne", "s64"), U32, S64, S64, a != b)
-OP3(lt_and, "{.reg .pred p, q; setp.ne.u32 q, %3, 0; setp.lt.and.u32 p, %1, %2, q; selp.u32 %0, 1, 0, p;}", U32, U32,
-    U32, U32, a < b && c != 0)
-OP3(lt_or_both,
-    "{.reg .pred p, q, s; .reg .b32 t, u; setp.ne.u32 q, %3, 0; setp.lt.or.f32 p|s, %1, %2, !q; selp.u32 t, 1, 0, p; "
-    "selp.u32 u, 2, 0, s; or.b32 %0, t, u;}",
-    U32, F32, F32, U32, (uint32_t)(a < b || c == 0) | (uint32_t)(!(a < b) || c == 0) << 1)
 OP3(logic_pred,
     "{.reg .pred p, q, s; setp.lt.u32 p, %1, %2; setp.lt.u32 q, %2, %3; xor.pred s, p, q; not.pred s, s; and.pred p, "
     "p, s; "
@@ -76,38 +66,23 @@ OP3(logic_pred,
 OP3(selp_f64, "{.reg .pred p; setp.ne.u32 p, %3, 0; selp.f64 %0, %1, %2, p;}", F64, F64, F64, U32, c ? a : b)
 
 /* ---- integers ---- */
-OP2(add_u16, "add.u16 %0, %1, %2;", U16, U16, U16, a + b)
-OP2(sub_s16, "sub.s16 %0, %1, %2;", U16, U16, U16, a - b)
 OP2(add_s32, "add.s32 %0, %1, %2;", U32, U32, U32, a + b)
 OP2(sub_s32, "sub.s32 %0, %1, %2;", U32, U32, U32, a - b)
 OP2(add_s64, "add.s64 %0, %1, %2;", U64, U64, U64, a + b)
-OP2(sub_u64, "sub.u64 %0, %1, %2;", U64, U64, U64, a - b)
+OP2(sub_s64, "sub.s64 %0, %1, %2;", U64, U64, U64, a - b)
 OP1(neg_s32, "neg.s32 %0, %1;", U32, U32, 0u - a)
 OP1(neg_s64, "neg.s64 %0, %1;", U64, U64, 0u - a)
-OP2(min_s32, "min.s32 %0, %1, %2;", S32, S32, S32, a < b ? a : b)
+OP2(max_s32, "max.s32 %0, %1, %2;", S32, S32, S32, a > b ? a : b)
 OP2(max_u32, "max.u32 %0, %1, %2;", U32, U32, U32, a > b ? a : b)
 OP2(min_u64, "min.u64 %0, %1, %2;", U64, U64, U64, a < b ? a : b)
-OP2(max_s64, "max.s64 %0, %1, %2;", S64, S64, S64, a > b ? a : b)
-OP2(mul_lo_s16, "mul.lo.s16 %0, %1, %2;", U16, U16, U16, (uint32_t)a *b)
+OP2(max_u64, "max.u64 %0, %1, %2;", U64, U64, U64, a > b ? a : b)
 OP2(mul_lo_s32, "mul.lo.s32 %0, %1, %2;", U32, U32, U32, a *b)
 OP2(mul_lo_s64, "mul.lo.s64 %0, %1, %2;", U64, U64, U64, a *b)
-OP2(mul_hi_u32, "mul.hi.u32 %0, %1, %2;", U32, U32, U32, ((uint64_t)a * b) >> 32)
-OP2(mul_hi_s32, "mul.hi.s32 %0, %1, %2;", S32, S32, S32, ((int64_t)a * b) >> 32)
-OP2(mul_hi_u64, "mul.hi.u64 %0, %1, %2;", U64, U64, U64, ref_mul_hi(a, b))
-OP2(mul_wide_u16, "mul.wide.u16 %0, %1, %2;", U32, U16, U16, (uint32_t)a *b)
 OP2(mul_wide_u32, "mul.wide.u32 %0, %1, %2;", U64, U32, U32, (uint64_t)a *b)
 OP2(mul_wide_s32, "mul.wide.s32 %0, %1, %2;", S64, S32, S32, (int64_t)a *b)
 OP3(mad_lo_s32, "mad.lo.s32 %0, %1, %2, %3;", U32, U32, U32, U32, a *b + c)
-OP3(mad_lo_u64, "mad.lo.u64 %0, %1, %2, %3;", U64, U64, U64, U64, a *b + c)
-OP3(mad_hi_u32, "mad.hi.u32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)a * b) >> 32) + c)
-OP3(mad_wide_u32, "mad.wide.u32 %0, %1, %2, %3;", U64, U32, U32, U64, (uint64_t)a *b + c)
-OP3(mad_wide_s32, "mad.wide.s32 %0, %1, %2, %3;", U64, S32, S32, U64, (uint64_t)((int64_t)a *b) + c)
 OP2(div_u32, "{.reg .b32 t; or.b32 t, %2, 1; div.u32 %0, %1, t;}", U32, U32, U32, a / (b | 1))
 OP2(rem_u32, "{.reg .b32 t; or.b32 t, %2, 1; rem.u32 %0, %1, t;}", U32, U32, U32, a % (b | 1))
-OP2(div_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; div.s32 %0, %1, t;}", S32, S32, S32,
-    a / ((b & 65535) | 1))
-OP2(rem_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; rem.s32 %0, %1, t;}", S32, S32, S32,
-    a % ((b & 65535) | 1))
 OP2(div_u64, "{.reg .b64 t; or.b64 t, %2, 1; div.u64 %0, %1, t;}", U64, U64, U64, a / (b | 1))
 OP2(rem_u64, "{.reg .b64 t; or.b64 t, %2, 1; rem.u64 %0, %1, t;}", U64, U64, U64, a % (b | 1))
 OP2(and_b32, "and.b32 %0, %1, %2;", U32, U32, U32, a &b)
@@ -115,50 +90,18 @@ OP2(or_b64, "or.b64 %0, %1, %2;", U64, U64, U64, a | b)
 OP2(xor_b16, "xor.b16 %0, %1, %2;", U16, U16, U16, a ^ b)
 OP1(not_b32, "not.b32 %0, %1;", U32, U32, ~a)
 OP1(not_b64, "not.b64 %0, %1;", U64, U64, ~a)
-OP2(shl_b16, "shl.b16 %0, %1, %2;", U16, U16, U32, b > 15 ? 0 : (uint32_t)a << b)
 OP2(shl_b32, "shl.b32 %0, %1, %2;", U32, U32, U32, b > 31 ? 0 : a << b)
 OP2(shl_b64, "shl.b64 %0, %1, %2;", U64, U64, U32, b > 63 ? 0 : a << b)
-OP2(shr_u16, "shr.u16 %0, %1, %2;", U16, U16, U32, b > 15 ? 0 : a >> b)
 OP2(shr_u32, "shr.u32 %0, %1, %2;", U32, U32, U32, b > 31 ? 0 : a >> b)
-OP2(shr_s32, "shr.s32 %0, %1, %2;", S32, S32, U32, a >> (b > 31 ? 31 : b))
 OP2(shr_u64, "shr.u64 %0, %1, %2;", U64, U64, U32, b > 63 ? 0 : a >> b)
-OP2(shr_s64, "shr.s64 %0, %1, %2;", S64, S64, U32, a >> (b > 63 ? 63 : b))
-OP3(shf_l_wrap, "shf.l.wrap.b32 %0, %1, %2, %3;", U32, U32, U32, U32, ((((uint64_t)b << 32) | a) << (c & 31)) >> 32)
-OP3(shf_r_wrap, "shf.r.wrap.b32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)b << 32) | a) >> (c & 31))
-OP3(shf_l_clamp, "shf.l.clamp.b32 %0, %1, %2, %3;", U32, U32, U32, U32,
-    ((((uint64_t)b << 32) | a) << (c > 32 ? 32 : c)) >> 32)
-OP3(shf_r_clamp, "shf.r.clamp.b32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)b << 32) | a) >> (c > 32 ? 32 : c))
-OP3(bfe_u32, "bfe.u32 %0, %1, %2, %3;", U32, U32, U32, U32, ref_bfe(a, b, c, 32, 0))
-OP3(bfe_s32, "bfe.s32 %0, %1, %2, %3;", U32, U32, U32, U32, ref_bfe(a, b, c, 32, 1))
-OP3(bfe_u64, "bfe.u64 %0, %1, %2, %3;", U64, U64, U32, U32, ref_bfe(a, b, c, 64, 0))
-OP3(bfe_s64, "bfe.s64 %0, %1, %2, %3;", U64, U64, U32, U32, ref_bfe(a, b, c, 64, 1))
-OP4(bfi_b32, "bfi.b32 %0, %1, %2, %3, %4;", U32, U32, U32, U32, U32, ref_bfi(a, b, c, d, 32))
-OP4(bfi_b64, "bfi.b64 %0, %1, %2, %3, %4;", U64, U64, U64, U32, U32, ref_bfi(a, b, c, d, 64))
+OP3(bfi_b64, "bfi.b64 %0, %1, %2, %3, 32;", U64, U64, U64, U32, ref_bfi(a, b, c, 32))
 OP1(popc_b32, "popc.b32 %0, %1;", U32, U32, ref_popc(a))
-OP1(popc_b64, "popc.b64 %0, %1;", U32, U64, ref_popc(a))
-OP1(clz_b32, "clz.b32 %0, %1;", U32, U32, ref_clz(a, 32))
-OP1(clz_b64, "clz.b64 %0, %1;", U32, U64, ref_clz(a, 64))
-OP3(prmt_b32, "prmt.b32 %0, %1, %2, %3;", U32, U32, U32, U32, ref_prmt(a, b, c))
-OP3(dp2a_lo, "dp2a.lo.s32.u32 %0, %1, %2, %3;", U32, U32, U32, U32,
-    c + (uint32_t)((int16_t)a * (int32_t)(b & 255)) + (uint32_t)((int16_t)(a >> 16) * (int32_t)(b >> 8 & 255)))
-OP3(dp2a_hi, "dp2a.hi.u32.s32 %0, %1, %2, %3;", U32, U32, U32, U32,
-    c + (a & 65535) * (uint32_t)(int8_t)(b >> 16) + (a >> 16) * (uint32_t)(int8_t)(b >> 24))
-OP3(dp4a, "dp4a.s32.s32 %0, %1, %2, %3;", U32, U32, U32, U32,
-    c + (uint32_t)((int8_t)a * (int8_t)b + (int8_t)(a >> 8) * (int8_t)(b >> 8) + (int8_t)(a >> 16) * (int8_t)(b >> 16) +
-                   (int8_t)(a >> 24) * (int8_t)(b >> 24)))
 
 /* ---- moves and conversions ---- */
-OP2(pack_b64, "mov.b64 %0, {%1, %2};", U64, U32, U32, (uint64_t)b << 32 | a)
-OP1(unpack_b64, "{.reg .b32 lo, hi; mov.b64 {lo, hi}, %1; sub.s32 %0, hi, lo;}", U32, U64,
-    (uint32_t)(a >> 32) - (uint32_t)a)
-OP2(pack_b32, "mov.b32 %0, {%1, %2};", U32, U16, U16, (uint32_t)b << 16 | a)
-OP1(unpack_b32, "{.reg .b16 lo, hi; mov.b32 {lo, hi}, %1; mov.b32 %0, {hi, lo};}", U32, U32, a >> 16 | a << 16)
 OP1(mov_bits, "{.reg .f32 t; mov.b32 t, %1; mov.b32 %0, t;}", U32, U32, a)
 OP1(mov_f64, "mov.f64 %0, %1;", U64_FROM_F64, F64, a)
-OP1(cvt_u32_u8, "cvt.u32.u8 %0, %1;", U32, U32, a & 255)
 OP1(cvt_s32_s8, "cvt.s32.s8 %0, %1;", S32, U32, (int8_t)a)
 OP1(cvt_u32_u16, "cvt.u32.u16 %0, %1;", U32, U16, a)
-OP1(cvt_s32_s16, "cvt.s32.s16 %0, %1;", S32, U16, (int16_t)a)
 OP1(cvt_u16_u32, "cvt.u16.u32 %0, %1;", U16, U32, a)
 OP1(cvt_u64_u32, "cvt.u64.u32 %0, %1;", U64, U32, a)
 OP1(cvt_s64_s32, "cvt.s64.s32 %0, %1;", S64, U32, (int32_t)a)
@@ -166,18 +109,16 @@ OP1(cvt_u32_u64, "cvt.u32.u64 %0, %1;", U32, U64, a)
 OP1(cvt_f64_f32, "cvt.f64.f32 %0, %1;", F64, F32, a)
 OP1(cvt_f32_f64, "cvt.rn.f32.f64 %0, %1;", F32, F64, (float)a)
 OP1(cvt_f32_u32, "cvt.rn.f32.u32 %0, %1;", F32, U32, (float)a)
-OP1(cvt_f32_s32, "cvt.rn.f32.s32 %0, %1;", F32, S32, (float)a)
 OP1(cvt_f32_u64, "cvt.rn.f32.u64 %0, %1;", F32, U64, (float)a)
-OP1(cvt_f32_s64, "cvt.rn.f32.s64 %0, %1;", F32, S64, (float)a)
-OP1(cvt_f64_u32, "cvt.rn.f64.u32 %0, %1;", F64, U32, a)
 OP1(cvt_f64_u64, "cvt.rn.f64.u64 %0, %1;", F64, U64, (double)a)
-OP1(cvt_f64_s64, "cvt.rn.f64.s64 %0, %1;", F64, S64, (double)a)
 OP1(cvt_f32_f16, "cvt.f32.f16 %0, %1;", F32, U16, ref_from_f16(a))
 
 /* ---- atomic updates of a word of one's own that holds b: expected is what it holds then ---- */
-ATOM32(atom_add_u32, "atom.global.add.u32", a + b)
-ATOM32(atom_or_b32, "atom.global.or.b32", a | b)
-ATOM32(atom_max_u32, "atom.relaxed.gpu.global.max.u32", a > b ? a : b)
-ATOM64(atom_add_u64, "atom.add.u64", a + b)
-ATOM64(atom_max_u64, "atom.global.max.u64", a > b ? a : b)
+ATOM(atom_add_u32, U32, "atom.global.add.u32", a + b)
+ATOM(atom_or_b32, U32, "atom.global.or.b32", a | b)
+ATOM(atom_add_u64, U64, "atom.add.u64", a + b)
 #undef SETP
+#undef OP1
+#undef OP2
+#undef OP3
+#undef ATOM

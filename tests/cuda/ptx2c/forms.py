@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""forms.py - the PTX instructions that ptx2c knows, each as C.
+"""forms.py - the PTX instructions that ptx2c knows, each as C: those that nvcc makes of our kernels.
 
 A form is a regular expression over the whole opcode and a function that writes C for it. An opcode that no form matches is an
 error, and so is one that REFUSED matches: arithmetic that is not IEEE, or that the assembler may contract, has no one result.
@@ -25,18 +25,14 @@ REFUSED = [
     (r"call(\..*)?", "is a call: everything has to be inlined"),
 ]
 
-SPECIAL = {"%laneid": "x->lane", "%lanemask_lt": "((1u << x->lane) - 1)", "%lanemask_eq": "(1u << x->lane)",
-           "%lanemask_le": "((2u << x->lane) - 1)", "%lanemask_gt": "(~((2u << x->lane) - 1))",
-           "%lanemask_ge": "(~((1u << x->lane) - 1))", "WARP_SZ": "32u"}
-COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
-INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
+COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/"}
 
 
 @dataclass
 class Operands:
     """Names in reach of one instruction, and which registers it reads and writes."""
     kernel: object
-    constants: dict
     line: int
     args: list
     reads: set = field(default_factory=set)
@@ -56,10 +52,8 @@ class Operands:
         if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
             value = int(text.rstrip("U"), 0) & 0xffffffffffffffff
             return f"{value:#x}ull"
-        if m := re.fullmatch(r"%(tid|ntid|ctaid|nctaid)\.([xyz])", text):
-            return f"x->{m[1]}[{'xyz'.index(m[2])}]"
-        if text in SPECIAL:
-            return SPECIAL[text]
+        if m := re.fullmatch(r"%(tid|ntid|ctaid|nctaid)\.x", text):
+            return f"x->{m[1]}"
         if text.startswith("%"):
             name = self.register(text[1:])
             self.reads.add(name)
@@ -67,14 +61,10 @@ class Operands:
         if text in self.kernel.registers:  # of inline assembly
             self.reads.add(text)
             return f"r->{text}"
-        for v in self.kernel.shared:
-            if v.name == text:
-                return f"(EMU_SHARED_BASE + {v.offset}ull)"
-        if text in self.constants:
-            return f"((uint64_t)(uintptr_t){self.constants[text]})"
-        for p in self.kernel.params:
-            if p.name == text:
-                return f"(EMU_PARAM_BASE + {p.offset}ull)"
+        for base, places in (("SHARED", self.kernel.shared), ("PARAM", self.kernel.params)):
+            for place in places:
+                if place.name == text:
+                    return f"(EMU_{base}_BASE + {place.offset}ull)"
         raise PtxError(self.line, f"operand not understood: {text}")
 
     def read(self, i, kind):
@@ -125,10 +115,6 @@ def c_type(kind):
     return f"{'int' if kind[0] == 's' else 'uint'}{BITS[kind]}_t"
 
 
-def unsigned(kind):
-    return "u" + kind[1:]
-
-
 FORMS = []
 
 
@@ -175,15 +161,15 @@ def float_sign(m, o):
 
 @form(r"(min|max)\.(f32|f64)")
 def float_min_max(m, o):
-    return o.write(0, m[2], f"emu_{m[1]}_{m[2]}({o.read(1, m[2])}, {o.read(2, m[2])})")
+    return o.write(0, m[2], f"({'float' if m[2] == 'f32' else 'double'})emu_{m[1]}({o.read(1, m[2])}, {o.read(2, m[2])})")
 
 
 # ---- integers ---------------------------------------------------------------------------------------------------------
 
-@form(r"(add|sub)\.([us])(16|32|64)")
+@form(r"(add|sub)\.s(32|64)")
 def int_add(m, o):
-    kind = "u" + m[3]
-    return o.write(0, m[2] + m[3], f"({c_type(kind)})({o.read(1, kind)} {INFIX[m[1]]} {o.read(2, kind)})")
+    kind = "u" + m[2]
+    return o.write(0, kind, f"{o.read(1, kind)} {INFIX[m[1]]} {o.read(2, kind)}")
 
 
 @form(r"(and|or|xor)\.(pred|b16|b32|b64)")
@@ -191,14 +177,14 @@ def int_logic(m, o):
     return o.write(0, m[2], f"{o.read(1, m[2])} {INFIX[m[1]]} {o.read(2, m[2])}")
 
 
-@form(r"not\.(pred|b16|b32|b64)")
+@form(r"not\.(pred|b32|b64)")
 def int_not(m, o):
     return o.write(0, m[1], f"{'!' if m[1] == 'pred' else '~'}{o.read(1, m[1])}")
 
 
-@form(r"neg\.s(16|32|64)")
+@form(r"neg\.s(32|64)")
 def int_neg(m, o):
-    return o.write(0, "s" + m[1], f"(uint{m[1]}_t)(0 - {o.read(1, 'u' + m[1])})")
+    return o.write(0, "u" + m[1], f"0 - {o.read(1, 'u' + m[1])}")
 
 
 @form(r"(min|max)\.([us](?:16|32|64))")
@@ -207,105 +193,52 @@ def int_min_max(m, o):
     return o.write(0, m[2], f"{a} {'<' if m[1] == 'min' else '>'} {b} ? {a} : {b}")
 
 
-@form(r"(mul|mad)\.(lo|hi|wide)\.([us])(16|32|64)")
+@form(r"mul\.wide\.([us])32")
+def int_mul_wide(m, o):
+    kind = c_type(f"{m[1]}64")
+    return o.write(0, "u64", f"({kind}){o.read(1, m[1] + '32')} * ({kind}){o.read(2, m[1] + '32')}")
+
+
+@form(r"(mul|mad)\.lo\.s(32|64)")
 def int_mul(m, o):
-    op, part, sign, bits = m[1], m[2], m[3], int(m[4])
-    kind = f"{sign}{bits}"
-    a, b = o.read(1, kind), o.read(2, kind)
-    if part == "wide":
-        kind = f"{sign}{2 * bits}"
-        product = f"({c_type(kind)}){a} * ({c_type(kind)}){b}"
-    elif part == "hi":
-        wide = ("" if sign == "s" else "unsigned ") + "__int128"
-        product = f"({c_type(kind)})((({wide}){a} * {b}) >> {bits})"
-    else:
-        product = f"(uint{bits}_t)((uint64_t){o.read(1, f'u{bits}')} * {o.read(2, f'u{bits}')})"
-    if op == "mad":
-        u = unsigned(kind)
-        product = f"({c_type(u)})(({c_type(u)})({product}) + {o.read(3, u)})"
-    return o.write(0, kind, product)
+    kind = "u" + m[2]
+    product = f"{o.read(1, kind)} * {o.read(2, kind)}"
+    return o.write(0, kind, product + (f" + {o.read(3, kind)}" if m[1] == "mad" else ""))
 
 
-@form(r"(div|rem)\.([us](?:16|32|64))")
+@form(r"(div|rem)\.(u16|u32|u64)")
 def int_div(m, o):
-    return o.write(0, m[2], f"emu_{m[1]}_{m[2][0]}64({o.read(1, m[2])}, {o.read(2, m[2])})")
+    return o.write(0, m[2], f"emu_{m[1]}({o.read(1, m[2])}, {o.read(2, m[2])})")
 
 
-@form(r"(shl|shr)\.([bus])(16|32|64)")
+@form(r"shl\.(b32|b64)|shr\.(u32|u64)")
 def int_shift(m, o):
-    """Shifts by the width and more give zeros, or the sign."""
-    kind, width = m[2] + m[3], int(m[3])
-    a, by = o.read(1, kind), o.read(2, "u32")
-    if m[1] == "shl":
-        return o.write(0, kind, f"{by} >= {width}u ? 0 : {o.read(1, unsigned(kind))} << {by}")
-    if m[2] == "s":
-        return o.write(0, kind, f"{a} >> ({by} >= {width}u ? {width - 1}u : {by})")
-    return o.write(0, kind, f"{by} >= {width}u ? 0 : {a} >> {by}")
+    """Shifts by the width and more give zeros."""
+    kind = m[1] or m[2]
+    by = o.read(2, "u32")
+    return o.write(0, kind, f"{by} >= {BITS[kind]}u ? 0 : {o.read(1, kind)} {'<<' if m[1] else '>>'} {by}")
 
 
-@form(r"shf\.(l|r)\.(wrap|clamp)\.b32")
-def int_funnel(m, o):
-    by = f"({o.read(3, 'u32')} & 31u)" if m[2] == "wrap" else f"({o.read(3, 'u32')} > 32u ? 32u : {o.read(3, 'u32')})"
-    both = f"(((uint64_t){o.read(2, 'u32')} << 32) | {o.read(1, 'u32')})"
-    shifted = f"({both} << {by}) >> 32" if m[1] == "l" else f"{both} >> {by}"
-    return o.write(0, "b32", shifted)
+@form(r"bfi\.b64")
+def int_bfi(_, o):
+    return o.write(0, "u64", f"emu_bfi({o.read(1, 'u64')}, {o.read(2, 'u64')}, {o.read(3, 'u32')}, {o.read(4, 'u32')})")
 
 
-@form(r"bfe\.(u32|s32|u64|s64)")
-def int_bfe(m, o):
-    return o.write(0, m[1], f"emu_bfe_{m[1]}({o.read(1, m[1])}, {o.read(2, 'u32')}, {o.read(3, 'u32')})")
-
-
-@form(r"bfi\.b(32|64)")
-def int_bfi(m, o):
-    kind = "u" + m[1]
-    return o.write(0, kind, f"emu_bfi_{kind}({o.read(1, kind)}, {o.read(2, kind)}, {o.read(3, 'u32')}, {o.read(4, 'u32')})")
-
-
-@form(r"(popc|clz)\.b(32|64)")
-def int_count(m, o):
-    return o.write(0, "u32", f"emu_{m[1]}_{m[2]}({o.read(1, 'u' + m[2])})")
-
-
-@form(r"prmt\.b32")
-def int_prmt(_, o):
-    return o.write(0, "b32", f"emu_prmt({o.read(1, 'u32')}, {o.read(2, 'u32')}, {o.read(3, 'u32')})")
-
-
-@form(r"dp(2a\.lo|2a\.hi|4a)\.([us])32\.([us])32")
-def int_dot(m, o):
-    """The sum of c and the products of a's parts (two of 16 bits, or four of 8) with bytes of b."""
-    n, width = (4, 8) if m[1] == "4a" else (2, 16)
-    first = 2 if m[1] == "2a.hi" else 0
-    part = lambda i, sign, bits, at: f"(({'' if sign == 's' else 'u'}int{bits}_t)({o.read(i, 'u32')} >> {at}))"
-    products = [f"(uint32_t)({part(1, m[2], width, width * k)} * {part(2, m[3], 8, 8 * (first + k))})" for k in range(n)]
-    return o.write(0, "u32", " + ".join([o.read(3, "u32")] + products))
+@form(r"popc\.b32")
+def int_count(_, o):
+    return o.write(0, "u32", f"__builtin_popcount({o.read(1, 'u32')})")
 
 
 # ---- comparison, choice, moves ------------------------------------------------------------------------------------------
 
-def comparison(op, kind, a, b):
-    if op in ("num", "nan"):
-        return f"emu_is_unordered({a}, {b}) == {int(op == 'nan')}"
-    if kind[0] != "f":
-        if op not in COMPARE:
-            return None
-        return f"{a} {COMPARE[op]} {b}"
-    if op.endswith("u") and op[:-1] in COMPARE:
-        return f"(emu_is_unordered({a}, {b}) || {a} {COMPARE[op[:-1]]} {b})"
-    return f"(!emu_is_unordered({a}, {b}) && {a} {COMPARE[op]} {b})"
-
-
-@form(r"setp\.(\w+)\.(?:(and|or|xor)\.)?([usbf](?:16|32|64))")
+@form(r"setp\.(eq|ne|lt|le|gt|ge)(u?)\.([usbf](?:16|32|64))")
 def set_predicate(m, o):
-    test = comparison(m[1], m[3], o.read(1, m[3]), o.read(2, m[3]))
-    if test is None:
-        raise PtxError(o.line, f"comparison {m[1]} of {m[3]}")
-    targets = o.args[0].split("|")
-    joined = lambda t: f"({t}) {INFIX[m[2]]} {o.read(3, 'pred')}" if m[2] else t
-    if len(targets) == 1:
-        return o.assign(targets[0], "pred", joined(test))
-    return f"{{ int t = {joined(test)}, f = {joined(f'!({test})')}; {o.assign(targets[0], 'pred', 't')} {o.assign(targets[1], 'pred', 'f')} }}"
+    """Of floats: ordered comparisons are false where there is a NaN, unordered ones true."""
+    a, b = o.read(1, m[3]), o.read(2, m[3])
+    test = f"{a} {COMPARE[m[1]]} {b}"
+    if m[3][0] == "f":
+        test = f"emu_is_unordered({a}, {b}) || {test}" if m[2] else f"!emu_is_unordered({a}, {b}) && {test}"
+    return o.write(0, "pred", test)
 
 
 @form(r"selp\.([usbf](?:16|32|64))")
@@ -317,23 +250,11 @@ def select(m, o):
 @form(r"mov\.(pred|[usbf](?:16|32|64))")
 def move(m, o):
     kind = m[1] if m[1] == "pred" else "b" + m[1][1:]
-    if o.args[0].startswith("{"):
-        parts = split_list(o.args[0][1:-1])
-        width = BITS[kind] // len(parts)
-        whole = o.read(1, kind)
-        moves = " ".join(o.assign(p, f"b{width}", f"v >> {i * width}") for i, p in enumerate(parts))
-        return f"{{ uint64_t v = {whole}; {moves} }}"
-    if o.args[1].startswith("{"):
-        parts = split_list(o.args[1][1:-1])
-        width = BITS[kind] // len(parts)
-        return o.write(0, kind, " | ".join(f"((uint64_t){o.value(p, f'b{width}')} << {i * width})" for i, p in enumerate(parts)))
     return o.write(0, kind, o.read(1, kind))
 
 
-@form(r"cvta(?:\.to)?\.(global|shared|const)\.u64")
-def convert_address(m, o):
-    if m[0] == "cvta.shared.u64":
-        return o.write(0, "u64", f"EMU_SHARED_BASE + ({o.read(1, 'u64')} & EMU_SHARED_MASK)")
+@form(r"cvta\.to\.global\.u64")
+def convert_address(_, o):
     return o.write(0, "u64", o.read(1, "u64"))
 
 
@@ -348,20 +269,19 @@ def convert_float(m, o):
     return o.write(0, to, f"({'float' if to == 'f32' else 'double'}){o.read(1, source)}")
 
 
-@form(r"cvt\.rn\.(f32|f64)\.([us](?:8|16|32|64))")
+@form(r"cvt\.rn\.(f32|f64)\.(u32|u64)")
 def convert_from_int(m, o):
     return o.write(0, m[1], f"({'float' if m[1] == 'f32' else 'double'}){o.read(1, m[2])}")
 
 
-@form(r"cvt\.(f32|f64)\.f16")
-def convert_from_half(m, o):
-    return o.write(0, m[1], f"emu_from_f16({o.read(1, 'u16')})")
+@form(r"cvt\.f32\.f16")
+def convert_from_half(_, o):
+    return o.write(0, "f32", f"emu_from_f16({o.read(1, 'u16')})")
 
 
 # ---- memory -----------------------------------------------------------------------------------------------------------
 
-ACCESS = (r"(?:\.(weak|volatile|relaxed|acquire|release))?(?:\.(cta|cluster|gpu|sys))?(?:\.(global|shared|param|const))?"
-          r"(?:\.nc)?(?:\.(ca|cg|cs|cv|lu|wb|wt))?(?:\.L1::\w+)?(?:\.L2::\w+)?(?:\.(v2|v4))?\.([usbf](?:8|16|32|64))")
+ACCESS = r"(?:\.(volatile))?(?:\.(global|shared|param))?(?:\.nc)?(?:\.(v2|v4))?\.([usbf](?:8|16|32|64))"
 
 
 def effective_address(o, i, space):
@@ -375,12 +295,12 @@ def effective_address(o, i, space):
 
 @form("ld" + ACCESS)
 def load(m, o):
-    order, space, vector, kind = m[1], m[3], m[5], m[6]
+    is_volatile, space, vector, kind = m.groups()
     n = BITS[kind] // 8
     targets = split_list(o.args[0][1:-1]) if vector else [o.args[0]]
     if len(targets) != int((vector or "v1")[1]):
         raise PtxError(o.line, "vector of another length")
-    code = "{ " + access(o, 1, space, n * len(targets), "EMU_LOAD", order)
+    code = "{ " + access(o, 1, space, n * len(targets), "EMU_LOAD", is_volatile)
     for i, target in enumerate(targets):
         bits = f"emu_get{8 * n}(p + {i * n})"
         if kind[0] == "f":
@@ -391,36 +311,34 @@ def load(m, o):
 
 @form("st" + ACCESS)
 def store(m, o):
-    order, space, vector, kind = m[1], m[3], m[5], m[6]
-    if space in ("param", "const"):
+    is_volatile, space, vector, kind = m.groups()
+    if space == "param":
         raise PtxError(o.line, m[0])
     n = BITS[kind] // 8
     values = split_list(o.args[1][1:-1]) if vector else [o.args[1]]
-    code = "{ " + access(o, 0, space, n * len(values), "EMU_STORE", order)
+    code = "{ " + access(o, 0, space, n * len(values), "EMU_STORE", is_volatile)
     for i, value in enumerate(values):
         code += f"emu_put{8 * n}(p + {i * n}, {o.value(value, f'b{8 * n}')}); "
     return code + "}"
 
 
-def access(o, i, space, nbytes, what, order):
-    """Declares p, where the bytes of a checked access lie. An order makes it one between threads (emu.h)."""
+def access(o, i, space, nbytes, what, is_volatile):
+    """Declares p, where the bytes of a checked access lie; a volatile one is between threads (emu.h)."""
     where = effective_address(o, i, space)
     if space == "param":
         return f"const unsigned char *p = emu_param(x, {where}, {nbytes}, {o.line}); "
-    kind = what + {"acquire": "_ORDERED", "release": "_ORDERED", "volatile": "_RELAXED", "relaxed": "_RELAXED"}.get(order, "")
+    kind = what + ("_RELAXED" if is_volatile else "")
     return f"unsigned char *p = emu_access(x, {where}, {nbytes}, {kind}, {o.line}); "
 
 
-@form(r"(atom|red)(?:\.(relaxed|acquire|release|acq_rel))?(?:\.(cta|gpu|sys))?(?:\.(global|shared))?\."
-      r"(add|or|max)\.[ub](32|64)")
+@form(r"atom(?:\.(global))?\.(?:(add)\.u|or\.b)(32|64)")
 def atomic(m, o):
-    returns, op, bits = m[1] == "atom", m[5], m[6]
-    first = 1 if returns else 0
-    call = f"emu_atom{bits}(x, {effective_address(o, first, m[4])}, EMU_ATOM_{op.upper()}, {o.read(first + 1, 'u' + bits)}, {o.line})"
-    return o.write(0, "b" + bits, call) if returns else f"(void){call};"
+    bits = m[3]
+    call = f"emu_atom{bits}(x, {effective_address(o, 1, m[1])}, {int(bool(m[2]))}, {o.read(2, 'u' + bits)}, {o.line})"
+    return o.write(0, "b" + bits, call)
 
 
-@form(r"membar\.(cta|gl|sys)|fence(\.(sc|acq_rel))?\.(cta|gpu|sys)")
+@form(r"membar\.(gl|sys)")
 def fence(_, __):
     return ";"
 
@@ -443,12 +361,11 @@ def barrier(_, o, site):
     return meeting(o, site, "BARRIER", "0")
 
 
-@form(r"(?:bar|barrier)(?:\.cta)?\.red\.(and|or|popc)(?:\.aligned)?\.(pred|u32)")
-def barrier_reduce(m, o, site):
+@form(r"(?:bar|barrier)(?:\.cta)?\.red\.or(?:\.aligned)?\.pred")
+def barrier_or(_, o, site):
     if len(o.args) != 3 or o.args[1] != "0":
         raise PtxError(o.line, "only barrier 0 with all threads is known")
-    code = meeting(o, site, f"BARRIER_{m[1].upper()}", "0", o.read(2, "pred"))
-    return code + o.write(0, m[2], "x->result")
+    return meeting(o, site, "BARRIER", "0", o.read(2, "pred")) + o.write(0, "pred", "x->result")
 
 
 @form(r"bar\.warp\.sync")
@@ -456,7 +373,7 @@ def warp_barrier(_, o, site):
     return meeting(o, site, "WARP", o.read(0, "u32"))
 
 
-@form(r"shfl\.sync\.(up|down|bfly|idx)\.b32")
+@form(r"shfl\.sync\.(bfly|idx)\.b32")
 def shuffle(m, o, site):
     target, _, predicate = o.args[0].partition("|")
     code = meeting(o, site, f"SHFL_{m[1].upper()}", o.read(4, "u32"), o.read(1, "u32"), o.read(2, "u32"), o.read(3, "u32"))
@@ -464,11 +381,9 @@ def shuffle(m, o, site):
     return code + (o.assign(predicate, "pred", "x->result_pred") if predicate else "")
 
 
-@form(r"vote\.sync\.(all|any|uni)\.pred|vote\.sync\.(ballot)\.b32")
-def vote(m, o, site):
-    kind = m[1] or m[2]
-    code = meeting(o, site, f"VOTE_{kind.upper()}", o.read(2, "u32"), o.read(1, "pred"))
-    return code + o.write(0, "b32" if kind == "ballot" else "pred", "x->result")
+@form(r"vote\.sync\.ballot\.b32")
+def ballot(_, o, site):
+    return meeting(o, site, "BALLOT", o.read(2, "u32"), o.read(1, "pred")) + o.write(0, "b32", "x->result")
 
 
 def translate(opcode, operands, site):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ptx.py - reads the PTX text that nvcc emits.
 
-Only what nvcc emits for kernels without calls, stack frames and textures is read; everything else raises PtxError with the line.
-The result is a Module: its kernels, each with parameters, shared arrays, registers and a flat list of statements.
+Only what nvcc emits for kernels without calls, stack frames, textures, variables of the module and tables of branches is read;
+everything else raises PtxError with the line. The result is kernels, each with parameters, shared arrays, registers and a flat
+list of statements.
 """
 import re
 from dataclasses import dataclass, field
@@ -33,18 +34,8 @@ class Label:
 
 
 @dataclass
-class Variable:
-    """A shared array, or a constant or global one with its bytes."""
-    name: str
-    nbytes: int
-    align: int
-    offset: int = 0
-    data: bytes = b""
-    is_dynamic: bool = False
-
-
-@dataclass
-class Param:
+class Place:
+    """Of a parameter among the parameters, or of a shared array in shared memory."""
     name: str
     nbytes: int
     offset: int
@@ -58,23 +49,11 @@ class Kernel:
     shared: list = field(default_factory=list)
     registers: dict = field(default_factory=dict)      # name -> bits, 1 for a predicate
     body: list = field(default_factory=list)           # Instruction and Label
-    branch_targets: dict = field(default_factory=dict)  # name -> labels
     max_threads: int = 1024
 
-    @property
-    def params_nbytes(self):
-        return max((p.offset + p.nbytes for p in self.params), default=0)
 
-    @property
-    def shared_nbytes(self):
-        return max((v.offset + v.nbytes for v in self.shared), default=0)
-
-
-@dataclass
-class Module:
-    target: str
-    kernels: list = field(default_factory=list)
-    constants: list = field(default_factory=list)
+def end_of(places):
+    return max((p.offset + p.nbytes for p in places), default=0)
 
 
 def without_comments(text):
@@ -99,25 +78,16 @@ def aligned(offset, align):
     return (offset + align - 1) // align * align
 
 
-VARIABLE = re.compile(r"(?:\.visible\s+|\.extern\s+|\.weak\s+)?\.(?P<space>shared|const|global)\s+(?:\.align\s+(?P<align>\d+)\s+)?"
-                      r"\.(?P<type>\w+)\s+(?P<name>[\w$]+)(?:\[(?P<n>\d*)\])?\s*(?:=\s*(?P<value>.*))?$", re.S)
+SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?$")
 
 
-def read_variable(text, line):
-    m = VARIABLE.match(text.strip())
-    if m is None or m["type"] not in BITS:
-        raise PtxError(line, f"variable not understood: {text.strip()[:60]}")
-    size = BITS[m["type"]] // 8
-    is_dynamic = m["n"] == ""
-    nbytes = 0 if is_dynamic else size * int(m["n"] or 1)
-    data = b""
-    if m["value"]:
-        values = [int(v, 0) for v in re.findall(r"-?\b(?:0x[0-9a-fA-F]+|\d+)\b", m["value"])]
-        if m["type"][0] == "f" or re.search(r"[^-\w\s,{}]|[g-wyzG-WYZ]", m["value"]):
-            raise PtxError(line, f"initial value not understood: {m['value'][:40]}")
-        data = b"".join((v & ((1 << 8 * size) - 1)).to_bytes(size, "little") for v in values)
-    return m["space"], Variable(m["name"], nbytes, int(m["align"] or size), data=data.ljust(nbytes, b"\0"),
-                                is_dynamic=is_dynamic)
+def read_shared(kernel, text, line):
+    """Arrays stand one after the other."""
+    m = SHARED.match(text)
+    if m is None or m[2] not in BITS:
+        raise PtxError(line, f"variable not understood: {text[:60]}")
+    offset = aligned(end_of(kernel.shared), max(int(m[1]), 16))
+    kernel.shared.append(Place(m[3], BITS[m[2]] // 8 * int(m[4] or 1), offset))
 
 
 PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr(?:\s+\.(?:global|const|shared|generic))?"
@@ -133,7 +103,7 @@ def read_params(text, line):
         size = BITS[m[2]] // 8
         nbytes = size * int(m[4] or 1)
         offset = aligned(offset, int(m[1] or size))
-        params.append(Param(m[3], nbytes, offset))
+        params.append(Place(m[3], nbytes, offset))
         offset += nbytes
     return params
 
@@ -142,7 +112,7 @@ STATEMENT = re.compile(r"\s*(?:(?P<label>[\w$]+)\s*:(?!:)|(?P<text>[^;:]*(?:\{[^
 INSTRUCTION = re.compile(r"(?:@(?P<guard>!?%\w+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)$", re.S)
 
 
-def read_directive(kernel, text, line, label):
+def read_directive(kernel, text, line):
     if m := re.match(r"\.reg\s+\.(\w+)\s+(.*)$", text, re.S):
         bits = 1 if m[1] == "pred" else BITS.get(m[1])
         if bits is None:
@@ -152,11 +122,8 @@ def read_directive(kernel, text, line, label):
                 kernel.registers.update({f"{n[1]}{i}": bits for i in range(int(n[2]))})
             else:
                 kernel.registers[item.lstrip("%")] = bits
-    elif text.startswith(".shared") or text.startswith(".extern"):
-        space, variable = read_variable(text, line)
-        kernel.shared.append(variable)
-    elif text.startswith(".branchtargets") and label:
-        kernel.branch_targets[label] = split_list(text[len(".branchtargets"):].strip())
+    elif text.startswith(".shared"):
+        read_shared(kernel, text, line)
     elif re.match(r"\.(loc|pragma)\b", text):
         pass
     else:
@@ -165,17 +132,14 @@ def read_directive(kernel, text, line, label):
 
 def read_body(kernel, text, line):
     """Fills kernel.body from the text between the braces, which starts at `line`."""
-    # A block in the body gives names a scope (inline assembly brings some along): its registers get names of their own.
+    # A block in the body gives names a scope: its registers get names of their own.
     brace = re.compile(r"\s*([{}])")
     pos, n_blocks, scopes = 0, 0, []
     while m := brace.match(text, pos) or STATEMENT.match(text, pos):
         pos = m.end()
-        if m.re is brace and m[1] == "{":
-            n_blocks += 1
-            scopes.append({})
-            continue
         if m.re is brace:
-            scopes.pop()
+            n_blocks += m[1] == "{"
+            scopes = scopes + [{}] if m[1] == "{" else scopes[:-1]
             continue
         if m["label"] is not None:
             kernel.body.append(Label(line + text.count("\n", 0, m.end("label")), m["label"]))
@@ -188,8 +152,7 @@ def read_body(kernel, text, line):
         if not words:
             continue
         if words.startswith("."):
-            last = kernel.body[-1].name if kernel.body and isinstance(kernel.body[-1], Label) else ""
-            read_directive(kernel, words, at, last)
+            read_directive(kernel, words, at)
             continue
         i = INSTRUCTION.match(words)
         if i is None:
@@ -198,18 +161,6 @@ def read_body(kernel, text, line):
         kernel.body.append(Instruction(at, i["opcode"], split_list(i["operands"]), guard))
     if text[pos:].strip():
         raise PtxError(line + text.count("\n", 0, pos), f"not understood: {text[pos:].strip()[:60]}")
-
-
-def place_shared(kernel, module_shared):
-    """Shared arrays that the kernel names, one after the other; the dynamic one comes last."""
-    text = " ".join(" ".join(i.operands) for i in kernel.body if isinstance(i, Instruction))
-    named = set(re.findall(r"[\w$]+", text))
-    arrays = kernel.shared + [v for v in module_shared if v.name in named]
-    offset = 0
-    for v in sorted(arrays, key=lambda v: v.is_dynamic):
-        v.offset = offset = aligned(offset, max(v.align, 16))
-        offset += v.nbytes
-    kernel.shared = arrays
 
 
 ENTRY = re.compile(r"(?:\.visible\s+|\.weak\s+)?\.entry\s+(\w+)\s*(?:\(([^)]*)\))?([^{;]*)\{", re.S)
@@ -235,34 +186,21 @@ def read_kernel(text, match):
     return kernel, end + 1
 
 
-def read_module(text):
+def read_kernels(text):
     text = without_comments(text)
-    target = re.search(r"\.target\s+(\w+)", text)
-    if target is None or ".address_size 64" not in text:
+    if not re.search(r"\.target\s+\w+", text) or ".address_size 64" not in text:
         raise PtxError(1, "no .target, or not 64 bit addresses")
-    module, shared, pos = Module(target[1]), [], 0
+    kernels, pos = [], 0
     while m := ENTRY.search(text, pos):
-        read_globals(text[pos:m.start()], text.count("\n", 0, pos) + 1, module, shared)
+        check_between(text[pos:m.start()], text.count("\n", 0, pos) + 1)
         kernel, pos = read_kernel(text, m)
-        module.kernels.append(kernel)
-    read_globals(text[pos:], text.count("\n", 0, pos) + 1, module, shared)
-    for kernel in module.kernels:
-        place_shared(kernel, shared)
-    return module
+        kernels.append(kernel)
+    check_between(text[pos:], text.count("\n", 0, pos) + 1)
+    return kernels
 
 
-def read_globals(text, line, module, shared):
-    """Variables between kernels. Functions are refused: kernels have to inline everything."""
-    text = re.sub(r"^\s*\.(version|target|address_size)\b[^\n]*", "", text, flags=re.M)
-    pos = 0
-    for m in re.finditer(r"([^;{}=]*(?:=\s*(?:\{[^}]*\}|[^;{}]*))?);", text):
-        at = line + text.count("\n", 0, m.start())
-        if m.start() != pos:
-            break
-        pos = m.end()
-        if not m[1].strip():
-            continue
-        space, variable = read_variable(m[1], at)
-        (shared if space == "shared" else module.constants).append(variable)
-    if rest := text[pos:].strip():
-        raise PtxError(line + text.count("\n", 0, pos), f"not a kernel and not a variable: {rest.split(chr(10))[0][:60]}")
+def check_between(text, line):
+    """Between kernels stands nothing: they have to inline every function, and have no variables of the module."""
+    for i, rest in enumerate(text.split("\n")):
+        if rest.strip() and not re.match(r"\s*\.(version|target|address_size)\b", rest):
+            raise PtxError(line + i, f"not a kernel: {rest.strip()[:60]}")

@@ -8,19 +8,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "clock.h"
+
 enum { NAME_NBYTES = 16 };
 
-const char *rig_mode_name(rig_mode_t mode) {
-    static const char *const names[RIG_N_MODES] = {"copy", "async", "queue"};
-
-    return names[mode];
-}
+static const uint64_t timeout_ns = UINT64_C(60000000000);
 
 void *rig_allocate(size_t nbytes) {
     void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (at == MAP_FAILED) {
-        fprintf(stderr, "zf-bench-hooks: no memory for %zu bytes\n", nbytes);
+        fprintf(stderr, "rig: no memory for %zu bytes\n", nbytes);
         exit(2);
     }
     (void)madvise(at, nbytes, MADV_HUGEPAGE);
@@ -32,7 +30,7 @@ void rig_free(void *at, size_t nbytes) { munmap(at, nbytes); }
 void rig_check(zf_status_t st, const zf_error_t *err) {
     if (st >= 0)
         return;
-    fprintf(stderr, "zf-bench-hooks: error %d (%s): %s\n", (int)st, err->origin, err->message);
+    fprintf(stderr, "rig: error %d (%s): %s\n", (int)st, err->origin, err->message);
     exit(2);
 }
 
@@ -65,7 +63,7 @@ static void *array_of(size_t n, size_t size) {
     void *array = calloc(n, size);
 
     if (!array) {
-        fprintf(stderr, "zf-bench-hooks: no memory for %zu descriptors\n", n);
+        fprintf(stderr, "rig: no memory for %zu descriptors\n", n);
         exit(2);
     }
     return array;
@@ -100,6 +98,13 @@ static void make_tensors(rig_t *rig) {
     fill(rig);
 }
 
+static const zf_collectives_ext_t *given; /* to the rig that was opened last */
+
+static const void *get_extension(void *ctx, const char *id) {
+    (void)ctx;
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? given : NULL;
+}
+
 static void make_instance(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
     const zf_create_args_t args = {.struct_size = sizeof args,
@@ -109,7 +114,9 @@ static void make_instance(rig_t *rig) {
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
                                    .device_type = ZF_DEVICE_CPU};
 
-    zf_host_stderr("zf-bench-hooks", "1", ZF_LOG_WARN, &rig->host);
+    zf_host_stderr("zf-conform", "1", ZF_LOG_WARN, &rig->host);
+    rig->host.get_extension = get_extension;
+    given = rig->spec.ranks;
     zf_stream_host_thread(&rig->stream);
     if (rig->spec.mode == RIG_QUEUE)
         rig_check(rig->cpu->queue_create(&rig->queue, &rig->stream, &err), &err);
@@ -152,7 +159,7 @@ void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
     rig->hyper = (zf_group_hyper_t){
         .struct_size = sizeof rig->hyper, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
     if (!rig->cpu) {
-        fprintf(stderr, "zf-bench-hooks: the plugin has no " ZF_EXT_CPU "\n");
+        fprintf(stderr, "rig: the plugin has no " ZF_EXT_CPU "\n");
         exit(2);
     }
     make_tensors(rig);
@@ -178,10 +185,9 @@ void rig_touch(rig_t *rig) {
 }
 
 void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_fence_t *out_done) {
-    zf_error_t err;
+    zf_error_t err = {.struct_size = sizeof err};
     const uint32_t end = first + n;
 
-    err.struct_size = sizeof err;
     for (; first < end; first += per_call) {
         const uint32_t n_now = end - first < per_call ? end - first : per_call;
 
@@ -189,6 +195,24 @@ void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_f
                                        out_done, &err),
                   &err);
     }
+}
+
+void rig_wait(const rig_t *rig, const zf_fence_t *fence) {
+    zf_error_t err = {.struct_size = sizeof err};
+
+    rig_check(zf_loader_fence_wait(rig->loader, fence, timeout_ns, &err), &err);
+}
+
+void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n) {
+    zf_fence_t ready = {.struct_size = sizeof ready};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_param_item_t items[RIG_MAX_FETCHED];
+
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = first + i};
+    rig_check(rig->zf->param_fetch(rig->instance, n ? items : NULL, n, sizeof *items, &rig->stream, &ready, &err),
+              &err);
+    rig_wait(rig, &ready);
 }
 
 void rig_step(rig_t *rig, uint32_t flags) {
@@ -199,9 +223,8 @@ void rig_step(rig_t *rig, uint32_t flags) {
                                  .elem_size = sizeof rig->hyper,
                                  .clip_norm = rig->spec.does_not_clip ? 0.0 : 1.0,
                                  .stream = &rig->stream};
-    zf_error_t err;
+    zf_error_t err = {.struct_size = sizeof err};
 
-    err.struct_size = sizeof err;
     rig_check(rig->zf->step(rig->instance, &args, NULL, &err), &err);
 }
 
@@ -210,6 +233,17 @@ void rig_drain(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
 
     rig_check(rig->zf->quiesce(rig->instance, &drain, &err), &err);
+}
+
+double rig_poll_ns(const rig_t *rig) {
+    enum { N_POLLS = 10000 };
+    zf_step_report_t report = {.struct_size = sizeof report};
+    zf_error_t err = {.struct_size = sizeof err};
+    const uint64_t begin = zc_now_ns();
+
+    for (int i = 0; i < N_POLLS; i++)
+        rig_check(rig->zf->poll(rig->instance, &report, &err), &err);
+    return (double)(zc_now_ns() - begin) / N_POLLS;
 }
 
 uint64_t rig_counter(const rig_t *rig, const char *name) {

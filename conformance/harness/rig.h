@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rig.h - an instance of the plugin with n equal tensors, for benchmarks: everything through the ABI and zf_loader.
+/* harness/rig.h - an instance of the plugin with n equal tensors, for what is measured: all of it through the ABI and
+ * zf_loader.
  *
  * A rig owns its parameters and gradients (one allocation each, tensors one after the other), the instance and, where
- * the stream is a queue, the queue. Any failure of the plugin ends the program with its message: a benchmark that went
- * wrong has no figures. One thread uses a rig at a time. */
-#ifndef ZF_BENCH_RIG_H
-#define ZF_BENCH_RIG_H
+ * the stream is a queue, the queue. Any failure of the plugin ends the program with its message: a measurement that
+ * went wrong has no figures. One thread uses a rig at a time. */
+#ifndef ZF_CONFORMANCE_RIG_H
+#define ZF_CONFORMANCE_RIG_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "zf/ext/collectives.h"
 #include "zf/ext/cpu.h"
 #include "zf_loader.h"
 
@@ -27,8 +29,9 @@ typedef struct rig_spec {
     int64_t shape[2]; /* of each tensor */
     zf_dtype_t dtype; /* of parameters and gradients */
     rig_mode_t mode;
-    const char *config;             /* INI text; NULL = defaults */
-    const zf_rule_callback_t *rule; /* NULL: AdamW */
+    const char *config;                /* INI text; NULL = defaults */
+    const zf_rule_callback_t *rule;    /* NULL: AdamW */
+    const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_fetch;
     int does_not_clip; /* else every step is clipped */
 } rig_spec_t;
@@ -49,8 +52,6 @@ typedef struct rig {
     zf_group_hyper_t hyper;
 } rig_t;
 
-const char *rig_mode_name(rig_mode_t mode);
-
 /* Memory of whole pages, huge ones where the system has them; ends the program if there is none. */
 void *rig_allocate(size_t nbytes);
 void rig_free(void *at, size_t nbytes);
@@ -68,11 +69,21 @@ void rig_touch(rig_t *rig);
 /* grads_ready for tensors [first, first + n), per_call at a time; out_done may be NULL, else it is the last call's. */
 void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_fence_t *out_done);
 
+/* Waits up to a minute. */
+void rig_wait(const rig_t *rig, const zf_fence_t *fence);
+
+/* param_fetch of tensors [first, first + n), at most RIG_MAX_FETCHED, or n = 0: of all; waits for their values. */
+enum { RIG_MAX_FETCHED = 8 };
+void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n);
+
 /* step with ZF_STEP_... flags. */
 void rig_step(rig_t *rig, uint32_t flags);
 
 /* quiesce(DRAIN): nothing runs when it returns. */
 void rig_drain(rig_t *rig);
+
+/* ns of the smallest possible hook, poll. */
+double rig_poll_ns(const rig_t *rig);
 
 uint64_t rig_counter(const rig_t *rig, const char *name);
 
