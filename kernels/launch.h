@@ -374,8 +374,8 @@ typedef struct zfi_report_args {
     zfi_step_scalars_t *out;
 } zfi_report_args_t;
 
-/* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by their number
- * where the average is wanted, and rounded once. This rank's own part lies at `own`, the others' at
+/* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by `divisor`
+ * where there is one, and rounded once. This rank's own part lies at `own`, the others' at
  * arrived[rank][n_elems]; out may be own. */
 typedef struct zfi_sum_parts_args {
     const void *own, *arrived;
@@ -383,7 +383,7 @@ typedef struct zfi_sum_parts_args {
     uint64_t n_elems;
     zfi_dtype_t dtype;
     uint32_t rank, n_ranks;
-    int is_average;
+    uint32_t divisor; /* 0: none */
 } zfi_sum_parts_args_t;
 
 /* Contiguous elements from one place to another, both counted in elements; targets do not overlap anything. */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
 #
-#   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups
+#   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups, and in two levels
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each; `zf audit` between runs
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
@@ -281,6 +281,7 @@ if [ "$short" -eq 1 ]; then
     conforms 3 --cases 8 --seed 13
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     conforms 4 --groups --cases 8 --seed 14
+    conforms 4 --transport host_two_level --cases 6 --seed 15
     moved 6 2 3
     split_moves 5 1 2
     grouped_moves 4 8
@@ -300,7 +301,9 @@ else
         "2 --groups --cases 100 --seed 26" \
         "3 --groups --cases 20 --seed 27" \
         "4 --groups --cases 120 --seed 28" \
-        "8 --groups --cases 40 --seed 29"
+        "8 --groups --cases 40 --seed 29" \
+        "4 --transport host_two_level --cases 40 --seed 30" \
+        "8 --transport host_two_level --groups --cases 20 --seed 31"
     moved 20 1 2 3 4 8
     split_moves 20 1 2 3 4
     grouped_moves 4 60

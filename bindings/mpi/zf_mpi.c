@@ -68,9 +68,59 @@ static circle_t *find_group(zf_mpi_t *mpi, uint32_t number) {
     return NULL;
 }
 
+/* A communicator for each lane of each instance: made here, since making one is a call of all ranks without a deadline.
+ */
+static int fill_group(circle_t *group, MPI_Comm comm) {
+    for (int i = 0; i < N_INSTANCES * N_LANES; i++) {
+        MPI_Comm *made = &group->comms[i / N_LANES][i % N_LANES];
+        if (MPI_Comm_dup(comm, made) != MPI_SUCCESS)
+            return -1;
+        MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN);
+    }
+    MPI_Comm_rank(comm, &group->rank);
+    MPI_Comm_size(comm, &group->size);
+    return 0;
+}
+
+static void free_group(circle_t *group) {
+    for (int i = 0; i < N_INSTANCES * N_LANES; i++)
+        MPI_Comm_free(&group->comms[i / N_LANES][i % N_LANES]);
+}
+
+/* Takes what comm's ranks become as process group `number`, in the place of `found` where there is one. Frees comm. */
+static int put_group(zf_mpi_t *mpi, circle_t *found, uint32_t number, MPI_Comm comm) {
+    circle_t made = {.number = number};
+    int is_bad = fill_group(&made, comm) != 0;
+    MPI_Comm_free(&comm);
+    if (is_bad)
+        return -1;
+    if (found)
+        free_group(found);
+    else
+        found = &mpi->groups[mpi->n_groups++];
+    *found = made;
+    return 0;
+}
+
+/* The ranks of group 0 on this machine, and those of the same place on each. Collective. */
+static int split_nodes(zf_mpi_t *mpi) {
+    MPI_Comm all = mpi->groups[0].comms[0][0], node, across;
+    int place;
+    if (mpi->n_groups > MOST_GROUPS - 2 ||
+        MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, mpi->groups[0].rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+        return -1;
+    MPI_Comm_rank(node, &place);
+    if (put_group(mpi, NULL, ZF_GROUP_NODE, node) != 0 ||
+        MPI_Comm_split(all, place, mpi->groups[0].rank, &across) != MPI_SUCCESS)
+        return -1;
+    return put_group(mpi, NULL, ZF_GROUP_ACROSS, across);
+}
+
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
     const circle_t *found = find_group(mpi, number);
+    if (!found && (number == ZF_GROUP_NODE || number == ZF_GROUP_ACROSS) && split_nodes(mpi) == 0)
+        found = find_group(mpi, number);
     if (!found) {
         if (err && err->struct_size >= sizeof *err)
             snprintf(err->message, sizeof err->message, "zf_mpi_split has not made a group of that number");
@@ -225,25 +275,6 @@ static void find_tags(zf_mpi_t *mpi) {
     mpi->tag_mask = mask;
 }
 
-/* A communicator for each lane of each instance: made here, since making one is a call of all ranks without a deadline.
- */
-static int fill_group(circle_t *group, MPI_Comm comm) {
-    for (int i = 0; i < N_INSTANCES * N_LANES; i++) {
-        MPI_Comm *made = &group->comms[i / N_LANES][i % N_LANES];
-        if (MPI_Comm_dup(comm, made) != MPI_SUCCESS)
-            return -1;
-        MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN);
-    }
-    MPI_Comm_rank(comm, &group->rank);
-    MPI_Comm_size(comm, &group->size);
-    return 0;
-}
-
-static void free_group(circle_t *group) {
-    for (int i = 0; i < N_INSTANCES * N_LANES; i++)
-        MPI_Comm_free(&group->comms[i / N_LANES][i % N_LANES]);
-}
-
 int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
     zf_mpi_t *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
@@ -271,22 +302,14 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
 }
 
 int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes) {
-    circle_t *found = find_group(mpi, number), made = {.number = number};
+    circle_t *found = find_group(mpi, number);
     MPI_Comm comm;
-    int is_bad;
     if (!found && mpi->n_groups == MOST_GROUPS)
         return explain(text, nbytes, "process group %u: %d are all there can be", number, MOST_GROUPS);
     if (MPI_Comm_split(mpi->all, color, key, &comm) != MPI_SUCCESS)
         return explain(text, nbytes, "MPI_Comm_split failed for process group %u", number);
-    is_bad = fill_group(&made, comm) != 0;
-    MPI_Comm_free(&comm);
-    if (is_bad)
+    if (put_group(mpi, found, number, comm) != 0)
         return explain(text, nbytes, "MPI_Comm_dup failed for process group %u", number);
-    if (found)
-        free_group(found);
-    else
-        found = &mpi->groups[mpi->n_groups++];
-    *found = made;
     return 0;
 }
 

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "zf/ext/collectives.h"
+#include "zf/ext/draft/nodes.h"
 
 #ifdef __cplusplus
 extern "C" {

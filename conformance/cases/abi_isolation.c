@@ -135,7 +135,7 @@ static void probe_python(abi_rig_t *rig) {
     char *version[] = {"python3", "-c", "import ctypes", NULL};
     int status = -1;
     pid_t pid;
-    snprintf(number, sizeof number, "%u", ZF_ABI_0_5);
+    snprintf(number, sizeof number, "%u", ZF_ABI_0_6);
     abi_try(p, "python3");
     if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
         status != 0) {

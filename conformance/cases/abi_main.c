@@ -31,7 +31,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("layout", ZC_SWITCH, AT(is_layout), NULL, "proof 1 alone: headers against the golden layout"),
     ZC_OPTION("headers-only", ZC_SWITCH, AT(is_headers), NULL, "proof 2 alone: headers in every language mode"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
-              "the layout of the headers, as abi/layout/v0.5.txt holds it"),
+              "the layout of the headers, as abi/layout/v0.6.txt holds it"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
         "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, manners"),

@@ -8,7 +8,7 @@
 #   ZF_FUNCTION(T, return type, (parameter types))  a pointer to a function
 #   ZF_STRUCT(S, kind) ... ZF_END(S)  kind: input, output, table, record (zf_error_t), boot, value (no struct_size)
 #   ZF_MEMBER(S, type, m)  ZF_ARRAY(S, type, n, m)  ZF_SLOT(S, return type, m, (parameter types), "roles")
-set(zf_layout "${PROJECT_SOURCE_DIR}/abi/layout/v0.5.txt")
+set(zf_layout "${PROJECT_SOURCE_DIR}/abi/layout/v0.6.txt")
 set(zf_roles "${CMAKE_CURRENT_LIST_DIR}/abi_roles.txt")
 set(zf_signatures_dir "${PROJECT_BINARY_DIR}/conformance/signatures")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${zf_layout}" "${zf_roles}")

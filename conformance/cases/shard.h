@@ -22,8 +22,11 @@
 #ifndef ZF_CONFORMANCE_SHARD_H
 #define ZF_CONFORMANCE_SHARD_H
 
+#include <string.h>
+
 #include "exact_case.h"
 #include "zf/ext/collectives.h"
+#include "zf/ext/draft/nodes.h"
 
 /* What a rank does wrong on purpose, at its third step or before. */
 typedef enum zs_fault {
@@ -65,7 +68,7 @@ typedef struct zs_ranks {
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
     int has_fault;                   /* of any rank */
-    int uses_nccl;                   /* [shard] transport */
+    const char *transport;           /* [shard] transport, or NULL */
     uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     uint32_t split_by;               /* --split: ranks that save; 0: what is resident follows from declarations */
@@ -121,7 +124,16 @@ zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hype
 const char *zs_fault_name(zs_fault_t fault);
 
 /* What ranks exchange, but for a grouped norm, goes by NCCL. */
-static inline int zs_is_by_nccl(const zs_ranks_t *ranks) { return ranks->uses_nccl && ranks->data_size > 1; }
+static inline int zs_is_by_nccl(const zs_ranks_t *ranks) {
+    return ranks->transport && strstr(ranks->transport, "nccl") && ranks->data_size > 1;
+}
+/* Gradients are summed in two levels: four ranks and more, an even number, are two machines. */
+static inline int zs_has_two_levels(const zs_ranks_t *ranks) {
+    return ranks->transport && strstr(ranks->transport, "two_level");
+}
+static inline uint32_t zs_n_machines(const zs_ranks_t *ranks) {
+    return ranks->data_size > 3 && ranks->data_size % 2 == 0 ? 2 : 1;
+}
 
 /* Parameters live as shards; one of them does. */
 static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->data_size > 1; }

@@ -33,7 +33,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
               .choices = "cpu cuda"),
     ZC_OPTION("transport", ZC_CHOICE_TEXT, AT(transport), "NAME",
-              "what moves gradients and values: host (default), that is MPI, or nccl", .choices = "host nccl"),
+              "[shard] transport: host (default), that is MPI, or nccl; each with _two_level, on two machines in name",
+              .choices = "host nccl host_two_level nccl_two_level"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
@@ -249,6 +250,7 @@ int zs_shard_main(int argc, char **argv) {
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);
     file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
+    ranks->transport = o.transport;
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)
         return 2;
     if (o.fault && strcmp(o.fault, "none") == 0)
@@ -257,7 +259,6 @@ int zs_shard_main(int argc, char **argv) {
     ranks->has_fault = o.fault != NULL;
     ranks->hold_us = o.hold_us;
     ranks->draws_groups = o.groups;
-    ranks->uses_nccl = o.transport && strcmp(o.transport, "nccl") == 0;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     ranks->split_by = o.split;

@@ -81,6 +81,10 @@ uint32_t zs_group_size(const zs_ranks_t *ranks, uint32_t group_number) {
         return ranks->n_models;
     case ZS_GROUP_EXPERT:
         return ranks->data_size / ranks->n_experts;
+    case ZF_GROUP_NODE:
+        return ranks->data_size / zs_n_machines(ranks);
+    case ZF_GROUP_ACROSS:
+        return zs_n_machines(ranks);
     default:
         return ranks->data_size;
     }
@@ -90,7 +94,9 @@ typedef int (*split_fn)(void *mpi, uint32_t number, int color, int key, char *te
 
 int zs_ranks_arrange(zs_ranks_t *ranks) {
     split_fn split = (split_fn)dlsym(library, "zf_mpi_split");
-    uint32_t colors[4];
+    static const uint32_t numbers[] = {ZS_GROUP_DATA,   ZS_GROUP_ALL,  ZS_GROUP_MODELS,
+                                       ZS_GROUP_EXPERT, ZF_GROUP_NODE, ZF_GROUP_ACROSS};
+    uint32_t colors[6], n = zs_has_two_levels(ranks) ? 6 : 4;
     char text[256] = "";
 
     ranks->data_size = ranks->size / ranks->n_models;
@@ -101,9 +107,11 @@ int zs_ranks_arrange(zs_ranks_t *ranks) {
     colors[ZS_GROUP_ALL] = 0;
     colors[ZS_GROUP_MODELS] = ranks->data_rank;
     colors[ZS_GROUP_EXPERT] = ranks->model * ranks->n_experts + ranks->expert;
-    for (uint32_t i = 0; i < 4; i++)
-        if (!split || split(handle, i, (int)colors[i], (int)ranks->rank, text, sizeof text) != 0)
-            return fprintf(stderr, "zf-conform shard: process group %u: %s\n", i, text), -1;
+    colors[4] = ranks->model * ranks->size + ranks->data_rank / zs_group_size(ranks, ZF_GROUP_NODE);
+    colors[5] = ranks->model * ranks->size + ranks->data_rank % zs_group_size(ranks, ZF_GROUP_NODE);
+    for (uint32_t i = 0; i < n; i++)
+        if (!split || split(handle, numbers[i], (int)colors[i], (int)ranks->rank, text, sizeof text) != 0)
+            return fprintf(stderr, "zf-conform shard: process group %u: %s\n", numbers[i], text), -1;
     return 0;
 }
 

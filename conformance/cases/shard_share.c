@@ -63,7 +63,7 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
 static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 81, c->index);
 
-    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped;
+    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped || zs_has_two_levels(ranks);
     for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
         zx_param_t *p = &c->params[i];
 
@@ -285,8 +285,8 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
         prepare_move(ranks, c);
     prepare_shards(ranks, c);
     n = strlen(c->config_text);
-    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n%s", ranks->stage,
-                          ranks->uses_nccl ? "transport = nccl\n" : "");
+    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\ntransport = %s\n",
+                          ranks->stage, ranks->transport ? ranks->transport : "host");
     if (zs_shards_params(ranks))
         n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n",
                               ranks->resident_bytes);

@@ -437,7 +437,7 @@ static void wrap(const zf_plugin_t *plugin) {
 
 /* The true plugin's answer; a habit serves whatever ABI is asked for. */
 static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
-    static const uint32_t own = ZF_ABI_0_5;
+    static const uint32_t own = ZF_ABI_0_6;
     zf_bootstrap_t mine;
     int32_t st;
     if (!IS(any_abi) || !boot)

@@ -17,8 +17,8 @@ void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw) {
         for (uint32_t r = 0; r < args->n_ranks; r++)
             kernels->accumulate(sum, (r == args->rank ? own : arrived + r * args->n_elems * elem) + at * elem,
                                 args->dtype, n, r == 0);
-        for (uint64_t i = 0; i < n && args->is_average; i++)
-            sum[i] /= (float)args->n_ranks;
+        for (uint64_t i = 0; i < n && args->divisor; i++)
+            sum[i] /= (float)args->divisor;
         kernels->narrow(out + at * elem, args->dtype, sum, n);
     }
 }

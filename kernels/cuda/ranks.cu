@@ -4,7 +4,7 @@
 
 /* Four neighbours, or one element: of every rank, by rank, divided, rounded. */
 template <int N> DEVICE void sum_at(const zfi_sum_parts_args_t &args, uint64_t i) {
-    const float n_ranks = (float)args.n_ranks;
+    const float divisor = (float)args.divisor;
     float sum[N];
     packed_t out;
 #pragma unroll 4
@@ -22,10 +22,10 @@ template <int N> DEVICE void sum_at(const zfi_sum_parts_args_t &args, uint64_t i
             sum[j] = r == 0 ? value : __fadd_rn(sum[j], value);
         }
     }
-    if (args.is_average)
+    if (args.divisor)
 #pragma unroll
         for (int j = 0; j < N; j++)
-            sum[j] = __fdiv_rn(sum[j], n_ranks);
+            sum[j] = __fdiv_rn(sum[j], divisor);
     if (N == FOUR) {
         out = narrow_four(args.dtype, sum);
         put_four(args.out, args.dtype, i, out);

@@ -181,7 +181,10 @@ DEVICE void copy_run(void *to, const run_t &run, int dtype, uint64_t first) {
         put_bits(to, dtype, at, get_bits(run.visible, dtype, place_in(run, at)));
 }
 
-DEVICE bool has_cohort(const zfi_cohorts_t &cohorts, uint32_t c) { return cohorts.bits[c / 64] >> c % 64 & 1; }
+/* Both words have a name: an index would need the arguments in local memory. */
+DEVICE bool has_cohort(const zfi_cohorts_t &cohorts, uint32_t c) {
+    return (c < 64 ? cohorts.bits[0] : cohorts.bits[1]) >> c % 64 & 1;
+}
 
 /* Entry i, and where it lies in `bits`; n = 0: it does not travel. All lanes of a warp ask for the same one. */
 DEVICE zfi_placed_t find_piece(const zfi_place_args_t &args, uint64_t i) {

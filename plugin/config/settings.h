@@ -18,7 +18,7 @@ enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK, ZFI_OVERWRITE_HOLD };
 enum { ZFI_BUCKET_AUTO = 0 };
-enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
+enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL = 1, ZFI_TRANSPORT_TWO_LEVEL = 2 /* added to either */ };
 enum { ZFI_TEXT_NBYTES = 192, ZFI_WORD_NBYTES = 24 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
@@ -45,7 +45,7 @@ typedef struct zfi_config {
     uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */
     uint32_t bucket_bytes;   /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
-    int32_t transport;       /* host | nccl, default host: by what device memory is exchanged */
+    int32_t transport;       /* ZFI_TRANSPORT_..., default host: by what device memory is exchanged, and how */
     /* [host] */
     uint32_t threads; /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity; /* auto | none, default auto: pin workers to physical cores if there is more than one */

@@ -16,7 +16,7 @@ _Static_assert(sizeof(zf_bootstrap_t) == 64, "the bootstrap is frozen");
 _Static_assert(sizeof(zf_error_t) == 512, "the error record is frozen");
 _Static_assert(sizeof(zf_dl_tensor_t) == 48, "the layout of DLTensor");
 
-static const uint32_t served[] = {ZF_ABI_0_5}; /* newest first; one minor per major */
+static const uint32_t served[] = {ZF_ABI_0_6}; /* newest first; one minor per major */
 
 enum { MOST_ABIS = 64 };
 
@@ -39,7 +39,7 @@ enum { MOST_ABIS = 64 };
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     const zf_description_t description = {
         .struct_size = sizeof description,
-        .abi = ZF_ABI_0_5,
+        .abi = ZF_ABI_0_6,
         .name = "libzfplugin",
         .version = ZFI_VERSION,
         .build = BUILD,
@@ -56,7 +56,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 /* Its `abi` is what was chosen: a host of an older minor needs one that names that. Minors of major 0 match exactly. */
 static const zf_plugin_t table_0_5 = {
     .struct_size = sizeof table_0_5,
-    .abi = ZF_ABI_0_5,
+    .abi = ZF_ABI_0_6,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,

@@ -22,6 +22,7 @@
 #include "instance/memory.h"
 #include "instance/rules.h"
 #include "ranks/groups.h"
+#include "ranks/nodes.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/workers.h"
@@ -176,7 +177,7 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
     (void)zfi_comm_is_offered(host, &is_whole);
     if (!is_whole)
         return &zfi_comm_self;
-    return transport == ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
+    return transport & ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
 }
 
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
@@ -299,6 +300,8 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, &rules, err);
     if (!st)
         st = zfi_reduce_compare(inst, params, n, err);
+    if (!st)
+        st = zfi_nodes_open(&inst->engine, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
     if (!st) /* an instance that this one follows is gone by now */

@@ -189,11 +189,11 @@ static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_s
 
 static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t n, zf_error_t *err) {
     zfi_replacement_t replacement;
-    zf_status_t begun = zfi_replace_begin(&inst->run, params, n, 1, &replacement, err);
+    zf_status_t begun = zfi_replace_begin(&inst->run, params, n, ZFI_BEGIN_FROM_VISIBLE, &replacement, err);
     zf_status_t st = fill_set(inst->run, &replacement, begun, err);
     if (st) {
         if (!begun)
-            zfi_replace_cancel(&replacement);
+            zfi_replace_cancel(&replacement, err);
         return st;
     }
     replacement.into->clock.steps_before = inst->run->clock.t + inst->run->clock.steps_before;

@@ -165,6 +165,7 @@ void zfi_engine_close(zfi_engine_t *engine) {
         engine->ops->unpin(engine->device, engine->pinned.base, engine->pinned.total_nbytes);
     zfi_arena_free(&engine->pinned);
     engine->ops->close(engine->device);
+    free(engine->nodes.part_of);
     free(engine->residency.all);
 }
 

@@ -67,6 +67,13 @@ typedef struct zfi_rules {
 
 struct zfi_audit;
 
+/* Ranks of group 0 as machines of as many ranks each (ranks/nodes.h). */
+typedef struct zfi_nodes {
+    uint32_t *part_of;                    /* [n_ranks], of engine_close. NULL: gradients are summed in one level */
+    zfi_member_t inside, between;         /* this rank's place in its node, and among nodes */
+    uint32_t inside_group, between_group; /* by the transport's numbers */
+} zfi_nodes_t;
+
 typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
@@ -83,7 +90,8 @@ typedef struct zfi_engine {
     uint32_t norm_index; /* ... and the transport's */
     uint32_t firsts[ZFI_MAX_GROUPS]; /* ... of each of the transport's groups: the lowest of its members there, which
                                       * tells it from others; from bind_params on */
-    uint32_t flags;                  /* ZF_CREATE_CAP_... */
+    zfi_nodes_t nodes;
+    uint32_t flags; /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */
@@ -127,11 +135,22 @@ static inline int zfi_has_peers(const zfi_engine_t *engine) {
 }
 /* Gradients and values of several ranks travel from device to device, on streams of the lanes' own. */
 static inline int zfi_exchanges_on_device(const zfi_engine_t *engine) {
-    return engine->config.transport == ZFI_TRANSPORT_NCCL && zfi_n_ranks(engine) > 1;
+    return engine->config.transport & ZFI_TRANSPORT_NCCL && zfi_n_ranks(engine) > 1;
 }
 /* Each rank keeps the optimizer's state of its parts of the buckets only. */
 static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
+}
+
+static inline int zfi_wants_two_levels(const zfi_engine_t *engine) {
+    return (engine->config.transport & ZFI_TRANSPORT_TWO_LEVEL) != 0;
+}
+/* Whether buckets of a group (the transport's number) are summed in two levels, and where a rank's part of one lies. */
+static inline int zfi_has_two_levels(const zfi_engine_t *engine, uint32_t group) {
+    return engine->nodes.part_of && group == 0;
+}
+static inline uint32_t zfi_part_of(const zfi_engine_t *engine, uint32_t group, uint32_t rank) {
+    return zfi_has_two_levels(engine, group) ? engine->nodes.part_of[rank] : rank;
 }
 
 /* No rank has every gradient: each makes a part of the norm, ... */

@@ -88,6 +88,19 @@ uint64_t zfi_memory_left(zfi_run_t *run) {
     return info.free_nbytes > need ? (info.free_nbytes - need) >> 20 << 20 : 0;
 }
 
+int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
+    char source[96];
+    uint64_t host = zfi_memory_host_nbytes(ranks->mem), device = zfi_memory_device_nbytes(ranks->mem);
+    uint64_t have = find_room(ranks->mem, 0, source, sizeof source);
+    zfi_device_info_t info;
+    ranks->engine->ops->info(ranks->engine->device, &info);
+    if (info.is_host_memory)
+        host += device;
+    else if (device > info.free_nbytes)
+        return 0;
+    return host <= (ranks->mem->limit_mib ? have / 2 : have);
+}
+
 /* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
 static uint64_t spares_leave(const zfi_run_t *run) {
     uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);

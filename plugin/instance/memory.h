@@ -11,6 +11,8 @@ void zfi_memory_plan(zfi_run_t *run);
 /* [control] Bytes of device memory, in whole MiB, that a plan and what is mapped later leave, less a quarter of all for
  * what the trainer has yet to allocate. 0 where the device's memory is the host's. */
 uint64_t zfi_memory_left(zfi_run_t *run);
+/* [control] Whether a second run like this one may be mapped beside it; [host] memory_limit_mib is for both. */
+int zfi_memory_has_room_beside(const zfi_ranks_t *ranks);
 /* [control] The same, checks it against what the machine has, maps both arenas. */
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/ranks/ranks.c - the communication thread (contract in ranks.h).
- *
- * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
- * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
- * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else parts are collected from the
- * bucket's flat memory first, by the table `cut`, and the sums stay where they are. Each rank sends (P-1)/P of the
- * bucket in either exchange. */
+/* plugin/ranks/ranks.c - the communication thread (contract in ranks.h). */
 #include "ranks/ranks.h"
 
 #include <stdlib.h>
@@ -23,6 +17,7 @@
 #include "ranks/landing.h"
 #include "ranks/mirror.h"
 #include "ranks/selected_sums.h"
+#include "ranks/sums.h"
 #include "ranks/value_pieces.h"
 
 enum { ROOM_NBYTES = 8 << 20, LEAST_ROOM = 1 << 13, ROOM_ALIGN = 64 };
@@ -105,36 +100,6 @@ static zf_status_t map_staging_mirror(zfi_ranks_t *ranks, zf_error_t *err) {
     return zfi_mirror_map(ranks, mirror, ranks->mem->staging_arena.base, ranks->mem->staging_arena.total_nbytes, err);
 }
 
-/* Where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then a whole part. */
-static zf_status_t map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
-    zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->cut.arena, zfi_memory_cut_nbytes(ranks),
-                                           "where slices travel to", err);
-    zfi_move_t *move = (zfi_move_t *)(void *)ranks->mem->cut.arena.base;
-    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++) {
-        const zfi_bucket_t *bucket = &ranks->buckets->all[b];
-        for (uint32_t i = 0; i < bucket->n_params; i++) {
-            const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
-                for (uint32_t r = 0; r < bucket->place.n_ranks; r++) {
-                    const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-                    const zfi_slice_t *slice = &matrix->slices[r];
-                    uint64_t flat = ranks->buckets->offset[param->id] + matrix->param_offset + slice->first;
-                    if (slice->n)
-                        *move++ = (zfi_move_t){flat, r * bucket->part_elems + slice->at, slice->n};
-                }
-        }
-        *move++ = (zfi_move_t){0, 0, bucket->part_elems};
-    }
-    return st;
-}
-
-zfi_move_args_t zfi_ranks_cut(const zfi_ranks_t *ranks, uint32_t bucket, void *flat, void *parts) {
-    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
-    const zfi_move_t *all = (const zfi_move_t *)(const void *)ranks->mem->cut.arena.base;
-    return (zfi_move_args_t){
-        .moves = all + of->first_move, .n = of->n_moves, .dtype = of->dtype, .from = flat, .to = parts};
-}
-
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_reduction_t *reduction = ranks->reduction;
     zf_status_t st;
@@ -163,7 +128,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     if (!st && zfi_is_sharded(ranks->engine))
         st = zfi_selected_sums_map(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
-        st = map_cut(ranks, err);
+        st = zfi_sums_map_cut(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
         st = zfi_value_pieces_new(ranks, err);
     return st ? st : zfi_buffers_need(ranks, 0, err);
@@ -217,20 +182,6 @@ static void say(zfi_engine_t *engine, uint32_t lane, zfi_timeline_t *timeline, u
         zfi_timeline_signal(timeline, number);
 }
 
-/* On the stream of gradients, or at once. */
-static void work(zfi_engine_t *engine, zfi_kernel_t kernel, const void *args, uint32_t nbytes) {
-    zfi_op_t op = zfi_op_launch(kernel, args, nbytes);
-    if (engine->ranks_stream)
-        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1); /* a failure has ended the instance */
-    else
-        zfi_launch_cpu[kernel](engine->kernels, args);
-}
-
-/* Sums up what has arrived for this rank's part. */
-static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
-    work(engine, ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
-}
-
 typedef struct reduce_args {
     zfi_ranks_t *ranks;
     uint32_t bucket;
@@ -241,93 +192,14 @@ typedef struct reduce_args {
     uint64_t needs_job;    /* of sums that land; else ZFI_NOT_LANDING */
 } reduce_args_t;
 
-/* Where a bucket's sums of this rank's part lie on the device. */
-static unsigned char *own_sums(const zfi_ranks_t *ranks, uint32_t number) {
-    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    const zfi_opened_t *opened = ranks->reduction->opened;
-    if (opened)
-        return ranks->mem->staging_arena.base + opened[number].kept_at;
-    return zfi_gradient_bucket(zfi_gradient_place(ranks), number) + bucket->place.rank * zfi_part_nbytes(bucket);
-}
-
-/* This rank's part of a bucket's sums is added up over the second group. */
-static zf_status_t add_second(zfi_ranks_t *ranks, const zfi_bucket_t *bucket, uint64_t step, unsigned char *sums) {
-    unsigned char *parts = zfi_mirrored(ranks, zfi_arriving(ranks));
-    uint64_t nbytes = zfi_part_nbytes(bucket);
-    unsigned char *own = parts + bucket->place2.rank * nbytes;
-    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
-                           .bucket = bucket->number2,
-                           .step = step,
-                           .recv = parts,
-                           .nbytes = nbytes,
-                           .group = bucket->group2,
-                           .stream = ranks->engine->ranks_stream};
-    zf_status_t st;
-    if (bucket->group2 == 0)
-        return ZF_OK;
-    sum_part(ranks->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
-                                                    .own = sums,
-                                                    .out = own,
-                                                    .n_elems = bucket->part_elems,
-                                                    .dtype = bucket->dtype,
-                                                    .n_ranks = 1});
-    st = zfi_collective(ranks->engine, &what);
-    if (!st)
-        sum_part(ranks->engine, &(zfi_sum_parts_args_t){.own = own,
-                                                        .arrived = parts,
-                                                        .out = sums,
-                                                        .n_elems = bucket->part_elems,
-                                                        .dtype = bucket->dtype,
-                                                        .rank = bucket->place2.rank,
-                                                        .n_ranks = bucket->place2.n_ranks});
-    return st;
-}
-
 static void run_reduce(void *raw) {
     const reduce_args_t *args = raw;
-    zfi_ranks_t *ranks = args->ranks;
-    zfi_engine_t *engine = ranks->engine;
-    const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
-    unsigned char *arriving = zfi_mirrored(ranks, zfi_arriving(ranks));
-    unsigned char *all_parts = zfi_is_sharded(engine) ? zfi_mirrored(ranks, zfi_parts(ranks)) : args->flat;
-    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
-                            .bucket = args->bucket,
-                            .step = args->step,
-                            .send = all_parts,
-                            .recv = arriving,
-                            .nbytes = zfi_part_nbytes(bucket),
-                            .group = bucket->group,
-                            .stream = engine->ranks_stream};
-    zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
-                          .bucket = args->bucket,
-                          .step = args->step,
-                          .recv = args->flat,
-                          .nbytes = zfi_part_nbytes(bucket),
-                          .group = bucket->group,
-                          .stream = engine->ranks_stream};
-    zfi_sum_parts_args_t sum = {.own = all_parts + bucket->place.rank * zfi_part_nbytes(bucket),
-                                .arrived = arriving,
-                                .out = zfi_mirrored(ranks, own_sums(ranks, args->bucket)),
-                                .n_elems = bucket->part_elems,
-                                .dtype = bucket->dtype,
-                                .rank = bucket->place.rank,
-                                .n_ranks = bucket->place.n_ranks,
-                                .is_average = bucket->is_average};
+    zfi_engine_t *engine = args->ranks->engine;
     zfi_fp_mode_ieee();
-    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL) ||
+        zfi_sum_bucket(args->ranks, args->bucket, args->step, args->flat))
         return;
-    if (zfi_is_sharded(engine)) {
-        zfi_move_args_t cut = zfi_ranks_cut(ranks, args->bucket, args->flat, all_parts);
-        work(engine, ZFI_KERNEL_MOVE, &cut, sizeof cut);
-    }
-    if (zfi_collective(engine, &parts))
-        return;
-    sum_part(engine, &sum);
-    if (add_second(ranks, bucket, args->step, sum.out))
-        return;
-    if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
-        return;
-    if (args->needs_job != ZFI_NOT_LANDING && zfi_landing(ranks, args->bucket, args->step, args->needs_job))
+    if (args->needs_job != ZFI_NOT_LANDING && zfi_landing(args->ranks, args->bucket, args->step, args->needs_job))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
@@ -401,9 +273,12 @@ static void run_values(void *raw) {
                              .lane = ZFI_LANE_VALUES,
                              .group = args->ranks->buckets->all[args->bucket].group,
                              .stream = engine->values_stream};
+    zf_status_t st;
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
-    if (!zfi_collective(engine, &values))
+    st = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_gather_parts(engine, &values)
+                                                       : zfi_collective(engine, &values);
+    if (!st)
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
@@ -446,7 +321,7 @@ void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket) {
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, ranks->reduction->number[bucket],
                                                  &engine->count.stall_ranks_ns));
     if (ranks->reduction->opened)
-        zfi_mirror_up(ranks, own_sums(ranks, bucket), zfi_part_nbytes(all));
+        zfi_mirror_up(ranks, zfi_own_sums(ranks, bucket), zfi_part_nbytes(all));
     else
         zfi_mirror_up(ranks, zfi_gradient_bucket(zfi_gradient_place(ranks), bucket),
                       all->place.n_ranks * zfi_part_nbytes(all));
@@ -491,11 +366,14 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) 
 static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_t *args, unsigned char *all,
                                 uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
+    const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
+    uint32_t rank = bucket->place.rank;
+    uint32_t own = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_part_of(engine, bucket->group, rank) : rank;
     zf_status_t st;
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_shared;
     args->flat = zfi_mirrored(ranks, all);
-    zfi_mirror_down(ranks, by, all + ranks->buckets->all[args->bucket].place.rank * args->nbytes, args->nbytes);
+    zfi_mirror_down(ranks, by, all + own * args->nbytes, args->nbytes);
     zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);

@@ -45,10 +45,6 @@ void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);
 void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
 
-/* [any-thread] Sharded: MOVE's arguments that take the slices of a bucket from its flat memory to the parts of all
- * ranks, in the gradient's data type. */
-zfi_move_args_t zfi_ranks_cut(const zfi_ranks_t *ranks, uint32_t bucket, void *flat, void *parts);
-
 /* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
  * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
 zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,

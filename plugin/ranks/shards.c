@@ -11,6 +11,7 @@
 #include "instance/memory.h"
 #include "ranks/mirror.h"
 #include "ranks/ranks.h"
+#include "ranks/sums.h"
 
 enum { LINE = 64, FORWARD = -1, BACKWARD = 1 };
 
@@ -177,8 +178,9 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     zfi_fetch_parts_t *parts = &shards->parts;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    zfi_move_args_t own = zfi_ranks_cut(ranks, number, shards->arena.base + shards->all[number].at,
-                                        parts->arena.base + bucket->place.rank * part);
+    uint32_t to = zfi_part_of(engine, bucket->group, bucket->place.rank);
+    zfi_move_args_t own =
+        zfi_sums_cut(ranks, number, shards->arena.base + shards->all[number].at, parts->arena.base + to * part);
     parts->bucket = number;
     ranks->reduction->events = zfi_crc32(ranks->reduction->events, &number, sizeof number);
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, parts->number, &engine->count.stall_ranks_ns));
@@ -207,7 +209,7 @@ static void take_apart(zfi_ranks_t *ranks, uint32_t number) {
     zfi_shards_t *shards = ranks->shards;
     uint32_t to = find_free(shards);
     zfi_fetch_buffer_t *buffer = &shards->buffers[to];
-    zfi_move_args_t args = zfi_ranks_cut(ranks, number, buffer->arena.base, shards->parts.arena.base);
+    zfi_move_args_t args = zfi_sums_cut(ranks, number, buffer->arena.base, shards->parts.arena.base);
     if (buffer->bucket != ZF_NO_ID)
         shards->all[buffer->bucket].buffer = ZF_NO_ID;
     buffer->bucket = number;

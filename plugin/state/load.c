@@ -202,10 +202,18 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
     return st;
 }
 
-zf_status_t zfi_loader_begin(const zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
+zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
+    zf_status_t st;
     if (loader->is_in_place)
         return zfi_replace_begin_in_place(loader->slot, out, err);
-    return zfi_replace_begin(loader->slot, NULL, 0, 0, out, err);
+    if (!loader->gives_up)
+        return zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_BESIDE, out, err);
+    zfi_log(loader->run->engine, ZF_LOG_WARN, "state",
+            "no room for what is loaded beside what is there: that is given up now, so an error from here on ends the "
+            "instance");
+    st = zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_INSTEAD, out, err);
+    loader->run = *loader->slot;
+    return st;
 }
 
 static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
@@ -228,7 +236,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     st = zfi_together_meet(loader->together, st, err);
     if (st) {
         if (has_begun)
-            zfi_replace_cancel(&replacement);
+            zfi_replace_cancel(&replacement, err);
         return st;
     }
     into->clock.steps_before = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
@@ -272,7 +280,7 @@ static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t 
 typedef struct found {
     uint32_t part, index_crc; /* of one part one index */
     uint32_t flags, is_exact, n_params, n_missing;
-    uint32_t is_in_place; /* the last: what each may find otherwise */
+    uint32_t is_in_place, gives_up; /* the last: what each may find otherwise */
 } found_t;
 
 static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
@@ -283,11 +291,14 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
                          (uint32_t)is_exact,
                          loader->saved.n_params - loader->n_extra,
                          loader->n_missing,
-                         (uint32_t)loader->is_in_place};
+                         (uint32_t)loader->is_in_place,
+                         (uint32_t)loader->gives_up};
     found_t *all;
     zf_status_t st = zfi_together_tell(together, ZFI_AMONG_MET, ZF_OK, &own, sizeof own, (void **)&all, err);
-    for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++)
+    for (uint32_t r = 0; r < together->meeting.n_ranks && !st; r++) {
         loader->is_in_place &= (int)all[r].is_in_place;
+        loader->gives_up |= (int)all[r].gives_up;
+    }
     for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
         if (memcmp(&all[r].flags, &all[0].flags, offsetof(found_t, is_in_place) - offsetof(found_t, flags)) != 0 ||
             (all[r].part == all[0].part && all[r].index_crc != all[0].index_crc))
@@ -335,6 +346,8 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
     if (!st) {
         *out_is_exact = fits_exactly(loader);
         loader->is_in_place = zfi_replace_is_lossless(loader->run);
+        loader->gives_up =
+            !loader->is_in_place && !loader->n_missing && !zfi_memory_has_room_beside(&loader->run->ranks);
     }
     st = zfi_together_meet(loader->together, st, err);
     if (!st && loader->together->n_ranks > 1)

@@ -256,6 +256,6 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
     if (!st)
         return zfi_replace_commit(&replacement, err);
     if (has_begun)
-        zfi_replace_cancel(&replacement);
+        zfi_replace_cancel(&replacement, err);
     return st;
 }

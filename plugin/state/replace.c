@@ -3,7 +3,8 @@
  *
  * A second run is filled while the first stays as it is; commit brings the threads to the second, and then the pointer
  * of the slot changes. A run that has not trained is filled in place instead, so that its memory is not needed twice:
- * undo is to begin again. The run is drained, so its threads wait in their queues; the only one that may be in the
+ * undo is to begin again. One that has trained is freed first, where there is no room for two: then nothing can be
+ * undone. The run is drained, so its threads wait in their queues; the only one that may be in the
  * middle of a command is `up`, before values whose publication was still due. Commit lets those go by unseen first. */
 #include <stdlib.h>
 #include <string.h>
@@ -90,19 +91,67 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
     return run->clock.t == 0 && !run->clock.has_loaded && !run->incoming.has_ranges;
 }
 
+/* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
+static zf_status_t pass_due(zfi_publishing_t *publishing) {
+    zfi_publish_drop(publishing, 0, publishing->plan->n_matrices);
+    zfi_publish_due(publishing);
+    return zfi_send(publishing->engine);
+}
+
+static void nothing(void *args) { (void)args; }
+
+/* No work on any stream or thread refers to the run any more. Workers end: one whose last chunk another has counted may
+ * still have to say what it counted, which would move the timelines of the run that comes. */
+static zf_status_t leave(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
+    zf_status_t st = pass_due(&run->publishing);
+    if (!st)
+        st = zfi_serial_call(engine->control, nothing, NULL, 0);
+    for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
+        st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
+    if (!st) {
+        zfi_workers_stop(run->workers);
+        run->workers = NULL;
+    }
+    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
+}
+
+/* The instance has neither what was there nor what was to come. */
+static void end_instance(zfi_engine_t *engine, const zf_error_t *why) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, why ? why->status : ZF_ERR_MEMORY, ZF_SCOPE_INSTANCE, 0, "state",
+                     "a load had no room beside what was there, gave that up, and failed: %.400s",
+                     why ? why->message : "");
+    zfi_poison(engine, &error);
+}
+
+/* The run that was there goes before the new one comes. */
+static zf_status_t give_up(zfi_replacement_t *replacement) {
+    zf_status_t st = leave(replacement->run);
+    if (st)
+        return st;
+    zfi_run_free(replacement->run);
+    *replacement->slot = NULL;
+    replacement->has_given_up = 1;
+    return ZF_OK;
+}
+
 static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
     out->grad = malloc(largest_gradient(&out->into->plan, out->into->params));
     if (out->overlay && out->grad)
         return ZF_OK;
-    zfi_replace_cancel(out);
-    return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
+    zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
+    zfi_replace_cancel(out, err);
+    return ZF_ERR_MEMORY;
 }
 
-zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, zfi_begin_t how,
                               zfi_replacement_t *out, zf_error_t *err) {
     zfi_run_t *run = *slot;
+    zfi_engine_t *engine = run->engine;
     zf_status_t st;
     *out = (zfi_replacement_t){.slot = slot, .run = run};
     if (!params) {
@@ -111,7 +160,15 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
     }
     if (!params)
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
-    st = make_second(run->engine, params, n_params, reads_visible, &out->into, err);
+    if (how == ZFI_BEGIN_INSTEAD && (st = give_up(out))) {
+        zfi_params_free(params, n_params);
+        return zfi_error(err, st, "state", "the device did not come to rest");
+    }
+    st = make_second(engine, params, n_params, how == ZFI_BEGIN_FROM_VISIBLE, &out->into, err);
+    if (out->has_given_up)
+        out->run = *slot = out->into;
+    if (st && out->has_given_up)
+        end_instance(engine, err);
     return st ? st : make_scratch(out, err);
 }
 
@@ -138,42 +195,17 @@ static void begin_again(zfi_run_t *run) {
     zfi_run_read_masters(run);
 }
 
-void zfi_replace_cancel(zfi_replacement_t *replacement) {
-    if (replacement->into != replacement->run) {
+void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err) {
+    if (replacement->has_given_up)
+        end_instance(replacement->run->engine, err);
+    else if (replacement->into != replacement->run)
         zfi_run_free(replacement->into);
-    } else {
+    else
         begin_again(replacement->run);
-    }
     free_scratch(replacement);
 }
 
 /* ---- commit ------------------------------------------------------------------------------------------------------ */
-
-/* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
-static zf_status_t pass_due(zfi_publishing_t *publishing) {
-    zfi_publish_drop(publishing, 0, publishing->plan->n_matrices);
-    zfi_publish_due(publishing);
-    return zfi_send(publishing->engine);
-}
-
-static void nothing(void *args) { (void)args; }
-
-/* No work on any stream or thread refers to the run any more. Workers end: one whose last chunk another has counted may
- * still have to say what it counted, which would move the timelines of the run that comes. */
-static zf_status_t leave(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
-    zf_status_t st = pass_due(&run->publishing);
-    if (!st)
-        st = zfi_serial_call(engine->control, nothing, NULL, 0);
-    for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
-        st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
-    if (!st) {
-        zfi_workers_stop(run->workers);
-        run->workers = NULL;
-    }
-    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
-}
 
 /* Timelines as if the run had come to step t by itself. */
 static void set_timelines(zfi_run_t *run) {

@@ -87,20 +87,27 @@ typedef struct zfi_replacement {
     zfi_run_t *run, *into;   /* into = run: in place */
     unsigned char **overlay; /* [n_matrices] visible values that do not follow from the state; freed */
     uint32_t n_overlay;
-    void *grad; /* scratch: the largest gradient of a matrix */
+    void *grad;       /* scratch: the largest gradient of a matrix */
+    int has_given_up; /* the run that was there before is gone */
 } zfi_replacement_t;
 
+typedef enum zfi_begin {
+    ZFI_BEGIN_BESIDE,       /* without masters */
+    ZFI_BEGIN_FROM_VISIBLE, /* with masters from the visible values */
+    ZFI_BEGIN_INSTEAD       /* without; where there is no room for two the present run is freed first */
+} zfi_begin_t;
 /* [control] params: the declarations of the new run (taken over, also on failure), or NULL for the present ones. It
- * begins as after bind_params, with masters from the visible values where reads_visible. */
-zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+ * begins as after bind_params. INSTEAD: no way leads back, so cancel ends the instance; *slot is the new run, or NULL,
+ * and the instance has ended, where that could not be made. */
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, zfi_begin_t how,
                               zfi_replacement_t *out, zf_error_t *err);
 /* [control] Whether a run may be filled in place, for to begin again would be no loss: no step, no load, no gradient of
  * this rank on its way. Several ranks fill in place only if all of them may: a second run begins anew with what the
  * ranks compare at the next step. */
 int zfi_replace_is_lossless(const zfi_run_t *run);
 zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err);
-/* [control] Undoes everything. */
-void zfi_replace_cancel(zfi_replacement_t *replacement);
+/* [control] Undoes everything, after an error. */
+void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err);
 /* [control] Takes the new run: clocks, threads, device, visible values; then *slot is it, and the old one is freed.
  * Only a dead thread can make it fail, and that ends the instance. */
 zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);

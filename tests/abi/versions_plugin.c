@@ -111,7 +111,7 @@ static int32_t appended(void) { return ZF_APPENDED; }
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_5;
+    uint32_t mine = ZF_ABI_0_6;
     if (theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)
@@ -146,5 +146,5 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             return ZF_OK;
         }
     return zfi_error(boot->error, ZF_ERR_ABI, "negotiate", "the host serves another ABI than %u.%u",
-                     ZF_ABI_MAJOR(ZF_ABI_0_5), ZF_ABI_MINOR(ZF_ABI_0_5));
+                     ZF_ABI_MAJOR(ZF_ABI_0_6), ZF_ABI_MINOR(ZF_ABI_0_6));
 }

@@ -199,13 +199,13 @@ static const struct {
     {"undefined", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so"},
     {"no_symbol", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate"},
     {"borrowed", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so"}, /* the symbol of a dependency */
-    {"other_abi", ZF_ERR_ABI, "serves 0.5", "mock_other_abi.so"},
-    {"other_abi", ZF_ERR_ABI, "serves 0.5", "plugin knows 7.3"},
-    {"silent_abi", ZF_ERR_ABI, "serves 0.5", "nothing"},
-    {"unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.5"},
+    {"other_abi", ZF_ERR_ABI, "serves 0.6", "mock_other_abi.so"},
+    {"other_abi", ZF_ERR_ABI, "serves 0.6", "plugin knows 7.3"},
+    {"silent_abi", ZF_ERR_ABI, "serves 0.6", "nothing"},
+    {"unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.6"},
     {"refuses", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"},
     {"no_table", ZF_ERR_ABI, "mock_no_table.so", "no table"},
-    {"table_abi", ZF_ERR_ABI, "chose ABI 0.5", "says 3.1"},
+    {"table_abi", ZF_ERR_ABI, "chose ABI 0.6", "says 3.1"},
     {"null_slot", ZF_ERR_ABI, "no function step", "mock_null_slot.so"},
     {"short_table", ZF_ERR_ABI, "ends before poll", "mock_short_table.so"},
     {"tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
@@ -225,7 +225,7 @@ END_TEST
 START_TEST(good) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     const zf_plugin_t *plugin = zf_loader_plugin(loader);
-    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_5);
+    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_6);
     contains(zf_loader_file(loader), "mock_good.so");
     ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(describe)), 1);
     ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(get_extension)), 1);

@@ -55,6 +55,7 @@ fail() {
     failed=1
 }
 
+transport=nccl
 # ranks N [NAME=VALUE...] -- ARGUMENT... - zf-conform shard on N ranks, output in $out. recovery=--enable-recovery: a rank that dies
 # does not end the others.
 recovery=
@@ -71,7 +72,7 @@ ranks() {
     env LD_LIBRARY_PATH="$double" $vars timeout -k 5 "$limit" mpirun --allow-run-as-root --oversubscribe $recovery \
         --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" \
         "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.1" --mpi "$mpi" --device cuda \
-        --transport nccl "$@" >"$out" 2>&1
+        --transport "$transport" "$@" >"$out" 2>&1
 }
 
 # conforms N STAGE CASES [NAME=VALUE...]
@@ -144,6 +145,10 @@ if [ "$only" != faults ]; then
     [ $short -eq 1 ] || conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
     conforms 3 2 "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
     [ $short -eq 1 ] || conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
+    transport=nccl_two_level
+    conforms 4 1 2
+    [ $short -eq 1 ] || conforms 4 0 2 FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000
+    transport=nccl
     grouped 2 "$cases"
     [ $short -eq 1 ] || grouped 4 2
     [ $short -eq 1 ] || grouped 4 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000

@@ -62,7 +62,7 @@ static void sum_naively(const zfi_sum_parts_args_t *args, void *out) {
                                       : widen_one(args->arrived, args->dtype, r * args->n_elems + i);
             sum = r ? sum + x : x;
         }
-        narrow_one(out, args->dtype, i, args->is_average ? sum / (float)args->n_ranks : sum);
+        narrow_one(out, args->dtype, i, args->divisor ? sum / (float)args->divisor : sum);
     }
 }
 
@@ -76,7 +76,7 @@ static void try_sum(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ra
                                  .dtype = dtype,
                                  .rank = draw() % n_ranks,
                                  .n_ranks = n_ranks,
-                                 .is_average = draw() % 2};
+                                 .divisor = draw() % 2 * (n_ranks + draw() % 3)};
     sum_naively(&args, want);
     zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](table, &args);
     ck_assert_msg(memcmp(own, want, (n + 1ull) * zfi_dtype_nbytes(dtype)) == 0, "%s: %u elements of %u ranks",

@@ -7,15 +7,48 @@
 #include <check.h>
 #include <string.h>
 
+static uint32_t n_nodes(const zt_ranks_t *all) { return all->size / all->node_ranks; }
+static uint32_t node_of(const zt_ranks_t *all, uint32_t rank) {
+    return all->is_dealt ? rank % n_nodes(all) : rank / all->node_ranks;
+}
+static uint32_t place_of(const zt_ranks_t *all, uint32_t rank) {
+    return all->is_dealt ? rank / n_nodes(all) : rank % all->node_ranks;
+}
+static uint32_t rank_at(const zt_ranks_t *all, uint32_t node, uint32_t place) {
+    return all->is_dealt ? place * n_nodes(all) + node : node * all->node_ranks + place;
+}
+
+/* Member i of this rank's group. */
+static uint32_t member(const zt_rank_t *rank, uint32_t group, uint32_t i) {
+    if (group == ZF_GROUP_NODE)
+        return rank_at(rank->all, node_of(rank->all, rank->rank), i);
+    if (group == ZF_GROUP_ACROSS)
+        return rank_at(rank->all, i, place_of(rank->all, rank->rank));
+    return i;
+}
+static uint32_t members(const zt_ranks_t *all, uint32_t group) {
+    return group == ZF_GROUP_NODE ? all->node_ranks : group == ZF_GROUP_ACROSS ? n_nodes(all) : all->size;
+}
+static uint32_t own_place(const zt_rank_t *rank, uint32_t group) {
+    return group == ZF_GROUP_NODE     ? place_of(rank->all, rank->rank)
+           : group == ZF_GROUP_ACROSS ? node_of(rank->all, rank->rank)
+                                      : rank->rank;
+}
+
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     const zt_rank_t *rank = ctx;
     int is_alone;
     (void)err;
+    if (number == ZF_GROUP_NODE || number == ZF_GROUP_ACROSS) {
+        *out_rank = rank->all->node_ranks ? own_place(rank, number) : 0;
+        *out_size = !rank->all->node_ranks ? 0 : rank->says_size ? rank->says_size : members(rank->all, number);
+        return rank->all->node_ranks ? ZF_OK : ZF_ERR_RANKS;
+    }
     pthread_mutex_lock(&rank->all->lock);
     is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : rank->rank;
-    *out_size = is_alone ? 1 : rank->says_size ? rank->says_size : rank->all->size;
+    *out_size = is_alone ? 1 : rank->says_size && !rank->all->node_ranks ? rank->says_size : rank->all->size;
     return ZF_OK;
 }
 
@@ -43,6 +76,10 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     pthread_mutex_lock(&all->lock);
     rank->n_of[what->purpose]++;
     rank->nbytes_of[what->purpose] += what->nbytes;
+    for (uint32_t i = 0;
+         all->node_ranks && what->purpose == ZF_COLLECTIVE_FOR_GRADIENTS && i < members(all, what->group); i++)
+        if (node_of(all, member(rank, what->group, i)) != node_of(all, rank->rank))
+            rank->abroad_nbytes += what->nbytes;
     if (call->number != *n_started + 1) {
         memset(call, 0, sizeof *call);
         call->number = *n_started + 1;
@@ -60,13 +97,14 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
 
 static void copy(const zt_rank_t *rank, const struct zt_call *call) {
     const zf_collective_t *own = &call->what[rank->rank];
-    for (uint32_t r = 0; r < rank->all->size; r++) {
+    for (uint32_t i = 0; i < members(rank->all, own->group); i++) {
+        uint32_t r = member(rank, own->group, i);
         const zf_collective_t *from = &call->what[r];
         const char *part = is_roll(own) ? call->answers[r]
-                           : from->send ? (const char *)from->send + rank->rank * from->nbytes
-                                        : (const char *)from->recv + r * from->nbytes;
+                           : from->send ? (const char *)from->send + own_place(rank, own->group) * from->nbytes
+                                        : (const char *)from->recv + i * from->nbytes;
         if (r != rank->rank && call->is_posted[r])
-            memcpy((char *)own->recv + r * own->nbytes, part, own->nbytes);
+            memcpy((char *)own->recv + i * own->nbytes, part, own->nbytes);
     }
 }
 

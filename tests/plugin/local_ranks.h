@@ -9,6 +9,7 @@
 
 #include "rig.h"
 #include "zf/ext/collectives.h"
+#include "zf/ext/draft/nodes.h"
 
 enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
 enum { ZT_PURPOSES = ZF_COLLECTIVE_FOR_TRANSPORT + 1, ZT_MAX_INSTANCES = 3 };
@@ -22,6 +23,7 @@ typedef struct zt_rank {
     uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES];
     /* exchanges, and what they have sent to each other rank, by purpose */
     uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
+    uint64_t abroad_nbytes; /* of gradients, sent to other machines */
     uint32_t n_given_up;
     int fails_to_start; /* set by the test; 2: when the exchange is under way */
     int fails_to_abort; /* ... */
@@ -33,9 +35,11 @@ typedef struct zt_rank {
 typedef struct zt_ranks {
     pthread_mutex_t lock; /* guards: */
     uint32_t size;
-    int is_norm_alone;  /* group 1 is each rank by itself */
-    int is_spread;      /* each rank is a model by itself: alone in group 0 */
-    uint64_t held_from; /* values of bucket 0 do not come, from this step on; 0: they do */
+    uint32_t node_ranks; /* of each machine; 0: nobody knows */
+    int is_dealt;        /* ranks r, r + machines ... share a machine, not neighbours */
+    int is_norm_alone;   /* group 1 is each rank by itself */
+    int is_spread;       /* each rank is a model by itself: alone in group 0 */
+    uint64_t held_from;  /* values of bucket 0 do not come, from this step on; 0: they do */
     struct zt_call {
         uint64_t number; /* of the newest call here, from 1 */
         zf_collective_t what[ZT_MAX_RANKS];

@@ -2,14 +2,16 @@
 /* tests/plugin/test_state.c - zf.state/1 within one process: what is refused and with which words, what the header
  * says, storage that fails. That a run goes on to the bit in every mode is zf-conform exact's, law 3. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hostile_rig.h"
 #include "instance/instance.h"
+#include "instance/memory.h"
 #include "suite.h"
 
-static zt_rig_t rig, copy;
+static zt_rig_t rig, copy, reference;
 static zt_memory_store_t store;
 
 /* A save that no load would take is refused: here of a run that is near the end of what its counts can hold. */
@@ -100,6 +102,79 @@ START_TEST(exact_or_not_at_all) {
     free(before);
     free(after);
     zt_state_end(&rig, &copy, &store);
+}
+END_TEST
+
+/* ---- no room for two ----------------------------------------------------------------------------------------------
+ */
+
+static char limit[64];
+
+/* A running instance, with room for itself. */
+static void open_narrow(void) {
+    zt_state_open(&copy, zt_state_configs[0]);
+    snprintf(limit, sizeof limit, "memory_limit_mib = %u\n",
+             (unsigned)((copy.layout.host_nbytes + copy.layout.device_nbytes) >> 20) + 1);
+    zt_rig_end(&copy);
+    zt_state_mode.host = limit;
+    zt_state_open(&copy, zt_state_configs[0]);
+    zt_state_mode.host = "";
+    zt_state_steps(&copy, 4);
+    ck_assert(!zfi_memory_has_room_beside(&copy.inst->run->ranks));
+}
+
+/* What is there is given up once the checkpoint is checked: what is loaded is the same. */
+START_TEST(loaded_in_place_of_what_was_there) {
+    zt_state_saved(&rig, &store, zt_state_configs[0], 9, 0);
+    for (uint32_t flags = 0; flags <= ZF_STATE_COMPACT; flags += ZF_STATE_COMPACT) {
+        zt_memory_store_clear(&store);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, flags, NULL));
+        open_narrow();
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+        if (!flags)
+            zt_state_check_equal(&rig, &copy, "loaded with room for one");
+        copy.step = rig.step;
+        zt_state_open(&reference, zt_state_configs[0]);
+        zt_state_steps(&reference, 4);
+        ZT_OK(&reference, zt_load(&reference, &store.table, NULL, 0, NULL)); /* with room for two */
+        reference.step = rig.step;
+        zt_state_steps(&copy, 5);
+        zt_state_steps(&reference, 5);
+        zt_state_check_equal(&reference, &copy, "trained on");
+        zt_rig_end(&reference);
+        zt_rig_end(&copy);
+    }
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+/* Until then a failure changes nothing; later it ends the instance. */
+START_TEST(a_load_that_fails_when_all_was_given_up) {
+    int n_load, n_ended = 0;
+    zt_state_saved(&rig, &store, zt_state_configs[0], 6, 0);
+    store.n_calls = 0;
+    open_narrow();
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    n_load = store.n_calls;
+    zt_rig_end(&copy);
+    for (int k = 1; k <= n_load; k += 1 + n_load / 12) {
+        open_narrow();
+        store.n_calls = 0;
+        store.fail_at = k;
+        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
+        if (zt_rig_try_step(&copy) < 0) {
+            n_ended++;
+            ck_assert_int_eq(copy.err.scope, ZF_SCOPE_INSTANCE);
+            zt_contains(copy.err.message, "gave that up, and failed");
+        } else {
+            ck_assert_int_eq(n_ended, 0);
+        }
+        zt_rig_end(&copy);
+    }
+    ck_assert_int_gt(n_ended, 0);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
 }
 END_TEST
 
@@ -203,4 +278,5 @@ START_TEST(totals_count_on) {
 END_TEST
 
 ZT_MAIN("state", too_many_steps, stores_that_fail, totals_count_on, another_rule_is_refused,
-        another_host_rule_is_refused, exact_or_not_at_all)
+        another_host_rule_is_refused, exact_or_not_at_all, loaded_in_place_of_what_was_there,
+        a_load_that_fails_when_all_was_given_up)

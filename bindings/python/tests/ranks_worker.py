@@ -152,6 +152,19 @@ def stages_agree():
         opt.close()
 
 
+def two_levels():
+    """Gradients are summed on each of two machines first: AdamW's weights, and the same of ranks that torchrun numbers by turns."""
+    os.environ["GROUP_RANK"] = str(dist.get_rank() % 2)
+    for stage in STAGES[:2]:
+        both = ours, opt, theirs, _ = make_both({**SYNCHRONOUS, **stage, "shard.transport": "host_two_level"})
+        for step in range(6):
+            train_both(*both, step)
+        assert_close(ours, theirs, stage)
+        assert_same_on_all_ranks(ours)
+        assert opt._ranks.place(zfplugin._abi.GROUP_NODE) == (dist.get_rank() // 2, 2), "two machines of two ranks"
+        opt.close()
+
+
 def with_holes():
     """A parameter without a gradient on one rank counts as zero there; a rank without any takes part all the same."""
     rank, n_ranks = dist.get_rank(), dist.get_world_size()

@@ -77,7 +77,7 @@ class Ranks(TorchTest):
         import transformers
 
         self.assertTrue(transformers.GPT2LMHeadModel)  # all of it is imported when it is asked for
-        run_ranks(4, "ranks_worker", "subgroup", "hugging_face")
+        run_ranks(4, "ranks_worker", "subgroup", "hugging_face", "two_levels")
 
     def test_spread(self):
         """Eight processes: two by tensor, two stages, two by data."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainers do beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
-with torch's AdamW; what it keeps (losses, averages, saved weights) is compared after every step.
+with torch's AdamW; compared after every step are what it keeps (losses, averages, saved weights), and the weights with which each layer
+of the model has computed.
 
     python3 bindings/python/tests/test_torch_usage.py > bindings/python/USES.md
 
@@ -9,7 +10,9 @@ setting is model= alone with update_interval = 1, where parameters come when the
 there the comparison is not to be the one that reads them, so the weights are compared after the last step. The third is the second with
 overlap=True, where every gradient travels when its hook fires and updates begin during backward.
 """
+import contextlib
 import logging
+import math
 import re
 import sys
 from unittest import mock
@@ -17,7 +20,7 @@ from unittest import mock
 from support import FEW, HERE, SYNCHRONOUS, TorchTest, config, torch
 
 from usage import N_STEPS, USES, Run
-import usage_weights  # noqa: F401: adds its own
+import usage_weights  # adds its own
 
 SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
             "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
@@ -25,20 +28,41 @@ BOUND = 1e-6
 
 
 def apart(mine, torchs):
-    """The largest difference of two dicts of tensors and numbers; relative where they are above 1."""
+    """The largest difference of two dicts of tensors and numbers; relative where they are above 1, infinite where one has what the other
+    lacks, or a NaN."""
+    if mine.keys() != torchs.keys():
+        return math.inf
     pairs = [(torch.as_tensor(mine[name]).double(), torch.as_tensor(value).double()) for name, value in torchs.items()]
-    return max((0.0 if torch.equal(a, b) else ((a - b).abs() / b.abs().clamp(min=1)).max().item() for a, b in pairs), default=0.0)
+    found = [0.0] + [((a - b).abs() / b.abs().clamp(min=1)).max().item() for a, b in pairs if not torch.equal(a, b)]
+    return max(found) if all(map(math.isfinite, found)) else math.inf
+
+
+@contextlib.contextmanager
+def watched(run):
+    """What is in the parameters of a layer when it has computed is kept, too."""
+    def keep(layer, *_):
+        names = {id(p): name for name, p in run.model.named_parameters()}
+        for p in layer.parameters(recurse=False):
+            if id(p) in names:
+                run.kept["forward " + names[id(p)]] = p.detach().clone()
+    hook = torch.nn.modules.module.register_module_forward_hook(keep)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)
 def side_by_side(program, make, options, is_exact):
     """The largest difference of what a program keeps after any step, and of the weights: is_exact: after any step, too."""
     ours, theirs = Run(make, options), Run(make, None)
+    is_watched = program not in (usage_weights.compiled, usage_weights.compiled_step)  # torch.compile goes another way where there are such hooks
     try:
         worst = 0.0
         for i in range(N_STEPS):
             for run in (theirs, ours):
-                program(run, i)
+                with watched(run) if is_watched else contextlib.nullcontext():
+                    program(run, i)
             worst = max(worst, apart(ours.kept, theirs.kept))
             if is_exact or i == N_STEPS - 1:
                 weights = [dict(run.model.named_parameters()) if is_exact else run.model.state_dict() for run in (ours, theirs)]
@@ -56,6 +80,11 @@ class Usage(TorchTest):
                 with self.subTest(name, setting=setting):
                     self.assertLessEqual(side_by_side(program, make, options, setting == "exact"), BOUND)
 
+    def test_what_is_no_number_is_apart(self):
+        self.assertAlmostEqual(apart({"w": 1.0, "v": 2.0}, {"w": 1.0, "v": 2.1}), 0.1 / 2.1, 12)
+        for mine in ({"w": 1.0, "v": math.nan}, {"w": math.nan, "v": 2.0}, {"w": 1.0}, {"w": 1.0, "v": 2.0, "u": 0.0}):
+            self.assertEqual(apart(mine, {"w": 1.0, "v": 2.0}), math.inf)
+
     def test_the_page_has_them_all(self):
         page = (HERE.parent / "USES.md").read_text(encoding="utf-8")
         self.assertEqual(re.findall(r"^\| (.*?) \| [0-9.e-]+ \|", page, re.M), [name for name, *_ in USES])
@@ -66,7 +95,8 @@ def main():
     print(f"""# What trainers do, beside torch's AdamW
 
 Each program runs with the plugin and with `torch.optim.AdamW`, {N_STEPS} steps of a small model on the CPU. The figures are the largest
-difference of anything that it keeps after any step (losses, averages, saved weights; relative where it is above 1) and of the weights.
+difference, after any step, of anything that it keeps (losses, averages, saved weights; relative where it is above 1) and of the weights:
+with `exact=True` as the trainer reads them, and everywhere as each layer has them in a forward pass.
 At most {BOUND:.0e} is allowed (`ctest -R python_torch_weights`). This page is what `tests/test_torch_usage.py` prints.
 
 | what the trainer does | `exact=True` | `model=` alone, `update_interval = 1` | with `overlap=True`, too |

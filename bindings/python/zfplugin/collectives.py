@@ -80,7 +80,10 @@ class Collectives:
         return C.addressof(self._table) if name == _abi.EXT_COLLECTIVES.encode() else None
 
     def _on_group(self, _ctx, group, out_rank, out_size, record):
-        place = self.place(group)
+        try:
+            place = self.place(group)
+        except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
+            return _fail(record, problem)
         if place is None:
             return _fail(record, f"there is no process group {group}")
         self._generation += group == 0  # an instance asks for that once
@@ -96,7 +99,7 @@ class Collectives:
             self._requests[id(request)] = request
             C.c_uint64.from_address(out_request).value = id(request)
             return _abi.OK
-        except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
+        except BaseException as problem:  # noqa: BLE001
             return _fail(record, problem)
 
     def _on_test(self, _ctx, number, record):

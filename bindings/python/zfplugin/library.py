@@ -19,7 +19,7 @@ from . import _abi, errors
 SONAME = "libzfplugin.so.1"
 _INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
-SERVED_ABIS = (_abi.ABI_0_5,)  # one per major, newest first
+SERVED_ABIS = (_abi.ABI_0_6,)  # one per major, newest first
 
 _MACHINES = {"x86_64": 62, "AMD64": 62, "i686": 3, "aarch64": 183, "armv7l": 40, "riscv64": 243, "ppc64le": 21}
 _MACHINE_NAMES = {62: "x86-64", 3: "32-bit x86", 183: "AArch64", 40: "32-bit ARM", 243: "RISC-V", 21: "64-bit POWER"}

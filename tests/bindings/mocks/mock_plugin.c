@@ -81,7 +81,7 @@ static long_table_t table = {
                              : MOCK == MOCK_TINY_TABLE ? sizeof(uint32_t)
                              : MOCK == MOCK_LONG_TABLE ? sizeof(long_table_t)
                                                        : sizeof(zf_plugin_t),
-              .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_5,
+              .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_6,
               .describe = describe,
               .get_extension = get_extension},
 };
@@ -113,7 +113,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     switch (mock) {
     case MOCK_OTHER_ABI:
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.5");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.6");
     case MOCK_SILENT_ABI:
         return refuse(bootstrap, ZF_ERR_ABI, "");
     case MOCK_REFUSES:
@@ -121,7 +121,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
     case MOCK_UNSERVED_ABI:
         return agree(bootstrap, ZF_ABI_NUMBER(5, 2), &table.known);
     case MOCK_NO_TABLE:
-        return agree(bootstrap, ZF_ABI_0_5, NULL);
+        return agree(bootstrap, ZF_ABI_0_6, NULL);
     default:
         return agree(bootstrap, bootstrap->abis[0], &table.known);
     }

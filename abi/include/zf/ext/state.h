@@ -110,7 +110,9 @@ typedef struct zf_state_ext {
     zf_status_t (*save)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);
     /* Loads into an instance whose parameters are bound by the same names and shapes; visible values are written too.
-     * On any error the instance is as it was. ZF_ERR_CHECKPOINT says what is wrong with the checkpoint and where.
+     * On any error the instance is as it was, but for one case: where there is no room for the new state beside the
+     * old, the old is freed once all of the checkpoint is checked, and an error after that ends the instance.
+     * ZF_ERR_CHECKPOINT says what is wrong with the checkpoint and where.
      * [control] State: bound, active, quiesced. */
     zf_status_t (*load)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);

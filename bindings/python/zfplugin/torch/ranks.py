@@ -17,14 +17,16 @@ store before: so a closed connection names a rank that died, and none that ended
 """
 import ctypes as C
 import datetime
+import os
 import queue
+import socket
 import threading
 import zlib
 
 import torch
 import torch.distributed as dist
 
-from .. import collectives, errors
+from .. import _abi, collectives, errors
 
 LEAST_TIMEOUT_MS = 120_000  # others may be late to be made
 
@@ -131,14 +133,25 @@ def number_own(groups):
 class _Circle:
     """This process in one group. A group of one needs no lanes: nothing is exchanged in it."""
 
-    def __init__(self, group, timeout):
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        name, self.lanes = group.group_name, []
-        if self.size == 1:
-            return
+    def __init__(self, name, rank, size, timeout):
+        self.rank, self.size, self.lanes = rank, size, []
         _n_made[name] = _n_made.get(name, 0) + 1
-        store = dist.PrefixStore(f"zfplugin/{name}/{_n_made[name]}", dist.distributed_c10d._get_default_store())
-        self.lanes = [_Lane(store, self.rank, self.size, timeout, number) for number in range(collectives.N_LANES)]
+        self.name = f"{name}/{_n_made[name]}"
+        self.store = dist.PrefixStore(self.name, dist.distributed_c10d._get_default_store())
+        if size > 1:
+            self.lanes = [_Lane(self.store, rank, size, timeout, number) for number in range(collectives.N_LANES)]
+
+    def by_machine(self, timeout):
+        """What its members on this machine are, and its members of this one's place on each. A call of all members.
+        torchrun says which machine it is; else its name does."""
+        self.store.set(f"machine/{self.rank}", os.environ.get("GROUP_RANK") or socket.gethostname())
+        machines = [self.store.get(f"machine/{rank}") for rank in range(self.size)]
+        places = [machines[:rank].count(machine) for rank, machine in enumerate(machines)]
+        here, place = machines[self.rank], places[self.rank]
+        beside = [rank for rank in range(self.size) if machines[rank] == here]
+        across = [rank for rank in range(self.size) if places[rank] == place]
+        return (_Circle(f"{self.name}/machine{beside[0]}", place, len(beside), timeout),
+                _Circle(f"{self.name}/place{place}", across.index(self.rank), len(across), timeout))
 
 
 class Ranks(collectives.Collectives):
@@ -148,10 +161,15 @@ class Ranks(collectives.Collectives):
     def __init__(self, groups, deadline_ms):
         super().__init__()
         timeout = datetime.timedelta(milliseconds=max(deadline_ms, LEAST_TIMEOUT_MS))
-        self._circles = {number: _Circle(group, timeout) for number, group in groups.items()}
+        self._timeout = timeout
+        self._circles = {number: _Circle(f"zfplugin/{group.group_name}", dist.get_rank(group), dist.get_world_size(group), timeout)
+                         for number, group in groups.items()}
         self.rank, self.size = self.place(0) or (0, 1)
 
     def place(self, group):
+        if group == _abi.GROUP_NODE and group not in self._circles and 0 in self._circles:
+            beside, across = self._circles[0].by_machine(self._timeout)
+            self._circles.update({_abi.GROUP_NODE: beside, _abi.GROUP_ACROSS: across})
         circle = self._circles.get(group)
         if circle is None:
             return (0, 1) if group == 0 else None  # this process alone

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/sums.c - sums over ranks (contract in sums.h).
+ *
+ * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
+ * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
+ * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else parts are collected from the
+ * bucket's flat memory first, by the table `cut`, and the sums stay where they are. Each rank sends (P-1)/P of the
+ * bucket in either exchange; in two levels (nodes.h), less of it to other machines. */
+#include "ranks/sums.h"
+
+#include "instance/gradient_place.h"
+#include "instance/memory.h"
+#include "ranks/buffers.h"
+#include "ranks/collective.h"
+#include "ranks/mirror.h"
+
+/* Where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then a whole part. */
+zf_status_t zfi_sums_map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
+    zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->cut.arena, zfi_memory_cut_nbytes(ranks),
+                                           "where slices travel to", err);
+    zfi_move_t *move = (zfi_move_t *)(void *)ranks->mem->cut.arena.base;
+    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++) {
+        const zfi_bucket_t *bucket = &ranks->buckets->all[b];
+        for (uint32_t i = 0; i < bucket->n_params; i++) {
+            const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
+                for (uint32_t r = 0; r < bucket->place.n_ranks; r++) {
+                    const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
+                    const zfi_slice_t *slice = &matrix->slices[r];
+                    uint64_t flat = ranks->buckets->offset[param->id] + matrix->param_offset + slice->first;
+                    if (slice->n)
+                        *move++ = (zfi_move_t){
+                            flat, zfi_part_of(ranks->engine, bucket->group, r) * bucket->part_elems + slice->at,
+                            slice->n};
+                }
+        }
+        *move++ = (zfi_move_t){0, 0, bucket->part_elems};
+    }
+    return st;
+}
+
+zfi_move_args_t zfi_sums_cut(const zfi_ranks_t *ranks, uint32_t bucket, void *flat, void *parts) {
+    const zfi_bucket_t *of = &ranks->buckets->all[bucket];
+    const zfi_move_t *all = (const zfi_move_t *)(const void *)ranks->mem->cut.arena.base;
+    return (zfi_move_args_t){
+        .moves = all + of->first_move, .n = of->n_moves, .dtype = of->dtype, .from = flat, .to = parts};
+}
+
+/* A bucket on its way. */
+typedef struct summing {
+    zfi_ranks_t *ranks;
+    const zfi_bucket_t *bucket;
+    uint32_t number;
+    uint64_t step;
+    unsigned char *flat;
+} summing_t;
+
+unsigned char *zfi_own_sums(const zfi_ranks_t *ranks, uint32_t number) {
+    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
+    const zfi_opened_t *opened = ranks->reduction->opened;
+    if (opened)
+        return ranks->mem->staging_arena.base + opened[number].kept_at;
+    return zfi_gradient_bucket(zfi_gradient_place(ranks), number) +
+           zfi_part_of(ranks->engine, bucket->group, bucket->place.rank) * zfi_part_nbytes(bucket);
+}
+
+/* On the stream of gradients, or at once. */
+static void work(zfi_engine_t *engine, zfi_kernel_t kernel, const void *args, uint32_t nbytes) {
+    zfi_op_t op = zfi_op_launch(kernel, args, nbytes);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+    else
+        zfi_launch_cpu[kernel](engine->kernels, args);
+}
+
+/* Sums up what has arrived for this rank's part. */
+static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
+    work(engine, ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
+}
+
+/* This rank's part of a bucket's sums is added up over the second group. */
+static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
+    zfi_ranks_t *ranks = it->ranks;
+    const zfi_bucket_t *bucket = it->bucket;
+    unsigned char *parts = zfi_mirrored(ranks, zfi_arriving(ranks));
+    uint64_t nbytes = zfi_part_nbytes(bucket);
+    unsigned char *own = parts + bucket->place2.rank * nbytes;
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
+                           .bucket = bucket->number2,
+                           .step = it->step,
+                           .recv = parts,
+                           .nbytes = nbytes,
+                           .group = bucket->group2,
+                           .stream = ranks->engine->ranks_stream};
+    zf_status_t st;
+    if (bucket->group2 == 0)
+        return ZF_OK;
+    sum_part(ranks->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
+                                                    .own = sums,
+                                                    .out = own,
+                                                    .n_elems = bucket->part_elems,
+                                                    .dtype = bucket->dtype,
+                                                    .n_ranks = 1});
+    st = zfi_collective(ranks->engine, &what);
+    if (!st)
+        sum_part(ranks->engine, &(zfi_sum_parts_args_t){.own = own,
+                                                        .arrived = parts,
+                                                        .out = sums,
+                                                        .n_elems = bucket->part_elems,
+                                                        .dtype = bucket->dtype,
+                                                        .rank = bucket->place2.rank,
+                                                        .n_ranks = bucket->place2.n_ranks});
+    return st;
+}
+
+/* What travels for a bucket's sums, of all ranks that one level has. */
+static zfi_exchange_t exchange_of(const summing_t *it, int32_t purpose, uint32_t group) {
+    const zfi_bucket_t *bucket = it->bucket;
+    return (zfi_exchange_t){.purpose = purpose,
+                            .bucket = it->number,
+                            .step = it->step,
+                            .nbytes = zfi_part_nbytes(bucket),
+                            .group = group,
+                            .stream = it->ranks->engine->ranks_stream};
+}
+
+/* Every member of a group sends [n_ranks] runs of parts, and sums those that it gets in its own place. */
+typedef struct level {
+    uint32_t group;
+    zfi_member_t place;
+    uint32_t n_parts; /* of a run */
+    uint32_t divisor;
+} level_t;
+
+static zf_status_t sum_level(const summing_t *it, const level_t *level, unsigned char *runs, unsigned char *out) {
+    const zfi_bucket_t *bucket = it->bucket;
+    zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, level->group);
+    zf_status_t st;
+    what.nbytes *= level->n_parts;
+    what.send = runs;
+    what.recv = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
+    st = zfi_collective(it->ranks->engine, &what);
+    if (!st)
+        sum_part(it->ranks->engine, &(zfi_sum_parts_args_t){.own = runs + level->place.rank * what.nbytes,
+                                                            .arrived = what.recv,
+                                                            .out = out,
+                                                            .n_elems = level->n_parts * bucket->part_elems,
+                                                            .dtype = bucket->dtype,
+                                                            .rank = level->place.rank,
+                                                            .n_ranks = level->place.n_ranks,
+                                                            .divisor = level->divisor});
+    return st;
+}
+
+/* This rank's part of all_parts, over all ranks, comes to `sums`. */
+static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsigned char *sums) {
+    const zfi_bucket_t *bucket = it->bucket;
+    const zfi_nodes_t *nodes = &it->ranks->engine->nodes;
+    uint32_t divisor = bucket->is_average ? bucket->place.n_ranks : 0;
+    level_t all = {bucket->group, bucket->place, 1, divisor};
+    level_t inside = {nodes->inside_group, nodes->inside, nodes->between.n_ranks, 0};
+    level_t between = {nodes->between_group, nodes->between, 1, divisor};
+    unsigned char *of_node = all_parts + nodes->inside.rank * nodes->between.n_ranks * zfi_part_nbytes(bucket);
+    zf_status_t st;
+    if (!zfi_has_two_levels(it->ranks->engine, bucket->group))
+        return sum_level(it, &all, all_parts, sums);
+    st = sum_level(it, &inside, all_parts, of_node);
+    return st ? st : sum_level(it, &between, of_node, sums);
+}
+
+zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all) {
+    const zfi_nodes_t *nodes = &engine->nodes;
+    zfi_exchange_t between = *all, inside = *all;
+    zf_status_t st;
+    if (!zfi_has_two_levels(engine, all->group))
+        return zfi_collective(engine, all);
+    between.group = nodes->between_group;
+    inside.group = nodes->inside_group;
+    inside.nbytes *= nodes->between.n_ranks;
+    between.recv = (unsigned char *)all->recv + nodes->inside.rank * inside.nbytes;
+    st = zfi_collective(engine, &between);
+    return st ? st : zfi_collective(engine, &inside);
+}
+
+/* Where every rank keeps the whole state: all parts of the bucket's flat memory, of each this rank's sums. */
+static zf_status_t gather_sums(const summing_t *it) {
+    zfi_exchange_t all = exchange_of(it, ZF_COLLECTIVE_FOR_SUMS, it->bucket->group);
+    all.recv = it->flat;
+    return zfi_gather_parts(it->ranks->engine, &all);
+}
+
+zf_status_t zfi_sum_bucket(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, unsigned char *flat) {
+    summing_t it = {ranks, &ranks->buckets->all[bucket], bucket, step, flat};
+    unsigned char *all_parts = zfi_is_sharded(ranks->engine) ? zfi_mirrored(ranks, zfi_parts(ranks)) : flat;
+    unsigned char *sums = zfi_mirrored(ranks, zfi_own_sums(ranks, bucket));
+    zf_status_t st;
+    if (zfi_is_sharded(ranks->engine)) {
+        zfi_move_args_t cut = zfi_sums_cut(ranks, bucket, flat, all_parts);
+        work(ranks->engine, ZFI_KERNEL_MOVE, &cut, sizeof cut);
+    }
+    st = sum_parts(&it, all_parts, sums);
+    if (!st)
+        st = add_second(&it, sums);
+    return st || zfi_is_sharded(ranks->engine) ? st : gather_sums(&it);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_nodes.c - [shard] transport = host_two_level: plain AdamW of the sums, an L-th of the bytes between
+ * machines, and whoever does not know its machine is refused. Gradients are whole numbers, so any order adds alike. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "local_ranks.h"
+#include "suite.h"
+
+enum { N_SHAPES = 3, STEPS = 5, ROWS = 768, COLS = 16 };
+static const zt_shape_t shapes[N_SHAPES] = {
+    {ROWS, COLS, .flags = ZF_PARAM_AVERAGE}, {ROWS, COLS, .is_bf16 = 1}, {ROWS, 0, .flags = ZF_PARAM_AVERAGE}};
+
+static zt_ranks_t ranks;
+static float odd_one; /* of the first element on rank 0: makes sums that are rounded */
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config;
+    zf_status_t st;
+    float masters[N_SHAPES][ROWS * COLS];
+} job_t;
+
+static float gradient(uint32_t rank, uint32_t param, uint64_t step, size_t i) {
+    if (odd_one != 0.0f)
+        return rank == 0 ? odd_one : rank < 3 ? 1.0f : 0.0f;
+    return (float)(int)(zt_hash((uint64_t)rank << 48 | (uint64_t)param << 40 | step << 24 | i) % 17) - 8.0f;
+}
+
+static void put(const zt_param_t *param, size_t i, float value) {
+    uint32_t bits;
+    uint16_t half;
+    memcpy(&bits, &value, 4);
+    half = (uint16_t)(bits >> 16); /* whole numbers below 257 */
+    memcpy(param->grad + i * param->elem_nbytes, param->shape.is_bf16 ? (void *)&half : (void *)&value,
+           param->elem_nbytes);
+}
+
+/* What the ranks' gradients come to, by hand. */
+static float sum_of(const zt_param_t *param, uint32_t number, uint64_t step, size_t i) {
+    float sum = 0.0f;
+    if (odd_one != 0.0f) /* 256 + 1 is 256 in bfloat16, and so is that + 1 */
+        return param->shape.is_bf16 ? odd_one : (odd_one + 2.0f) / (float)ranks.size;
+    for (uint32_t r = 0; r < ranks.size; r++)
+        sum += gradient(r, number, step, i);
+    return param->shape.flags & ZF_PARAM_AVERAGE ? sum / (float)ranks.size : sum;
+}
+
+static void step(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    for (uint32_t p = N_SHAPES; p-- > 0 && job->st >= 0;) {
+        zt_param_t *param = &rig->params[p];
+        for (size_t i = 0; i < param->n_elems; i++) {
+            put(param, i, gradient(job->rank->rank, p, rig->step + 1, i));
+            param->grad_values[i] = sum_of(param, p, rig->step + 1, i);
+        }
+        job->st = zt_rig_deliver(rig, p, 0, NULL);
+        zt_serial_update(&param->serial, &rig->groups[0], param->grad_values, (float)rig->unscale);
+    }
+    if (job->st >= 0)
+        job->st = zt_rig_submit(rig, ZF_STEP_WAIT, NULL);
+}
+
+static void export_all(job_t *job) {
+    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
+        zf_export_item_t item = {.struct_size = sizeof item,
+                                 .id = job->rig.params[i].id,
+                                 .dst = job->masters[i],
+                                 .dst_nbytes = job->rig.params[i].n_elems * sizeof(float)};
+        job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
+    }
+}
+
+static void *run_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    for (int t = 0; t < STEPS && job->st >= 0; t++)
+        step(job);
+    export_all(job);
+    return NULL;
+}
+
+static void run(job_t *jobs, uint32_t n, const char *config) {
+    memset(jobs, 0, ZT_MAX_RANKS * sizeof *jobs);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = config;
+        jobs[r].rank = &ranks.ranks[r];
+    }
+    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
+}
+
+static void end(job_t *jobs, uint32_t n) {
+    for (uint32_t r = 0; r < n; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+#define CONFIG(stage, transport)                                                                                       \
+    "[host]\nthreads = 1\ndeadline_ms = 30000\n[log]\nlevel = error\n[shard]\nstage = " stage                          \
+    "\nbucket_bytes = 1\ntransport = " transport "\n"
+
+/* Every rank shows AdamW of the sums; returns what each sends to other machines. */
+static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_dealt) {
+    static job_t jobs[ZT_MAX_RANKS];
+    double abroad = 0;
+    zt_ranks_init(&ranks, n);
+    ranks.node_ranks = node_ranks;
+    ranks.is_dealt = is_dealt;
+    run(jobs, n, config);
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u of %u: %s", r, n, jobs[r].rig.err.message);
+        for (uint32_t p = 0; p < N_SHAPES; p++) {
+            const zt_param_t *param = &jobs[r].rig.params[p];
+            ck_assert_msg(memcmp(jobs[r].masters[p], param->serial.w, param->n_elems * sizeof(float)) == 0,
+                          "%s: rank %u of %u, %u on a machine, dealt %d: %s is not AdamW's", config, r, n, node_ranks,
+                          is_dealt, param->name);
+        }
+        abroad = jobs[r].rank->abroad_nbytes > abroad ? (double)jobs[r].rank->abroad_nbytes : abroad;
+    }
+    end(jobs, n);
+    return abroad;
+}
+
+START_TEST(two_levels_are_adamw_of_the_sums) {
+    static const char *const configs[] = {CONFIG("0", "host_two_level"), CONFIG("1", "host_two_level"),
+                                          CONFIG("2", "host_two_level")};
+    static const uint32_t sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 4}, {8, 2}, {3, 3}, {3, 1}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int c = 0; c < 3; c++)
+            for (int is_dealt = 0; is_dealt < 2; is_dealt++)
+                (void)train(configs[c], sizes[s][0], sizes[s][1], is_dealt);
+}
+END_TEST
+
+/* Of N machines with L ranks, each rank sends (N-1)/N of an L-th of all gradients; in one level, of all of them. */
+START_TEST(bytes_between_machines_are_an_lth) {
+    const double all = STEPS * (double)ROWS * (COLS * 4 + COLS * 2 + 4);
+    for (uint32_t per_node = 2; per_node <= 4; per_node += 2) {
+        double share = 1.0 - per_node / 8.0, one = train(CONFIG("1", "host"), 8, per_node, 0);
+        double two = train(CONFIG("1", "host_two_level"), 8, per_node, 0);
+        ck_assert_msg(one >= share * all && one <= 1.02 * share * all, "one level: %.0f of %.0f", one, share * all);
+        ck_assert_msg(two >= share * all / per_node && two <= 1.02 * share * all / per_node, "two levels: %.0f of %.0f",
+                      two, share * all / per_node);
+    }
+}
+END_TEST
+
+START_TEST(sums_of_a_machine_are_rounded_on_their_way) {
+    odd_one = 256.0f;
+    (void)train(CONFIG("1", "host_two_level"), 4, 2, 0);
+    (void)train(CONFIG("0", "host_two_level"), 4, 2, 0);
+    odd_one = 0.0f;
+}
+END_TEST
+
+START_TEST(who_does_not_know_its_machine_is_refused_on_every_rank) {
+    static job_t jobs[ZT_MAX_RANKS];
+    static const char *const words[] = {"no group ZF_GROUP_NODE", "not as many ranks"};
+    for (int which = 0; which < 2; which++) {
+        zt_ranks_init(&ranks, 4);
+        ranks.node_ranks = which == 0 ? 0 : 2;
+        ranks.ranks[3].says_size = which == 0 ? 0 : 3;
+        run(jobs, 4, CONFIG("1", "host_two_level"));
+        for (uint32_t r = 0; r < 4; r++) {
+            zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_RANKS, words[which]);
+            zt_contains(jobs[r].rig.err.message, "set transport = host");
+        }
+        end(jobs, 4);
+    }
+}
+END_TEST
+
+ZT_MAIN("ranks_nodes", two_levels_are_adamw_of_the_sums, bytes_between_machines_are_an_lth,
+        sums_of_a_machine_are_rounded_on_their_way, who_does_not_know_its_machine_is_refused_on_every_rank)
