@@ -18,7 +18,7 @@ if(ZF_TESTS)
                                                       ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
 endif()
 set_source_files_properties(${abi_dir}/abi_layout.c PROPERTIES OBJECT_DEPENDS
-                            "${PROJECT_SOURCE_DIR}/abi/layout/v0.5.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
+                            "${PROJECT_SOURCE_DIR}/abi/layout/v0.6.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
 if(ZF_TESTS)
     add_subdirectory(mocks)
 endif()

@@ -30,7 +30,7 @@
     __asm__(".section .rodata\n" #symbol ":\n.incbin \"" file "\"\n.byte 0\n.previous\n");                             \
     extern const char symbol[] __attribute__((visibility("hidden")));
 
-EMBED(zfc_embedded_layout, ZFC_ABI_DIR "/layout/v0.5.txt")
+EMBED(zfc_embedded_layout, ZFC_ABI_DIR "/layout/v0.6.txt")
 EMBED(zfc_embedded_exports, ZFC_ABI_DIR "/exports.txt")
 
 const char *abi_golden_exports(void) { return zfc_embedded_exports; }
@@ -42,7 +42,7 @@ void abi_layout_dump(FILE *out) {
     size_t n;
     const abi_entry_t *entries = abi_table(&n);
     fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
-            ZF_ABI_MAJOR(ZF_ABI_0_5), ZF_ABI_MINOR(ZF_ABI_0_5));
+            ZF_ABI_MAJOR(ZF_ABI_0_6), ZF_ABI_MINOR(ZF_ABI_0_6));
     fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
     for (size_t i = 0; i < n; i++) {
         const abi_entry_t *e = &entries[i];
@@ -219,7 +219,7 @@ void abi_layout_check(abi_report_t *report) {
         if (entries[i].kind == ABI_STRUCT)
             check_struct(report, &entries[i]);
     if (sizeof(void *) == 8)
-        abi_layout_compare(report, zfc_embedded_layout, now, ZF_ABI_MAJOR(ZF_ABI_0_5));
+        abi_layout_compare(report, zfc_embedded_layout, now, ZF_ABI_MAJOR(ZF_ABI_0_6));
     else
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
     free(now);

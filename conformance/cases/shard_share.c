@@ -207,7 +207,7 @@ static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng) {
         ranks->n_experts = 2;
 }
 
-/* A parameter that models share is always selected. */
+/* A parameter that models share is declared resident. */
 static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
     zx_rng_t rng = zx_rng(c->seed, 85, c->index);
 

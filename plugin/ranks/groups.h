@@ -9,7 +9,7 @@
  * keeps it; else by the first rank of its group; and of a second group by the first rank.
  *
  * What ranks of a second group show has to be the same at every step, though their windows may not be, so such
- * parameters are always selected. */
+ * parameters are resident. */
 #ifndef ZFI_GROUPS_H
 #define ZFI_GROUPS_H
 

@@ -13,7 +13,7 @@ copies, too. An axis may also lie in another one: of the processes over which al
 another one, where those have none of that name, or where experts are cut over all of them by two axes. A copy counts in the norm once,
 on the first process of the axis. Copies must stay equal though each process updates
 its own: their gradients are (that is looked at), and windows close alike where all that is cut along this axis is cut evenly and
-no setting lets a process decide by itself. Elsewhere a copy is always selected.
+no setting lets a process decide by itself. Elsewhere a copy is resident.
 
 Every place that looks at a parameter's memory or gradient asks local() or grad_of() for this process's part.
 """
