@@ -75,18 +75,30 @@ ranks() {
         --transport "$transport" "$@" >"$out" 2>&1
 }
 
-# conforms N STAGE|groups CASES [NAME=VALUE...] - groups: models side by side, experts, each group with communicators of its own
+# conforms N STAGE CASES [NAME=VALUE...]
 conforms() {
     p=$1
     stage=$2
     k=$3
     shift 3
-    # shellcheck disable=SC2046 # words
-    ranks "$p" "$@" -- --cases "$k" --seed "$seed" $([ "$stage" = groups ] && echo --groups || echo --stage "$stage")
-    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -q '^fakecuda: ' "$out"; then
+    ranks "$p" "$@" -- --cases "$k" --seed "$seed" --stage "$stage"
+    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^fakecuda: ' "$out"; then
         echo "stage $stage$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
     else
         fail "$p ranks, stage $stage, seed $seed $*"
+    fi
+}
+
+# grouped N CASES [NAME=VALUE...] - models side by side, experts, each group with communicators of its own
+grouped() {
+    p=$1
+    k=$2
+    shift 2
+    ranks "$p" "$@" -- --groups --cases "$k" --seed "$seed"
+    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^fakecuda: ' "$out"; then
+        echo "process groups$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
+    else
+        fail "$p ranks, process groups, seed $seed $*"
     fi
 }
 
@@ -113,6 +125,18 @@ and_says() {
     echo "$1: $(grep -o "^rank [0-9] of 3: .*$3.*" "$out" | head -n 1 | cut -c 1-260)"
 }
 
+# noticed FAULT TEXT [STAGE [SEED]] - what rank 1 does wrong of itself: every other one ends with an error that has TEXT
+noticed() {
+    ranks 3 -- --fault "$1" --stage "${3:-1}" --seed "${4:-1}" --deadline-ms 5000
+    for r in 0 2; do
+        grep -q "^rank $r noticed after [0-9]* s: .*$2" "$out" || {
+            fail "$1: rank $r does not say \"$2\""
+            return
+        }
+    done
+    echo "$1: $(grep '^rank 0' "$out" | cut -c 1-260)"
+}
+
 if [ "$only" != faults ]; then
     for stage in 0 1 2 3; do
         [ $short -eq 1 ] && [ $((stage % 2)) -eq 0 ] || conforms 2 $stage "$cases"
@@ -125,9 +149,9 @@ if [ "$only" != faults ]; then
     conforms 4 1 2
     [ $short -eq 1 ] || conforms 4 0 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
     transport=nccl
-    conforms 2 groups "$cases"
-    [ $short -eq 1 ] || conforms 4 groups 2
-    [ $short -eq 1 ] || conforms 4 groups 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
+    grouped 2 "$cases"
+    [ $short -eq 1 ] || grouped 4 2
+    [ $short -eq 1 ] || grouped 4 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
 fi
 [ "$only" != conforms ] || exit $failed
 sixth="gathering of values, bucket 0, step 2" # the exchange that the case begins in the sixth place
@@ -139,10 +163,15 @@ says "fails on one" "2" "$sixth: NCCL failed: remote process exited" FAKENCCL_FA
 and_says "fails on one" "0 1" "rank 2 has not come to the $sixth"
 says "does not connect" "0" "communicator of .* was not there within 7000 ms" FAKENCCL_FAULT=0:init
 and_says "does not connect" "1 2" "rank 0 has not come to the start of the transport within 5250 ms"
-ranks 3 -- --fault config --stage 1 --seed 1 --deadline-ms 5000
-for r in 0 2; do
-    grep -q "^rank $r noticed after .*rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" "$out" || fail "config: rank $r does not say so"
-done
+if [ $short -eq 0 ]; then # to the others, the same as dead and stands still
+    recovery=--enable-recovery
+    noticed kill "rank 1 has not come to"
+    recovery=
+    noticed late "rank 1 has not come to"
+    noticed stop "rank 1 has not come to" 0
+fi
+[ $short -eq 1 ] || noticed stop "rank 1 has not come to"
+noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 says "no library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 cannot be opened" LD_LIBRARY_PATH="$without"
 says "old library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 is of version 2.12.0" FAKENCCL_VERSION=21200
 says "shared queues" "0 1 2" "rank 0 of 3 cannot use it: CUDA_DEVICE_MAX_CONNECTIONS" CUDA_DEVICE_MAX_CONNECTIONS=1
