@@ -5,6 +5,7 @@ judges and tells."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import tempfile
+import unittest
 import warnings
 from unittest import mock
 
