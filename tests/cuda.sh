@@ -7,7 +7,7 @@
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 96), N/3 of each without
 #             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
 #             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
-#   glue      tests/cuda/host: the reference host's layers beside the processor's, curves, and a whole verdict of the GLUE area
+#   glue      tests/cuda/host: the reference host's curves beside the processor's, and the GLUE area in small
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests, N/8 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
@@ -193,11 +193,6 @@ stage_glue() {
         say "glue: $(grep -c 'largest gap' build/cuda/glue.out) curves are the processor's"
     else
         fails glue "$(grep -m 3 FAIL build/cuda/glue.out | cut -c1-300)"
-    fi
-    if ZF_JOBS=$jobs sh tests/cuda/host/glue.sh build/cuda --full >build/cuda/glue-full.out 2>&1; then
-        say "glue: $(grep '^PASS' build/cuda/glue-full.out)"
-    else
-        fails glue "build/cuda/glue-full.out: $(tail -n 1 build/cuda/glue-full.out)"
     fi
 }
 

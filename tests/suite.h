@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/suite.h - the main() of a test program: one Check suite from a list of tests. */
+/* tests/suite.h - the main() of a test program, and its tests: each ZT_TEST(name) { ... } is a case of that name. */
 #ifndef ZT_SUITE_H
 #define ZT_SUITE_H
 
@@ -16,9 +16,23 @@ enum { ZT_TIMEOUT_S = 100 }; /* per test: a hang is the only thing it has to cat
 #define ZT_FEWER(n) (n)
 #endif
 
-/* Runs n tests, each in a process of its own, setup before and teardown after each (NULL: none); 0 where all pass. */
+/* A test that runs n times, with _i from 0 on, and ends by this signal (0: as a function does). */
+#define ZT_TEST_OF(name, n, signal)                                                                                    \
+    static const TTest *name;                                                                                          \
+    __attribute__((constructor)) static void zt_add_##name(void) { zt_suite_add(name, n, signal); }                    \
+    START_TEST(name)
+#define ZT_TEST(name) ZT_TEST_OF(name, 1, 0)
+
+void zt_suite_add(const TTest *test, int n_runs, int signal);
+/* Runs what was added, and n tests more, each in a process of its own, setup before and teardown after each (NULL:
+ * none); 0 where all pass. */
 int zt_run_suite(const char *name, SFun setup, SFun teardown, const TTest *const *tests, size_t n);
 
+#define ZT_SUITE_WITH(name, setup, teardown)                                                                           \
+    int main(void) { return zt_run_suite(name, setup, teardown, NULL, 0); }
+#define ZT_SUITE(name) ZT_SUITE_WITH(name, NULL, NULL)
+
+/* With START_TEST(name) ... END_TEST and a list of their names. */
 #define ZT_MAIN_WITH(name, setup, teardown, ...)                                                                       \
     int main(void) {                                                                                                   \
         const TTest *const tests[] = {__VA_ARGS__};                                                                    \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adamw.h - plain AdamW over the flat arrays of mlp.h: what the trainer used before, and what --check compares with. */
+/* adamw.h - plain AdamW over the flat arrays of mlp.h: what the trainer used before. */
 #ifndef ADAMW_H
 #define ADAMW_H
 

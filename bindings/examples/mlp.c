@@ -146,20 +146,12 @@ double learning_rate(int step) {
     return 4e-3 * (warm < down ? warm : down);
 }
 
-double run_samples(model_t *model, uint64_t *state, int n, int is_training) {
+double test_loss(const model_t *model, uint64_t *state) {
     float x[N_IN], h[N_LAYERS + 1][WIDTH], prob[N_CLASSES];
     double loss = 0.0;
-    if (is_training) {
-        loss = forward(model, state);
-        backward_output(model);
-        for (int l = N_LAYERS - 1; l >= 0; --l)
-            backward_layer(model, l);
-        backward_input(model);
-        return loss;
-    }
-    for (int s = 0; s < n; ++s) {
+    for (int s = 0; s < N_TEST; ++s) {
         int label = draw_sample(state, x);
         loss += forward_sample(model, x, label, h, prob);
     }
-    return loss / n;
+    return loss / N_TEST;
 }

@@ -10,7 +10,7 @@
 
 enum { N_STEPS = 1000, N_TEST = 2000 }; /* of a training; samples of its test */
 enum { N_IN = 8, WIDTH = 32, N_LAYERS = 2, N_CLASSES = 4, BATCH = 32 };
-enum { DECAY, NO_DECAY, N_GROUPS }; /* the usual two groups: weights decay, biases do not */
+enum { DECAY, NO_DECAY }; /* the usual two groups: weights decay, biases do not */
 enum { W_IN, B_IN, W_HIDDEN, B_HIDDEN, W_OUT, B_OUT, N_TENSORS };
 
 typedef struct spec { /* one logical tensor inside the allocation */
@@ -48,7 +48,7 @@ void backward_input(model_t *model);
 /* Learning rate of a step: 20 steps up, then linearly down. */
 double learning_rate(int step);
 
-/* Mean loss of the next n samples of the stream; n = BATCH with is_training, which also computes all gradients. */
-double run_samples(model_t *model, uint64_t *state, int n, int is_training);
+/* Mean loss of the next N_TEST samples of the stream. */
+double test_loss(const model_t *model, uint64_t *state);
 
 #endif

@@ -25,7 +25,7 @@ int main(void) {
         if (step % 100 == 0)
             printf("step %4d  loss %.4f\n", step, loss);
     }
-    printf("final loss %.6f\n", run_samples(&model, &test, N_TEST, 0));
+    printf("final loss %.6f\n", test_loss(&model, &test));
     free(opt.m), free(opt.v), free(model.params), free(model.grads);
     return 0;
 }

@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
     }
     if (zf_trainer_flush(opt) < 0)
         return fprintf(stderr, "%s\n", zf_trainer_error(opt)), 1;
-    printf("final loss %.6f\n", run_samples(&model, &test, N_TEST, 0));
+    printf("final loss %.6f\n", test_loss(&model, &test));
     zf_trainer_free(opt), free(model.params), free(model.grads);
     return 0;
 }

@@ -5,7 +5,6 @@ judges and tells."""
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of an area from a table with one row per option, by argparse.
 
-An option that the table lacks, a value that is missing or out of range, and an option given twice are refused with one line
-(CannotRun).
+An option that the table lacks and a value that is missing or out of range are refused with one line (CannotRun).
 """
 
 from __future__ import annotations
@@ -59,38 +58,27 @@ class Option:
     of: str = ""  # the trainer that knows it; "": every one
 
 
-class Once(argparse.Action):
-    """Takes an option's value once; namespace.given: the options that were there."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if self.dest in namespace.given:
-            parser.error(f"{option_string}: given twice; once is needed")
-        namespace.given.add(self.dest)
-        setattr(namespace, self.dest, True if self.nargs == 0 else values)
-
-
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise CannotRun(message)
 
 
 def parse(head: str, table, end: str, argv) -> argparse.Namespace:
-    """The values by their options' names, and "given". --help prints the table and ends the program."""
+    """The values by their options' names. --help prints the table and ends the program."""
     parser = Parser(prog=head.partition(" - ")[0], description=head, epilog=end, allow_abbrev=False, usage=argparse.SUPPRESS)
     for o in table:
         what = (o.what + (f" (--trainer {o.of} only)" if o.of else "")).replace("%", "%%")
         if o.argument is None:
-            parser.add_argument("--" + o.name, action=Once, nargs=0, default=False, help=what)
+            parser.add_argument("--" + o.name, action="store_true", help=what)
         elif o.repeats:
             parser.add_argument("--" + o.name, action="append", default=[], metavar=o.argument, type=o.parse, help=what)
         else:
-            parser.add_argument("--" + o.name, action=Once, default=o.default, metavar=o.argument, type=o.parse, choices=o.choices or None,
-                                help=what)
-    return parser.parse_args(argv, argparse.Namespace(given=set()))
+            parser.add_argument("--" + o.name, default=o.default, metavar=o.argument, type=o.parse, choices=o.choices or None, help=what)
+    return parser.parse_args(argv)
 
 
 def refuse_others(table, args, trainer: str) -> None:
-    """Refuses an option that another trainer knows and this one does not."""
+    """Refuses an option that another trainer knows and this one does not; none of these has a default."""
     for option in table:
-        if option.name.replace("-", "_") in args.given and option.of not in ("", trainer):
+        if option.of not in ("", trainer) and getattr(args, option.name.replace("-", "_")):
             raise CannotRun(f"--{option.name} is for --trainer {option.of}; found --trainer {trainer}")

@@ -42,14 +42,13 @@
     X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
     X(RANGES, 5, "ranges", "matrices that a parameter does not have are refused")                                      \
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
-    X(LAYERS, 5, "layers", "a fetch of some matrices shows what a fetch of all shows")                                 \
     X(DESTROY, 5, "destroy", "destroy with FLUSH leaves what quiesce(FLUSH) shows")                                    \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
-    X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
+    X(REPORT, 5, "report", "the step report says what happened: numbers, gradients")                                   \
     X(COUNTERS, 5, "counters", "counters have names and units of their own; sums do not fall, steps add up to them")   \
     X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
     X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
-    X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights, and its damage is found")                     \
+    X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights")                                              \
     X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \

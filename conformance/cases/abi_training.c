@@ -16,39 +16,10 @@
 
 enum { N_REPORTS = 6, N_COUNTED_STEPS = 12 };
 
-/* ---- one step ---------------------------------------------------------------------------------------------------- */
-
-static void set_bf16(abi_rig_t *rig, int i, size_t element, uint16_t bits) {
-    memcpy((char *)rig->grads[i] + 2 * element, &bits, sizeof bits);
-}
-
-static void set_fp32(abi_rig_t *rig, int i, size_t element, float x) {
-    memcpy((char *)rig->grads[i] + 4 * element, &x, sizeof x);
-}
-
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
-
-/* Of the first n gradients of the rig, which are float32 but for b.weight. */
-static double norm_of(const abi_rig_t *rig, uint32_t n) {
-    static const size_t n_elems[ABI_RIG_TRAINED] = {30, 32, 5};
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n_elems[i]; k++) {
-            uint32_t bits = 0;
-            float x;
-            if (i == 1)
-                bits = (uint32_t)((const uint16_t *)(const void *)rig->grads[i])[k] << 16;
-            else
-                memcpy(&bits, (const char *)rig->grads[i] + 4 * k, 4);
-            memcpy(&x, &bits, 4);
-            sum += (double)x * (double)x;
-        }
-    return sqrt(sum);
-}
 
 static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_present) {
     abi_probe_t *p = rig->probe;
-    double norm = norm_of(rig, n_present);
     int is_missed;
     abi_check(p, ABI_RULE_REPORT, r->has_report && r->step == rig->n_steps && r->submitted_step == rig->n_steps,
               "step %u with WAIT: has_report %d, step %llu, submitted_step %llu", rig->n_steps, r->has_report,
@@ -57,11 +28,9 @@ static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_p
               "step %u: applied %d, skip_reason %d", rig->n_steps, r->applied, r->skip_reason);
     abi_check(p, ABI_RULE_REPORT, r->nonfinite_param == ZF_NO_ID, "step %u was applied, nonfinite_param is %u",
               rig->n_steps, r->nonfinite_param);
-    abi_check(p, ABI_RULE_REPORT, r->n_present == n_present, "step %u: n_present %u of %u gradients", rig->n_steps,
-              r->n_present, n_present);
-    abi_check(p, ABI_RULE_REPORT, fabs(r->grad_norm - norm) <= 1e-5 * norm && r->clip_factor == 1.0,
-              "step %u: grad_norm %g of %g, clip_factor %g without clipping", rig->n_steps, r->grad_norm, norm,
-              r->clip_factor);
+    abi_check(p, ABI_RULE_REPORT, r->n_present == n_present && r->clip_factor == 1.0,
+              "step %u: n_present %u of %u gradients, clip_factor %g without clipping", rig->n_steps, r->n_present,
+              n_present, r->clip_factor);
     is_missed = rig->n_steps == 2; /* c.bias had one in step 1; from then on it is known to come at times */
     abi_check(p, ABI_RULE_REPORT,
               r->n_missing == (is_missed ? 1u : 0u) && r->first_missing == (is_missed ? rig->ids[2] : ZF_NO_ID),
@@ -84,71 +53,33 @@ static void run_reports(abi_rig_t *rig) {
 
 /* ---- non-finite gradients ---------------------------------------------------------------------------------------- */
 
-static void check_skipped(abi_rig_t *rig, zf_status_t st, const zf_step_report_t *report, uint32_t named,
-                          const char *what) {
+/* NaN in the last elements of a.weight and c.bias: in warm-up nothing is deferred, so no weight may move; what is
+ * counted for the choice of channels may. */
+static void run_nonfinite(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
-    abi_check(p, ABI_RULE_NONFINITE, st == ZF_SKIPPED, "%s: step with WAIT returned %d, not ZF_SKIPPED", what, st);
-    abi_check(p, ABI_RULE_NONFINITE, report->has_report && !report->applied && report->skip_reason == ZF_SKIP_NONFINITE,
-              "%s: report: has_report %d, applied %d, skip_reason %d", what, report->has_report, report->applied,
-              report->skip_reason);
-    abi_check(p, ABI_RULE_NONFINITE, report->nonfinite_param == rig->ids[named],
-              "%s: report names parameter %u, not %u", what, report->nonfinite_param, rig->ids[named]);
-}
-
-/* A skipped step: masters and moments keep their bits, visible values stay finite. */
-static void skip_a_step(abi_rig_t *rig, uint32_t named, const char *what) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report;
     zf_status_t st;
-    abi_try(rig->probe, "%s", what);
-    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
-    abi_check(rig->probe, ABI_RULE_NONFINITE, st >= 0, "%s: returned %d: %s", what, st, err.message);
-    check_skipped(rig, st, &report, named, what);
-    abi_rig_set_gradients(rig);
-}
-
-static int all_finite(const abi_rig_t *rig) {
-    for (size_t i = 0; i < 30; i++)
-        if (!isfinite(((const float *)rig->memory[0])[i]))
-            return 0;
-    for (size_t i = 0; i < 32; i++)
-        if ((((const uint16_t *)rig->memory[1])[i] & 0x7F80) == 0x7F80)
-            return 0;
-    return 1;
-}
-
-/* What is counted for the choice of channels may move on in a skipped step, weights may not. */
-static void compare_states(abi_rig_t *rig, const unsigned char *before, const unsigned char *after, size_t n) {
-    char where[80];
-    size_t i = 0;
-    while (i < n && i < sizeof rig->memory && before[i] == after[i])
-        i++;
-    if (i == n || i == sizeof rig->memory)
-        return;
-    abi_rig_describe_byte(rig, i, where, sizeof where);
-    abi_check(rig->probe, ABI_RULE_NONFINITE, 0, "a skipped step changed %s", where);
-}
-
-static void run_nonfinite(abi_rig_t *rig) {
     size_t n;
     unsigned char *before, *after;
     if (!abi_rig_train(rig, 1, ABI_RULE_VALID))
-        return; /* in warm-up: nothing is deferred, so nothing at all may move */
-    rig->stage = ABI_ACTIVE;
+        return;
     before = abi_rig_state(rig, &n);
     abi_rig_set_gradients(rig);
-    set_bf16(rig, 1, 13, 0x7FC0), skip_a_step(rig, 1, "NaN in b.weight");
+    ((float *)(void *)rig->grads[0])[29] = ((float *)(void *)rig->grads[2])[4] = NAN;
+    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
+    abi_check(p, ABI_RULE_NONFINITE, st == ZF_SKIPPED, "step with WAIT returned %d, not ZF_SKIPPED: %s", st,
+              err.message);
+    abi_check(p, ABI_RULE_NONFINITE, report.has_report && !report.applied && report.skip_reason == ZF_SKIP_NONFINITE,
+              "has_report %d, applied %d, skip_reason %d", report.has_report, report.applied, report.skip_reason);
+    abi_check(p, ABI_RULE_NONFINITE, report.nonfinite_param == rig->ids[0], "the report names parameter %u, not %u",
+              report.nonfinite_param, rig->ids[0]);
     after = abi_rig_state(rig, &n);
-    compare_states(rig, before, after, n);
+    abi_check(p, ABI_RULE_NONFINITE, !before || !after || memcmp(before, after, sizeof rig->memory) == 0,
+              "a skipped step changed a weight");
     free(before);
     free(after);
-    set_fp32(rig, 2, 4, NAN), skip_a_step(rig, 2, "NaN in c.bias");
-    set_fp32(rig, 0, 29, NAN), set_fp32(rig, 2, 0, NAN), skip_a_step(rig, 0, "NaN in a.weight and c.bias");
     abi_rig_train(rig, 3, ABI_RULE_USABLE);
-    abi_rig_set_gradients(rig);
-    set_bf16(rig, 1, 13, 0x7F80), skip_a_step(rig, 1, "infinity in b.weight");
-    abi_rig_train(rig, 3, ABI_RULE_USABLE);
-    abi_check(rig->probe, ABI_RULE_NONFINITE, all_finite(rig), "weights are not finite after a skipped step");
 }
 
 /* ---- poll -------------------------------------------------------------------------------------------------------- */

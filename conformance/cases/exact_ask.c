@@ -12,18 +12,6 @@
 #include "exact_run.h"
 #include "shard.h"
 
-static zx_rng_t borrow(zx_run_t *run) {
-    zx_rng_t kept = run->c->rng;
-
-    run->c->rng = run->questions;
-    return kept;
-}
-
-static void give_back(zx_run_t *run, zx_rng_t kept) {
-    run->questions = run->c->rng;
-    run->c->rng = kept;
-}
-
 /* ---- questions ----------------------------------------------------------------------------------------------------
  */
 
@@ -145,12 +133,11 @@ static void adopt(zx_run_t *run) {
 }
 
 void zx_run_announce_all(zx_run_t *run) {
-    zx_rng_t kept = borrow(run);
-
+    zx_rng_swap(&run->c->rng, &run->questions);
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (zo_is_written(run->oracle, i) || zo_is_behind(run->oracle, i))
             announce(run, i);
-    give_back(run, kept);
+    zx_rng_swap(&run->c->rng, &run->questions);
 }
 
 /* Swapped out and in again before anything else happens: nothing was written. */
@@ -202,12 +189,11 @@ static void write_one(zx_run_t *run) {
 void zx_run_ask_point(zx_run_t *run) {
     static const uint32_t flags[] = {ZF_WRITTEN_LOOK, ZF_WRITTEN_LOOK, ZF_WRITTEN_HOLD, ZF_WRITTEN_ACCEPT};
     zx_case_t *c = run->c;
-    zx_rng_t kept;
 
     if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault || zs_moves(c->ranks))) ||
         !run->host.finds_edits || !run->host.digest)
         return; /* a case that moves is the same at every stage, where other parameters may be written */
-    kept = borrow(run);
+    zx_rng_swap(&c->rng, &run->questions);
     if (c->law != 1 && c->law != 6 && zx_chance(&c->rng, 25))
         write_one(run);
     if (zx_chance(&c->rng, 30))
@@ -217,5 +203,5 @@ void zx_run_ask_point(zx_run_t *run) {
     for (uint32_t i = 0; i < c->n_params; i++)
         if (zo_is_written(run->oracle, i) && zx_chance(&c->rng, 10))
             announce(run, i);
-    give_back(run, kept);
+    zx_rng_swap(&run->c->rng, &run->questions);
 }

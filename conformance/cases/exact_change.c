@@ -10,20 +10,6 @@
 
 enum { MOST_REBINDS = 3, MOST_NEW = 2 };
 
-/* ---- drawing from run->changes ----------------------------------------------------------------------------------- */
-
-static zx_rng_t borrow(zx_run_t *run) {
-    zx_rng_t kept = run->c->rng;
-
-    run->c->rng = run->changes;
-    return kept;
-}
-
-static void give_back(zx_run_t *run, zx_rng_t kept) {
-    run->changes = run->c->rng;
-    run->c->rng = kept;
-}
-
 /* ---- one parameter ----------------------------------------------------------------------------------------------- */
 
 static int is_finite(const void *values, zo_dtype_t dtype, uint64_t n) {
@@ -154,15 +140,6 @@ static void keep_tie(zx_run_t *run, uint32_t old) {
 
 /* ---- the set ----------------------------------------------------------------------------------------------------- */
 
-static void shuffle(zx_rng_t *r, uint32_t *list, uint32_t n) {
-    for (uint32_t i = n; i > 1; i--) {
-        uint32_t j = zx_below(r, i), kept = list[j];
-
-        list[j] = list[i - 1];
-        list[i - 1] = kept;
-    }
-}
-
 static void set_aside(zx_run_t *run) {
     zx_case_t *c = run->c;
 
@@ -210,7 +187,7 @@ static void redeclare(zx_run_t *run, int may_differ) {
         if (!(run->before[i].flags & ZF_PARAM_TIED))
             order[n++] = i;
     if (is_other_order)
-        shuffle(r, order, n);
+        zx_shuffle(r, order, n);
     for (uint32_t i = 0; i < n; i++) {
         int is_keeper = keeper == UINT32_MAX && zx_is_trainable(&run->before[order[i]]);
 
@@ -304,8 +281,7 @@ static void carry_oracle(zx_run_t *run) {
 /* ---- bind_params again ------------------------------------------------------------------------------------------- */
 
 static void rebind_to(zx_run_t *run, int is_other) {
-    zx_rng_t kept = borrow(run);
-
+    zx_rng_swap(&run->c->rng, &run->changes);
     if (is_other) {
         redeclare(run, 1);
         spoil_some(run);
@@ -314,7 +290,7 @@ static void rebind_to(zx_run_t *run, int is_other) {
     } else {
         move_storage(run);
     }
-    give_back(run, kept);
+    zx_rng_swap(&run->c->rng, &run->changes);
     zx_count_drawn(run->result, is_other ? ZX_OTHER_SET : ZX_MOVED, 1);
 }
 
@@ -391,11 +367,13 @@ static void count_both(const zx_run_t *run, zx_change_t *out) {
 }
 
 void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
-    zx_rng_t kept = borrow(run);
     zx_rng_t *r = &run->c->rng;
-    uint32_t how = zx_below(r, 4); /* cut; configuration; set; configuration and set */
-    int is_partial = zx_chance(r, 30);
+    uint32_t how; /* cut; configuration; set; configuration and set */
+    int is_partial;
 
+    zx_rng_swap(r, &run->changes);
+    how = zx_below(r, 4);
+    is_partial = zx_chance(r, 30);
     *out = (zx_change_t){.is_partial = how >= 2 && is_partial};
     keep_set(run);
     if (how >= 2) {
@@ -411,6 +389,6 @@ void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
         carry_oracle(run);
         add_steps(run);
     }
-    give_back(run, kept);
+    zx_rng_swap(&run->c->rng, &run->changes);
     zx_count_drawn(run->result, how == 0 ? ZX_OTHER_CUT : how == 1 ? ZX_OTHER_CONFIG : ZX_OTHER_ORDER, 1);
 }

@@ -109,12 +109,8 @@ void zx_run_fetch_some(zx_run_t *run) {
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (zx_chance(r, p))
             params[n++] = i;
-    for (uint32_t i = n; i > 1 && p % 2; i--) { /* in any order */
-        uint32_t j = zx_below(r, i), kept = params[j];
-
-        params[j] = params[i - 1];
-        params[i - 1] = kept;
-    }
+    if (p % 2)
+        zx_shuffle(r, params, n);
     if (run->c->mode % 2 && n > 0)
         fetch(run, params, zx_chance(r, 10) ? 0 : n, zx_host_can_look_unfetched(&run->host) ? 50 : 100);
 }
@@ -176,8 +172,9 @@ static void export_items(zx_run_t *run, float **dst) {
     if (n == 0)
         return;
     zo_rest(run->oracle);
-    zx_is_call_bad(&run->host, "export_params",
-                   run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
+    if (!run->is_dry)
+        zx_is_call_bad(&run->host, "export_params",
+                       run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
 }
 
 static void compare_exports(zx_run_t *run, int law, int is_adamw) {
@@ -241,7 +238,8 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
                              .importance = out->importance};
 
     zo_rest(run->oracle);
-    return zx_is_call_bad(&run->host, "inspect",
+    return run->is_dry ||
+           zx_is_call_bad(&run->host, "inspect",
                           run->host.inspect->read(run->host.instance, run->c->params[i].id, &args, &err), &err);
 }
 
@@ -324,6 +322,8 @@ static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
     }
     r = &run->reports[report->step];
     check_number(run, "report.applied", (uint64_t)r->is_applied, (uint64_t)report->applied);
+    check_number(run, "report.skip_reason", r->is_applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
+                 (uint64_t)report->skip_reason);
     check_number(run, "report.n_present", r->n_present, report->n_present);
     check_number(run, "report.nonfinite_param", id_of(run, r->nonfinite_param), report->nonfinite_param);
     if (!r->is_applied)
@@ -350,7 +350,7 @@ void zx_run_poll(zx_run_t *run) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
 
-    if (zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &err), &err))
+    if (run->is_dry || zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &err), &err))
         return;
     check_finished(run, &report);
 }

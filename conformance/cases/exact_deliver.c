@@ -277,7 +277,7 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     }
     if (h->c->ranks)
         zs_shuffle(h->c->ranks, grads, n_grads);
-    if (n_grads > 0)
+    if (n_grads > 0 && !h->is_dry)
         zx_is_call_bad(
             h, "grads_ready",
             h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),

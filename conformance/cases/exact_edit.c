@@ -35,8 +35,6 @@ static void expect_refusal(zx_run_t *run, const char *call, uint32_t i, zf_statu
     zx_where_t where = {
         .law = 2, .what = call, .param = run->c->params[i].name, .step = run->host.step, .element = UINT64_MAX};
 
-    if (run->is_dry)
-        return;
     if (st != ZF_ERR_OVERWRITTEN)
         zx_fails(run->result, &where, "status %d after its weights were written unannounced", st);
     else if (!strstr(err->message, run->c->params[i].name))
@@ -52,12 +50,11 @@ static void look(zx_run_t *run, uint32_t i, const void *values) {
     zx_host_sync(&run->host);
 }
 
-static void announce(zx_run_t *run, uint32_t i) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_param_item_t item = {.struct_size = sizeof item, .id = run->c->params[i].id};
+static void announce(zx_run_t *run, uint32_t i, const void *values) {
+    zf_param_item_t item = zx_host_item(&run->host, i);
 
-    zx_is_call_bad(&run->host, "params_changed",
-                   run->host.zf->params_changed(run->host.instance, &item, 1, sizeof item, 0, &err), &err);
+    zx_host_changed(&run->host, &item, 0);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
 }
 
 static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_error_t *err) {
@@ -92,11 +89,11 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     if (run->edited)
         return 0;
     zo_rest(run->oracle);
-    expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
-                   way ? h->zf->quiesce(h->instance, &flush, &err) : refused_step(run, groups, &err), &err);
+    if (!run->is_dry)
+        expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
+                       way ? h->zf->quiesce(h->instance, &flush, &err) : refused_step(run, groups, &err), &err);
     look(run, i, values);
-    announce(run, i);
-    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
+    announce(run, i, values);
     free(values);
     return 1;
 }
@@ -112,9 +109,9 @@ void zx_run_edited(zx_run_t *run) {
     zo_rest(run->oracle);
     zx_host_quiesce(h, ZF_QUIESCE_DRAIN);
     look(run, i, run->edited);
-    expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
-    announce(run, i);
-    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, run->edited, 0);
+    if (!run->is_dry)
+        expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
+    announce(run, i, run->edited);
     free(run->edited);
     run->edited = NULL;
 }

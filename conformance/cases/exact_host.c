@@ -9,7 +9,6 @@
 
 #include "exact_deliver.h"
 #include "exact_device.h"
-#include "exact_state.h"
 #include "shard.h"
 #include "shard_fetch.h"
 #include "zf/ext/config.h"
@@ -63,7 +62,7 @@ static int create(zx_host_t *h) {
                              .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
 
     set_sizes(h->c);
-    return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
+    return !h->is_dry && zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
 
 /* All zero says: as the parameter's. */
@@ -75,7 +74,7 @@ static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p) {
 
 /* Bytes as bind_params said them, and as they are mapped: within 1 %. */
 static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
-    const zf_stats_ext_t *stats = h->zf->get_extension ? h->zf->get_extension(ZF_EXT_STATS) : NULL; /* a dry run */
+    const zf_stats_ext_t *stats = h->is_dry ? NULL : h->zf->get_extension(ZF_EXT_STATS);
     zf_counter_t counter = {.struct_size = sizeof counter};
     zx_where_t where = {.law = h->c->law, .what = name, .element = UINT64_MAX};
 
@@ -118,7 +117,10 @@ static int bind(zx_host_t *h, zf_layout_t *out_layout) {
     }
     if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
         zx_device_sync();
-    if (zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_layout, &err), &err))
+    for (uint32_t i = 0; i < h->c->n_params; i++)
+        ids[i] = i;
+    if (!h->is_dry &&
+        zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_layout, &err), &err))
         return -1;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         h->c->params[i].id = ids[i];
@@ -172,8 +174,9 @@ static int make_threads(zx_host_t *h) {
     return st ? -1 : 0;
 }
 
-static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
     memset(h, 0, sizeof *h);
+    h->is_dry = is_dry;
     h->c = c;
     h->result = result;
     h->loader = loader;
@@ -185,10 +188,6 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     h->finds_edits = has_key(h->zf, "on_overwrite");
     if (!is_dry && c->ranks && zs_shards_params(c->ranks))
         h->shards = h->zf->get_extension(ZF_EXT_SHARDS);
-    if (is_dry) {
-        h->zf = zx_dry_plugin();
-        h->inspect = zx_dry_inspect();
-    }
     zf_host_stderr("zf-conform", "1", 0, &h->table);
     if (c->ranks)
         h->table.get_extension = zs_ranks_extension;
@@ -199,14 +198,6 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
         zx_device_stream(&h->stream);
     h->is_quiet = 1;
     return make_threads(h);
-}
-
-int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
-    return open_with(h, c, result, loader, 0);
-}
-
-int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
-    return open_with(h, c, result, loader, 1);
 }
 
 void zx_host_bind_again(zx_host_t *h, int is_other) {
@@ -221,7 +212,8 @@ void zx_host_bind_again(zx_host_t *h, int is_other) {
 }
 
 void zx_host_close(zx_host_t *h) {
-    h->zf->destroy(h->instance, NULL);
+    if (!h->is_dry)
+        h->zf->destroy(h->instance, NULL);
     h->instance = NULL;
     zx_host_settle(h, 1);
     zx_host_sync(h);
@@ -288,7 +280,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
         zx_launch(h, set_norm, norm);
     }
     *out = (zf_step_report_t){.struct_size = sizeof *out};
-    st = h->zf->step(h->instance, &args, out, &err);
+    st = h->is_dry ? ZF_OK : h->zf->step(h->instance, &args, out, &err);
     h->is_quiet = (flags & ZF_STEP_WAIT) != 0;
     memset(hyper, 0xFF, sizeof hyper); /* borrowed for the call only */
     if (norm)
@@ -336,24 +328,39 @@ zf_param_item_t zx_host_item(const zx_host_t *h, uint32_t param) {
     return (zf_param_item_t){.struct_size = sizeof(zf_param_item_t), .id = h->c->params[param].id};
 }
 
-void zx_host_fetch(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
+int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
 
-    if (h->shards) {
-        zs_fetch_some(h, items, n);
-        return;
-    }
+    if (h->is_dry)
+        return 0;
     if (zx_is_call_bad(h, "param_fetch",
                        h->zf->param_fetch(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &fence, &err),
                        &err))
-        return;
-    if (!h->is_async)
-        zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err);
+        return -1;
+    if (h->is_async)
+        return 0;
+    return -zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err);
+}
+
+int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
+    zf_error_t err = {.struct_size = sizeof err};
+
+    if (h->is_dry)
+        return 0;
+    return -zx_is_call_bad(h, "param_release",
+                           h->zf->param_release(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &err),
+                           &err);
+}
+
+void zx_host_fetch(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
+    if (h->shards)
+        zs_fetch_some(h, items, n);
+    else
+        zx_host_fetch_items(h, items, n);
 }
 
 void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_param_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
@@ -374,8 +381,7 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
             zx_device_pull(h->c->params[i].array);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)
-        zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, items, n, sizeof *items, &h->stream, &err),
-                       &err);
+        zx_host_release_items(h, items, n);
 }
 
 /* ---- control calls ----------------------------------------------------------------------------------------------- */
@@ -398,7 +404,6 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
 }
 
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_param_item_t item = zx_host_item(h, param);
 
     item.first_batch = range->first_batch;
@@ -409,9 +414,15 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, co
         return;
     }
     zx_host_write(h, h->c->params[param].array, values);
-    zx_is_call_bad(h, "params_changed",
-                   h->zf->params_changed(h->instance, &item, 1, sizeof item, is_reset ? ZF_CHANGED_RESET : 0, &err),
-                   &err);
+    zx_host_changed(h, &item, is_reset ? ZF_CHANGED_RESET : 0);
+}
+
+void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags) {
+    zf_error_t err = {.struct_size = sizeof err};
+
+    if (!h->is_dry)
+        zx_is_call_bad(h, "params_changed", h->zf->params_changed(h->instance, item, 1, sizeof *item, flags, &err),
+                       &err);
 }
 
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
@@ -434,8 +445,9 @@ void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_error_t err = {.struct_size = sizeof err};
 
-    zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
-                   h->zf->quiesce(h->instance, &args, &err), &err);
+    if (!h->is_dry)
+        zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
+                       h->zf->quiesce(h->instance, &args, &err), &err);
     h->is_quiet = 1;
 }
 

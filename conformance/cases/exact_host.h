@@ -38,7 +38,7 @@ typedef struct zx_host {
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* or NULL */
     int is_async;          /* the host computes on a queue, or on a GPU's stream */
-    int is_on_gpu;
+    int is_on_gpu, is_dry;
     zf_stream_t stream;
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
     zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
@@ -55,10 +55,8 @@ typedef struct zx_delivery {
     int is_only;    /* LAST, and nothing before it counts: may be handed over by ranges of matrices */
 } zx_delivery_t;
 
-/* 0, or -1 where the instance could not be made (the result says why). */
-int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
-/* The same with a plugin that does nothing (exact_state.h). */
-int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
+/* 0, or -1 where the instance could not be made (the result says why). is_dry: no hook is ever called. */
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry);
 void zx_host_close(zx_host_t *h);
 /* bind_params with what the case declares by now; is_other: another set, so no gradient is on its way any more. */
 void zx_host_bind_again(zx_host_t *h, int is_other);
@@ -79,6 +77,9 @@ void zx_host_settle(zx_host_t *h, int is_reported);
 zf_param_item_t zx_host_item(const zx_host_t *h, uint32_t param);
 /* Fetches n items (0: all). On a host's thread it waits for them. */
 void zx_host_fetch(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
+/* The calls themselves, n = 0: all. 0, or -1 where one failed. */
+int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
+int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* With FETCH: whether what was not fetched may be read all the same. */
 int zx_host_can_look_unfetched(const zx_host_t *h);
 /* Writes an array while nothing uses it. */
@@ -86,6 +87,8 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
 /* Waits until its looks are over, then overwrites a parameter's visible values, and says so of a range of them. With
  * FETCH: fetched, or all is quiet. */
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset);
+/* Says so alone: what was written already. */
+void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags);
 /* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none. */
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);

@@ -18,9 +18,25 @@ zx_rng_t zx_rng(uint64_t seed, uint64_t law, uint64_t index) {
     return (zx_rng_t){.state = zx_rng_bits(&a) ^ (zx_rng_bits(&b) << 1) ^ (zx_rng_bits(&c) << 2)};
 }
 
+void zx_rng_swap(zx_rng_t *a, zx_rng_t *b) {
+    zx_rng_t kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
 uint32_t zx_below(zx_rng_t *rng, uint32_t n) { return (uint32_t)(((zx_rng_bits(rng) >> 32) * n) >> 32); }
 
 uint32_t zx_between(zx_rng_t *rng, uint32_t lo, uint32_t hi) { return lo + zx_below(rng, hi - lo + 1); }
+
+void zx_shuffle(zx_rng_t *rng, uint32_t *list, uint32_t n) {
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t j = zx_below(rng, i), kept = list[j];
+
+        list[j] = list[i - 1];
+        list[i - 1] = kept;
+    }
+}
 
 int zx_chance(zx_rng_t *rng, uint32_t percent) { return zx_below(rng, 100) < percent; }
 

@@ -267,7 +267,7 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
     run->resume = resume->save;
     run->forced_threads = resume->threads;
     run->is_dry = result->is_muted = resume->save > 0 || (c->ranks && c->ranks->load_from);
-    if ((run->is_dry ? zx_host_open_dry : zx_host_open)(&run->host, c, result, loader) != 0)
+    if (zx_host_open(&run->host, c, result, loader, run->is_dry) != 0)
         return;
     run_steps(run);
     is_abrupt = c->law == 2 && zx_chance(&c->rng, 10);

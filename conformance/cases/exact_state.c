@@ -20,98 +20,6 @@
 enum { MOST_SAVES = 3 };
 typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE } zx_place_t;
 
-/* ---- a plugin that does nothing ------------------------------------------------------------------------------------
- */
-
-static zf_status_t dry_bind(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
-                            zf_layout_t *out_layout, zf_error_t *err) {
-    (void)instance, (void)out_layout, (void)err;
-    for (uint32_t i = 0; i < args->n_decls; i++)
-        out_ids[i] = i;
-    return ZF_OK;
-}
-
-static zf_status_t dry_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
-    (void)args, (void)err;
-    *out = NULL;
-    return ZF_OK;
-}
-
-static void dry_destroy(zf_instance_t *instance, const zf_destroy_args_t *args) { (void)instance, (void)args; }
-
-static zf_status_t dry_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
-                               uint32_t flags, zf_error_t *err) {
-    (void)instance, (void)items, (void)n, (void)elem_size, (void)flags, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_grads(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
-    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_done, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_step(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
-                            zf_error_t *err) {
-    (void)instance, (void)args, (void)out_report, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
-                             const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
-    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_ready, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
-                               const zf_stream_t *stream, zf_error_t *err) {
-    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_quiesce(zf_instance_t *instance, const zf_quiesce_args_t *args, zf_error_t *err) {
-    (void)instance, (void)args, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_export(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
-                              zf_error_t *err) {
-    (void)instance, (void)items, (void)n, (void)elem_size, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_poll(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
-    (void)instance, (void)out_report, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t dry_read(zf_instance_t *instance, uint32_t id, zf_inspect_out_t *out, zf_error_t *err) {
-    (void)instance, (void)id, (void)out, (void)err;
-    return ZF_OK;
-}
-
-const zf_plugin_t *zx_dry_plugin(void) {
-    static const zf_plugin_t table = {.struct_size = sizeof table,
-                                      .create = dry_create,
-                                      .destroy = dry_destroy,
-                                      .bind_params = dry_bind,
-                                      .params_changed = dry_changed,
-                                      .grads_ready = dry_grads,
-                                      .step = dry_step,
-                                      .param_fetch = dry_fetch,
-                                      .param_release = dry_release,
-                                      .quiesce = dry_quiesce,
-                                      .export_params = dry_export,
-                                      .poll = dry_poll};
-    return &table;
-}
-
-const zf_inspect_ext_t *zx_dry_inspect(void) {
-    static const zf_inspect_ext_t table = {.struct_size = sizeof table, .read = dry_read};
-
-    return &table;
-}
-
 /* ---- saving and loading --------------------------------------------------------------------------------------------
  */
 
@@ -182,24 +90,22 @@ static int load(zx_run_t *run, const zx_change_t *change) {
 static void spoil_params(zx_run_t *run) {
     zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
 
+    zx_rng_swap(&run->c->rng, &rng);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         zx_param_t *p = &run->c->params[i];
-        zx_rng_t kept = run->c->rng;
         void *values;
 
         if (!zx_is_trainable(p) || (run->n_before > 0 && run->origins[i] == ZO_NO_ID))
             continue;
-        run->c->rng = rng;
         values = zx_case_values(run->c, p);
-        rng = run->c->rng;
-        run->c->rng = kept;
         zx_host_write(&run->host, p->array, values);
         free(values);
     }
+    zx_rng_swap(&run->c->rng, &rng);
 }
 
 /* The host begins anew, with another configuration and other parameters where it is moving. is_dry: it goes on to a
- * later save, with a plugin that does nothing. */
+ * later save, without the plugin. */
 static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_compact, int is_dry) {
     const zf_loader_t *loader = run->host.loader;
 
@@ -214,7 +120,7 @@ static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_comp
     run->n_before = 0;
     run->is_dry = is_dry;
     run->is_released = 0;
-    if ((is_dry ? zx_host_open_dry : zx_host_open)(&run->host, run->c, run->result, loader))
+    if (zx_host_open(&run->host, run->c, run->result, loader, is_dry))
         return -1;
     run->host.step = zo_n_steps(run->oracle);
     return 0;

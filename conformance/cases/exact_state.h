@@ -11,10 +11,6 @@
 
 #include "exact_run.h"
 
-/* A table whose every call succeeds and does nothing. */
-const zf_plugin_t *zx_dry_plugin(void);
-const zf_inspect_ext_t *zx_dry_inspect(void);
-
 /* Laws whose runs are saved and loaded: of a plugin that can. */
 static inline int zx_law_saves(int law) { return law == 3 || law == 4; }
 

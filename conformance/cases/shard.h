@@ -16,9 +16,9 @@
  * others by a factor of each parameter's squares.
  *
  * Checkpoints: with --save each case saves once, at a step that its seed says, and goes on; with --load another run, on
- * any number of ranks and at any stage, comes to that step with a plugin that does nothing (exact_state.h), loads, and
- * goes on. Such cases are the same for every number of ranks. With --split a part of the state is resident, another
- * one with each number of ranks: --load is told how many have saved. */
+ * any number of ranks and at any stage, comes to that step without calling the plugin, loads, and goes on. Such cases
+ * are the same for every number of ranks. With --split a part of the state is resident, another one with each number of
+ * ranks: --load is told how many have saved. */
 #ifndef ZF_CONFORMANCE_SHARD_H
 #define ZF_CONFORMANCE_SHARD_H
 

@@ -10,30 +10,7 @@
 #include "exact_device.h"
 #include "shard.h"
 
-static const uint64_t wait_ns = 60u * 1000000000ull;
-
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
-
-/* n = 0: all. */
-static int fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_fence_t fence = {.struct_size = sizeof fence};
-    zf_status_t st = h->zf->param_fetch(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &fence, &err);
-
-    if (zx_is_call_bad(h, "param_fetch", st, &err))
-        return -1;
-    if (h->is_async)
-        return 0;
-    return zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err) ? -1
-                                                                                                                : 0;
-}
-
-static int release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = h->zf->param_release(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &err);
-
-    return zx_is_call_bad(h, "param_release", st, &err) ? -1 : 0;
-}
 
 static int call_of(zx_host_t *h, const uint32_t *params, uint32_t n,
                    int (*call)(zx_host_t *h, const zf_param_item_t *items, uint32_t n)) {
@@ -44,9 +21,13 @@ static int call_of(zx_host_t *h, const uint32_t *params, uint32_t n,
     return call(h, items, n);
 }
 
-static int fetch(zx_host_t *h, const uint32_t *params, uint32_t n) { return call_of(h, params, n, fetch_items); }
+static int fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
+    return call_of(h, params, n, zx_host_fetch_items);
+}
 
-static int release(zx_host_t *h, const uint32_t *params, uint32_t n) { return call_of(h, params, n, release_items); }
+static int release(zx_host_t *h, const uint32_t *params, uint32_t n) {
+    return call_of(h, params, n, zx_host_release_items);
+}
 
 static int place(zx_host_t *h, uint32_t param, zf_shard_place_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
@@ -126,15 +107,6 @@ static void copy_out(zx_host_t *h, uint32_t param, const void *from) {
     zx_launch(h, copy_now, copy);
 }
 
-static void shuffle(zx_rng_t *rng, uint32_t *params, uint32_t n) {
-    for (uint32_t i = n; i > 1; i--) {
-        uint32_t j = zx_below(rng, i), kept = params[j];
-
-        params[j] = params[i - 1];
-        params[i - 1] = kept;
-    }
-}
-
 /* One after the other, `ahead` of them held at the same time; read at the last moment. */
 static void copy_in_turn(zx_host_t *h, const uint32_t *params, uint32_t n, uint32_t ahead) {
     const void *from[ZX_MAX_PARAMS];
@@ -191,7 +163,7 @@ static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {
             params[n - 1 - i] = kept;
         }
     if (style >= 3)
-        shuffle(&h->fetches, params, n);
+        zx_shuffle(&h->fetches, params, n);
     if (style < 4) {
         if (zx_chance(&h->fetches, 30))
             copy_around_first(h, params, n);
@@ -214,14 +186,13 @@ void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
 
 /* What a host fetches and does not look at. */
 void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
-    if (!fetch_items(h, items, n))
-        release_items(h, items, n);
+    if (!zx_host_fetch_items(h, items, n))
+        zx_host_release_items(h, items, n);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_param_item_t item = zx_host_item(h, param);
     zf_shard_place_t found;
 
@@ -234,9 +205,6 @@ void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is
         memcpy(found.data, values, found.nbytes);
     if (h->is_on_gpu)
         zx_device_sync();
-    if (zx_is_call_bad(h, "params_changed",
-                       h->zf->params_changed(h->instance, &item, 1, sizeof item, is_reset ? ZF_CHANGED_RESET : 0, &err),
-                       &err))
-        return;
+    zx_host_changed(h, &item, is_reset ? ZF_CHANGED_RESET : 0);
     release(h, &param, 1);
 }

@@ -164,9 +164,6 @@ void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out);
 const float *zo_step_grad(const zo_t *o, uint32_t id);
 uint32_t zo_n_matrices(const zo_t *o);
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
-/* Elements of selected channels whose w, m, v, n differ between host and device. 0 for every matrix without open slots:
- * the invariant of the design. */
-uint64_t zo_n_device_differs(const zo_t *o);
 
 /* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.
  */

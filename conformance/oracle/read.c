@@ -62,23 +62,3 @@ void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out) {
         if (o->matrices[i].param == id)
             read_matrix(&o->matrices[i], out);
 }
-
-static int is_same(const float *a, const float *b, uint64_t e) { return memcmp(a + e, b + e, sizeof *a) == 0; }
-
-uint64_t zo_n_device_differs(const zo_t *o) {
-    uint64_t differs = 0;
-
-    for (uint32_t j = 0; j < o->n_matrices; j++) {
-        const zo_matrix_t *x = &o->matrices[j];
-        const zo_param_t *p = &o->params[x->param];
-
-        for (uint64_t c = 0; x->n_slots == 0 && c < x->channels; c++)
-            for (uint64_t i = 0; x->is_selected[c] && !x->is_entering[c] && i < zo_depth(x); i++) {
-                uint64_t e = x->first + zo_at(x, c, i);
-
-                differs += !(is_same(p->w, p->device_w, e) && is_same(p->m, p->device_m, e) &&
-                             is_same(p->v, p->device_v, e) && x->n[c] == x->device_n[c]);
-            }
-    }
-    return differs;
-}

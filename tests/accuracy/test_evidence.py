@@ -133,7 +133,3 @@ class Evidence(unittest.TestCase):
         (self.root / "fails").unlink()
         self.assertNotEqual(self.start()[0], 1)
         self.assertIn("| SST-2, ", self.page())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -135,6 +135,8 @@ class Files(InFolder):
         for label in ("2", "", "yes"):
             with self.assertRaisesRegex(CannotRun, "x.tsv:2: label"):
                 tasks.read(tasks.find_task("sst2"), self.write("x.tsv", f"sentence\tlabel\na\t{label}\n"))
+        with self.assertRaisesRegex(CannotRun, "x.tsv:2: 1 columns; need 2"):
+            tasks.read(tasks.find_task("sst2"), self.write("x.tsv", "sentence\na fine film\n"))
 
     @unittest.skipUnless(os.environ.get("ZF_GLUE_DIR"), "ZF_GLUE_DIR does not name the folder of the official files")
     def test_official_files(self):
@@ -194,7 +196,3 @@ class Encoders(InFolder):
             self.write("config.json", json.dumps({**self.config, **change}))
             with self.assertRaisesRegex(CannotRun, said):
                 examples.make(str(self.root / "out"), tasks.find_task("sst2"), [one, one], "", str(self.root), tokens)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -210,7 +210,3 @@ class Told(unittest.TestCase):
         self.assertEqual(document["arms"][2]["metric"], [80.1, 81.0])
         self.assertIsNone(document["arms"][1]["lower"])  # of one seed: no number in JSON
         self.assertEqual(document["arms"][2]["mean_losses"][-1], statistics.fmean([0.3, 0.3]))
-
-
-if __name__ == "__main__":
-    unittest.main()

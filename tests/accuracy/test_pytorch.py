@@ -80,7 +80,3 @@ class Program(unittest.TestCase):
         link, host = (document["arms"][2][name] for name in ("link_bytes_per_step", "host_bytes_per_parameter"))
         self.assertAlmostEqual(link["down"] / link["down_formula"], 1.0, delta=0.1)
         self.assertGreater(host["planned"], 12.0)
-
-
-if __name__ == "__main__":
-    unittest.main()

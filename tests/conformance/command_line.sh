@@ -35,7 +35,7 @@ lists() {
     echo "$out" | tail -n 1 | grep -q '^exit status: 0 ' || fail "$area --help does not say what it ends with"
 }
 
-lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --ranks --steps
+lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --split --save --load --deadline-ms --hold-us --fault --at-rank --overlap --ranks --steps
 lists abi --plugin --headers --mocks --layout --headers-only --print-layout --only --tap
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --quiet
 

@@ -20,15 +20,14 @@ static void compare(double b, uint32_t n) {
     ck_assert_msg(memcmp(&oracle, &engine, sizeof oracle) == 0, "%.17g^%u: oracle %a, engine %a", b, n, oracle, engine);
 }
 
-START_TEST(every_small_n) {
+ZT_TEST(every_small_n) {
     for (size_t i = 0; i < sizeof betas / sizeof *betas; i++)
         for (uint32_t n = 0; n < 20000; n++)
             compare(betas[i], n);
 }
-END_TEST
 
 /* Every number of bits, and patterns of bits that neighbours do not have. */
-START_TEST(large_n) {
+ZT_TEST(large_n) {
     for (size_t i = 0; i < sizeof betas / sizeof *betas; i++)
         for (unsigned k = 0; k < 32; k++) {
             compare(betas[i], UINT32_C(1) << k);
@@ -37,9 +36,8 @@ START_TEST(large_n) {
             compare(betas[i], UINT32_C(0x9E3779B9) >> k);
         }
 }
-END_TEST
 
-START_TEST(random_betas) {
+ZT_TEST(random_betas) {
     uint64_t x = 1;
 
     for (int i = 0; i < 200000; i++) {
@@ -47,10 +45,9 @@ START_TEST(random_betas) {
         compare((double)(x >> 11) * 0x1p-53, (uint32_t)(x >> 7) >> (i % 32));
     }
 }
-END_TEST
 
 /* Both may be wrong alike: a few values that are known without either. */
-START_TEST(known_values) {
+ZT_TEST(known_values) {
     ck_assert(zo_power(0.5, 10) == 0x1p-10);
     ck_assert(zo_power(0.9, 3) == 0.9 * (0.9 * 0.9));
     ck_assert(zo_power(0.9, 5) == 0.9 * ((0.9 * 0.9) * (0.9 * 0.9)));
@@ -58,6 +55,5 @@ START_TEST(known_values) {
     for (uint32_t n = 1; n < 3000; n += 7)
         ck_assert_msg(fabs(zo_power(0.999, n) / pow(0.999, n) - 1) < 1e-12, "0.999^%u", n);
 }
-END_TEST
 
-ZT_MAIN("power", every_small_n, large_n, random_betas, known_values)
+ZT_SUITE("power")

@@ -147,7 +147,7 @@ if [ "$only" != faults ]; then
     [ $short -eq 1 ] || conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
     transport=nccl_two_level
     conforms 4 1 2
-    [ $short -eq 1 ] || conforms 4 0 2 FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000
+    [ $short -eq 1 ] || conforms 4 0 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
     transport=nccl
     grouped 2 "$cases"
     [ $short -eq 1 ] || grouped 4 2

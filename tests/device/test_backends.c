@@ -68,10 +68,12 @@ static void finish(zfi_stream_t *stream) {
     ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), A_MINUTE_NS, NULL), ZF_OK);
 }
 
+#define ON_BOTH(name) ZT_TEST_OF(name, 2, 0)
+
 /* _i: 0 the shuffling backend, which is the list's first; 1 the CPU's */
 static const zfi_device_ops_t *backend_of(int i) { return i == 0 ? zfi_backends[0] : &zfi_device_cpu; }
 
-START_TEST(memory_is_zeroed_and_a_stream_runs_in_order) {
+ON_BOTH(memory_is_zeroed_and_a_stream_runs_in_order) {
     open_with(backend_of(_i), A_MINUTE_NS);
     for (int i = 0; i < N_BYTES; i++)
         ck_assert_uint_eq(memory[i], 0);
@@ -86,9 +88,8 @@ START_TEST(memory_is_zeroed_and_a_stream_runs_in_order) {
     }
     close_all();
 }
-END_TEST
 
-START_TEST(two_streams_are_ordered_by_order_and_timelines) {
+ON_BOTH(two_streams_are_ordered_by_order_and_timelines) {
     zfi_timeline_t line;
     open_with(backend_of(_i), A_MINUTE_NS);
     zfi_timeline_init(&line, "line");
@@ -107,9 +108,8 @@ START_TEST(two_streams_are_ordered_by_order_and_timelines) {
     close_all();
     zfi_timeline_free(&line);
 }
-END_TEST
 
-START_TEST(a_wait_for_the_host_stops_its_own_stream_only) {
+ON_BOTH(a_wait_for_the_host_stops_its_own_stream_only) {
     zfi_timeline_t gate;
     open_with(backend_of(_i), A_MINUTE_NS);
     zfi_timeline_init(&gate, "gate");
@@ -125,9 +125,8 @@ START_TEST(a_wait_for_the_host_stops_its_own_stream_only) {
     close_all();
     zfi_timeline_free(&gate);
 }
-END_TEST
 
-START_TEST(a_late_wait_is_reported_and_poison_skips_what_follows) {
+ON_BOTH(a_late_wait_is_reported_and_poison_skips_what_follows) {
     zfi_timeline_t never, after;
     open_with(backend_of(_i), 20000000);
     zfi_timeline_init(&never, "never");
@@ -144,9 +143,8 @@ START_TEST(a_late_wait_is_reported_and_poison_skips_what_follows) {
     zfi_timeline_free(&never);
     zfi_timeline_free(&after);
 }
-END_TEST
 
-START_TEST(a_deadline_does_not_count_the_hosts_own_work) {
+ON_BOTH(a_deadline_does_not_count_the_hosts_own_work) {
     zfi_timeline_t gate;
     is_host_busy = 1;
     open_with(backend_of(_i), 100000000);
@@ -159,9 +157,8 @@ START_TEST(a_deadline_does_not_count_the_hosts_own_work) {
     close_all();
     zfi_timeline_free(&gate);
 }
-END_TEST
 
-START_TEST(streams_follow_a_host_queue_and_it_follows_them) {
+ON_BOTH(streams_follow_a_host_queue_and_it_follows_them) {
     zf_cpu_queue_t *queue;
     zf_stream_t given = {.struct_size = sizeof given};
     zfi_stream_t *hosts;
@@ -182,94 +179,41 @@ START_TEST(streams_follow_a_host_queue_and_it_follows_them) {
     close_all();
     zfi_cpu_ext.queue_destroy(queue);
 }
-END_TEST
 
 /* ---- what the shuffling backend refuses -------------------------------------------------------------------------- */
 
-START_TEST(a_copy_up_to_host_memory_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
-    copy(one, ZFI_OP_UP, host, host + N_BYTES, N_BYTES);
-}
-END_TEST
+static void copy_up_to_host_memory(void) { copy(one, ZFI_OP_UP, host, host + N_BYTES, N_BYTES); }
+static void copy_up_from_device_memory(void) { copy(one, ZFI_OP_UP, memory, memory + 1000, 1000); }
+static void copy_past_the_end(void) { copy(one, ZFI_OP_UP, memory + 1, host, N_BYTES); }
+static void copy_down_to_device_memory(void) { copy(one, ZFI_OP_DOWN, memory, host, N_BYTES); }
+static void fill_host_memory(void) { enqueue(one, zfi_op_fill(host, 1)); }
 
-START_TEST(a_copy_up_from_device_memory_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
-    copy(one, ZFI_OP_UP, memory, memory + 1000, 1000);
-}
-END_TEST
-
-START_TEST(a_copy_past_the_end_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
-    copy(one, ZFI_OP_UP, memory + 1, host, N_BYTES);
-}
-END_TEST
-
-START_TEST(a_copy_down_from_pinned_memory_aborts) {
+static void copy_down_from_pinned_memory(void) {
     int is_pageable;
-    open_with(backend_of(0), A_MINUTE_NS);
     ck_assert_int_eq(ops->pin(device, host, N_BYTES, &is_pageable, NULL), ZF_OK);
     copy(one, ZFI_OP_DOWN, host + N_BYTES, host, N_BYTES);
 }
-END_TEST
 
-START_TEST(a_copy_down_to_device_memory_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
-    copy(one, ZFI_OP_DOWN, memory, host, N_BYTES);
+static void copy_to_overlapping_ranges(void) {
+    zfi_range_t ranges[] = {{memory, host, 100}, {memory + 99, host, 100}};
+    enqueue(one, zfi_op_up(ranges, 2));
 }
-END_TEST
 
-START_TEST(a_fill_of_host_memory_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
-    enqueue(one, zfi_op_fill(host, 1));
-}
-END_TEST
-
-START_TEST(overlapping_ranges_abort) {
-    zfi_range_t ranges[] = {{NULL, host, 100}, {NULL, host, 100}};
-    zfi_op_t op = zfi_op_up(ranges, 2);
-    open_with(backend_of(0), A_MINUTE_NS);
-    ranges[0].to = memory;
-    ranges[1].to = memory + 99;
-    enqueue(one, op);
-}
-END_TEST
-
-START_TEST(a_write_after_free_aborts) {
-    open_with(backend_of(0), A_MINUTE_NS);
+static void write_after_free(void) {
     ops->stream_destroy(one);
     ops->stream_destroy(other);
     ops->free(device, memory, N_BYTES);
     memory[17] = 1;
     ops->close(device);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const on_both[] = {
-        memory_is_zeroed_and_a_stream_runs_in_order,   two_streams_are_ordered_by_order_and_timelines,
-        a_wait_for_the_host_stops_its_own_stream_only, a_late_wait_is_reported_and_poison_skips_what_follows,
-        a_deadline_does_not_count_the_hosts_own_work,  streams_follow_a_host_queue_and_it_follows_them};
-    const TTest *const aborts[] = {a_copy_up_to_host_memory_aborts,
-                                   a_copy_up_from_device_memory_aborts,
-                                   a_copy_past_the_end_aborts,
-                                   a_copy_down_from_pinned_memory_aborts,
-                                   a_copy_down_to_device_memory_aborts,
-                                   a_fill_of_host_memory_aborts,
-                                   overlapping_ranges_abort,
-                                   a_write_after_free_aborts};
-    Suite *suite = suite_create("backends");
-    TCase *both = tcase_create("both"), *abort_case = tcase_create("aborts");
-    SRunner *runner = srunner_create(suite);
-    int n_failed;
-    tcase_set_timeout(both, ZT_TIMEOUT_S);
-    for (size_t i = 0; i < sizeof on_both / sizeof *on_both; i++)
-        tcase_add_loop_test(both, on_both[i], 0, 2);
-    for (size_t i = 0; i < sizeof aborts / sizeof *aborts; i++)
-        tcase_add_test_raise_signal(abort_case, aborts[i], SIGABRT);
-    suite_add_tcase(suite, both);
-    suite_add_tcase(suite, abort_case);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
+static void (*const misuses[])(void) = {
+    copy_up_to_host_memory,     copy_up_from_device_memory, copy_past_the_end,          copy_down_from_pinned_memory,
+    copy_down_to_device_memory, fill_host_memory,           copy_to_overlapping_ranges, write_after_free};
+
+ZT_TEST_OF(misuse_aborts, sizeof misuses / sizeof *misuses, SIGABRT) {
+    open_with(backend_of(0), A_MINUTE_NS);
+    misuses[_i]();
 }
+
+ZT_SUITE("backends")

@@ -52,8 +52,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-/* ---- sums made right -----------------------------------------------------------------------------------------------
- */
+/* ---- sums made right --------------------------------------------------------------------------------------------- */
 
 /* The checksum of the index, in its first line. */
 static void seal(blobs_t *blobs) {
@@ -115,8 +114,7 @@ static void repair_sums(blobs_t *blobs) {
     seal(blobs);
 }
 
-/* ---- the file as the index says ------------------------------------------------------------------------------------
- */
+/* ---- the file as the index says ---------------------------------------------------------------------------------- */
 
 static void add(json_t *header, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                 const zfi_saved_tensor_t *tensor, uint32_t i) {
@@ -168,8 +166,7 @@ static void rebuild_file(blobs_t *blobs) {
     free(copy);
 }
 
-/* ---- a host's store ------------------------------------------------------------------------------------------------
- */
+/* ---- a host's store ---------------------------------------------------------------------------------------------- */
 
 static int32_t size_of(void *ctx, const char *name, uint64_t *out) {
     const blobs_t *blobs = ctx;
@@ -196,8 +193,7 @@ static void write_file(const char *name, const void *data, size_t nbytes) {
     FUZZ_CHECK(fd >= 0 && write(fd, data, nbytes) == (ssize_t)nbytes && close(fd) == 0, "cannot write %s", path);
 }
 
-/* ---- what is done with it ------------------------------------------------------------------------------------------
- */
+/* ---- what is done with it ---------------------------------------------------------------------------------------- */
 
 /* Visible values that do not follow from the masters are taken for the host's own, which it must announce. */
 static zf_status_t train(fuzz_model_t *model) {

@@ -82,8 +82,7 @@ static void judge(machine_t *to, const char *what, zf_status_t st) {
         judge(to, #name, __VA_ARGS__);                                                                                 \
     } while (0)
 
-/* ---- arguments -----------------------------------------------------------------------------------------------------
- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static uint32_t wrong_size(fuzz_bytes_t *in, uint32_t right) {
     static const uint32_t sizes[] = {0, 4, 7, 8, 9, 0xFFFFFFFFu};
@@ -159,8 +158,7 @@ static void fill(fuzz_bytes_t *in, unsigned char *memory) {
     }
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static void close_all(machine_t *to) {
     to->zf->destroy(to->instance, NULL);

@@ -20,8 +20,6 @@ void zt_folder_remove(void) {
     memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
 }
 
-const char *zt_folder(void) { return folder; }
-
 const char *zt_path(const char *name) {
     static char paths[2][256];
     static int turn;
@@ -38,8 +36,6 @@ void zt_write(const char *name, const void *bytes, size_t nbytes) {
     ck_assert_uint_eq(fwrite(bytes, 1, nbytes, file), nbytes);
     ck_assert_int_eq(fclose(file), 0);
 }
-
-void zt_write_text(const char *name, const char *text) { zt_write(name, text, strlen(text)); }
 
 void zt_write_tensors(const char *name, const char *header, uint64_t claimed, const void *data, size_t nbytes) {
     size_t n = strlen(header);

@@ -8,12 +8,10 @@
 
 void zt_folder_make(void);
 void zt_folder_remove(void);
-const char *zt_folder(void);
 
 /* Of a file there; good until the next but one call. */
 const char *zt_path(const char *name);
 void zt_write(const char *name, const void *bytes, size_t nbytes);
-void zt_write_text(const char *name, const char *text);
 /* A safetensors file that says its header has so many bytes. */
 void zt_write_tensors(const char *name, const char *header, uint64_t claimed, const void *data, size_t nbytes);
 

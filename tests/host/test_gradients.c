@@ -114,17 +114,14 @@ static void check_all(int is_regression, double dropout) {
     teardown(&f);
 }
 
-START_TEST(test_classification) { check_all(0, 0.0); }
-END_TEST
+ZT_TEST(test_classification) { check_all(0, 0.0); }
 
-START_TEST(test_regression) { check_all(1, 0.0); }
-END_TEST
+ZT_TEST(test_regression) { check_all(1, 0.0); }
 
-START_TEST(test_dropout) { check_all(0, 0.25); }
-END_TEST
+ZT_TEST(test_dropout) { check_all(0, 0.25); }
 
 /* Gradients add up over backward passes: accumulation. */
-START_TEST(test_gradients_add) {
+ZT_TEST(test_gradients_add) {
     glue_error_t err = {""};
     fixture_t f;
     float once;
@@ -141,6 +138,5 @@ START_TEST(test_gradients_add) {
     ck_assert_float_eq(((const float *)f.model.pooler.weight->grad)[5], 0.0f);
     teardown(&f);
 }
-END_TEST
 
-ZT_MAIN("gradients", test_classification, test_regression, test_dropout, test_gradients_add)
+ZT_SUITE("gradients")

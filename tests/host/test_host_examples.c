@@ -60,7 +60,7 @@ static void refused(const rows_t *rows, const char *metadata, const char *rename
                   err.text, reason);
 }
 
-START_TEST(test_read) {
+ZT_TEST(test_read) {
     host_examples_t e;
     glue_error_t err = {""};
 
@@ -81,9 +81,8 @@ START_TEST(test_read) {
     ck_assert_uint_eq(e.second_dev.n_rows, 0);
     host_examples_close(&e);
 }
-END_TEST
 
-START_TEST(test_refused) {
+ZT_TEST(test_refused) {
     static const char fits[] = METADATA("5", "2");
     rows_t rows = good;
 
@@ -105,6 +104,5 @@ START_TEST(test_refused) {
     rows.train_lengths[0] = 0;
     refused(&rows, fits, NULL, "train: row 0 of 2");
 }
-END_TEST
 
-ZT_MAIN_WITH("examples", zt_folder_make, zt_folder_remove, test_read, test_refused)
+ZT_SUITE_WITH("examples", zt_folder_make, zt_folder_remove)

@@ -87,13 +87,12 @@ static void check_all(int large_is_bf16) {
         }
 }
 
-START_TEST(test_fp32) {
+ZT_TEST(test_fp32) {
     ck_assert_int_eq(host_matmul_is_bf16(), 0);
     check_all(0);
 }
-END_TEST
 
-START_TEST(test_bf16) {
+ZT_TEST(test_bf16) {
     const char *missing = host_matmul_use_bf16();
 
     if (missing != NULL)
@@ -103,6 +102,5 @@ START_TEST(test_bf16) {
     host_matmul_set_threads(2);
     check_all(missing == NULL);
 }
-END_TEST
 
-ZT_MAIN("matmul", test_fp32, test_bf16)
+ZT_SUITE("matmul")

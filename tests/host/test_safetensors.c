@@ -41,7 +41,7 @@ static void refuses(const char *header, const char *reason) {
     fails(reason);
 }
 
-START_TEST(test_values) {
+ZT_TEST(test_values) {
     /* F32: 1, -2.5 | U8: 3, 4 | I64: 7 */
     static const unsigned char data[] = {0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0, 3, 4, 7, 0, 0, 0, 0, 0, 0, 0};
     zf_safetensors_t f = opens("{\"__metadata__\":{\"format\":\"pt\"},"
@@ -66,9 +66,8 @@ START_TEST(test_values) {
     ck_assert_float_eq(two[1], -2.5f);
     zf_safetensors_close(&f);
 }
-END_TEST
 
-START_TEST(test_no_file) {
+ZT_TEST(test_no_file) {
     fails_at("/nonexistent/model.safetensors", "cannot open");
     fails_at("/tmp", "no regular file");
     zt_write(FILE_NAME, "", 0);
@@ -76,11 +75,10 @@ START_TEST(test_no_file) {
     zt_write(FILE_NAME, "\1\0\0\0\0\0\0", 7);
     fails("has 7 bytes");
 }
-END_TEST
 
 #define TENSOR(shape, offsets) "{\"w\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
-START_TEST(test_lengths) {
+ZT_TEST(test_lengths) {
     static const unsigned char data[16];
     zf_safetensors_t f;
 
@@ -102,9 +100,8 @@ START_TEST(test_lengths) {
     f = opens("{}", NULL, 0);
     zf_safetensors_close(&f);
 }
-END_TEST
 
-START_TEST(test_ranges) {
+ZT_TEST(test_ranges) {
     refuses(TENSOR("[4]", "[0]"), "two whole numbers");
     refuses(TENSOR("[4]", "16"), "two whole numbers");
     refuses(TENSOR("[4]", "[-16,0]"), "two whole numbers");
@@ -120,10 +117,9 @@ START_TEST(test_ranges) {
             "\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
             "overlap at byte");
 }
-END_TEST
 
 /* A file that becomes shorter while it is open is an error at the read. */
-START_TEST(test_shrinking) {
+ZT_TEST(test_shrinking) {
     static const unsigned char data[16];
     zf_safetensors_t f = opens(TENSOR("[4]", "[0,16]"), data, 16);
     float values[4];
@@ -134,7 +130,5 @@ START_TEST(test_shrinking) {
     ck_assert_ptr_nonnull(strstr(why, "shorter"));
     zf_safetensors_close(&f);
 }
-END_TEST
 
-ZT_MAIN_WITH("safetensors", zt_folder_make, zt_folder_remove, test_values, test_no_file, test_lengths, test_ranges,
-             test_shrinking)
+ZT_SUITE_WITH("safetensors", zt_folder_make, zt_folder_remove)

@@ -38,7 +38,7 @@ static int same_losses(const host_run_result_t *a, const host_run_result_t *b) {
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_same_seed_same_bits) {
+ZT_TEST(test_same_seed_same_bits) {
     host_run_result_t a = runs(), b = runs(), c;
 
     ck_assert(same_losses(&a, &b));
@@ -51,10 +51,9 @@ START_TEST(test_same_seed_same_bits) {
     host_run_result_free(&b);
     host_run_result_free(&c);
 }
-END_TEST
 
 /* 4 micro-batches of 8 rows are one batch of 32, but for rounding; parts are totals, but for rounding. */
-START_TEST(test_accumulation) {
+ZT_TEST(test_accumulation) {
     host_run_result_t whole, total, parts;
 
     options.train.batch = 32;
@@ -72,9 +71,8 @@ START_TEST(test_accumulation) {
     host_run_result_free(&total);
     host_run_result_free(&parts);
 }
-END_TEST
 
-START_TEST(test_bf16_trains) {
+ZT_TEST(test_bf16_trains) {
     host_run_result_t wide, narrow;
 
     options.train.n_steps = 60;
@@ -86,9 +84,8 @@ START_TEST(test_bf16_trains) {
     host_run_result_free(&wide);
     host_run_result_free(&narrow);
 }
-END_TEST
 
-START_TEST(test_schedule) {
+ZT_TEST(test_schedule) {
     host_train_options_t o = {.n_steps = 100, .hyper = {.lr = 2.0}, .warmup_share = 0.1};
 
     ck_assert_double_eq(host_learning_rate(&o, 0), 0.2);
@@ -98,7 +95,6 @@ START_TEST(test_schedule) {
     o.warmup_share = 0.0;
     ck_assert_double_eq(host_learning_rate(&o, 0), 2.0);
 }
-END_TEST
 
 /* ---- the optimizer's calls --------------------------------------------------------------------------------------- */
 
@@ -154,7 +150,7 @@ static int watch_finish(host_optimizer_t *base, glue_error_t *err) {
     return 0;
 }
 
-START_TEST(test_calls) {
+ZT_TEST(test_calls) {
     static const host_optimizer_ops_t ops = {.name = "watcher",
                                              .before_forward = watch_fetch,
                                              .grads_ready = watch_grads,
@@ -196,11 +192,10 @@ START_TEST(test_calls) {
     host_train_result_free(&result);
     host_model_free(&model);
 }
-END_TEST
 
 /* ---- the encoder ------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_refusals) {
+ZT_TEST(test_refusals) {
     glue_error_t err = {""};
     host_run_result_t r;
 
@@ -208,7 +203,5 @@ START_TEST(test_refusals) {
     ck_assert_int_eq(host_run(&examples, &options, &r, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "multiple of 2 heads"));
 }
-END_TEST
 
-ZT_MAIN_WITH("train", setup, teardown, test_same_seed_same_bits, test_accumulation, test_bf16_trains, test_schedule,
-             test_calls, test_refusals)
+ZT_SUITE_WITH("train", setup, teardown)

@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-int available_tables(const zfi_kernels_t *out_tables[ZFI_N_ISAS]) {
-    int n = 0;
+const zfi_kernels_t *next_table(const zfi_kernels_t *table) {
+    int is_behind = table == zfi_kernels_ref();
 
-    for (int isa = 0; isa < ZFI_N_ISAS; isa++)
-        if (zfi_kernels_of((zfi_isa_t)isa))
-            out_tables[n++] = zfi_kernels_of((zfi_isa_t)isa);
-    return n;
+    for (int isa = 0; isa < ZFI_N_ISAS; isa++) {
+        const zfi_kernels_t *one = zfi_kernels_of((zfi_isa_t)isa);
+
+        if (one && is_behind)
+            return one;
+        is_behind |= one == table;
+    }
+    return NULL;
 }
 
 uint64_t random_bits(void) {
@@ -28,11 +32,18 @@ uint64_t random_below(uint64_t n) { return n == 0 ? 0 : random_bits() % n; }
 
 float random_unit(void) { return (float)(int32_t)(random_bits() >> 40) * 0x1p-23f - 1.0f; }
 
-static float float_of(uint32_t bits) {
+float float_of(uint32_t bits) {
     float x;
 
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+uint32_t bits_of(float x) {
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 
 static float special(void) {
@@ -72,14 +83,28 @@ static float random_element(contents_t contents) {
     }
 }
 
-static array_t array_allocate(zfi_dtype_t dtype, uint64_t n_elems) {
-    const size_t nbytes = zfi_dtype_nbytes(dtype);
-    const size_t lead = 2 * (size_t)random_below(8) + 1;
-    array_t array = {.dtype = dtype, .n_elems = n_elems, .allocation = malloc((lead + n_elems) * nbytes)};
+static struct allocation {
+    struct allocation *next;
+    _Alignas(16) char bytes[];
+} * allocations;
 
-    ck_assert_ptr_nonnull(array.allocation);
-    array.at = (char *)array.allocation + lead * nbytes;
-    return array;
+static array_t array_allocate(zfi_dtype_t dtype, uint64_t n_elems) {
+    const size_t nbytes = zfi_dtype_nbytes(dtype), lead = 2 * (size_t)random_below(8) + 1;
+    struct allocation *made = malloc(sizeof *made + (lead + n_elems) * nbytes);
+
+    ck_assert_ptr_nonnull(made);
+    made->next = allocations;
+    allocations = made;
+    return (array_t){.dtype = dtype, .n_elems = n_elems, .at = made->bytes + lead * nbytes};
+}
+
+void arrays_free(void) {
+    while (allocations) {
+        struct allocation *made = allocations;
+
+        allocations = made->next;
+        free(made);
+    }
 }
 
 array_t array_new(zfi_dtype_t dtype, uint64_t n_elems, contents_t contents) {
@@ -107,44 +132,24 @@ array_t array_copy(const array_t *from) {
     return array;
 }
 
-void array_free(array_t *array) {
-    free(array->allocation);
-    array->allocation = NULL;
-}
-
 static uint32_t bits_at(const array_t *array, uint64_t i) {
-    uint32_t bits;
-    float wide;
-
     if (array->dtype == ZFI_BF16)
         return (uint32_t)((const uint16_t *)array->at)[i] << 16;
-    if (array->dtype == ZFI_F16) {
-        wide = zfi_f16_to_f32(((const uint16_t *)array->at)[i]); /* one to one */
-        memcpy(&bits, &wide, sizeof bits);
-        return bits;
-    }
-    memcpy(&bits, (const float *)array->at + i, sizeof bits);
-    return bits;
+    if (array->dtype == ZFI_F16)
+        return bits_of(zfi_f16_to_f32(((const uint16_t *)array->at)[i])); /* one to one */
+    return bits_of(((const float *)array->at)[i]);
 }
 
 static int is_nan(uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; }
 
-uint64_t array_difference(const array_t *a, const array_t *b) {
-    for (uint64_t i = 0; i < a->n_elems; i++) {
-        uint32_t x = bits_at(a, i), y = bits_at(b, i);
+void check_arrays(const array_t *want, const array_t *got, const char *table, const char *what, uint64_t n_elems) {
+    for (uint64_t i = 0; i < want->n_elems; i++) {
+        uint32_t x = bits_at(want, i), y = bits_at(got, i);
 
         if (x != y && !(is_nan(x) && is_nan(y)))
-            return i;
+            ck_abort_msg("%s: %s of %llu elements: element %llu is %08x, ref has %08x", table, what,
+                         (unsigned long long)n_elems, (unsigned long long)i, y, x);
     }
-    return a->n_elems;
-}
-
-void check_arrays(const array_t *want, const array_t *got, const char *table, const char *what, uint64_t n_elems) {
-    uint64_t i = array_difference(want, got);
-
-    if (i < want->n_elems)
-        ck_abort_msg("%s: %s of %llu elements: element %llu is %08x, ref has %08x", table, what,
-                     (unsigned long long)n_elems, (unsigned long long)i, bits_at(got, i), bits_at(want, i));
 }
 
 int doubles_differ(double a, double b) { return !(a != a && b != b) && memcmp(&a, &b, sizeof a) != 0; }

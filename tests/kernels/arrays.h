@@ -9,8 +9,16 @@
 
 #include <kernels.h>
 
-/* Every table of this build and CPU, ref excluded; returns how many. */
-int available_tables(const zfi_kernels_t *out_tables[ZFI_N_ISAS]);
+/* Every table of this build and CPU, one after the other: for (EACH_TABLE(table)) ... Ref comes before the first. */
+const zfi_kernels_t *next_table(const zfi_kernels_t *table);
+#define EACH_TABLE_FROM(table, first)                                                                                  \
+    const zfi_kernels_t *table = first;                                                                                \
+    table;                                                                                                             \
+    table = next_table(table)
+#define EACH_TABLE(table) EACH_TABLE_FROM(table, next_table(zfi_kernels_ref()))
+
+float float_of(uint32_t bits);
+uint32_t bits_of(float x);
 
 /* A small generator (splitmix64); the tests are deterministic. */
 uint64_t random_bits(void);
@@ -27,17 +35,14 @@ typedef enum contents {
 
 typedef struct array {
     void *at;
-    void *allocation;
     zfi_dtype_t dtype;
     uint64_t n_elems;
 } array_t;
 
 array_t array_new(zfi_dtype_t dtype, uint64_t n_elems, contents_t contents);
 array_t array_copy(const array_t *from);
-void array_free(array_t *array);
-
-/* The index of the first difference, or n_elems where a equals b. */
-uint64_t array_difference(const array_t *a, const array_t *b);
+/* All there are. */
+void arrays_free(void);
 
 /* Fails the running Check test, naming what and where, unless got equals want. */
 void check_arrays(const array_t *want, const array_t *got, const char *table, const char *what, uint64_t n_elems);

@@ -3,26 +3,11 @@
  * and two differ; conversions of halves against those by integers. */
 #include <fenv.h>
 #include <math.h>
-#include <stdio.h>
 
 #include <cpu/baseline.h>
 
 #include "arrays.h"
 #include "suite.h"
-
-static float float_of(uint32_t bits) {
-    float x;
-
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of(float x) {
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 static float any_float(void) { return float_of((uint32_t)random_bits()); }
 
@@ -120,7 +105,7 @@ static void draw_special(float *a, float *b, float *c) {
     *c = any_sign(values[random_below(N_VALUES)]);
 }
 
-START_TEST(fma_is_rounded_once) {
+ZT_TEST(fma_is_rounded_once) {
     enum { N_EACH = 200000 };
 
     check_many(N_EACH, draw_any);
@@ -131,10 +116,9 @@ START_TEST(fma_is_rounded_once) {
     check_many(N_EACH, draw_overflow);
     check_many(N_EACH, draw_special);
 }
-END_TEST
 
 /* Where two roundings go wrong: between normal numbers, between denormals, and at half of the smallest number. */
-START_TEST(fma_at_known_ties) {
+ZT_TEST(fma_at_known_ties) {
     static const struct {
         float a, b, c, want;
     } known[] = {
@@ -156,7 +140,6 @@ START_TEST(fma_at_known_ties) {
             ck_assert_msg(bits_of(got[l]) == bits_of(known[i].want), "row %zu: %a", i, (double)got[l]);
     }
 }
-END_TEST
 
 /* As a host's thread may be when it calls a hook: conversions do not depend on it. */
 static void set_hostile_mode(void) {
@@ -171,7 +154,7 @@ static void set_hostile_mode(void) {
 #endif
 }
 
-START_TEST(every_half_is_widened) {
+ZT_TEST(every_half_is_widened) {
     set_hostile_mode();
     for (uint32_t first = 0; first < 0x10000u; first += VL) {
         const uint16_t half[VL] = {(uint16_t)first, (uint16_t)(first + 1), (uint16_t)(first + 2),
@@ -183,10 +166,9 @@ START_TEST(every_half_is_widened) {
                 ck_abort_msg("%04x: %a", half[l], (double)got[l]);
     }
 }
-END_TEST
 
 /* Every sign, exponent and upper bits of a mantissa, with lower bits at, below and above the ties. */
-START_TEST(floats_are_narrowed) {
+ZT_TEST(floats_are_narrowed) {
     static const uint32_t lower[] = {0, 1, 0x7ff, 0x800, 0x801, 0xfff, 0x1000, 0x1001, 0x1fff};
 
     set_hostile_mode();
@@ -203,9 +185,8 @@ START_TEST(floats_are_narrowed) {
                     ck_abort_msg("%a: %04x", (double)x[l], got[l]);
         }
 }
-END_TEST
 
-START_TEST(lower_halves_are_stored) {
+ZT_TEST(lower_halves_are_stored) {
     static const uint32_t values[VL] = {0, 0x7fff, 0x8000, 0xffff};
     vu x;
     uint16_t got[VL];
@@ -217,7 +198,5 @@ START_TEST(lower_halves_are_stored) {
     x = vu_load_16(got);
     ck_assert_mem_eq(&x, values, sizeof x);
 }
-END_TEST
 
-ZT_MAIN("baseline", fma_is_rounded_once, fma_at_known_ties, every_half_is_widened, floats_are_narrowed,
-        lower_halves_are_stored)
+ZT_SUITE("baseline")

@@ -58,9 +58,7 @@ static zfi_place_t place_of(const geometry_t *g, const array_t *visible) {
                          .col_offset = g->has_col_offset ? g->col_offset : NULL};
 }
 
-START_TEST(gather_compact) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
+ZT_TEST(gather_compact) {
     static geometry_t g;
 
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
@@ -71,22 +69,17 @@ START_TEST(gather_compact) {
         matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
         want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
         zfi_kernels_ref()->gather(want.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
-        for (int t = 0; t < n_tables; t++) {
+        for (EACH_TABLE(table)) {
             array_t got = array_new(dtype, want.n_elems, ORDINARY);
 
-            tables[t]->gather(got.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
-            check_arrays(&want, &got, tables[t]->name, "gather", want.n_elems);
-            array_free(&got);
+            table->gather(got.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
+            check_arrays(&want, &got, table->name, "gather", want.n_elems);
         }
-        array_free(&matrix);
-        array_free(&want);
+        arrays_free();
     }
 }
-END_TEST
 
-START_TEST(scatter_places) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
+ZT_TEST(scatter_places) {
     static geometry_t g;
 
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
@@ -99,20 +92,16 @@ START_TEST(scatter_places) {
         want = array_copy(&start);
         place = place_of(&g, &want);
         zfi_kernels_ref()->scatter(&place, &g.sub, w.at);
-        for (int t = 0; t < n_tables; t++) {
+        for (EACH_TABLE(table)) {
             array_t got = array_copy(&start);
 
             place = place_of(&g, &got);
-            tables[t]->scatter(&place, &g.sub, w.at);
-            check_arrays(&want, &got, tables[t]->name, "scatter", g.n_visible);
-            array_free(&got);
+            table->scatter(&place, &g.sub, w.at);
+            check_arrays(&want, &got, table->name, "scatter", g.n_visible);
         }
-        array_free(&w);
-        array_free(&start);
-        array_free(&want);
+        arrays_free();
     }
 }
-END_TEST
 
 typedef struct ahead {
     array_t w, m, v, visible;
@@ -131,13 +120,6 @@ static ahead_t ahead_copy(const ahead_t *from, const geometry_t *g) {
     copy.job.v = copy.job.v ? copy.v.at : NULL;
     copy.job.place = place_of(g, &copy.visible);
     return copy;
-}
-
-static void ahead_free(ahead_t *ahead) {
-    array_free(&ahead->w);
-    array_free(&ahead->m);
-    array_free(&ahead->v);
-    array_free(&ahead->visible);
 }
 
 static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
@@ -164,13 +146,10 @@ static void fill_visible(ahead_t *start, const geometry_t *g) {
         if (random_below(10) == 0)
             ((float *)changed.at)[e] += 1.0f;
     zfi_kernels_ref()->scatter(&place, &g->sub, changed.at);
-    array_free(&changed);
 }
 
 static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype,
                               int scalars_by, contents_t contents) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
     const uint64_t n = g->sub.n_rows * g->sub.n_cols;
     static zfi_scalars_t scalars[MAX_COLS];
     array_t grad = array_new(grad_dtype, n, contents);
@@ -193,22 +172,19 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
     fill_visible(&start, g);
     want = ahead_copy(&start, g);
     want_moved = zfi_kernels_ref()->run_ahead[rule](&want.job);
-    for (int t = 0; t < n_tables; t++) {
+    for (EACH_TABLE(table)) {
         ahead_t got = ahead_copy(&start, g);
 
-        ck_assert_uint_eq(tables[t]->run_ahead[rule](&got.job), want_moved);
-        check_arrays(&want.w, &got.w, tables[t]->name, "run_ahead: w", n);
-        check_arrays(&want.m, &got.m, tables[t]->name, "run_ahead: m", n);
-        check_arrays(&want.v, &got.v, tables[t]->name, "run_ahead: v", n);
-        check_arrays(&want.visible, &got.visible, tables[t]->name, "run_ahead: visible", g->n_visible);
-        ahead_free(&got);
+        ck_assert_uint_eq(table->run_ahead[rule](&got.job), want_moved);
+        check_arrays(&want.w, &got.w, table->name, "run_ahead: w", n);
+        check_arrays(&want.m, &got.m, table->name, "run_ahead: m", n);
+        check_arrays(&want.v, &got.v, table->name, "run_ahead: v", n);
+        check_arrays(&want.visible, &got.visible, table->name, "run_ahead: visible", g->n_visible);
     }
-    ahead_free(&want);
-    ahead_free(&start);
-    array_free(&grad);
+    arrays_free();
 }
 
-START_TEST(run_ahead) {
+ZT_TEST(run_ahead) {
     static geometry_t g;
 
     for (int repeat = 0; repeat < ZT_FEWER(1200); repeat++) {
@@ -217,11 +193,8 @@ START_TEST(run_ahead) {
                           (zfi_dtype_t)random_below(ZFI_N_DTYPES), repeat % 3, repeat % 7 ? ORDINARY : SPECIAL);
     }
 }
-END_TEST
 
 static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels_are_rows, int has_mask) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
     const uint64_t n_all = g->rows * g->cols, first = random_below(n_all), n = random_below(n_all - first + 1);
     const uint64_t n_channels = channels_are_rows ? g->rows : g->cols;
     array_t staged = array_new(dtype, n, ANY_BITS), start = array_new(dtype, g->n_visible, ANY_BITS);
@@ -239,21 +212,18 @@ static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels
     for (uint64_t c = 0; c < n_channels; c++)
         selected[c] = random_below(4) == 0;
     zfi_kernels_ref()->publish(&job);
-    for (int t = 0; t < n_tables; t++) {
+    for (EACH_TABLE(table)) {
         array_t got = array_copy(&start);
 
         job.place = place_of(g, &got);
-        tables[t]->publish(&job);
-        check_arrays(&want, &got, tables[t]->name, "publish", g->n_visible);
-        array_free(&got);
+        table->publish(&job);
+        check_arrays(&want, &got, table->name, "publish", g->n_visible);
     }
     free(selected);
-    array_free(&staged);
-    array_free(&start);
-    array_free(&want);
+    arrays_free();
 }
 
-START_TEST(publish_masked) {
+ZT_TEST(publish_masked) {
     static geometry_t g;
 
     for (int repeat = 0; repeat < ZT_FEWER(600); repeat++) {
@@ -261,14 +231,10 @@ START_TEST(publish_masked) {
         compare_publish(&g, (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1, repeat % 5 != 0);
     }
 }
-END_TEST
 
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
 
-START_TEST(digest) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
-
+ZT_TEST(digest) {
     for (uint64_t repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         const zfi_dtype_t dtype = (zfi_dtype_t)random_below(ZFI_N_DTYPES);
         const size_t nbytes = zfi_dtype_nbytes(dtype);
@@ -279,22 +245,21 @@ START_TEST(digest) {
         const uint64_t want = zfi_kernels_ref()->digest(bits.at, dtype, n, index);
         const int differ = memcmp(a, b, nbytes) != 0;
 
-        for (int t = 0; t < n_tables; t++)
-            ck_assert_uint_eq(tables[t]->digest(bits.at, dtype, n, index), want);
+        for (EACH_TABLE(table))
+            ck_assert_uint_eq(table->digest(bits.at, dtype, n, index), want);
         for (size_t i = 0; i < nbytes; i++) { /* two elements exchanged */
             unsigned char was = a[i];
 
             a[i] = b[i];
             b[i] = was;
         }
-        for (int t = 0; t < n_tables; t++)
-            ck_assert_int_eq(tables[t]->digest(bits.at, dtype, n, index) != want, differ);
+        for (EACH_TABLE(table))
+            ck_assert_int_eq(table->digest(bits.at, dtype, n, index) != want, differ);
         a[random_below(nbytes)] ^= (unsigned char)(1u << random_below(8)); /* or one that differs */
         ck_assert(differ || zfi_kernels_ref()->digest(bits.at, dtype, n, index) != want);
-        array_free(&bits);
+        arrays_free();
     }
 }
-END_TEST
 
 enum { N_EDITS = 1024, N_PAIRS = N_EDITS * (N_EDITS - 1) / 2, N_KINDS = 6 };
 
@@ -353,7 +318,7 @@ static void check_edits(int kind, float low, float high) {
     free(pairs);
 }
 
-START_TEST(edits_that_are_alike_do_not_cancel) {
+ZT_TEST(edits_that_are_alike_do_not_cancel) {
     for (int kind = 0; kind < N_KINDS; kind++) {
         check_edits(kind, 32.0f, 64.0f);
         check_edits(kind, -1.0f, 1.0f);
@@ -361,10 +326,9 @@ START_TEST(edits_that_are_alike_do_not_cancel) {
             check_edits(kind, 0.5f, 0.5f);
     }
 }
-END_TEST
 
 /* A million edits of 1 to 64 elements of a matrix: whole values, or bits. */
-START_TEST(random_edits_are_found) {
+ZT_TEST(random_edits_are_found) {
     enum { N = 4096, EDITS = 1000000 };
     static uint32_t bits[N];
     uint64_t whole = 0, now;
@@ -388,7 +352,5 @@ START_TEST(random_edits_are_found) {
             ck_abort_msg("edit %d of %d elements", edit, (int)n);
     }
 }
-END_TEST
 
-ZT_MAIN("channels", gather_compact, scatter_places, run_ahead, publish_masked, digest,
-        edits_that_are_alike_do_not_cancel, random_edits_are_found)
+ZT_SUITE("channels")

@@ -11,15 +11,14 @@
 #include "arrays.h"
 #include "suite.h"
 
-START_TEST(names_parse_back) {
+ZT_TEST(names_parse_back) {
     for (int isa = 0; isa < ZFI_N_ISAS; isa++)
         ck_assert_int_eq(zfi_isa_parse(zfi_isa_name((zfi_isa_t)isa)), isa);
     ck_assert_int_eq(zfi_isa_parse("avx9000"), -1);
     ck_assert_int_eq(zfi_isa_parse(""), -1);
 }
-END_TEST
 
-START_TEST(best_is_the_highest_available) {
+ZT_TEST(best_is_the_highest_available) {
     const int best = (int)zfi_isa_best();
 
     ck_assert_ptr_nonnull(zfi_kernels_of(ZFI_ISA_GENERIC));
@@ -28,7 +27,6 @@ START_TEST(best_is_the_highest_available) {
         ck_assert_ptr_null(zfi_kernels_of((zfi_isa_t)isa));
     ck_assert_ptr_null(zfi_kernels_of(ZFI_N_ISAS));
 }
-END_TEST
 
 static void check_table(const zfi_kernels_t *table, const char *name) {
     ck_assert_str_eq(table->name, name);
@@ -39,15 +37,14 @@ static void check_table(const zfi_kernels_t *table, const char *name) {
     ck_assert(table->accumulate && table->widen && table->narrow);
 }
 
-START_TEST(tables_are_complete) {
+ZT_TEST(tables_are_complete) {
     check_table(zfi_kernels_ref(), "ref");
     for (int isa = 0; isa < ZFI_N_ISAS; isa++)
         if (zfi_kernels_of((zfi_isa_t)isa))
             check_table(zfi_kernels_of((zfi_isa_t)isa), zfi_isa_name((zfi_isa_t)isa));
 }
-END_TEST
 
-START_TEST(mode_is_ieee) {
+ZT_TEST(mode_is_ieee) {
     volatile float tiny = 0x1p-140f, one = 1.0f, small = 0x1p-30f;
 
     ck_assert_int_eq(fesetround(FE_UPWARD), 0);
@@ -63,6 +60,5 @@ START_TEST(mode_is_ieee) {
     ck_assert(tiny * one == 0x1p-140f);
     ck_assert(one + small == 1.0f);
 }
-END_TEST
 
-ZT_MAIN("dispatch", names_parse_back, best_is_the_highest_available, tables_are_complete, mode_is_ieee)
+ZT_SUITE("dispatch")

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrays.h"
 #include "suite.h"
 
 enum { MOST_RANKS = 5, MOST_ELEMS = 5000, GUARD = 0xA5 };
@@ -15,33 +16,21 @@ typedef void (*trial_fn)(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t
 static void try_all(trial_fn trial) {
     static const zfi_dtype_t dtypes[] = {ZFI_F32, ZFI_BF16, ZFI_F16};
     static const uint32_t lengths[] = {0, 1, 7, 64, 2048, 2049, MOST_ELEMS};
-    for (int isa = 0; isa < ZFI_N_ISAS; isa++)
-        for (size_t d = 0; d < 3 && zfi_kernels_of((zfi_isa_t)isa); d++)
+    for (EACH_TABLE(table))
+        for (size_t d = 0; d < 3; d++)
             for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
                 for (uint32_t n_ranks = 1; n_ranks <= MOST_RANKS; n_ranks++)
-                    trial(zfi_kernels_of((zfi_isa_t)isa), dtypes[d], n_ranks, lengths[i]);
+                    trial(table, dtypes[d], n_ranks, lengths[i]);
 }
-
-static uint32_t draw(void) {
-    static uint64_t state = 7;
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33);
-}
-
-static float draw_value(void) { return (float)((double)draw() / 0x1p31 - 0.5) * (draw() % 4 ? 1.0f : 1e-3f); }
 
 static float widen_one(const void *array, zfi_dtype_t dtype, uint64_t i) {
-    if (dtype == ZFI_F32)
-        return ((const float *)array)[i];
-    return dtype == ZFI_BF16 ? zfi_bf16_to_f32(((const uint16_t *)array)[i])
-                             : zfi_f16_to_f32(((const uint16_t *)array)[i]);
+    float x;
+    zfi_kernels_ref()->widen(&x, (const char *)array + i * zfi_dtype_nbytes(dtype), dtype, 1);
+    return x;
 }
 
 static void narrow_one(void *array, zfi_dtype_t dtype, uint64_t i, float x) {
-    if (dtype == ZFI_F32)
-        ((float *)array)[i] = x;
-    else
-        ((uint16_t *)array)[i] = dtype == ZFI_BF16 ? zfi_f32_to_bf16(x) : zfi_f32_to_f16(x);
+    zfi_kernels_ref()->narrow((char *)array + i * zfi_dtype_nbytes(dtype), dtype, &x, 1);
 }
 
 /* n elements and one more of guard bytes. */
@@ -50,7 +39,7 @@ static void *array_of(zfi_dtype_t dtype, uint64_t n, int is_drawn) {
     ck_assert_ptr_nonnull(array);
     memset(array, GUARD, (n + 1) * zfi_dtype_nbytes(dtype));
     for (uint64_t i = 0; i < n && is_drawn; i++)
-        narrow_one(array, dtype, i, draw_value());
+        narrow_one(array, dtype, i, random_unit() * (random_below(4) ? 1.0f : 1e-3f));
     return array;
 }
 
@@ -74,9 +63,9 @@ static void try_sum(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ra
                                  .out = own, /* in place, as the engine has it */
                                  .n_elems = n,
                                  .dtype = dtype,
-                                 .rank = draw() % n_ranks,
+                                 .rank = (uint32_t)random_below(n_ranks),
                                  .n_ranks = n_ranks,
-                                 .divisor = draw() % 2 * (n_ranks + draw() % 3)};
+                                 .divisor = (uint32_t)(random_below(2) * (n_ranks + random_below(3)))};
     sum_naively(&args, want);
     zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](table, &args);
     ck_assert_msg(memcmp(own, want, (n + 1ull) * zfi_dtype_nbytes(dtype)) == 0, "%s: %u elements of %u ranks",
@@ -86,8 +75,7 @@ static void try_sum(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ra
     free(want);
 }
 
-START_TEST(sum_parts) { try_all(try_sum); }
-END_TEST
+ZT_TEST(sum_parts) { try_all(try_sum); }
 
 /* n_ranks stretches, turned round. */
 static void try_move(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ranks, uint32_t n) {
@@ -113,7 +101,6 @@ static void try_move(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_r
     free(back);
 }
 
-START_TEST(move) { try_all(try_move); }
-END_TEST
+ZT_TEST(move) { try_all(try_move); }
 
-ZT_MAIN("launch_ranks", sum_parts, move)
+ZT_SUITE("launch_ranks")

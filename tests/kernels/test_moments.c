@@ -3,21 +3,13 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "arrays.h"
 #include "suite.h"
 
-static float float_of(uint32_t bits) {
-    float x;
-
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* Over 2^20 neighbouring indices both halves average 32767.5 within 5 standard deviations, and so does their product:
  * what m and v take is not correlated. */
-START_TEST(hash_is_even) {
+ZT_TEST(hash_is_even) {
     const double n = 0x1p20, sd = 18918.0 / sqrt(n);
     double low = 0.0, high = 0.0, both = 0.0;
 
@@ -32,7 +24,6 @@ START_TEST(hash_is_even) {
     ck_assert(fabs(low / n) < 5 * sd && fabs(high / n) < 5 * sd);
     ck_assert(fabs(both / n) < 5 * 18918.0 * sd);
 }
-END_TEST
 
 /* Of the 65536 random numbers exactly as many carry as there are discarded units: unbiased. */
 static void check_all_randoms(uint32_t bits) {
@@ -49,7 +40,7 @@ static void check_all_randoms(uint32_t bits) {
     ck_assert_uint_eq(n_towards, 0x10000u - n_away);
 }
 
-START_TEST(stochastic_is_unbiased) {
+ZT_TEST(stochastic_is_unbiased) {
     check_all_randoms(0x00000001);
     check_all_randoms(0x807fffff);
     check_all_randoms(0x3f80ffff);
@@ -58,9 +49,8 @@ START_TEST(stochastic_is_unbiased) {
     for (int i = 0; i < 30; i++)
         check_all_randoms((uint32_t)random_bits() & 0xbfffffffu);
 }
-END_TEST
 
-START_TEST(stochastic_keeps_the_kind) {
+ZT_TEST(stochastic_keeps_the_kind) {
     for (uint32_t r = 0; r < 65536; r += 13) {
         ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0x7f7fffff), r), 0x7f7f); /* finite stays finite */
         ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0xff7f0001), r), 0xff7f);
@@ -72,7 +62,6 @@ START_TEST(stochastic_keeps_the_kind) {
         ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0x3f810000), r), 0x3f81); /* bf16 already */
     }
 }
-END_TEST
 
 enum { MAX_ROWS = 9, MAX_COLS = 1200 };
 
@@ -86,8 +75,6 @@ static uint64_t choose(uint64_t n, uint32_t *out_index) {
 }
 
 static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments, int has_v, contents_t contents) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
     static uint32_t row_index[MAX_ROWS], col_index[MAX_COLS];
     zfi_round_moments_t job = {.sub = {.n_rows = rows, .n_cols = cols},
                                .cols = cols,
@@ -114,28 +101,22 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
     job.m = want_m.at;
     job.v = has_v ? want_v.at : NULL;
     zfi_kernels_ref()->round_moments(&job);
-    for (int t = 0; t < n_tables; t++) {
+    for (EACH_TABLE(table)) {
         array_t got_m = array_copy(&m), got_v = array_copy(&v);
 
         job.m = got_m.at;
         job.v = has_v ? got_v.at : NULL;
-        tables[t]->round_moments(&job);
-        check_arrays(&want_m, &got_m, tables[t]->name, "round_moments: m", n);
-        check_arrays(&want_v, &got_v, tables[t]->name, "round_moments: v", n);
-        array_free(&got_m);
-        array_free(&got_v);
+        table->round_moments(&job);
+        check_arrays(&want_m, &got_m, table->name, "round_moments: m", n);
+        check_arrays(&want_v, &got_v, table->name, "round_moments: v", n);
     }
-    array_free(&m);
-    array_free(&v);
-    array_free(&want_m);
-    array_free(&want_v);
+    arrays_free();
 }
 
-START_TEST(rounding_of_tables) {
+ZT_TEST(rounding_of_tables) {
     for (int repeat = 0; repeat < 600; repeat++)
         compare_rounding(random_below(MAX_ROWS + 1), random_below(repeat % 10 ? 70 : MAX_COLS + 1),
                          (zfi_moments_t)(repeat % ZFI_N_MOMENTS), repeat % 5 != 0, repeat % 4 ? SPECIAL : ANY_BITS);
 }
-END_TEST
 
-ZT_MAIN("moments", hash_is_even, stochastic_is_unbiased, stochastic_keeps_the_kind, rounding_of_tables)
+ZT_SUITE("moments")

@@ -40,8 +40,6 @@ typedef struct variant {
 
 typedef struct state {
     array_t w, m, v, visible;
-    array_t grads[MAX_SLOTS];
-    uint32_t n_grads;
     const void *grad_at[MAX_SLOTS];
     zfi_scalars_t scalars[MAX_SLOTS];
     zfi_replay_t job;
@@ -63,11 +61,8 @@ static void state_new(state_t *state, uint64_t n, const variant_t *a) {
     state->m = array_new(state_dtype, n, a->contents);
     state->v = array_new(state_dtype, n, a->contents == SPECIAL ? SPECIAL : POSITIVE);
     state->visible = array_new(a->visible < 0 ? ZFI_F32 : (zfi_dtype_t)a->visible, n, ORDINARY);
-    state->n_grads = a->n_slots;
-    for (uint32_t k = 0; k < state->n_grads; k++) {
-        state->grads[k] = array_new(a->grad_dtype, n, a->contents);
-        state->grad_at[k] = state->grads[k].at;
-    }
+    for (uint32_t k = 0; k < a->n_slots; k++)
+        state->grad_at[k] = array_new(a->grad_dtype, n, a->contents).at;
     for (uint32_t k = 0; k < a->n_slots; k++)
         state->scalars[k] = scalars_of_step(1e-3, 0.01, 1.0 / (double)(1 + random_below(70000)), k + 1);
     state->job = (zfi_replay_t){.v = zfi_rule_has_v(a->rule) ? state->v.at : NULL,
@@ -98,25 +93,7 @@ static state_t state_copy(const state_t *from) {
     return copy;
 }
 
-static void state_free(state_t *state) {
-    array_free(&state->w);
-    array_free(&state->m);
-    array_free(&state->v);
-    array_free(&state->visible);
-}
-
-static void free_grads(state_t *state) {
-    for (uint32_t k = 0; k < state->n_grads; k++)
-        array_free(&state->grads[k]);
-}
-
-static uint64_t run(const zfi_kernels_t *table, const variant_t *a, const state_t *state) {
-    return table->replay[a->rule](&state->job);
-}
-
 static void compare_tables(uint64_t n, const variant_t *a) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
     state_t start, want;
     uint64_t want_bad;
     char what[128];
@@ -125,23 +102,20 @@ static void compare_tables(uint64_t n, const variant_t *a) {
              a->grad_dtype, a->visible, a->moments, a->has_predict);
     state_new(&start, n, a);
     want = state_copy(&start);
-    want_bad = run(zfi_kernels_ref(), a, &want);
-    for (int t = 0; t < n_tables; t++) {
+    want_bad = zfi_kernels_ref()->replay[a->rule](&want.job);
+    for (EACH_TABLE(table)) {
         state_t got = state_copy(&start);
 
-        ck_assert_msg(run(tables[t], a, &got) == want_bad, "%s: %s: first non-finite", tables[t]->name, what);
-        check_arrays(&want.w, &got.w, tables[t]->name, what, n);
-        check_arrays(&want.m, &got.m, tables[t]->name, what, n);
-        check_arrays(&want.v, &got.v, tables[t]->name, what, n);
-        check_arrays(&want.visible, &got.visible, tables[t]->name, what, n);
-        state_free(&got);
+        ck_assert_msg(table->replay[a->rule](&got.job) == want_bad, "%s: %s: first non-finite", table->name, what);
+        check_arrays(&want.w, &got.w, table->name, what, n);
+        check_arrays(&want.m, &got.m, table->name, what, n);
+        check_arrays(&want.v, &got.v, table->name, what, n);
+        check_arrays(&want.visible, &got.visible, table->name, what, n);
     }
-    state_free(&want);
-    state_free(&start);
-    free_grads(&start);
+    arrays_free();
 }
 
-START_TEST(all_lengths) {
+ZT_TEST(all_lengths) {
     static const uint32_t n_slots[] = {0, 1, 2, 3, 4, 8, 16};
 
     for (uint64_t n = 0; n <= 67; n++)
@@ -153,10 +127,9 @@ START_TEST(all_lengths) {
             compare_tables(n, &a);
         }
 }
-END_TEST
 
 /* Every rule with every gradient type, moments, prediction; the rest at random. */
-START_TEST(all_variants) {
+ZT_TEST(all_variants) {
     for (int c = 0; c < 8 * ZFI_N_RULES * ZFI_N_DTYPES * ZFI_N_MOMENTS * 2; c++) {
         const variant_t a = {.rule = (zfi_rule_t)(c % ZFI_N_RULES),
                              .n_slots = (uint32_t)random_below(random_below(4) ? 9 : MAX_SLOTS),
@@ -169,9 +142,8 @@ START_TEST(all_variants) {
         compare_tables(random_below(200), &a);
     }
 }
-END_TEST
 
-START_TEST(special_values) {
+ZT_TEST(special_values) {
     for (int repeat = 0; repeat < 200; repeat++) {
         variant_t a = {.n_slots = (uint32_t)random_below(6),
                        .grad_dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES),
@@ -187,46 +159,37 @@ START_TEST(special_values) {
         compare_tables(random_below(300), &a);
     }
 }
-END_TEST
 
-START_TEST(no_slot_writes_only_visible) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
+ZT_TEST(no_slot_writes_only_visible) {
     const variant_t a = {.grad_dtype = ZFI_BF16, .visible = ZFI_F32, .has_predict = 1};
 
-    for (int t = 0; t < n_tables; t++) {
+    for (EACH_TABLE(table)) {
         state_t start, got;
 
         state_new(&start, 100, &a);
         got = state_copy(&start);
-        ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&got.job), UINT64_MAX);
-        check_arrays(&start.w, &got.w, tables[t]->name, "w", 100);
-        check_arrays(&start.m, &got.m, tables[t]->name, "m", 100);
-        check_arrays(&start.v, &got.v, tables[t]->name, "v", 100);
-        check_arrays(&start.w, &got.visible, tables[t]->name, "visible", 100);
-        state_free(&got);
-        state_free(&start);
+        ck_assert_uint_eq(table->replay[ZFI_RULE_ADAMW](&got.job), UINT64_MAX);
+        check_arrays(&start.w, &got.w, table->name, "w", 100);
+        check_arrays(&start.m, &got.m, table->name, "m", 100);
+        check_arrays(&start.v, &got.v, table->name, "v", 100);
+        check_arrays(&start.w, &got.visible, table->name, "visible", 100);
+        arrays_free();
     }
 }
-END_TEST
 
-START_TEST(first_nonfinite_is_named) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
+ZT_TEST(first_nonfinite_is_named) {
     const variant_t a = {.n_slots = 1, .visible = -1};
 
-    for (int t = 0; t < n_tables; t++)
+    for (EACH_TABLE(table))
         for (uint64_t bad = 0; bad < 131; bad++) {
             state_t state;
 
             state_new(&state, 131, &a);
             state.job.w[bad] = bad % 2 ? INFINITY : NAN;
             state.job.w[130] = -INFINITY;
-            ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&state.job), bad);
-            array_free(&state.grads[0]);
-            state_free(&state);
+            ck_assert_uint_eq(table->replay[ZFI_RULE_ADAMW](&state.job), bad);
+            arrays_free();
         }
 }
-END_TEST
 
-ZT_MAIN("replay", all_lengths, all_variants, special_values, no_slot_writes_only_visible, first_nonfinite_is_named)
+ZT_SUITE("replay")

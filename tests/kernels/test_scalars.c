@@ -47,7 +47,7 @@ static const scalars_case_t cases[] = {
 
 static int same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
-START_TEST(step_scalars) {
+ZT_TEST(step_scalars) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scalars_case_t *c = &cases[i];
         zfi_step_scalars_t out;
@@ -62,9 +62,8 @@ START_TEST(step_scalars) {
                       out.s_exact, out.applied, (int)out.nonfinite_param);
     }
 }
-END_TEST
 
-START_TEST(parts_are_added_by_rank) { /* 1 + 1 + 2^53 and 2^53 + 1 + 1 differ */
+ZT_TEST(parts_are_added_by_rank) { /* 1 + 1 + 2^53 and 2^53 + 1 + 1 differ */
     zfi_norm_part_t rising[] = {{1, FINE}, {1, FINE}, {0x1p53, FINE}},
                     falling[] = {{0x1p53, FINE}, {1, FINE}, {1, FINE}};
     zfi_step_scalars_t up, down, one;
@@ -80,6 +79,5 @@ START_TEST(parts_are_added_by_rank) { /* 1 + 1 + 2^53 and 2^53 + 1 + 1 differ */
     zfi_launch_cpu[ZFI_KERNEL_SCALARS](NULL, &args);
     ck_assert(one.norm == 1.0);
 }
-END_TEST
 
-ZT_MAIN("scalars", step_scalars, parts_are_added_by_rank)
+ZT_SUITE("scalars")

@@ -13,7 +13,7 @@ enum { MAX_MATRICES = 4 };
 
 /* The stated order shows in the bits: 2^24 in lane 0 of a row's unit, in fp32, swallows a 1 of its own lane and of lane
  * 32, which joins it first, but not lanes 16 and 48 together. */
-START_TEST(order_by_hand) {
+ZT_TEST(order_by_hand) {
     float grad[65] = {0x1p12f};
     zfi_stats_matrix_t matrix = {.rows = 1, .cols = 65, .abs_sums = NULL};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
@@ -29,10 +29,9 @@ START_TEST(order_by_hand) {
     zfi_kernels_ref()->stats(&job, &result);
     ck_assert(result.sum_squares == 0x1p24 + 2.0);
 }
-END_TEST
 
 /* What fp32 does not hold is neither lost nor infinite: each element alone, and a whole matrix. */
-START_TEST(all_of_range_counts) {
+ZT_TEST(all_of_range_counts) {
     static const float values[] = {0x1p-149f, 0x1p-126f, 1e-30f, 1e-25f, 0x1p-59f, 0x1p-58f, 1e18f, 1e19f, 0x1p127f};
     static float grad[40 * 300];
     double sums[300];
@@ -51,11 +50,8 @@ START_TEST(all_of_range_counts) {
             ck_assert(fabs(sums[c ? 0 : 7] / (k % 2 ? (c ? 300 : 40) * x : x) - 1.0) < 1e-6);
         }
 }
-END_TEST
 
-START_TEST(nonfinite_are_counted) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
+ZT_TEST(nonfinite_are_counted) {
     static float grad[10000];
     zfi_stats_matrix_t matrix = {.rows = 100, .cols = 100, .abs_sums = NULL};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
@@ -63,9 +59,7 @@ START_TEST(nonfinite_are_counted) {
 
     for (int i = 0; i < 10000; i++)
         grad[i] = 3.4e38f; /* finite, also squared in double */
-    for (int t = -1; t < n_tables; t++) {
-        const zfi_kernels_t *table = t < 0 ? zfi_kernels_ref() : tables[t];
-
+    for (EACH_TABLE_FROM(table, zfi_kernels_ref())) {
         grad[5] = grad[4096] = grad[9999] = 3.4e38f;
         table->stats(&job, &result);
         ck_assert(isfinite(result.sum_squares) && result.n_nonfinite == 0);
@@ -76,7 +70,6 @@ START_TEST(nonfinite_are_counted) {
         ck_assert_uint_eq(result.n_nonfinite, 3);
     }
 }
-END_TEST
 
 typedef struct shape {
     uint64_t rows, cols;
@@ -120,8 +113,6 @@ static void check_sums(const double *want, const double *got, uint64_t n, const 
 
 static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtype, int channels_are_rows,
                     contents_t contents, unsigned is_wanted) {
-    const zfi_kernels_t *tables[ZFI_N_ISAS];
-    const int n_tables = available_tables(tables);
     double *want_sums[MAX_MATRICES], *got_sums[MAX_MATRICES];
     uint64_t n_elems = 0;
     array_t grad;
@@ -131,23 +122,23 @@ static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtyp
         n_elems += shapes[k].rows * shapes[k].cols;
     grad = array_new(dtype, n_elems, contents);
     want = run(zfi_kernels_ref(), &grad, channels_are_rows, shapes, n_matrices, is_wanted, want_sums);
-    for (int t = 0; t < n_tables; t++) {
-        got = run(tables[t], &grad, channels_are_rows, shapes, n_matrices, is_wanted, got_sums);
+    for (EACH_TABLE(table)) {
+        got = run(table, &grad, channels_are_rows, shapes, n_matrices, is_wanted, got_sums);
         ck_assert_uint_eq(got.n_nonfinite, want.n_nonfinite);
         if (doubles_differ(want.sum_squares, got.sum_squares))
-            ck_abort_msg("%s: sum of squares %a, ref has %a", tables[t]->name, got.sum_squares, want.sum_squares);
+            ck_abort_msg("%s: sum of squares %a, ref has %a", table->name, got.sum_squares, want.sum_squares);
         for (uint32_t k = 0; k < n_matrices; k++) {
-            check_sums(want_sums[k], got_sums[k], channels_are_rows ? shapes[k].rows : shapes[k].cols, tables[t]->name,
+            check_sums(want_sums[k], got_sums[k], channels_are_rows ? shapes[k].rows : shapes[k].cols, table->name,
                        &shapes[k]);
             free(got_sums[k]);
         }
     }
     for (uint32_t k = 0; k < n_matrices; k++)
         free(want_sums[k]);
-    array_free(&grad);
+    arrays_free();
 }
 
-START_TEST(all_lengths) {
+ZT_TEST(all_lengths) {
     for (uint64_t n = 0; n <= 67; n++)
         for (int c = 0; c < 2 * ZFI_N_DTYPES; c++) {
             const shape_t row = {1, n}, column = {n, 1};
@@ -156,9 +147,8 @@ START_TEST(all_lengths) {
             compare(&column, 1, (zfi_dtype_t)(c / 2), c % 2, ORDINARY, 1);
         }
 }
-END_TEST
 
-START_TEST(every_path) {
+ZT_TEST(every_path) {
     static const shape_t shapes[] = {
         {0, 5},      {5, 0},     {3, 33},    {64, 64},   {65, 64},    {130, 31},   {200, 100},
         {129, 1000}, {70, 1025}, {64, 4097}, {1, 8191},  {70, 4096},  {130, 4097}, {66, 9001},
@@ -170,10 +160,9 @@ START_TEST(every_path) {
         for (int c = 0; c < 2 * ZFI_N_DTYPES; c++)
             compare(&shapes[k], 1, (zfi_dtype_t)(c / 2), c % 2, c / 2 ? SPECIAL : ORDINARY, 1);
 }
-END_TEST
 
 /* Rows and columns on both sides of what fp32 holds, and some of zeros. */
-START_TEST(every_range) {
+ZT_TEST(every_range) {
     static const shape_t shapes[] = {{70, 600}, {33, 2100}, {40, 1030}, {1, 2500}, {2500, 1}};
     static const contents_t ranges[] = {EDGE, ANY_BITS};
 
@@ -182,9 +171,8 @@ START_TEST(every_range) {
             for (int repeat = 0; repeat < 5; repeat++)
                 compare(&shapes[k], 1, (zfi_dtype_t)(c / 4), c % 2, ranges[c / 2 % 2], 1);
 }
-END_TEST
 
-START_TEST(several_matrices) {
+ZT_TEST(several_matrices) {
     for (int repeat = 0; repeat < 60; repeat++) {
         shape_t shapes[MAX_MATRICES];
 
@@ -196,7 +184,5 @@ START_TEST(several_matrices) {
                 repeat % 5 ? ORDINARY : SPECIAL, (unsigned)random_below(16));
     }
 }
-END_TEST
 
-ZT_MAIN("stats", order_by_hand, all_of_range_counts, nonfinite_are_counted, all_lengths, every_path, every_range,
-        several_matrices)
+ZT_SUITE("stats")

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "wrap.h"
+
 enum { MOST_NODES = 32, MOST_NAMES = 16, MOST_CALLS = 128, ALL_OF = 10, MOST_STATES = 1 << 16, PATH_NBYTES = 600 };
 
 typedef struct name {
@@ -76,9 +78,7 @@ static call_t *record(kind_t kind, int node, const char *from, const char *to) {
     return call;
 }
 
-int __real_openat(int dir, const char *name, int flags, mode_t mode);
-int __wrap_openat(int dir, const char *name, int flags, ...);
-int __wrap_openat(int dir, const char *name, int flags, ...) {
+ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
     struct stat info;
     mode_t mode = 0;
     int at = node_of(dir), is_new = at >= 0 && (flags & O_CREAT) && fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0;
@@ -95,9 +95,7 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
     return fd;
 }
 
-int __real_mkdirat(int dir, const char *name, mode_t mode);
-int __wrap_mkdirat(int dir, const char *name, mode_t mode);
-int __wrap_mkdirat(int dir, const char *name, mode_t mode) {
+ZT_WRAP(int, mkdirat, int dir, const char *name, mode_t mode) {
     int at = node_of(dir), rc = __real_mkdirat(dir, name, mode);
     struct stat info;
     if (!rc && at >= 0 && fstatat(dir, name, &info, 0) == 0) {
@@ -115,9 +113,7 @@ static void keep_data(int node, const void *data, size_t n) {
 }
 
 /* Writes that follow each other are two: the first half of their bytes, and the rest. */
-ssize_t __real_write(int fd, const void *data, size_t n);
-ssize_t __wrap_write(int fd, const void *data, size_t n);
-ssize_t __wrap_write(int fd, const void *data, size_t n) {
+ZT_WRAP(ssize_t, write, int fd, const void *data, size_t n) {
     int node = node_of(fd);
     ssize_t done = __real_write(fd, data, n);
     if (node < 0 || done <= 0)
@@ -132,27 +128,21 @@ ssize_t __wrap_write(int fd, const void *data, size_t n) {
     return done;
 }
 
-int __real_fsync(int fd);
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd) {
+ZT_WRAP(int, fsync, int fd) {
     int node = node_of(fd), rc = __real_fsync(fd);
     if (!rc && node >= 0)
         record(SYNC, node, "", "");
     return rc;
 }
 
-int __real_renameat(int from_dir, const char *from, int to_dir, const char *to);
-int __wrap_renameat(int from_dir, const char *from, int to_dir, const char *to);
-int __wrap_renameat(int from_dir, const char *from, int to_dir, const char *to) {
+ZT_WRAP(int, renameat, int from_dir, const char *from, int to_dir, const char *to) {
     int at = node_of(from_dir), rc = __real_renameat(from_dir, from, to_dir, to);
     if (!rc && at >= 0)
         record(RENAME, at, from, to);
     return rc;
 }
 
-int __real_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
-int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
-int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+ZT_WRAP(int, renameat2, int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
     int at = node_of(from_dir), rc;
     if (at >= 0 && has_no_exchange)
         return errno = EINVAL, -1;
@@ -162,9 +152,7 @@ int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return rc;
 }
 
-int __real_unlinkat(int dir, const char *name, int flags);
-int __wrap_unlinkat(int dir, const char *name, int flags);
-int __wrap_unlinkat(int dir, const char *name, int flags) {
+ZT_WRAP(int, unlinkat, int dir, const char *name, int flags) {
     int at = node_of(dir), rc = __real_unlinkat(dir, name, flags);
     if (!rc && at >= 0)
         record(REMOVE, at, name, "");

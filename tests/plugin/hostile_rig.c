@@ -10,21 +10,19 @@
 #include "base/crc32.h"
 
 zt_hostile_t zt_hostile;
-static unsigned char *before;
-static size_t before_nbytes;
+static zt_image_t before;
 
 void zt_hostile_start(const char *text) {
     zt_memory_store_start(&zt_hostile.bad);
     zt_state_saved(&zt_hostile.rig, &zt_hostile.good, text, 7, 0);
     zt_state_open(&zt_hostile.victim, text);
     zt_state_steps(&zt_hostile.victim, 5);
-    before = NULL;
     zt_hostile_remember();
 }
 
 void zt_hostile_remember(void) {
-    free(before);
-    before = zt_state_image(&zt_hostile.victim, &before_nbytes);
+    free(before.bytes);
+    before = zt_state_image(&zt_hostile.victim);
 }
 
 void zt_hostile_copy(void) {
@@ -38,13 +36,7 @@ void zt_hostile_copy(void) {
     zt_hostile.bad.n_blobs = zt_hostile.good.n_blobs;
 }
 
-void zt_hostile_check_unchanged(const char *what) {
-    size_t nbytes;
-    unsigned char *now = zt_state_image(&zt_hostile.victim, &nbytes);
-    if (nbytes != before_nbytes || memcmp(now, before, nbytes) != 0)
-        ck_abort_msg("%s: the instance has changed", what);
-    free(now);
-}
+void zt_hostile_check_unchanged(const char *what) { zt_state_check_image(&zt_hostile.victim, &before, what); }
 
 void zt_hostile_refused(const char *what) {
     zf_state_args_t args = {.struct_size = sizeof args, .store = &zt_hostile.bad.table};
@@ -68,7 +60,8 @@ void zt_hostile_end(void) {
     zt_state_steps(&zt_hostile.victim, 4); /* and it goes on */
     ZT_OK(&zt_hostile.victim, zt_load(&zt_hostile.victim, &zt_hostile.good.table, NULL, 0, NULL));
     zt_state_check_equal(&zt_hostile.rig, &zt_hostile.victim, "the good one");
-    free(before);
+    free(before.bytes);
+    before.bytes = NULL;
     zt_state_end(&zt_hostile.rig, &zt_hostile.victim, &zt_hostile.good);
     zt_memory_store_end(&zt_hostile.bad);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/hostile_rig.h - a sound checkpoint, one made of it to do harm, and an instance that is asked to load it and
- * must stay as it is. */
+/* tests/plugin/hostile_rig.h - a sound checkpoint, one made of it to do harm, and an instance that is asked to load it
+ * and must stay as it is. */
 #ifndef ZT_HOSTILE_RIG_H
 #define ZT_HOSTILE_RIG_H
 

@@ -201,3 +201,40 @@ zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config
     st = zt_rig_try_create(rig, config, rank->flags);
     return st >= 0 ? zt_rig_try_bind(rig) : st;
 }
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static zt_job_t *job_of(const zt_ranks_t *ranks, uint32_t rank) {
+    return (zt_job_t *)(void *)((char *)ranks->jobs + rank * ranks->job_nbytes);
+}
+
+void zt_jobs_start(zt_ranks_t *ranks, uint32_t n, void *jobs, size_t job_nbytes, const void *as) {
+    zt_ranks_init(ranks, n);
+    ranks->jobs = jobs;
+    ranks->job_nbytes = job_nbytes;
+    for (uint32_t r = 0; r < n; r++) {
+        if (as)
+            memcpy(job_of(ranks, r), as, job_nbytes);
+        job_of(ranks, r)->rank = &ranks->ranks[r];
+    }
+}
+
+int zt_job_open(void *raw, const zt_shape_t *shapes, uint32_t n_shapes) {
+    zt_job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, n_shapes);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, job->uses_queue);
+    return job->st >= 0;
+}
+
+void zt_jobs_run(zt_ranks_t *ranks, void *(*run)(void *), int may_fail) {
+    zt_ranks_run(ranks->size, run, ranks->jobs, ranks->job_nbytes);
+    for (uint32_t r = 0; r < ranks->size && !may_fail; r++)
+        ck_assert_msg(job_of(ranks, r)->st >= 0, "rank %u of %u: %s", r, ranks->size,
+                      job_of(ranks, r)->rig.err.message);
+}
+
+void zt_jobs_end(zt_ranks_t *ranks) {
+    for (uint32_t r = 0; r < ranks->size; r++)
+        zt_rig_end(&job_of(ranks, r)->rig);
+    zt_ranks_free(ranks);
+}

@@ -33,6 +33,8 @@ typedef struct zt_rank {
 } zt_rank_t;
 
 typedef struct zt_ranks {
+    void *jobs;
+    size_t job_nbytes;
     pthread_mutex_t lock; /* guards: */
     uint32_t size;
     uint32_t node_ranks; /* of each machine; 0: nobody knows */
@@ -60,5 +62,25 @@ const void *zt_ranks_extension(void *ctx, const char *id);
 void zt_ranks_run(uint32_t n, void *(*run)(void *), void *jobs, size_t job_nbytes);
 /* A rig that was started becomes this rank: create and bind, up to the first error. */
 zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue);
+
+/* What every job begins with: struct job { ZT_JOB; more }. */
+#define ZT_JOB                                                                                                         \
+    zt_rig_t rig;                                                                                                      \
+    zt_rank_t *rank;                                                                                                   \
+    const char *config;                                                                                                \
+    int uses_queue;                                                                                                    \
+    zf_status_t st /* of the newest call: create and bind first */
+typedef struct zt_job {
+    ZT_JOB;
+} zt_job_t;
+
+/* Ranks 0 to n - 1 get a job each, all as `as` is (NULL: as they are). */
+void zt_jobs_start(zt_ranks_t *ranks, uint32_t n, void *jobs, size_t job_nbytes, const void *as);
+/* Starts the job's rig and opens it; 0 where that failed. */
+int zt_job_open(void *job, const zt_shape_t *shapes, uint32_t n_shapes);
+/* Runs a function of every job; may_fail: else every one ends without an error. */
+void zt_jobs_run(zt_ranks_t *ranks, void *(*run)(void *), int may_fail);
+/* Ends the rigs. */
+void zt_jobs_end(zt_ranks_t *ranks);
 
 #endif

@@ -4,6 +4,7 @@
 #include "rig.h"
 
 #include <check.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,6 +265,12 @@ zf_status_t zt_rig_try_step(zt_rig_t *rig) {
                                                                      : st; /* grad may be filled again */
 }
 
+void zt_rig_finish_step(zt_rig_t *rig) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    for (; report.step < rig->step; usleep(500))
+        ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
+}
+
 zf_status_t zt_quiesce(zt_rig_t *rig, int32_t mode) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     return rig->zf->quiesce(rig->inst, &args, &rig->err);
@@ -318,6 +325,22 @@ uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name) {
 
 const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig) { return &rig->inst->run->mem.layout; }
 
+static void note_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                      uint64_t length) {
+    zt_log_t *log = ctx;
+    (void)component, (void)file, (void)line;
+    if (level != ZF_LOG_WARN || (log->words && !memmem(msg, length, log->words, strlen(log->words))))
+        return;
+    log->n++;
+    snprintf(log->text + strlen(log->text), sizeof log->text - strlen(log->text), "%.*s\n", (int)length, msg);
+}
+
+void zt_rig_listen(zt_rig_t *rig, zt_log_t *log, const char *words) {
+    *log = (zt_log_t){.words = words};
+    rig->host.ctx = log;
+    rig->host.log = note_line;
+}
+
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static void check_values(const zt_param_t *param, const float *have, const char *what) {
@@ -364,6 +387,15 @@ void zt_rig_check_export(zt_rig_t *rig) {
         check_values(param, out, "export");
         free(out);
     }
+}
+
+int zt_shell(const char *format, ...) {
+    char command[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    return system(command);
 }
 
 void zt_contains(const char *text, const char *words) {

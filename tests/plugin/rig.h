@@ -91,6 +91,8 @@ void zt_rig_step(zt_rig_t *rig);
 void zt_rig_steps(zt_rig_t *rig, int n);
 /* The same up to the first error, which it returns. */
 zf_status_t zt_rig_try_step(zt_rig_t *rig);
+/* The newest step is reported: what it writes itself is in place. Replays may go on. */
+void zt_rig_finish_step(zt_rig_t *rig);
 /* DRAIN or FLUSH. */
 zf_status_t zt_quiesce(zt_rig_t *rig, int32_t mode);
 /* params_changed and param_fetch of one parameter. */
@@ -124,10 +126,20 @@ void zt_rig_check_export(zt_rig_t *rig);
 /* Fills tensor for contiguous memory. */
 void zt_tensor(zf_tensor_t *out, void *data, const int64_t *sizes, int ndim, int is_bf16);
 
+/* The host's warnings from create on: those that have these words (NULL: all) are counted and kept, one a line. */
+typedef struct zt_log {
+    const char *words;
+    int n;
+    char text[8192];
+} zt_log_t;
+void zt_rig_listen(zt_rig_t *rig, zt_log_t *log, const char *words);
+
 /* A call returned st, and was to be refused so, with these words in its message. */
 void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const char *words);
 /* The words are in the text. */
 void zt_contains(const char *text, const char *words);
+/* The exit status of a shell's command, as printf makes it. */
+__attribute__((format(printf, 1, 2))) int zt_shell(const char *format, ...);
 /* Small numbers from a counter-based hash: the same on every machine. */
 uint64_t zt_hash(uint64_t x);
 

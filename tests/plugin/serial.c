@@ -43,9 +43,11 @@ static void update(float *w, float *m, float *v, float g, float s, const factors
     *w = fmaf(f->step, *m / d, *w * f->decay);
 }
 
-void zt_adamw(float *w, float *m, float *v, float g, float s, const zf_group_hyper_t *hyper, uint32_t n) {
-    factors_t factors = factors_of(hyper, n);
-    update(w, m, v, g, s, &factors);
+void zt_adamw_rule(const zf_rule_update_t *u) {
+    zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
+    factors_t factors = factors_of(&hyper, (uint32_t)u->n);
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        update(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &factors);
 }
 
 void zt_serial_start(zt_serial_t *serial, const float *w, size_t n_elems) {

@@ -20,8 +20,9 @@ void zt_serial_start(zt_serial_t *serial, const float *w, size_t n_elems);
 void zt_serial_end(zt_serial_t *serial);
 /* One update from gradient g times s. */
 void zt_serial_update(zt_serial_t *serial, const zf_group_hyper_t *hyper, const float *g, float s);
-/* The same for one element. n = number of this update, from 1. */
-void zt_adamw(float *w, float *m, float *v, float g, float s, const zf_group_hyper_t *hyper, uint32_t n);
+
+/* The same as a host's rule, for the body of a callback. */
+void zt_adamw_rule(const zf_rule_update_t *update);
 
 /* bfloat16 by integers, round to nearest even. */
 uint16_t zt_to_bf16(float x);

@@ -4,7 +4,6 @@
 #include "state_rig.h"
 
 #include <check.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,15 +81,14 @@ void zt_state_steps(zt_rig_t *rig, int n) {
     }
 }
 
-/* ---- everything that can be read ----------------------------------------------------------------------------------
- */
+/* ---- everything that can be read --------------------------------------------------------------------------------- */
 
 static unsigned char *append(unsigned char *at, const void *from, size_t nbytes) {
     memcpy(at, from, nbytes);
     return at + nbytes;
 }
 
-unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
+zt_image_t zt_state_image(zt_rig_t *rig) {
     const zf_inspect_ext_t *inspect = rig->zf->get_extension(ZF_EXT_INSPECT);
     zf_step_report_t report = {.struct_size = sizeof report};
     size_t total = sizeof report;
@@ -134,13 +132,21 @@ unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
         free(state.selected);
         free(state.importance);
     }
-    *nbytes = total;
-    return out;
+    return (zt_image_t){out, total};
+}
+
+void zt_state_check_image(zt_rig_t *rig, const zt_image_t *was, const char *when) {
+    zt_image_t is = zt_state_image(rig);
+    size_t at = 0;
+    while (at < is.nbytes && at < was->nbytes && is.bytes[at] == was->bytes[at])
+        at++;
+    if (at < is.nbytes || is.nbytes != was->nbytes)
+        ck_abort_msg("%s: images differ at byte %zu of %zu", when, at, is.nbytes);
+    free(is.bytes);
 }
 
 void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when) {
-    size_t n_a, n_b, at = 0;
-    unsigned char *x, *y;
+    zt_image_t image;
     for (uint32_t i = 0; i < a->n_params; i++) {
         const zt_param_t *p = &a->params[i], *q = &b->params[i];
         size_t k = 0;
@@ -150,25 +156,17 @@ void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when) {
         if (k < p->n_elems)
             ck_abort_msg("%s: visible of parameter %u differs at %zu", when, i, k);
     }
-    x = zt_state_image(a, &n_a);
-    y = zt_state_image(b, &n_b);
-    while (at < n_a && x[at] == y[at])
-        at++;
-    if (at < n_a || n_a != n_b)
-        ck_abort_msg("%s: images differ at byte %zu of %zu", when, at, n_a);
-    free(x);
-    free(y);
+    image = zt_state_image(a);
+    zt_state_check_image(b, &image, when);
+    free(image.bytes);
 }
 
-/* ---- saving and loading -------------------------------------------------------------------------------------------
- */
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
 static char dir[64];
 
 static void remove_dir(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    if (system(command))
+    if (zt_shell("rm -rf '%s'", dir))
         fprintf(stderr, "%s stays\n", dir);
 }
 

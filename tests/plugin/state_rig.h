@@ -52,8 +52,13 @@ void zt_state_steps(zt_rig_t *rig, int n);
 /* Visible values, w, m, v, n, selection, importance, export, report: equal to the bit. Ends the test where they differ.
  */
 void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when);
-/* A copy of all of it; free() it. */
-unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes);
+/* A copy of all of it, and whether a run is as it was then: ends the test where it is not. */
+typedef struct zt_image {
+    unsigned char *bytes; /* free() them */
+    size_t nbytes;
+} zt_image_t;
+zt_image_t zt_state_image(zt_rig_t *rig);
+void zt_state_check_image(zt_rig_t *rig, const zt_image_t *was, const char *when);
 
 /* A directory of the test's own, removed at exit. Any thread may ask. */
 const char *zt_state_dir(void);

@@ -5,15 +5,13 @@
 #include "replay/affinity.h"
 
 #include <check.h>
-#include <string.h>
 
 #include "rig.h"
 #include "suite.h"
 
 enum { N_MADE_UP = 16, MAX_PINS = 64 };
 
-/* ---- a system whose process has the last N_MADE_UP CPUs that there can be ------------------------------------------
- */
+/* ---- a system whose process has the last N_MADE_UP CPUs that there can be ---------------------------------------- */
 
 static const int first_cpu = CPU_SETSIZE - N_MADE_UP; /* the real machine has none of them, so each is a core */
 static int pins[MAX_PINS];                            /* in the order in which threads were pinned */
@@ -65,7 +63,7 @@ static void expect(const zfi_cpus_t *cpus, const zfi_node_t *node, uint32_t n_th
         ck_assert_msg(got[i] == want[i], "thread %u: CPU %d, not %d", i, got[i], want[i]);
 }
 
-START_TEST(one_process_takes_the_last_cores) {
+ZT_TEST(one_process_takes_the_last_cores) {
     zfi_cpus_t eight = machine(8, 8, 0), twins = machine(16, 16, 1), three = machine(3, 3, 0);
     expect(&eight, &alone, 3, (const int[]){7, 6, 5});
     expect(&eight, &alone, 7, (const int[]){7, 6, 5, 4, 3, 2, 1});
@@ -76,9 +74,8 @@ START_TEST(one_process_takes_the_last_cores) {
     CPU_CLR(7, &twins.mask); /* of core 7 only its upper thread is left */
     expect(&twins, &alone, 2, (const int[]){15, 6});
 }
-END_TEST
 
-START_TEST(taken_cores_come_last) {
+ZT_TEST(taken_cores_come_last) {
     zfi_cpus_t eight = machine(8, 8, 0), twins = machine(16, 16, 1);
     eight.n_pinned[7] = eight.n_pinned[6] = eight.n_pinned[5] = 1;
     expect(&eight, &alone, 3, (const int[]){4, 3, 2});
@@ -86,9 +83,8 @@ START_TEST(taken_cores_come_last) {
     twins.n_pinned[15] = 1; /* the other hyper-thread of core 7 */
     expect(&twins, &alone, 2, (const int[]){6, 5});
 }
-END_TEST
 
-START_TEST(ranks_divide_the_cores) {
+ZT_TEST(ranks_divide_the_cores) {
     zfi_cpus_t cpus = machine(16, 16, 0);
     int seen[16] = {0}, chosen[16];
     for (uint32_t rank = 0; rank < 3; rank++) {
@@ -104,19 +100,17 @@ START_TEST(ranks_divide_the_cores) {
     for (uint32_t rank = 0; rank < 8; rank++)
         ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &(zfi_node_t){.rank = rank, .n_ranks = 8}), 1);
 }
-END_TEST
 
-START_TEST(a_quota_is_shared_too) {
+ZT_TEST(a_quota_is_shared_too) {
     zfi_cpus_t cpus = machine(16, 16, 0);
     cpus.quota = 6;
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &alone), 6);
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &(zfi_node_t){.n_ranks = 2}), 3);
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &(zfi_node_t){.n_ranks = 8}), 1);
 }
-END_TEST
 
 /* A mask that is a part of the machine: the launcher has divided already, or in part, or nobody knows how. */
-START_TEST(what_the_launcher_divided_is_not_divided_again) {
+ZT_TEST(what_the_launcher_divided_is_not_divided_again) {
     zfi_cpus_t own = machine(16, 64, 0), socket = machine(32, 64, 0), unknown = machine(16, 0, 0);
     zfi_node_t node = {.rank = 1, .n_ranks = 4}, given = {.rank = 1, .n_ranks = 4, .is_given = 1};
     ck_assert_uint_eq(zfi_affinity_n_cores(&own, &node), 16);
@@ -127,9 +121,8 @@ START_TEST(what_the_launcher_divided_is_not_divided_again) {
     expect(&socket, &node, 2, NULL);
     ck_assert_uint_eq(zfi_affinity_n_cores(&unknown, &node), 4); /* nothing says how large the machine is */
 }
-END_TEST
 
-START_TEST(the_system_is_read) {
+ZT_TEST(the_system_is_read) {
     zfi_cpus_t cpus;
     is_made_up = 1;
     pins[0] = pins[1] = first_cpu + 2;
@@ -144,7 +137,6 @@ START_TEST(the_system_is_read) {
     is_made_up = 0;
     n_pins = 0;
 }
-END_TEST
 
 static void start(zt_rig_t *rig, const char *config) {
     static const zt_shape_t shapes[] = {{.rows = 48, .cols = 40}};
@@ -153,7 +145,7 @@ static void start(zt_rig_t *rig, const char *config) {
 }
 
 /* Four instances of three workers each on sixteen cores, of which the first is the trainer's. */
-START_TEST(instances_take_different_cores) {
+ZT_TEST(instances_take_different_cores) {
     static zt_rig_t rigs[4];
     uint32_t n[CPU_SETSIZE] = {0};
     is_made_up = 1;
@@ -168,9 +160,8 @@ START_TEST(instances_take_different_cores) {
     n_pins = 0;
     is_made_up = 0;
 }
-END_TEST
 
-START_TEST(the_keys_divide_the_cores) {
+ZT_TEST(the_keys_divide_the_cores) {
     static zt_rig_t rigs[2];
     is_made_up = 1;
     start(&rigs[0], "[host]\nlocal_rank = 2/4\n");
@@ -184,8 +175,5 @@ START_TEST(the_keys_divide_the_cores) {
     n_pins = 0;
     is_made_up = 0;
 }
-END_TEST
 
-ZT_MAIN("affinity", one_process_takes_the_last_cores, taken_cores_come_last, ranks_divide_the_cores,
-        a_quota_is_shared_too, what_the_launcher_divided_is_not_divided_again, the_system_is_read,
-        instances_take_different_cores, the_keys_divide_the_cores)
+ZT_SUITE("affinity")

@@ -5,7 +5,6 @@
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,18 +42,8 @@ static void fetch(const uint32_t *params, uint32_t n) {
     zt_rig_wait(&rig, &fence);
 }
 
-/* What the step itself writes is in place. */
-static void finish_step(void) {
-    zf_step_report_t report = {.struct_size = sizeof report};
-    const struct timespec a_while = {0, 1000000};
-    while (report.step < rig.step) {
-        ZT_OK(&rig, rig.zf->poll(rig.inst, &report, &rig.err));
-        nanosleep(&a_while, NULL);
-    }
-}
-
 /* What was not fetched comes with the next step, before its own close. */
-START_TEST(unfetched_comes_with_the_next_step) {
+ZT_TEST(unfetched_comes_with_the_next_step) {
     enum { ONE = 5 };
     static float before[MOST_ELEMS];
     start();
@@ -64,13 +53,12 @@ START_TEST(unfetched_comes_with_the_next_step) {
     for (int t = 1; t < 6; t++) {
         memcpy(before, rig.params[ONE].serial.w, zt_nbytes(&rig.params[ONE]));
         zt_rig_step(&rig);
-        finish_step();
+        zt_rig_finish_step(&rig);
         ck_assert(zt_shows(&rig.params[ONE], before));
     }
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -78,21 +66,19 @@ static atomic_int is_held, n_waiting;
 
 /* AdamW that stops at the last parameter (group 1) while it is held. */
 static int32_t held_adamw(void *ctx, const zf_rule_update_t *u) {
-    zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
     const struct timespec a_while = {0, 1000000};
     (void)ctx;
     while (u->group == 1 && atomic_load(&is_held)) {
         atomic_store(&n_waiting, 1);
         nanosleep(&a_while, NULL);
     }
-    for (uint64_t i = 0; i < u->n_elems; i++)
-        zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+    zt_adamw_rule(u);
     return 0;
 }
 
 /* A replay that cannot end: the step is reported, the first parameter is fetched, and only a fetch of the last waits.
  * It may begin early, before the others': there is a worker for those. */
-START_TEST(only_what_is_late_waits) {
+ZT_TEST(only_what_is_late_waits) {
     zf_rule_callback_t callback = {
         .struct_size = sizeof callback, .n_moments = 2, .name = "held", .update = held_adamw};
     uint32_t first = 0, last = LAST;
@@ -107,7 +93,7 @@ START_TEST(only_what_is_late_waits) {
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN)); /* the warm-up's replay is over */
     atomic_store(&is_held, 1);
     zt_rig_step(&rig); /* closes */
-    finish_step();
+    zt_rig_finish_step(&rig);
     remember();
     fetch(&first, 1);
     ck_assert(is_adamw(first) && !is_as_remembered(first));
@@ -128,7 +114,6 @@ START_TEST(only_what_is_late_waits) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- a host that does not fetch ---------------------------------------------------------------------------------- */
 
@@ -139,39 +124,30 @@ static int32_t take_a_while(void *ctx, const zf_rule_update_t *update) {
     return 0;
 }
 
-static int n_said;
-
-static void note_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
-                      uint64_t length) {
-    (void)ctx, (void)component, (void)file, (void)line;
-    n_said += level == ZF_LOG_WARN && memmem(msg, length, "call param_fetch", 16) != NULL;
-}
-
 /* Lines about waits in a run of some steps with slow workers. */
 static int n_waits_said(const char *keys, uint32_t flags) {
     static const zf_rule_callback_t slow = {
         .struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
     char config[256];
+    static zt_log_t log;
     static const zt_shape_t one = {.rows = 96, .cols = N_COLS}; /* fifteen calls of the rule, one after the other */
-    n_said = 0;
     zt_rig_start(&rig, &one, 1);
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &slow);
-    rig.host.log = note_line;
+    zt_rig_listen(&rig, &log, "call param_fetch");
     snprintf(config, sizeof config, "[zenflow]\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n%s[host]\nthreads = 1\n",
              keys);
     zt_rig_open(&rig, config, flags);
     zt_rig_steps(&rig, 36);
     zt_rig_end(&rig);
-    return n_said;
+    return log.n;
 }
 
 /* It waits, since it is to train on what one that fetches trains on; the log says so once, with the cure. */
-START_TEST(waits_are_said) {
+ZT_TEST(waits_are_said) {
     ck_assert_int_eq(n_waits_said("", 0), 1);
     ck_assert_int_eq(n_waits_said("publish_lag = 0\n", 0), 0); /* asked for */
     ck_assert_int_eq(n_waits_said("publish_lag = 1\n", 0), 0);
     ck_assert_int_eq(n_waits_said("", ZF_CREATE_CAP_FETCH), 0);
 }
-END_TEST
 
-ZT_MAIN("at_fetch", waits_are_said, unfetched_comes_with_the_next_step, only_what_is_late_waits)
+ZT_SUITE("at_fetch")

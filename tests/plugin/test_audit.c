@@ -18,6 +18,7 @@
 #include "state/audit.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 enum { STEPS = 12, MOST = 4, FETCHES = ZF_CREATE_CAP_FETCH, SHARDS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
 
@@ -36,9 +37,6 @@ static struct {
     int array;
 } flip;
 
-zf_status_t __real_zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes);
-zf_status_t __wrap_zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes);
-
 static void flip_state(const zfi_state_t *state, const zfi_param_t *param) {
     zfi_array_t array = (zfi_array_t)(flip.array - ZFI_AUDIT_W + ZFI_STATE_W);
     uint32_t number = param->first_matrix, bits;
@@ -54,7 +52,7 @@ static void flip_state(const zfi_state_t *state, const zfi_param_t *param) {
     ck_assert(!zfi_state_put(state, array, number, at, 1, &value));
 }
 
-zf_status_t __wrap_zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes) {
+ZT_WRAP(zf_status_t, zfi_audit_take, zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes) {
     const zfi_param_t *param = &state->side->params[flip.param];
     if (step == flip.step && zfi_rank(state->engine) == flip.rank) {
         if (flip.array == ZFI_AUDIT_VISIBLE)
@@ -75,10 +73,8 @@ typedef struct way {
 } way_t;
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
+    ZT_JOB;
     const way_t *way;
-    zf_status_t st;
 } job_t;
 
 static zt_ranks_t ranks;
@@ -151,20 +147,13 @@ static void *run_job(void *raw) {
 
 static void train(way_t way) {
     static job_t jobs[MOST];
-    memset(jobs, 0, sizeof jobs);
-    zt_ranks_init(&ranks, way.n_ranks ? way.n_ranks : 1);
+    zt_jobs_start(&ranks, way.n_ranks ? way.n_ranks : 1, jobs, sizeof *jobs, &(job_t){.way = &way});
     if (way.isa)
         setenv("ZF_FORCE_ISA", way.isa, 1);
-    for (uint32_t r = 0; r < ranks.size; r++) {
-        jobs[r] = (job_t){.rank = &ranks.ranks[r], .way = &way};
+    for (uint32_t r = 0; r < ranks.size; r++)
         ranks.ranks[r].flags = way.flags;
-    }
-    zt_ranks_run(ranks.size, run_job, jobs, sizeof *jobs);
-    for (uint32_t r = 0; r < ranks.size; r++)
-        ck_assert_msg(jobs[r].st >= 0, "%s, rank %u: %s", way.name, r, jobs[r].rig.err.message);
-    for (uint32_t r = 0; r < ranks.size; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
+    zt_jobs_run(&ranks, run_job, 0);
+    zt_jobs_end(&ranks);
     unsetenv("ZF_FORCE_ISA");
 }
 
@@ -216,7 +205,7 @@ static void plant(uint64_t seed, const way_t *way) {
 }
 
 /* Every array, parameter, element, bit and step, on one rank, in bfloat16 as well. */
-START_TEST(flipped_bits) {
+ZT_TEST(flipped_bits) {
     enum { FLIPS = 20 };
     way_t ways[] = {{.name = "sound"}, {.name = "sound16", .host = "moments_dtype = bfloat16\n"}};
     for (int w = 0; w < 2; w++) {
@@ -237,10 +226,9 @@ START_TEST(flipped_bits) {
         }
     }
 }
-END_TEST
 
 /* On three ranks the rank is named as well; of another number of ranks the rest. */
-START_TEST(flipped_bits_on_a_rank) {
+ZT_TEST(flipped_bits_on_a_rank) {
     train((way_t){.name = "one"});
     for (int stage = 0; stage < 3; stage++) {
         way_t way = {.name = "three", .n_ranks = 3, .stage = stage};
@@ -265,7 +253,6 @@ START_TEST(flipped_bits_on_a_rank) {
         memset(&flip, 0, sizeof flip);
     }
 }
-END_TEST
 
 static void equal(const way_t *way, const char *to) {
     train(*way);
@@ -276,7 +263,7 @@ static void equal(const way_t *way, const char *to) {
 }
 
 /* A model with an expert on each of three ranks, in two parameter groups: the rank whose expert it is, too. */
-START_TEST(flipped_bits_of_experts) {
+ZT_TEST(flipped_bits_of_experts) {
     way_t way = {.name = "sound", .n_ranks = 3, .has_experts = 1};
     train(way);
     way.name = "flipped", way.steps = 5;
@@ -293,10 +280,9 @@ START_TEST(flipped_bits_of_experts) {
     way.name = "again", way.steps = 0, way.threads = 2;
     equal(&way, "sound");
 }
-END_TEST
 
 /* No alarm: stages, ranks, threads, instruction sets, and hosts that fetch. */
-START_TEST(equal_runs) {
+ZT_TEST(equal_runs) {
     static const char *const sets[] = {"generic", "avx2", "avx512", "neon"};
     train((way_t){.name = "one"});
     for (int i = 0; i < 4; i++) {
@@ -312,10 +298,9 @@ START_TEST(equal_runs) {
             }
     }
 }
-END_TEST
 
 /* Memory that the host's threads can read is read in place, however it lies; of a device with its own it is copied. */
-START_TEST(equal_from_a_device) {
+ZT_TEST(equal_from_a_device) {
     static const char *const resident[] = {NULL, "[device]\nstate_mib = all\n[host]\n"};
     for (int i = 0; i < 2; i++)
         for (int is_strided = 0; is_strided < 2; is_strided++) {
@@ -324,9 +309,8 @@ START_TEST(equal_from_a_device) {
             unlink(in_folder("here"));
         }
 }
-END_TEST
 
-START_TEST(other_settings) {
+ZT_TEST(other_settings) {
     train((way_t){.name = "a"});
     train((way_t){.name = "b", .interval = 2, .every = 5});
     train((way_t){.name = "c", .steps = 4, .every = 7});
@@ -342,7 +326,6 @@ START_TEST(other_settings) {
     ck_assert_int_eq(fclose(odd), 0);
     expect(2, "odd", "a", "makes no sense");
 }
-END_TEST
 
 /* ---- resumed, torn ----------------------------------------------------------------------------------------------- */
 
@@ -354,7 +337,7 @@ static void open_alone(zt_rig_t *rig, const char *name) {
 }
 
 /* A run that dies after step 9 goes on from step 4; what it left may end anywhere. */
-START_TEST(resumed) {
+ZT_TEST(resumed) {
     static zt_rig_t rig;
     zt_memory_store_t store;
     struct stat info;
@@ -388,24 +371,14 @@ START_TEST(resumed) {
         unlink(in_folder("resumed"));
     }
 }
-END_TEST
 
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
-static int n_warned;
 static _Atomic int64_t room = -1; /* bytes that the disk takes; -1: all */
 
-static void note(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
-                 uint64_t nbytes) {
-    (void)ctx, (void)component, (void)file, (void)line;
-    if (level == ZF_LOG_WARN && memmem(text, nbytes, "[audit] file", 12))
-        n_warned++;
-}
+static zt_log_t warned;
 
-ssize_t __real_write(int fd, const void *from, size_t nbytes);
-ssize_t __wrap_write(int fd, const void *from, size_t nbytes);
-
-ssize_t __wrap_write(int fd, const void *from, size_t nbytes) {
+ZT_WRAP(ssize_t, write, int fd, const void *from, size_t nbytes) {
     if (room == 0) {
         errno = ENOSPC;
         return -1;
@@ -418,16 +391,15 @@ ssize_t __wrap_write(int fd, const void *from, size_t nbytes) {
 
 static void open_noted(zt_rig_t *rig, const char *name) {
     zt_rig_start(rig, shapes, N_SHAPES);
-    rig->host.log = note;
+    zt_rig_listen(rig, &warned, "[audit] file");
     zt_rig_open(rig, config_of(&(way_t){.name = name}), 0);
 }
 
 /* The disk is full for some steps, from a line's middle on; what is written before and behind is read. */
-START_TEST(full_disk) {
+ZT_TEST(full_disk) {
     static zt_rig_t rig;
     train((way_t){.name = "whole"});
     for (int64_t most = 0; most < 1800; most += 333) {
-        n_warned = 0;
         open_noted(&rig, "full");
         zt_rig_steps(&rig, 3);
         room = most;
@@ -436,31 +408,28 @@ START_TEST(full_disk) {
         zt_rig_steps(&rig, 1);
         zt_rig_check_flushed(&rig);
         zt_rig_end(&rig);
-        ck_assert_int_eq(n_warned, 1);
+        ck_assert_int_eq(warned.n, 1);
         expect(0, "whole", "full", "the last of them 10");
         unlink(in_folder("full"));
     }
 }
-END_TEST
 
-START_TEST(no_file) {
+ZT_TEST(no_file) {
     static const char *const names[] = {"no/such/folder", "", "fifo", "link"};
     static zt_rig_t rig;
     ck_assert_int_eq(mkfifo(in_folder("fifo"), 0600), 0);
     ck_assert_int_eq(symlink("/etc/passwd", in_folder("link")), 0);
     for (int i = 0; i < 4; i++) {
-        n_warned = 0;
         open_noted(&rig, names[i]);
         zt_rig_steps(&rig, 3);
         zt_rig_check_flushed(&rig);
         zt_rig_end(&rig);
-        ck_assert_int_eq(n_warned, 1);
+        ck_assert_int_eq(warned.n, 1);
     }
 }
-END_TEST
 
 /* A second instance is refused by name; a forked child that lives on keeps nobody from the file. */
-START_TEST(two_instances) {
+ZT_TEST(two_instances) {
     static zt_rig_t rig, other;
     int ends[2];
     char byte;
@@ -484,12 +453,11 @@ START_TEST(two_instances) {
     close(ends[1]);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
 }
-END_TEST
 
 /* ---- the digest -------------------------------------------------------------------------------------------------- */
 
 /* The sum by its definition, around 2^32; there the same bits count otherwise than 2^32 elements before. */
-START_TEST(beyond_32_bits) {
+ZT_TEST(beyond_32_bits) {
     enum { N = 100 };
     const zfi_kernels_t *kernels = zfi_kernels_of(zfi_isa_best());
     uint64_t starts[] = {0, ((uint64_t)1 << 32) - 50, (uint64_t)1 << 32, ((uint64_t)7 << 32) - 1}, got[4];
@@ -505,7 +473,5 @@ START_TEST(beyond_32_bits) {
     }
     ck_assert(got[0] != got[2]);
 }
-END_TEST
 
-ZT_MAIN("audit", flipped_bits, flipped_bits_on_a_rank, flipped_bits_of_experts, equal_runs, equal_from_a_device,
-        other_settings, resumed, full_disk, no_file, two_instances, beyond_32_bits)
+ZT_SUITE("audit")

@@ -9,13 +9,13 @@
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "kernels.h"
 #include "rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17, .cols = 30}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -42,9 +42,7 @@ static int is_held(reader_t reader) {
     return atomic_compare_exchange_strong(&held_reader, &expected, NOBODY);
 }
 
-void __real_zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw);
-void __wrap_zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw);
-void __wrap_zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {
+ZT_WRAP(void, zfi_cpu_statistics, const zfi_kernels_t *kernels, const void *raw) {
     int is_mine = is_held(STATISTICS);
     if (is_mine)
         pass_gate();
@@ -58,9 +56,7 @@ static int is_gradient(const void *from) {
     return grad && at >= grad && at < grad + rig.params[0].n_elems * rig.params[0].elem_nbytes;
 }
 
-void *__real_memcpy(void *to, const void *from, size_t n);
-void *__wrap_memcpy(void *to, const void *from, size_t n);
-void *__wrap_memcpy(void *to, const void *from, size_t n) {
+ZT_WRAP(void *, memcpy, void *to, const void *from, size_t n) {
     int is_mine = is_gradient(from) && is_held(COPY);
     if (is_mine)
         pass_gate();
@@ -113,23 +109,21 @@ static void expect_error_behind_reader(zf_fence_t *fence) {
     zt_rig_end(&rig);
 }
 
-START_TEST(statistics_are_waited_for) {
+ZT_TEST(statistics_are_waited_for) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     start();
     deliver_to(STATISTICS, &fence);
     expect_error_behind_reader(&fence);
 }
-END_TEST
 
-START_TEST(copies_down_are_waited_for) {
+ZT_TEST(copies_down_are_waited_for) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     start();
     deliver_to(COPY, &fence);
     expect_error_behind_reader(&fence);
 }
-END_TEST
 
-START_TEST(a_former_stream_is_waited_for) { /* the host has gone on to another stream, which waits for the first */
+ZT_TEST(a_former_stream_is_waited_for) { /* the host has gone on to another stream, which waits for the first */
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_cpu_queue_t *second;
     start();
@@ -141,6 +135,5 @@ START_TEST(a_former_stream_is_waited_for) { /* the host has gone on to another s
     expect_error_behind_reader(&fence);
     rig.cpu->queue_destroy(second);
 }
-END_TEST
 
-ZT_MAIN("borrowed", statistics_are_waited_for, copies_down_are_waited_for, a_former_stream_is_waited_for)
+ZT_SUITE("borrowed")

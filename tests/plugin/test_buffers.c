@@ -2,9 +2,7 @@
 /* test_buffers.c - [shard] stage = 1 and 2: buckets take buffers in turn. As many as the order of deliveries needs, and
  * none before the exchange of its former bucket is over. */
 #include <check.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +11,7 @@
 #include "rig.h"
 #include "suite.h"
 
-enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 5, BUCKET_NBYTES = 24 * 48 * 4 };
+enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 5 };
 
 /* Every parameter is a bucket; every step publishes, so that plain AdamW is seen. */
 static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 1\n"
@@ -21,20 +19,20 @@ static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\
                               "level = error\n[shard]\nstage = 2\nbucket_bytes = 1000\n";
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    int uses_queue, is_forward, is_late, has_hole;
-    struct job *first; /* of is_late: whom it comes after */
+    ZT_JOB;
+    int is_forward, is_late, has_hole;
     _Atomic uint32_t n_delivered;
     uint32_t n_buffers;
-    zf_status_t st;
 } job_t;
+
+static job_t jobs[N_RANKS];
 
 static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 /* The other rank has collected three buckets, which it cannot without this one unless it overwrites the first of them.
  */
-static void let_it_go_first(const job_t *first) {
+static void let_the_first_go_first(void) {
+    const job_t *first = &jobs[0];
     for (int i = 0; i < 50; i++) {
         if (atomic_load(&first->n_delivered) >= 3 && first->rig.inst &&
             zfi_timeline_now(&((zf_instance_t *)first->rig.inst)->engine.lines.collected) >= 3)
@@ -68,10 +66,9 @@ static void *run_job(void *raw) {
     zt_shape_t shapes[N_PARAMS];
     for (int i = 0; i < N_PARAMS; i++)
         shapes[i] = shape;
-    zt_rig_start(&job->rig, shapes, N_PARAMS);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, stage_2, job->uses_queue);
-    if (job->is_late)
-        let_it_go_first(job->first);
+    zt_job_open(job, shapes, N_PARAMS);
+    if (job->is_late && job->rank->rank)
+        let_the_first_go_first();
     for (int t = 0; t < STEPS && job->st >= 0; t++)
         step(job);
     if (job->st >= 0)
@@ -81,58 +78,37 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-/* Both ranks as `like`, but that the first one is not late. */
-static void run(job_t jobs[N_RANKS], job_t like) {
+/* Both ranks so, but that the first one is not late. */
+static void expect_buffers(job_t as, uint32_t n) {
     static zt_ranks_t ranks;
-    memset(jobs, 0, N_RANKS * sizeof *jobs);
-    zt_ranks_init(&ranks, N_RANKS);
-    for (uint32_t r = 0; r < N_RANKS; r++) {
-        jobs[r].rank = &ranks.ranks[r];
-        jobs[r].uses_queue = like.uses_queue;
-        jobs[r].is_forward = like.is_forward;
-        jobs[r].has_hole = like.has_hole;
-        jobs[r].is_late = like.is_late && r == 1;
-        jobs[r].first = &jobs[0];
-    }
-    zt_ranks_run(N_RANKS, run_job, jobs, sizeof *jobs);
-    for (uint32_t r = 0; r < N_RANKS; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+    as.config = stage_2;
+    zt_jobs_start(&ranks, N_RANKS, jobs, sizeof *jobs, &as);
+    zt_jobs_run(&ranks, run_job, 0);
+    for (uint32_t r = 0; r < N_RANKS; r++)
         for (uint32_t i = 0; i < N_PARAMS; i++) {
             const zt_param_t *param = &jobs[r].rig.params[i];
             ck_assert_mem_eq(param->visible, param->serial.w, param->n_elems * sizeof(float));
         }
-    }
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
-}
-
-static void expect_buffers(job_t like, uint32_t n) {
-    static job_t jobs[N_RANKS];
-    run(jobs, like);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_uint_eq(jobs[r].n_buffers, n);
+    zt_jobs_end(&ranks);
 }
 
-START_TEST(as_many_as_the_order_needs) {
+ZT_TEST(as_many_as_the_order_needs) {
     for (int uses_queue = 0; uses_queue < 2; uses_queue++) {
         expect_buffers((job_t){.uses_queue = uses_queue}, 2);
         expect_buffers((job_t){.uses_queue = uses_queue, .is_forward = 1}, N_PARAMS); /* the first bucket comes last */
     }
 }
-END_TEST
 
 /* All others are open when the first bucket, of which no rank has a gradient, is to go. */
-START_TEST(one_is_left_for_what_goes_next) {
+ZT_TEST(one_is_left_for_what_goes_next) {
     expect_buffers((job_t){.uses_queue = 1, .is_forward = 1, .has_hole = 1}, N_PARAMS);
 }
-END_TEST
 
-START_TEST(none_is_collected_into_before_its_exchange) {
+ZT_TEST(none_is_collected_into_before_its_exchange) {
     expect_buffers((job_t){.uses_queue = 1, .is_late = 1}, 2);
     expect_buffers((job_t){.is_late = 1}, 2);
 }
-END_TEST
 
-ZT_MAIN("buffers", as_many_as_the_order_needs, one_is_left_for_what_goes_next,
-        none_is_collected_into_before_its_exchange)
+ZT_SUITE("buffers")

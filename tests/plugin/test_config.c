@@ -15,6 +15,7 @@
 #include "config/config_table.h"
 #include "kernels.h"
 #include "suite.h"
+#include "wrap.h"
 
 static zfi_config_t config;
 static zf_error_t err;
@@ -62,7 +63,7 @@ static void refused_override(const char *override, const char *part) {
 
 /* ---- what is accepted -------------------------------------------------------------------------------------------- */
 
-START_TEST(whole_file) {
+ZT_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
                        "update_interval = +8\nfull_warm_up_rounds=1\nmode = mean\n"
@@ -79,9 +80,8 @@ START_TEST(whole_file) {
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
 }
-END_TEST
 
-START_TEST(how_numbers_are_written) {
+ZT_TEST(how_numbers_are_written) {
     static const struct {
         const char *text;
         double value;
@@ -96,9 +96,8 @@ START_TEST(how_numbers_are_written) {
     refused_each("zenflow", "topk_ratio", (const char *const[]){"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x", NULL},
                  "is no real");
 }
-END_TEST
 
-START_TEST(a_rank_is_one_of_the_ranks) {
+ZT_TEST(a_rank_is_one_of_the_ranks) {
     ck_assert(parse("[host]\nlocal_rank = 3/4\n") == ZF_OK && config.local_rank == 3 && config.local_ranks == 4);
     ck_assert(parse("[host]\nlocal_rank = 0/4096\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 4096);
     ck_assert(parse("[host]\nlocal_rank = auto\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 0);
@@ -106,9 +105,8 @@ START_TEST(a_rank_is_one_of_the_ranks) {
                  (const char *const[]){"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2", NULL},
                  "allowed: auto | R/N");
 }
-END_TEST
 
-START_TEST(steps_of_a_trace) {
+ZT_TEST(steps_of_a_trace) {
     static const struct {
         const char *text;
         uint32_t first, n;
@@ -126,9 +124,8 @@ START_TEST(steps_of_a_trace) {
         (const char *const[]){"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all", NULL},
         "PATH steps N | PATH steps FIRST..LAST");
 }
-END_TEST
 
-START_TEST(steps_of_an_audit) {
+ZT_TEST(steps_of_an_audit) {
     ck_assert(parse("[audit]\nfile = none\n") == ZF_OK && !*config.audit_file);
     ck_assert(parse("[audit]\nfile = a b\n") == ZF_OK && config.audit_every == 100);
     ck_assert_str_eq(config.audit_file, "a b");
@@ -137,15 +134,13 @@ START_TEST(steps_of_an_audit) {
     refused_each("audit", "file = a every", (const char *const[]){"0", "-1", "1000000001", "2 3", "all", "1..2", NULL},
                  "none | PATH | PATH every N, of 1000000000");
 }
-END_TEST
 
-START_TEST(state_on_the_device) {
+ZT_TEST(state_on_the_device) {
     ck_assert(parse("[device]\nstate_mib = 3\n") == ZF_OK && config.resident_nbytes == 3 << 20);
     ck_assert(parse("[device]\nstate_mib = all\n") == ZF_OK && config.resident_nbytes == ZFI_RESIDENT_ALL);
     ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
     ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
 }
-END_TEST
 
 static void expect_exact(const char *text) {
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
@@ -162,7 +157,7 @@ static const struct {
                   {"[zenflow]\nupdate_interval = auto\n", 16},
                   {"[zenflow]\npublish_lag = 1\n", 2}};
 
-START_TEST(one_word) {
+ZT_TEST(one_word) {
     expect_exact("[zenflow]\nmode = exact\n");
     expect_exact("[zenflow]\npublish_lag = auto\nmode = exact\n");
     expect_exact("[zenflow]\nupdate_interval = 1\npublish_lag = 0\nmode = exact\n");
@@ -176,10 +171,9 @@ START_TEST(one_word) {
         ck_assert_uint_eq(config.update_interval, of_windows[i].interval);
     }
 }
-END_TEST
 
 /* auto: 0, whose waits nobody asked for; what was given stays. */
-START_TEST(lag_follows_the_host) {
+ZT_TEST(lag_follows_the_host) {
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\nmode = windows\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch);
@@ -195,9 +189,8 @@ START_TEST(lag_follows_the_host) {
         ck_assert_uint_eq(zfi_config_predict(&config), 2);
     }
 }
-END_TEST
 
-START_TEST(prediction) {
+ZT_TEST(prediction) {
     static const struct {
         const char *text;
         uint32_t steps;
@@ -212,10 +205,9 @@ START_TEST(prediction) {
         ck_assert_uint_eq(zfi_config_predict(&config), of[i].steps);
     }
 }
-END_TEST
 
 /* As it is read it is printed, but for what is another name of the same. */
-START_TEST(values_are_printed) {
+ZT_TEST(values_are_printed) {
     static const struct {
         const char *key, *value, *printed;
     } of[] = {{"predict", "0", "off"},
@@ -238,9 +230,8 @@ START_TEST(values_are_printed) {
     ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
 }
-END_TEST
 
-START_TEST(overrides) {
+ZT_TEST(overrides) {
     const char *const list[] = {"zenflow.topk_ratio=0.5", "zenflow.topk_ratio = 0.25 ", "log.level=warn"};
     if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK)
         ck_abort_msg("%s", err.message);
@@ -261,7 +252,6 @@ START_TEST(overrides) {
     refused_override("device.id=3", "override 1: [device] has no key \"id\"");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
 }
-END_TEST
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
@@ -293,7 +283,7 @@ static const struct {
     {"[device]\nstate_mib = 1073741825\n", "allowed: 0..1073741824 | auto | all"},
 };
 
-START_TEST(what_is_wrong) {
+ZT_TEST(what_is_wrong) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refused(wrong[i].text, wrong[i].part);
     refused("[zenflw]\na=1\nb=2\n[log]\nlevel=loud\n", "level = \"loud\"");
@@ -301,7 +291,6 @@ START_TEST(what_is_wrong) {
     refused("[zenflow]\ntopk_ratio\npublish_lag\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
 }
-END_TEST
 
 /* What is gone is refused in a text and in an override, with its place and with what to use instead. */
 static void refused_as_gone(const zfi_gone_t *row) {
@@ -321,7 +310,7 @@ static void refused_as_gone(const zfi_gone_t *row) {
     refused_override(override, part);
 }
 
-START_TEST(what_is_gone) {
+ZT_TEST(what_is_gone) {
     int n_sections = 0, n_keys = 0, n_values = 0;
     for (uint32_t i = 0; zfi_gone_at(i); i++) {
         const zfi_gone_t *row = zfi_gone_at(i);
@@ -335,10 +324,9 @@ START_TEST(what_is_gone) {
     }
     ck_assert(n_sections && n_keys && n_values);
 }
-END_TEST
 
 /* A text is kept as it is, up to the room that there is; the default is a word for none. */
-START_TEST(texts) {
+ZT_TEST(texts) {
     const zfi_key_t *key = zfi_key_at((uint32_t)zfi_key_find("trace", "file"));
     char text[256], longest[ZFI_TEXT_NBYTES + 1] = "";
     ck_assert_int_eq(parse("[trace]\nfile = /tmp/A b.json\n"), ZF_OK);
@@ -354,9 +342,8 @@ START_TEST(texts) {
     ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_RANGE);
     ck_assert_uint_eq(strlen(config.trace_text), ZFI_TEXT_NBYTES - 1);
 }
-END_TEST
 
-START_TEST(a_long_name_of_the_text) {
+ZT_TEST(a_long_name_of_the_text) {
     char where[1024];
     memset(where, 'w', sizeof where);
     where[sizeof where - 1] = '\0';
@@ -376,16 +363,14 @@ START_TEST(a_long_name_of_the_text) {
         }
     }
 }
-END_TEST
 
-START_TEST(arguments) {
+ZT_TEST(arguments) {
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, NULL, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_config_parse(NULL, 7, NULL, NULL, 0, &config, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 1, &config, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(parse_override(NULL, NULL), ZF_ERR_CONFIG);
     ck_assert_int_eq(parse_bytes("", (size_t)1 << 21), ZF_ERR_CONFIG);
 }
-END_TEST
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
@@ -404,10 +389,8 @@ static zf_status_t parse_file(const char *path) {
 /* A file system that gives a few bytes at a time, and is interrupted in between. */
 static size_t given, asked_in_all;
 static int is_in_pieces;
-ssize_t __real_read(int fd, void *buf, size_t nbytes);
-ssize_t __wrap_read(int fd, void *buf, size_t nbytes);
 
-ssize_t __wrap_read(int fd, void *buf, size_t nbytes) {
+ZT_WRAP(ssize_t, read, int fd, void *buf, size_t nbytes) {
     ssize_t got;
     if (!is_in_pieces)
         return __real_read(fd, buf, nbytes);
@@ -424,7 +407,7 @@ ssize_t __wrap_read(int fd, void *buf, size_t nbytes) {
     return got;
 }
 
-START_TEST(a_file_in_pieces) {
+ZT_TEST(a_file_in_pieces) {
     char path[] = "/tmp/zf-test-config-XXXXXX";
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
@@ -437,9 +420,8 @@ START_TEST(a_file_in_pieces) {
     ck_assert_uint_eq(given, 19);
     unlink(path);
 }
-END_TEST
 
-START_TEST(files) {
+ZT_TEST(files) {
     char dir[] = "/tmp/zf-test-config-XXXXXX", path[64], *big;
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/zf.ini", dir);
@@ -464,11 +446,10 @@ START_TEST(files) {
     unlink(path);
     rmdir(dir);
 }
-END_TEST
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-START_TEST(keys_describe_themselves) {
+ZT_TEST(keys_describe_themselves) {
     zfi_config_t deflt;
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, &deflt, NULL), ZF_OK);
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
@@ -482,9 +463,8 @@ START_TEST(keys_describe_themselves) {
         ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     }
 }
-END_TEST
 
-START_TEST(values_are_cut) {
+ZT_TEST(values_are_cut) {
     char buf[8] = "zzzzzzz";
     parse("[zenflow]\ntopk_ratio = 0.12345678901234567\n");
     ck_assert_int_eq(zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", "topk_ratio"), buf, 4, NULL), ZF_OK);
@@ -492,12 +472,11 @@ START_TEST(values_are_cut) {
     ck_assert_int_eq(zfi_config_value(&config, 0, buf, 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_config_value(&config, 99, buf, 8, NULL), ZF_ERR_ARGUMENT);
 }
-END_TEST
 
 /* ---- every locale, every input ----------------------------------------------------------------------------------- */
 
 /* A locale with a decimal comma where the system has one. */
-START_TEST(locale) {
+ZT_TEST(locale) {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "ru_RU.UTF-8"};
     locale_t foreign = (locale_t)0, before;
     char buf[64];
@@ -519,9 +498,5 @@ START_TEST(locale) {
     uselocale(before);
     freelocale(foreign);
 }
-END_TEST
 
-ZT_MAIN("config", whole_file, how_numbers_are_written, steps_of_a_trace, steps_of_an_audit, a_rank_is_one_of_the_ranks,
-        state_on_the_device, one_word, lag_follows_the_host, prediction, values_are_printed, overrides, what_is_wrong,
-        what_is_gone, texts, a_long_name_of_the_text, arguments, files, a_file_in_pieces, keys_describe_themselves,
-        values_are_cut, locale)
+ZT_SUITE("config")

@@ -50,7 +50,7 @@ static uint64_t digest_of(void *at, uint32_t elem_nbytes, int64_t n_elems) {
 
 /* ---- what changes it --------------------------------------------------------------------------------------------- */
 
-START_TEST(every_bit) {
+ZT_TEST(every_bit) {
     for (int s = 0; s < N_SIZES; s++)
         for (int64_t n = 0; n <= MOST_ELEMS; n++) {
             uint64_t before = digest_of(data, sizes[s], n);
@@ -64,7 +64,6 @@ START_TEST(every_bit) {
             ck_assert(digest_of(data, sizes[s], n) == before);
         }
 }
-END_TEST
 
 /* ---- two threads, beside steps ----------------------------------------------------------------------------------- */
 
@@ -90,7 +89,7 @@ static void *read_on(void *raw) {
     return NULL;
 }
 
-START_TEST(two_threads) {
+ZT_TEST(two_threads) {
     reader_t readers[2];
     zt_rig_bind(&rig);
     for (int i = 0; i < 2; i++) {
@@ -107,10 +106,9 @@ START_TEST(two_threads) {
     }
     zt_rig_check_flushed(&rig);
 }
-END_TEST
 
 /* Who asks what was written, and takes it over. */
-START_TEST(questions_that_are_refused) {
+ZT_TEST(questions_that_are_refused) {
     uint32_t unknown = 99;
     uint8_t found;
     zt_rig_bind(&rig);
@@ -120,6 +118,5 @@ START_TEST(questions_that_are_refused) {
     ck_assert_int_eq(ext->adopt(rig.inst, &unknown, 1, &rig.err), ZF_ERR_PARAM);
     zt_refused(&rig.err, ext->adopt(rig.inst, NULL, 0, &rig.err), ZF_ERR_STATE, "on_overwrite = ask");
 }
-END_TEST
 
-ZT_MAIN_WITH("digest", start, end, every_bit, two_threads, questions_that_are_refused)
+ZT_SUITE_WITH("digest", start, end)

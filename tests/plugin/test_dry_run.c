@@ -17,6 +17,7 @@
 #include "local_ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "wrap.h"
 #include "zf/ext/draft/plan.h"
 
 static const zt_shape_t shapes[] = {{.rows = 140, .cols = 500}, {.rows = 1000}};
@@ -28,30 +29,21 @@ enum { SHARDS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
 static _Thread_local uint64_t mapped[2]; /* on the host, and on the device: */
 static _Thread_local int is_of_device;
 
-void *__real_mmap(void *addr, size_t nbytes, int prot, int flags, int fd, off_t offset);
-void *__wrap_mmap(void *addr, size_t nbytes, int prot, int flags, int fd, off_t offset);
-int __real_munmap(void *addr, size_t nbytes);
-int __wrap_munmap(void *addr, size_t nbytes);
-zf_status_t __real_zfi_device_take(zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out,
-                                   zf_error_t *err);
-zf_status_t __wrap_zfi_device_take(zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out,
-                                   zf_error_t *err);
-
 /* Queues reserve addresses, and have few pages. */
-void *__wrap_mmap(void *addr, size_t nbytes, int prot, int flags, int fd, off_t offset) {
+ZT_WRAP(void *, mmap, void *addr, size_t nbytes, int prot, int flags, int fd, off_t offset) {
     if (!(flags & MAP_NORESERVE))
         mapped[is_of_device] += nbytes;
     return __real_mmap(addr, nbytes, prot, flags, fd, offset);
 }
 
 /* While a run is made, and trains, nothing is given back but what lies around an aligned piece. */
-int __wrap_munmap(void *addr, size_t nbytes) {
+ZT_WRAP(int, munmap, void *addr, size_t nbytes) {
     mapped[is_of_device] -= nbytes;
     return __real_munmap(addr, nbytes);
 }
 
-zf_status_t __wrap_zfi_device_take(zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out,
-                                   zf_error_t *err) {
+ZT_WRAP(zf_status_t, zfi_device_take, zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out,
+        zf_error_t *err) {
     zf_status_t st;
     is_of_device = 1;
     st = __real_zfi_device_take(engine, nbytes, what, out, err);
@@ -254,11 +246,10 @@ static void check_split(uint64_t number) {
     zt_ranks_free(&ranks);
 }
 
-START_TEST(bytes_are_those_of_a_run) {
+ZT_TEST(bytes_are_those_of_a_run) {
     for (uint64_t i = 0; i < ZT_FEWER(SPLITS); i++)
         check_split(i);
 }
-END_TEST
 
 /* Of n buckets of BUCKET bytes: what exchanges take beside the parts that a rank keeps. */
 static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double kept) {
@@ -277,7 +268,7 @@ static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double
 /* Gradients of two buckets, their parts and those that arrive; values of two, or of all where the host fetches them one
  * by one. At stage 3 values of residents, of which there are none, two whole buckets of parameters, and parts of one.
  */
-START_TEST(exchanges_take_a_number_of_buckets) {
+ZT_TEST(exchanges_take_a_number_of_buckets) {
     static const char *const stages[] = {"[shard]\nbucket_bytes = 1\nstage = 1\n",
                                          "[shard]\nbucket_bytes = 1\nstage = 2\n",
                                          "[shard]\nbucket_bytes = 1\nstage = 3\n"};
@@ -289,12 +280,11 @@ START_TEST(exchanges_take_a_number_of_buckets) {
         ck_assert_double_eq_tol(n_exchanged(n, stages[2], SHARDS, 2), 7, 0.1);
     }
 }
-END_TEST
 
 /* ---- what a machine does not have -------------------------------------------------------------------------------- */
 
 /* 2^36 parameters on CUDA: address space that cannot be read, no driver asked for. */
-START_TEST(nothing_is_touched) {
+ZT_TEST(nothing_is_touched) {
     static const int64_t shape[2] = {1 << 18, 1 << 18};
     const uint64_t nbytes = (uint64_t)2 << 36;
     void *reserved = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -317,9 +307,8 @@ START_TEST(nothing_is_touched) {
     ck_assert_uint_le(out.host_state_nbytes, ((uint64_t)12 << 30) + (1 << 20));
     munmap(reserved, nbytes);
 }
-END_TEST
 
-START_TEST(what_is_wrong_is_refused) {
+ZT_TEST(what_is_wrong_is_refused) {
     zt_rig_t rig;
     zf_create_args_t create = {.struct_size = sizeof create, .device_type = ZF_DEVICE_CPU};
     zf_bind_args_t bind;
@@ -340,7 +329,5 @@ START_TEST(what_is_wrong_is_refused) {
     ck_assert_uint_eq(out.n_elems, 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("dry_run", bytes_are_those_of_a_run, exchanges_take_a_number_of_buckets, nothing_is_touched,
-        what_is_wrong_is_refused)
+ZT_SUITE("dry_run")

@@ -1,65 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_early.c - early replays (replay/early.h): of use where a step is as expected. That they are without
- * effect where it is not, whatever happens between the deliveries and the step, is zf-conform exact's. */
+/* tests/plugin/test_early.c - early replays (replay/early.h, ranks/landing.h): of use where a step is as expected, on
+ * each of several ranks too, and in nobody's way. That they are without effect where it is not, whatever happens
+ * between the deliveries and the step, is zf-conform exact's and shard's. */
 #include "replay/early.h"
 
 #include <check.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "instance/instance.h"
-#include "rig.h"
+#include "local_ranks.h"
 #include "suite.h"
 
 /* Chunks of different sizes, so that a spare which has held a small one is no room for a large one. */
-static const zt_shape_t shapes[] = {{.rows = 200, .cols = 330},
-                                    {.rows = 40, .cols = 30, .group = 1},
-                                    {.rows = 100, .cols = 300, .is_bf16 = 1},
-                                    {.rows = 17},
-                                    {.rows = 260, .cols = 100}};
+static const zt_shape_t shapes[] = {{.rows = 200, .cols = 330, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 40, .cols = 30, .group = 1, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 100, .cols = 300, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 17, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 260, .cols = 100, .flags = ZF_PARAM_AVERAGE}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 12 };
 
 static zt_rig_t rig;
 static zfi_run_t *run;
 static uint64_t early_taken, early_lost; /* up to the newest count() */
 
-static void start(const char *config) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    run = rig.inst->run;
-    early_taken = early_lost = 0;
-    ck_assert_ptr_nonnull(run->early);
+#define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\naffinity = none\ndeadline_ms = 60000\n"
+
+/* The last one with a fence, so that they are on their way. */
+static void deliver_all(zt_rig_t *to) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        zt_rig_fill_grad(to, i, to->step + 1);
+        ZT_OK(to, zt_rig_deliver(to, i, 0, i + 1 == N_SHAPES ? &fence : NULL));
+    }
 }
 
-#define EXACT "[zenflow]\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\naffinity = none\n"
+/* All gradients, and as many early replays as there is room for. */
+static void deliver(zt_rig_t *to) {
+    deliver_all(to);
+    while (zfi_early_has_work(to->inst->run->early))
+        sched_yield();
+}
+
+static void submit(zt_rig_t *to) {
+    ZT_OK(to, zt_rig_submit(to, 0, NULL));
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        zt_serial_update(&to->params[i].serial, &to->groups[shapes[i].group], to->params[i].grad_values,
+                         (float)to->unscale);
+    zt_rig_check_export(to);
+}
+
+static void start(void) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, EXACT, 0);
+    early_taken = early_lost = 0;
+}
 
 static void end(void) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
-}
-
-/* All gradients, and as many early replays as there is room for. */
-static void deliver(void) {
-    zf_fence_t fence = {.struct_size = sizeof fence};
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        zt_rig_fill_grad(&rig, i, rig.step + 1);
-        ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, i + 1 == N_SHAPES ? &fence : NULL));
-    }
-    while (zfi_early_has_work(run->early))
-        sched_yield();
-}
-
-static void update_serial(void) {
-    for (uint32_t i = 0; i < N_SHAPES; i++)
-        zt_serial_update(&rig.params[i].serial, &rig.groups[shapes[i].group], rig.params[i].grad_values,
-                         (float)rig.unscale);
-}
-
-static void submit(void) {
-    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
-    update_serial();
-    zt_rig_check_export(&rig);
 }
 
 /* What early replays were of use and not, since the last time. */
@@ -80,29 +82,18 @@ static void expect(int of_use) {
                   (int)taken, (int)lost);
 }
 
-/* The first steps, after which hyper-parameters are expected. */
-static void begin(const char *config) {
-    start(config);
-    deliver();
-    submit();
-    deliver();
-    submit();
-    expect(1);
-}
-
-START_TEST(announced) { /* from the first step on, whatever the rates are */
-    start(EXACT);
+ZT_TEST(announced) { /* from the first step on, whatever the rates are */
+    start();
     for (int i = 0; i < N_STEPS; i++) {
         rig.groups[i % 3].lr *= 0.9;
         rig.unscale *= 0.5;
         ZT_OK(&rig, zt_rig_announce(&rig));
-        deliver();
-        submit();
+        deliver(&rig);
+        submit(&rig);
         expect(1);
     }
     end();
 }
-END_TEST
 
 /* ---- a replay that does not end ---------------------------------------------------------------------------------- */
 
@@ -110,13 +101,11 @@ static _Atomic uint32_t n_begun; /* chunks */
 static _Atomic int may_end = 1;
 
 static int32_t slow_adamw(void *ctx, const zf_rule_update_t *u) {
-    zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
     (void)ctx;
     atomic_fetch_add(&n_begun, 1);
     while (!atomic_load(&may_end))
         sched_yield();
-    for (uint64_t i = 0; i < u->n_elems; i++)
-        zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+    zt_adamw_rule(u);
     return 0;
 }
 
@@ -130,7 +119,7 @@ static void step_beside(zf_fence_t *fence) {
 }
 
 /* "Not yet" can fail only if the engine does not wait. */
-START_TEST(a_step_waits_for_what_has_begun) {
+ZT_TEST(a_step_waits_for_what_has_begun) {
     static const zf_rule_callback_t rule = {
         .struct_size = sizeof rule, .n_moments = 2, .name = "slow", .update = slow_adamw};
     static const zt_shape_t one = {.rows = 50, .cols = 40};
@@ -166,16 +155,20 @@ START_TEST(a_step_waits_for_what_has_begun) {
     ck_assert_uint_eq(lost, 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(pauses_where_nothing_is_of_use) {
+ZT_TEST(pauses_where_nothing_is_of_use) {
     uint64_t n_tried = 0, taken, lost;
-    begin(EXACT);
+    start();
+    for (int i = 0; i < 2; i++) { /* after which hyper-parameters are expected */
+        deliver(&rig);
+        submit(&rig);
+    }
+    expect(1);
     for (int i = 0; i < 2 * N_STEPS; i++) {
         rig.groups[0].lr *= 0.99;
-        deliver();
+        deliver(&rig);
         rig.groups[0].lr *= 0.99;
-        submit();
+        submit(&rig);
         count(&taken, &lost);
         ck_assert_uint_eq(taken, 0);
         n_tried += lost > 0;
@@ -184,6 +177,83 @@ START_TEST(pauses_where_nothing_is_of_use) {
     ck_assert_uint_lt(n_tried, N_STEPS);
     end();
 }
-END_TEST
 
-ZT_MAIN("early", announced, a_step_waits_for_what_has_begun, pauses_where_nothing_is_of_use)
+/* ---- several ranks ----------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    ZT_JOB;
+    uint64_t taken, lost;
+} job_t;
+
+enum { MOST = 4, STEPS = 6 };
+static zt_ranks_t ranks;
+static job_t jobs[MOST];
+static pthread_barrier_t all;
+
+/* Of a step whose early replays are all over before it comes. */
+static void step_late(job_t *job) {
+    deliver(&job->rig);
+    submit(&job->rig);
+}
+
+static void run_jobs(void *(*script)(void *), uint32_t n, uint32_t stage) {
+    char config[256];
+    snprintf(config, sizeof config, EXACT "[shard]\nbucket_bytes = 1000\nstage = %u\n", stage);
+    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, &(job_t){.config = config});
+    pthread_barrier_init(&all, NULL, n);
+    for (uint32_t r = 0; r < n; r++)
+        ranks.ranks[r].flags = stage == 3 ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS : 0;
+    zt_jobs_run(&ranks, script, 0);
+    pthread_barrier_destroy(&all);
+}
+
+static void *run_of_use(void *raw) {
+    job_t *job = raw;
+    ck_assert(zt_job_open(job, shapes, N_SHAPES));
+    for (int i = 0; i < STEPS; i++)
+        step_late(job);
+    job->taken = zt_rig_counter(&job->rig, "early_taken");
+    ck_assert_uint_eq(zt_rig_counter(&job->rig, "early_lost"), 0);
+    job->rig.groups[0].lr *= 0.5; /* not announced */
+    step_late(job);
+    job->lost = zt_rig_counter(&job->rig, "early_lost");
+    return NULL;
+}
+
+ZT_TEST(of_use_on_every_rank) {
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        uint32_t n = stage % 2 ? 4 : 2;
+        run_jobs(run_of_use, n, stage);
+        for (uint32_t r = 0; r < n; r++) {
+            ck_assert_msg(jobs[r].taken > STEPS - 2, "stage %u, rank %u: %d taken", stage, r, (int)jobs[r].taken);
+            ck_assert_msg(jobs[r].lost > 0, "stage %u, rank %u: none is lost", stage, r);
+        }
+        zt_jobs_end(&ranks);
+    }
+}
+
+/* The last rank has delivered nothing when the others wait for its gradients, and FLUSH needs all of their workers. */
+static void *run_flushing(void *raw) {
+    job_t *job = raw;
+    int is_last = job->rank->rank + 1 == ranks.size;
+    ck_assert(zt_job_open(job, shapes, N_SHAPES));
+    step_late(job);
+    step_late(job);
+    if (!is_last)
+        deliver_all(&job->rig);
+    usleep(100000);
+    pthread_barrier_wait(&all);
+    ZT_OK(&job->rig, zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH));
+    if (is_last)
+        deliver_all(&job->rig);
+    submit(&job->rig);
+    step_late(job);
+    return NULL;
+}
+
+ZT_TEST(flush_while_a_step_is_filled) {
+    run_jobs(run_flushing, 2, 1);
+    zt_jobs_end(&ranks);
+}
+
+ZT_SUITE("early")

@@ -3,8 +3,6 @@
  * never silently wrong weights. */
 #define _GNU_SOURCE
 #include <check.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +74,7 @@ static zf_status_t step_until_error(zf_fence_t *fence) {
     return st;
 }
 
-START_TEST(a_weight_overflows) {
+ZT_TEST(a_weight_overflows) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     zt_rig_start(&rig, shapes, N_SHAPES);
     for (uint32_t i = 0; i < N_SHAPES; i++)
@@ -93,11 +91,10 @@ START_TEST(a_weight_overflows) {
     ck_assert_int_eq(rig.cpu->fence_wait(&fence, 60000000000u, &rig.err), ZF_ERR_POISONED);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- deadlines --------------------------------------------------------------------------------------------------- */
 
-START_TEST(a_blocked_queue_is_a_timeout) {
+ZT_TEST(a_blocked_queue_is_a_timeout) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_status_t st;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -114,12 +111,11 @@ START_TEST(a_blocked_queue_is_a_timeout) {
     zt_gate_open();
     zt_rig_end(&rig);
 }
-END_TEST
 
 static void work_a_while(void *raw) { usleep(*(useconds_t *)raw); }
 
 /* The host's own work before a step, and eight steps of a little of it in flight: no deadline counts that. */
-START_TEST(the_hosts_own_work_is_no_timeout) {
+ZT_TEST(the_hosts_own_work_is_no_timeout) {
     static useconds_t long_work = 700000, short_work = 90000;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
@@ -136,9 +132,8 @@ START_TEST(the_hosts_own_work_is_no_timeout) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its commands run after destroy has given up */
+ZT_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its commands run after destroy has given up */
     zf_status_t st = ZF_OK;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
@@ -155,9 +150,8 @@ START_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its comm
     zt_rig_sync(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing must not wait for ever */
+ZT_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing must not wait for ever */
     zf_status_t st = ZF_OK;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
@@ -181,7 +175,6 @@ START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing 
     zt_gate_open();
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* A host may pause between steps for as long as it likes (evaluation, a save): that is no deadline of the engine's. */
 static void pause_between_steps(const char *text, int is_queue) {
@@ -201,14 +194,12 @@ static void pause_between_steps(const char *text, int is_queue) {
     zt_rig_end(&rig);
 }
 
-START_TEST(
-    a_pause_is_no_timeout) { /* due publishes of more chunks than the ring holds; entering state of many blocks */
+ZT_TEST(a_pause_is_no_timeout) { /* due publishes of more chunks than the ring holds; entering state of many blocks */
     static const char text[] = "[zenflow]\nupdate_interval = 1\nselect_interval = 2\nfull_warm_up_rounds = 1\n"
                                "topk_ratio = 0.5\n[host]\nthreads = 1\ndeadline_ms = 1000\n";
     pause_between_steps(text, 0);
     pause_between_steps(text, 1);
 }
-END_TEST
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
@@ -236,7 +227,7 @@ static int child_of_fork(void) {
     return 0;
 }
 
-START_TEST(fork_in_mid_window) {
+ZT_TEST(fork_in_mid_window) {
     int status = -1;
     pid_t pid;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -252,11 +243,10 @@ START_TEST(fork_in_mid_window) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- alignment --------------------------------------------------------------------------------------------------- */
 
-START_TEST(odd_addresses_are_refused) {
+ZT_TEST(odd_addresses_are_refused) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_create(&rig, config, 0);
     rig.params[0].tensor.dl.byte_offset = 1;
@@ -272,8 +262,5 @@ START_TEST(odd_addresses_are_refused) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("faults", a_weight_overflows, a_blocked_queue_is_a_timeout, the_hosts_own_work_is_no_timeout,
-        destroy_with_a_blocked_queue, a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window,
-        odd_addresses_are_refused)
+ZT_SUITE("faults")

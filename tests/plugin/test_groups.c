@@ -25,13 +25,10 @@ static const char auto_strategy[] =
     "[log]\nlevel = error\n";
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    const char *config, *path;
+    ZT_JOB;
     void (*declare)(struct job *job); /* what is declared; the groups follow it */
     void (*script)(struct job *job);
     const double *norms; /* the host's own, of each rank; NULL: none */
-    zf_status_t st;      /* of create and bind, then of the script */
     zf_step_report_t report;
     char why[sizeof((zf_error_t *)0)->message];
 } job_t;
@@ -45,39 +42,29 @@ static void *run_job(void *raw) {
     job->rig.norm_group = NORM;
     if (job->declare)
         job->declare(job);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config ? job->config : plain, 0);
     if (job->st >= 0 && job->script)
         job->script(job);
     snprintf(job->why, sizeof job->why, "%s", job->st < 0 ? job->rig.err.message : "");
     return NULL;
 }
 
-/* Both ranks; is_spread: each is a model by itself. */
-static void run(job_t jobs[N_RANKS], const job_t *as, int is_spread) {
-    zt_ranks_init(&ranks, N_RANKS);
-    ranks.is_spread = is_spread;
-    for (uint32_t r = 0; r < N_RANKS; r++) {
-        jobs[r] = *as;
-        jobs[r].config = as->config ? as->config : plain;
-        jobs[r].rank = &ranks.ranks[r];
-    }
-    zt_ranks_run(N_RANKS, run_job, jobs, sizeof *jobs);
-}
+static job_t jobs[N_RANKS];
 
-static void end(job_t jobs[N_RANKS]) {
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
+/* Both ranks; is_spread: each is a model by itself. */
+static void run(const job_t *as, int is_spread) {
+    zt_jobs_start(&ranks, N_RANKS, jobs, sizeof *jobs, as);
+    ranks.is_spread = is_spread;
+    zt_jobs_run(&ranks, run_job, 1);
 }
 
 static void expect(const job_t *as, int is_spread, zf_status_t st, const char *text) {
-    static job_t jobs[N_RANKS];
-    run(jobs, as, is_spread);
+    run(as, is_spread);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         ck_assert_msg(jobs[r].st == st, "rank %u: status %d: %s", r, jobs[r].st, jobs[r].why);
         ck_assert_msg(strstr(jobs[r].why, text) != NULL, "\"%s\" is not in \"%s\"", text, jobs[r].why);
     }
-    end(jobs);
+    zt_jobs_end(&ranks);
 }
 
 /* ---- one norm ---------------------------------------------------------------------------------------------------- */
@@ -129,18 +116,16 @@ static void spoil(job_t *job) {
     step(job);
 }
 
-START_TEST(one_skips_all_skip) {
-    static job_t jobs[N_RANKS];
-    run(jobs, &(job_t){.declare = share, .script = spoil}, 1);
+ZT_TEST(one_skips_all_skip) {
+    run(&(job_t){.declare = share, .script = spoil}, 1);
     for (int r = 0; r < N_RANKS; r++) {
         ck_assert_int_eq(jobs[r].st, ZF_SKIPPED);
         ck_assert_int_eq(jobs[r].report.skip_reason, ZF_SKIP_NONFINITE);
     }
     ck_assert_uint_eq(jobs[0].report.nonfinite_param, ZF_NO_ID);
     ck_assert_uint_eq(jobs[1].report.nonfinite_param, 0);
-    end(jobs);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
 /* ---- what is refused at bind ------------------------------------------------------------------------------------- */
 
@@ -173,22 +158,20 @@ static void small_norm(job_t *job) {
     pthread_mutex_unlock(&job->rank->all->lock);
 }
 
-START_TEST(declarations_that_cannot_be_kept) {
+ZT_TEST(declarations_that_cannot_be_kept) {
     expect(&(job_t){.declare = no_norm}, 0, ZF_ERR_PARAM, "need zf_create_args_t.norm_group");
     expect(&(job_t){.declare = first_group, .config = auto_strategy}, 0, ZF_ERR_CONFIG,
            "with [zenflow] select_strategy = auto");
     expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "home = 2 (host)");
 }
-END_TEST
 
-START_TEST(ranks_that_declare_otherwise) {
+ZT_TEST(ranks_that_declare_otherwise) {
     expect(&(job_t){.declare = other_values}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
     expect(&(job_t){.declare = other_flags}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
     expect(&(job_t){.declare = other_matrices_beside}, 1, ZF_ERR_RANKS,
            "process group 2: the shapes of all 3 parameters");
     expect(&(job_t){.declare = small_norm}, 0, ZF_ERR_RANKS, "are not both in norm_group = 1");
 }
-END_TEST
 
 /* Group 0, that of the norm, and one for each parameter. */
 static zf_status_t bind_in_groups(zt_rig_t *rig, uint32_t n) {
@@ -204,7 +187,7 @@ static zf_status_t bind_in_groups(zt_rig_t *rig, uint32_t n) {
     return zt_ranks_try_open(&ranks.ranks[0], rig, plain, 0);
 }
 
-START_TEST(as_many_groups_as_an_instance_can_be_in) {
+ZT_TEST(as_many_groups_as_an_instance_can_be_in) {
     zt_rig_t rig;
     ZT_OK(&rig, bind_in_groups(&rig, 14));
     zt_rig_end(&rig);
@@ -213,9 +196,8 @@ START_TEST(as_many_groups_as_an_instance_can_be_in) {
     zt_rig_end(&rig);
     zt_ranks_free(&ranks);
 }
-END_TEST
 
-START_TEST(a_host_without_groups) {
+ZT_TEST(a_host_without_groups) {
     static const zt_shape_t shape = {.rows = 4, .cols = 4};
     zt_rig_t rig;
     zt_rig_start(&rig, &shape, 1);
@@ -223,7 +205,6 @@ START_TEST(a_host_without_groups) {
     zt_refused(&rig.err, zt_rig_try_create(&rig, plain, 0), ZF_ERR_RANKS, "process group 3");
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- ... and at a step ------------------------------------------------------------------------------------------- */
 
@@ -249,16 +230,15 @@ static void other_write(job_t *job) {
 }
 
 /* Each rank's norm of its own gradients, before they are summed, would clip them differently. */
-START_TEST(norms_of_the_hosts_that_differ) {
+ZT_TEST(norms_of_the_hosts_that_differ) {
     static const char differ[] = "rank 1 and rank 0 differ at step 1 in the arguments of step";
     expect(&(job_t){.script = train, .norms = (const double[]){3.0, 4.0}}, 0, ZF_ERR_RANKS, differ);
     expect(&(job_t){.script = train, .norms = (const double[]){NAN, 4.0}}, 0, ZF_ERR_RANKS, differ);
     expect(&(job_t){.script = train, .norms = (const double[]){3.0, 3.0}}, 0, ZF_OK, "");
     expect(&(job_t){.script = train, .norms = (const double[]){NAN, -NAN}}, 0, ZF_SKIPPED, "");
 }
-END_TEST
 
-START_TEST(steps_that_differ) {
+ZT_TEST(steps_that_differ) {
     expect(&(job_t){.declare = share, .script = other_rate}, 1, ZF_ERR_RANKS,
            "rank 1 and rank 0 of process group 2 differ at step 1 in the arguments");
     expect(&(job_t){.script = other_unscale}, 1, ZF_ERR_RANKS,
@@ -266,7 +246,6 @@ START_TEST(steps_that_differ) {
     expect(&(job_t){.declare = share, .script = other_write}, 1, ZF_ERR_RANKS,
            "rank 1 and rank 0 of process group 2 differ at step 1 in what was called");
 }
-END_TEST
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
@@ -375,34 +354,28 @@ static void check_parts(const char *config) {
         {load_missing, ZF_ERR_STORAGE, "cannot load its part"},
         {load_first, ZF_ERR_CHECKPOINT, "cannot load its part"},
     };
-    static job_t jobs[N_RANKS];
-    run(jobs, &(job_t){.declare = experts, .script = save_and_go_on, .config = config}, 0);
+    run(&(job_t){.declare = experts, .script = save_and_go_on, .config = config}, 0);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_msg(jobs[r].st >= 0, "%d: %s", jobs[r].st, jobs[r].why);
     ck_assert_mem_eq(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, jobs[0].rig.params[0].n_elems * 4);
     ck_assert_mem_ne(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
-    end(jobs);
+    zt_jobs_end(&ranks);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect(&(job_t){.declare = experts, .config = config, .script = refused[i].script}, 0, refused[i].st,
                refused[i].text);
 }
 
-START_TEST(experts_have_checkpoints_with_what_is_beside_them) {
+ZT_TEST(experts_have_checkpoints_with_what_is_beside_them) {
     check_parts(plain);
     check_parts(stage_1);
 }
-END_TEST
 
-START_TEST(a_part_that_refuses_to_save_stops_the_others) {
+ZT_TEST(a_part_that_refuses_to_save_stops_the_others) {
     char path[300];
     expect(&(job_t){.script = save_wrongly}, 1, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm group refused");
     expect(&(job_t){.declare = experts, .script = save_wrongly}, 0, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm");
     at(path, "wrongly", 0);
     ck_assert_int_ne(access(path, F_OK), 0);
 }
-END_TEST
 
-ZT_MAIN("groups", one_skips_all_skip, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
-        as_many_groups_as_an_instance_can_be_in, a_host_without_groups, steps_that_differ,
-        norms_of_the_hosts_that_differ, experts_have_checkpoints_with_what_is_beside_them,
-        a_part_that_refuses_to_save_stops_the_others)
+ZT_SUITE("groups")

@@ -74,7 +74,7 @@ static void check_answer(uint32_t p, uint8_t expected) {
 }
 
 /* No call fails, and none writes over it. */
-START_TEST(hold_leaves_it_and_fails_nothing) {
+ZT_TEST(hold_leaves_it_and_fails_nothing) {
     for (uint32_t flags = 0; flags < 2; flags++) {
         start(holds, flags ? ZF_CREATE_CAP_FETCH : 0);
         zt_rig_steps(&rig, 6);
@@ -101,7 +101,6 @@ START_TEST(hold_leaves_it_and_fails_nothing) {
         zt_rig_end(&rig);
     }
 }
-END_TEST
 
 static void end_alike(zt_rig_t *a, zt_rig_t *b, uint32_t announced) {
     zt_rig_t *both[] = {a, b};
@@ -118,7 +117,7 @@ static void end_alike(zt_rig_t *a, zt_rig_t *b, uint32_t announced) {
 
 /* Written back after a write left it out, it is told to be behind. Announced then, it goes on as if it had never been
  * written; written back before, it is as it was. */
-START_TEST(hold_and_written_back) {
+ZT_TEST(hold_and_written_back) {
     static zt_rig_t twin;
     for (uint32_t t = 0; t < 4 * N_SHAPES; t++) {
         uint32_t p = t % N_SHAPES, is_late = t % 3;
@@ -147,6 +146,5 @@ START_TEST(hold_and_written_back) {
         zt_rig_end(&rig);
     }
 }
-END_TEST
 
-ZT_MAIN("hold", hold_leaves_it_and_fails_nothing, hold_and_written_back)
+ZT_SUITE("hold")

@@ -3,16 +3,14 @@
  * what create and bind_params are given, are zf-conform abi's. */
 #define _GNU_SOURCE
 #include <check.h>
-#include <math.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "rig.h"
+#include "instance/run.h"
+#include "state_rig.h"
 #include "suite.h"
 #include "zf/ext/config.h"
 
@@ -26,32 +24,14 @@ static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_ro
 
 static zt_rig_t rig;
 
-/* ---- the host's log ---------------------------------------------------------------------------------------------- */
+static zt_log_t said; /* warnings */
 
-static char logged[8192]; /* warnings, one a line */
-static int n_warnings;
-
-static void log_warnings(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
-                         const char *msg, uint64_t len) {
-    (void)component, (void)file, (void)line;
-    ck_assert_ptr_eq(ctx, logged);
-    if (level != ZF_LOG_WARN)
-        return;
-    n_warnings++;
-    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%.*s\n", (int)len, msg);
-}
-
-static void listen(void) {
-    rig.host.ctx = logged;
-    rig.host.log = log_warnings;
-    logged[0] = '\0';
-    n_warnings = 0;
-}
+static void listen(void) { zt_rig_listen(&rig, &said, NULL); }
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 /* A key that cannot have an effect is named in a warning, as is a meter that measures little; one that has is not. */
-START_TEST(keys_without_effect) {
+ZT_TEST(keys_without_effect) {
     static const struct {
         const char *text, *key;
     } tries[] = {{"select_strategy = epoch\nselect_interval = 7", "select_interval"},
@@ -75,16 +55,48 @@ START_TEST(keys_without_effect) {
         zt_rig_start(&rig, shapes, N_SHAPES);
         listen();
         zt_rig_open(&rig, text, 0);
-        ck_assert_msg(n_warnings == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, n_warnings, logged);
+        ck_assert_msg(said.n == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, said.n, said.text);
         if (tries[i].key)
-            zt_contains(logged, tries[i].key);
+            zt_contains(said.text, tries[i].key);
         zt_rig_end(&rig);
     }
 }
-END_TEST
 
-/* ---- statistics ---------------------------------------------------------------------------------------------------
+/* ---- what the environment forces ----------------------------------------------------------------------------------
  */
+
+ZT_TEST(forced_blocks) {
+    static const zt_shape_t above[] = {{.rows = 257, .cols = 256}, {.rows = 5}}; /* two blocks as users get them */
+    static const char *const bad[] = {"0", "65537", "70000", "-1", "12x", "1e3", " 7", "x", "99999999999999999999"};
+    uint32_t n_matrices;
+    zt_rig_start(&rig, above, 2);
+    zt_rig_open(&rig, config, 0);
+    n_matrices = (uint32_t)zt_rig_parts(&rig)->n_matrices;
+    ck_assert_uint_eq(n_matrices, 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rig.zf->destroy(rig.inst, NULL);
+        setenv("ZF_TEST_BLOCK_ELEMS", bad[i], 1);
+        zt_rig_open(&rig, config, 0);
+        ck_assert_msg(zt_rig_parts(&rig)->n_matrices == n_matrices, "\"%s\" is not ignored", bad[i]);
+    }
+    rig.zf->destroy(rig.inst, NULL);
+    setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
+    zt_rig_open(&rig, config, 0);
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    ck_assert_uint_eq(zt_rig_parts(&rig)->n_matrices, 258);
+    zt_rig_steps(&rig, 12);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+
+ZT_TEST(an_unknown_instruction_set) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    setenv("ZF_FORCE_ISA", "mmx", 1);
+    zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_CONFIG, "mmx");
+    zt_rig_end(&rig);
+}
+
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 #if defined(__clang__)
 #define COMPILER_VERSION __clang_version__
@@ -92,7 +104,7 @@ END_TEST
 #define COMPILER_VERSION __VERSION__
 #endif
 
-START_TEST(build_is_described) {
+ZT_TEST(build_is_described) {
     zf_description_t what = {.struct_size = sizeof what};
     zt_rig_start(&rig, shapes, N_SHAPES);
     ZT_OK(&rig, rig.zf->describe(&what, &rig.err));
@@ -107,7 +119,6 @@ START_TEST(build_is_described) {
 #endif
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
@@ -123,7 +134,7 @@ static zf_step_report_t step_without(uint32_t mask) {
     return report;
 }
 
-START_TEST(a_gradient_is_missing) {
+ZT_TEST(a_gradient_is_missing) {
     zf_step_report_t r;
     zt_rig_start(&rig, shapes, N_SHAPES);
     listen();
@@ -132,36 +143,99 @@ START_TEST(a_gradient_is_missing) {
     ck_assert(r.n_present == 2 && r.n_missing == 0 && r.first_missing == ZF_NO_ID);
     r = step_without(1u << 0);
     ck_assert(r.n_missing == 0 && r.first_missing == ZF_NO_ID);
-    ck_assert_int_eq(n_warnings, 0);
+    ck_assert_int_eq(said.n, 0);
     r = step_without(1u << 0 | 1u << 2);
     ck_assert(r.n_present == 1 && r.n_missing == 1 && r.first_missing == 2);
-    ck_assert_int_eq(n_warnings, 1);
-    zt_contains(logged, "\"layer.2.weight\"");
-    zt_contains(logged, "step 3");
+    ck_assert_int_eq(said.n, 1);
+    zt_contains(said.text, "\"layer.2.weight\"");
+    zt_contains(said.text, "step 3");
     r = step_without(1u << 0 | 1u << 2); /* once by now it is known */
     ck_assert(r.n_missing == 0 && r.first_missing == ZF_NO_ID);
     r = step_without(1u << 1);
     ck_assert(r.n_missing == 1 && r.first_missing == 1);
-    ck_assert_int_eq(n_warnings, 1); /* warned once; the report goes on saying it */
+    ck_assert_int_eq(said.n, 1); /* warned once; the report goes on saying it */
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(no_gradient_at_all) {
+ZT_TEST(no_gradient_at_all) {
     zf_step_report_t r;
     zt_rig_start(&rig, shapes, N_SHAPES);
     listen();
     zt_rig_open(&rig, config, 0);
     r = step_without(7);
     ck_assert(r.n_present == 0 && r.n_missing == 0);
-    ck_assert_int_eq(n_warnings, 1);
-    zt_contains(logged, "step 1");
-    zt_contains(logged, "grads_ready");
+    ck_assert_int_eq(said.n, 1);
+    zt_contains(said.text, "step 1");
+    zt_contains(said.text, "grads_ready");
     r = step_without(7);
-    ck_assert_int_eq(n_warnings, 1);
+    ck_assert_int_eq(said.n, 1);
     zt_rig_end(&rig);
 }
-END_TEST
+
+/* ---- ranges ------------------------------------------------------------------------------------------------------ */
+
+/* Stacked gradients by ranges of their matrices: every wrong order is refused without a trace, and a load drops ranges.
+ * That the bits are those of whole ones is zf-conform exact's.
+ * Parameters 0 and 2 are stacks of vectors. */
+static void open_stacked(void) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.decls[0].n_batch_axes = rig.decls[2].n_batch_axes = 1;
+    zt_rig_open(&rig, config, 0);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        zt_rig_fill_grad(&rig, i, 1);
+}
+
+static zf_status_t deliver_range(uint32_t param, uint32_t first, uint32_t n, uint32_t flags) {
+    zf_grad_item_t item = {.struct_size = sizeof item,
+                           .id = rig.params[param].id,
+                           .flags = flags,
+                           .tensor = &rig.params[param].grad_tensor,
+                           .first_batch = first,
+                           .n_batches = n};
+    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
+}
+
+ZT_TEST(wrong_ranges) {
+    const uint32_t last = ZF_GRAD_TOTAL | ZF_GRAD_LAST;
+    open_stacked();
+    zt_refused(&rig.err, deliver_range(0, 20, 5, last), ZF_ERR_SHAPE, "\"layer.0.weight\"");
+    zt_refused(&rig.err, deliver_range(0, 0xFFFFFFFFu, 2, last), ZF_ERR_SHAPE, "has 24");
+    zt_refused(&rig.err, deliver_range(0, 3, 0, last), ZF_ERR_SHAPE, "has 24");
+    zt_refused(&rig.err, deliver_range(1, 0, 2, last), ZF_ERR_SHAPE, "has 1");
+    zt_refused(&rig.err, deliver_range(0, 0, 8, ZF_GRAD_TOTAL), ZF_ERR_ARGUMENT, "LAST");
+    ZT_OK(&rig, deliver_range(0, 8, 8, last));
+    zt_refused(&rig.err, deliver_range(0, 20, 4, last), ZF_ERR_STATE, "20..23 do not adjoin");
+    zt_refused(&rig.err, deliver_range(0, 8, 4, last), ZF_ERR_STATE, "8..11 do not adjoin");
+    zt_refused(&rig.err, deliver_range(0, 0, 0, last), ZF_ERR_STATE, "all matrices after a range");
+    zt_refused(&rig.err, zt_rig_submit(&rig, 0, NULL), ZF_ERR_STATE, "matrices 8..15 of 24");
+    ck_assert_uint_eq(zt_rig_counter(&rig, "steps"), 0);
+    ZT_OK(&rig, deliver_range(0, 16, 8, last));
+    ZT_OK(&rig, deliver_range(0, 0, 8, last));
+    zt_refused(&rig.err, deliver_range(0, 0, 8, last), ZF_ERR_STATE, "with LAST before");
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    ZT_OK(&rig, deliver_range(0, 8, 8, last)); /* dropped with the step */
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    zt_rig_steps(&rig, 6);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+
+/* A load drops what was delivered before it, also where nothing was trained yet. */
+ZT_TEST(a_load_drops_ranges) {
+    static zt_memory_store_t store;
+    zt_memory_store_start(&store);
+    open_stacked();
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    ZT_OK(&rig, deliver_range(0, 0, 8, ZF_GRAD_TOTAL | ZF_GRAD_LAST));
+    ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
+    ZT_OK(&rig, deliver_range(0, 8, 16, ZF_GRAD_TOTAL | ZF_GRAD_LAST));
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_STATE);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    zt_rig_steps(&rig, 5);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -181,7 +255,7 @@ static void block_later(void *unused) {
     rig.cpu->queue_launch(rig.queue, zt_gate_pass, NULL, NULL);
 }
 
-START_TEST(params_changed_beside_a_blocked_queue) {
+ZT_TEST(params_changed_beside_a_blocked_queue) {
     float out[24 * 40];
     zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
     uint32_t id = 0;
@@ -196,7 +270,6 @@ START_TEST(params_changed_beside_a_blocked_queue) {
     ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- cancelled threads ------------------------------------------------------------------------------------------- */
 
@@ -214,7 +287,7 @@ static void *create_while_cancelled(void *path) {
 }
 
 /* What create opens and starts would be nobody's. */
-START_TEST(a_cancelled_create) {
+ZT_TEST(a_cancelled_create) {
     char path[] = "/tmp/zf-test-hosts-XXXXXX";
     pthread_t thread;
     void *result = NULL;
@@ -232,7 +305,5 @@ START_TEST(a_cancelled_create) {
     zt_rig_steps(&rig, 2);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("hosts", keys_without_effect, build_is_described, a_gradient_is_missing, no_gradient_at_all,
-        params_changed_beside_a_blocked_queue, a_cancelled_create)
+ZT_SUITE("hosts")

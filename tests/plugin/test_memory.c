@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bare.h"
 #include "base/arena.h"
 #include "base/node.h"
 #include "instance/instance.h"
@@ -43,7 +42,7 @@ static void check_planned_is_measured(void) {
     ck_assert_uint_ge(zt_rig_counter(&rig, "device_planned_nbytes"), rig.layout.device_nbytes);
 }
 
-START_TEST(sums_and_staging_are_counted) {
+ZT_TEST(sums_and_staging_are_counted) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, "", 0);
     for (int part = 0; part < 2; part++) {
@@ -55,9 +54,8 @@ START_TEST(sums_and_staging_are_counted) {
                       rig.layout.device_nbytes + 8 * rig.layout.n_elems - 1);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(refused_with_need_and_have) {
+ZT_TEST(refused_with_need_and_have) {
     uint64_t before;
     zf_layout_t layout;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -75,10 +73,9 @@ START_TEST(refused_with_need_and_have) {
         ck_assert_int_eq(memcmp(rig.params[p].tensor.dl.data, rig.params[p].visible, 4), 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* Another instance has been given everything and has not touched it yet. */
-START_TEST(what_others_were_promised_is_not_there) {
+ZT_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_t other = {0};
     zfi_room_t room;
     zfi_room_read(&room);
@@ -93,11 +90,10 @@ START_TEST(what_others_were_promised_is_not_there) {
     ck_assert_uint_eq(zfi_arena_all_promised(), 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
 #define NO_SPARES "[zenflow]\npublish_lag = 1\n[host]\nthreads = 1\n"
 
-START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
+ZT_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
     char text[128];
     uint64_t need;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -112,9 +108,8 @@ START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB les
     ck_assert_int_eq(zt_rig_try_bind(&rig), need % (1u << 20) ? ZF_ERR_MEMORY : ZF_OK);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(early_replays_take_what_is_left) {
+ZT_TEST(early_replays_take_what_is_left) {
     char text[128];
     uint64_t least, most;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -135,10 +130,8 @@ START_TEST(early_replays_take_what_is_left) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
-/* ---- the formulas of docs/memory.md -------------------------------------------------------------------------------
- */
+/* ---- the formulas of docs/memory.md ------------------------------------------------------------------------------ */
 
 static const char *in_windows(uint32_t interval) {
     static char text[160];
@@ -166,7 +159,7 @@ static void check_link(uint32_t interval) {
 }
 
 /* Of weights and gradients of 2 bytes, in tensors of which each window has several. */
-START_TEST(bytes_follow_the_formulas) {
+ZT_TEST(bytes_follow_the_formulas) {
     enum { N = 24 };
     zt_shape_t many[N];
     for (int k = 0; k < N; k++)
@@ -185,7 +178,6 @@ START_TEST(bytes_follow_the_formulas) {
         zt_rig_end(&rig);
     }
 }
-END_TEST
 
 /* Bytes per parameter in host memory beside state, slots and what waits to be published. */
 static double beside(const zt_shape_t *shape, const char *block_elems) {
@@ -206,15 +198,12 @@ static double beside(const zt_shape_t *shape, const char *block_elems) {
 /* A channel is an element there, so what is kept per channel is kept per parameter: importance (8), its records on
  * their way (2 at most), masks and lists of what is selected and enters (1 + 1.2). A single row adds scratch for one
  * matrix (8), where exchanges at rest and choices take turns. */
-START_TEST(wide_rows_cost_little_beside_their_state) {
+ZT_TEST(wide_rows_cost_little_beside_their_state) {
     static const zt_shape_t usual = {.rows = 512, .cols = 512}, rows = {.rows = 64, .cols = 4096},
                             row = {.rows = 1, .cols = 64 * 4096};
     double least = beside(&usual, "4096");
     ck_assert_double_le(beside(&rows, "4096"), least + 8 + 2 + 2.2);
     ck_assert_double_le(beside(&row, "4096"), least + 8 + 2 + 2.2 + 8);
 }
-END_TEST
 
-ZT_MAIN("memory", bytes_follow_the_formulas, wide_rows_cost_little_beside_their_state, sums_and_staging_are_counted,
-        refused_with_need_and_have, what_others_were_promised_is_not_there, the_limit_is_exact,
-        early_replays_take_what_is_left)
+ZT_SUITE("memory")

@@ -145,7 +145,7 @@ static void count_allocations(const char *config, int is_queue) {
 #define COMMON                                                                                                         \
     "topk_ratio = 0.1\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 4\n[host]\nthreads = 2\n"
 
-START_TEST(the_counter_counts) {
+ZT_TEST(the_counter_counts) {
     void *volatile block;
     atomic_store(&is_counting, 1);
     block = malloc(100);
@@ -155,20 +155,17 @@ START_TEST(the_counter_counts) {
     atomic_store(&is_counting, 0);
     ck_assert_uint_eq(atomic_load(&n_calls), 4);
 }
-END_TEST
 
-START_TEST(replay_mode) {
+ZT_TEST(replay_mode) {
     count_allocations("[zenflow]\n" COMMON, 0);
     count_allocations("[zenflow]\n" COMMON, 1);
 }
-END_TEST
 
-START_TEST(mean_mode) {
+ZT_TEST(mean_mode) {
     count_allocations("[zenflow]\nmode = mean\n" COMMON, 0);
     count_allocations("[zenflow]\nmode = mean\n" COMMON, 1);
 }
-END_TEST
 
-ZT_MAIN("no_alloc", the_counter_counts, replay_mode, mean_mode)
+ZT_SUITE("no_alloc")
 
 #endif

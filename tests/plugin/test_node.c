@@ -29,7 +29,7 @@ static void expect(const char *const *environment, uint32_t rank, uint32_t n_ran
                   environment[0] ? environment[0] : "nothing", node.rank, node.n_ranks);
 }
 
-START_TEST(launchers_are_read) {
+ZT_TEST(launchers_are_read) {
     expect((const char *const[]){NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=3", "LOCAL_WORLD_SIZE=8", NULL}, 3, 8);
     expect((const char *const[]){"OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", NULL}, 1, 2);
@@ -37,9 +37,8 @@ START_TEST(launchers_are_read) {
     expect((const char *const[]){"SLURM_LOCALID=2", "SLURM_STEP_TASKS_PER_NODE=4(x2)", NULL}, 2, 4);
     expect((const char *const[]){"SLURM_LOCALID=2", "SLURM_STEP_TASKS_PER_NODE=4", NULL}, 2, 4);
 }
-END_TEST
 
-START_TEST(what_is_no_pair_does_not_count) {
+ZT_TEST(what_is_no_pair_does_not_count) {
     expect((const char *const[]){"LOCAL_RANK=3", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_WORLD_SIZE=8", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=8", "LOCAL_WORLD_SIZE=8", NULL}, 0, 1);
@@ -53,17 +52,15 @@ START_TEST(what_is_no_pair_does_not_count) {
     expect((const char *const[]){"LOCAL_RANK=9", "LOCAL_WORLD_SIZE=8", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", NULL},
            1, 4);
 }
-END_TEST
 
-START_TEST(the_configuration_comes_first) {
+ZT_TEST(the_configuration_comes_first) {
     zfi_node_t node;
     variables = (const char *const[]){"LOCAL_RANK=3", "LOCAL_WORLD_SIZE=8", NULL};
     node = zfi_node_find(1, 2, get);
     ck_assert(node.rank == 1 && node.n_ranks == 2 && node.is_given);
 }
-END_TEST
 
-START_TEST(memory_of_one_process) {
+ZT_TEST(memory_of_one_process) {
     zfi_room_t room = {.available = 100, .total = 400, .resident = 50};
     ck_assert_uint_eq(zfi_room_share(&room, 0, 1), 100);
     ck_assert_uint_eq(zfi_room_share(&room, 30, 1), 70);
@@ -71,10 +68,9 @@ START_TEST(memory_of_one_process) {
     room.available = UINT64_MAX;
     ck_assert_uint_eq(zfi_room_share(&room, 30, 1), UINT64_MAX);
 }
-END_TEST
 
 /* Four ranks of 100 each, whichever comes first, and never more than there is. */
-START_TEST(memory_of_several_ranks) {
+ZT_TEST(memory_of_several_ranks) {
     zfi_room_t first = {.available = 390, .total = 400, .resident = 10};
     zfi_room_t last = {.available = 95, .total = 400, .resident = 10};
     zfi_room_t late = {.available = 40, .total = 400, .resident = 10};
@@ -87,7 +83,5 @@ START_TEST(memory_of_several_ranks) {
     first.total = UINT64_MAX;
     ck_assert_uint_eq(zfi_room_share(&first, 0, 4), 390);
 }
-END_TEST
 
-ZT_MAIN("node", launchers_are_read, what_is_no_pair_does_not_count, the_configuration_comes_first,
-        memory_of_one_process, memory_of_several_ranks)
+ZT_SUITE("node")

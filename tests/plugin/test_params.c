@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_params.c - declarations: names, ties, shared memory, groups, matrices of a tensor. */
+/* tests/plugin/test_params.c - declarations: ties, shared memory, matrices of a tensor, numbers that overflow. What
+ * else is wrong with a descriptor is zf-conform abi's. */
 #include "plan/params.h"
 
 #include <check.h>
@@ -43,7 +44,7 @@ static void refused(zf_status_t want, const char *part) {
 static void accepted(void) { ck_assert_msg(build() == ZF_OK, "%s", err.message); }
 
 /* Scales and extents are declared for later versions; a whole may be said. */
-START_TEST(reserved_members) {
+ZT_TEST(reserved_members) {
     const int64_t whole[2] = {3, 5}, larger[2] = {6, 5}, begin[2] = {0, 0}, behind[2] = {3, 0};
     start();
     decls[1].scale = &tensors[2];
@@ -64,9 +65,8 @@ START_TEST(reserved_members) {
     accepted();
     zfi_params_free(params, N);
 }
-END_TEST
 
-START_TEST(ties) {
+ZT_TEST(ties) {
     start();
     decls[2].flags = ZF_PARAM_TIED;
     decls[2].tied_to = 2;
@@ -82,10 +82,9 @@ START_TEST(ties) {
     ck_assert(params[2].owner == 1 && params[3].owner == 1 && !params[2].has_state && !params[3].has_state);
     zfi_params_free(params, N);
 }
-END_TEST
 
 /* A tied parameter's gradient is read as its owner's: anything else about it must be equal. */
-START_TEST(ties_of_different_tensors) {
+ZT_TEST(ties_of_different_tensors) {
     start();
     decls[2].flags = ZF_PARAM_TIED;
     decls[2].tied_to = 1;
@@ -102,9 +101,8 @@ START_TEST(ties_of_different_tensors) {
     decls[2].tied_to = 1;
     refused(ZF_ERR_PARAM, "share one memory");
 }
-END_TEST
 
-START_TEST(shared_memory) {
+ZT_TEST(shared_memory) {
     start();
     tensors[3].dl.data = memory + 512 + 14; /* the last element of p1 */
     refused(ZF_ERR_PARAM, "\"p1\" and \"p3\" share memory");
@@ -133,9 +131,8 @@ START_TEST(shared_memory) {
     strides[1][1] = 2; /* 0 2 4 6 8, 5 7 9 .. */
     refused(ZF_ERR_SHAPE, "\"p1\": elements overlap or interleave");
 }
-END_TEST
 
-START_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
+ZT_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
     start();
     tensors[1].dl.data = memory + 512;
     tensors[2].dl.data = memory + 517;
@@ -152,9 +149,8 @@ START_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
     tensors[2].dl.data = memory + 512;
     refused(ZF_ERR_PARAM, "share memory");
 }
-END_TEST
 
-START_TEST(matrices_of_a_tensor) {
+ZT_TEST(matrices_of_a_tensor) {
     static const int64_t sizes[4] = {2, 3, 4, 5}, mixed[4] = {300, 7, 1, 30};
     start();
     memcpy(shapes[0], sizes, sizeof sizes);
@@ -176,9 +172,8 @@ START_TEST(matrices_of_a_tensor) {
     ck_assert_int_eq(zfi_param_batch_offset(&params[0], 119), 300 + 2 * 7 + 3 + 4 * 30);
     zfi_params_free(params, N);
 }
-END_TEST
 
-START_TEST(nothing_and_scalars) {
+ZT_TEST(nothing_and_scalars) {
     start();
     shapes[1][0] = 0;
     tensors[1].nbytes = 0;
@@ -188,16 +183,60 @@ START_TEST(nothing_and_scalars) {
     ck_assert(params[2].n_elems == 1 && params[2].rows == 1 && params[2].cols == 1);
     zfi_params_free(params, N);
 }
-END_TEST
 
-START_TEST(too_many_rows) {
+ZT_TEST(too_many_rows) {
     start();
     shapes[1][0] = (int64_t)1 << 32;
     shapes[1][1] = 1;
     tensors[1].nbytes = (uint64_t)1 << 34;
     refused(ZF_ERR_SHAPE, "at most 2^32 - 1");
 }
-END_TEST
 
-ZT_MAIN("params", reserved_members, ties, ties_of_different_tensors, shared_memory, interleaved_views,
-        matrices_of_a_tensor, nothing_and_scalars, too_many_rows)
+/* ---- numbers that overflow --------------------------------------------------------------------------------------- */
+
+ZT_TEST(hostile_shapes) {
+    static const int64_t sizes[][3] = {{-1, 2, 2},
+                                       {2, INT64_MIN, 2},
+                                       {INT64_MAX, INT64_MAX, INT64_MAX},
+                                       {(int64_t)1 << 32, (int64_t)1 << 32, 1},
+                                       {(int64_t)1 << 31, (int64_t)1 << 31, 4},
+                                       {INT64_MAX, 2, 1},
+                                       {((int64_t)1 << 48) + 1, 1, 1},
+                                       {INT64_MAX, INT64_MAX, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        start();
+        memcpy(shapes[1], sizes[i], sizeof sizes[i]);
+        tensors[1].dl.ndim = 3;
+        tensors[1].nbytes = UINT64_MAX;
+        refused(ZF_ERR_SHAPE, "\"p1\": a negative size or stride, or more than 2^48 elements");
+    }
+    start();
+    tensors[1].nbytes--;
+    refused(ZF_ERR_SHAPE, "nbytes = 59");
+}
+
+ZT_TEST(hostile_strides) {
+    static const int64_t lists[][2] = {{-1, 1},        {1, INT64_MIN},        {INT64_MAX, INT64_MAX},
+                                       {INT64_MAX, 1}, {(int64_t)1 << 48, 1}, {(int64_t)1 << 62, (int64_t)1 << 62}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        start();
+        memcpy(strides[1], lists[i], sizeof lists[i]);
+        tensors[1].dl.strides = strides[1];
+        tensors[1].nbytes = UINT64_MAX;
+        refused(ZF_ERR_SHAPE, "\"p1\"");
+    }
+}
+
+ZT_TEST(hostile_numbers_of_axes) {
+    static const int32_t numbers[] = {9, -1, INT32_MIN};
+    for (int i = 0; i < 3; i++) {
+        start();
+        tensors[1].dl.ndim = numbers[i];
+        refused(ZF_ERR_SHAPE, "ndim = ");
+    }
+    start();
+    tensors[1].flags = ZF_TENSOR_SPARSE;
+    refused(ZF_ERR_SHAPE, "sparse");
+}
+
+ZT_SUITE("params")

@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,8 +68,7 @@ static void push_from_all(void *(*push)(void *)) {
     zfi_queue_destroy(queue);
 }
 
-START_TEST(many_pushers) { push_from_all(push_many); } /* more than the queue holds: pushers wait */
-END_TEST
+ZT_TEST(many_pushers) { push_from_all(push_many); } /* more than the queue holds: pushers wait */
 
 /* ---- a queue that stands still ----------------------------------------------------------------------------------- */
 
@@ -135,7 +133,7 @@ static void *push_over_the_brim(void *unused) {
     return NULL;
 }
 
-START_TEST(full) {
+ZT_TEST(full) {
     pthread_t pusher;
     uint64_t seq = 0;
     zfi_timeline_init(&gate, "gate");
@@ -155,9 +153,8 @@ START_TEST(full) {
     ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS + 100);
     end_still();
 }
-END_TEST
 
-START_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */
+ZT_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */
     zfi_queue_item_t items[3] = {{.fn = count}, {.fn = count}, {.fn = count}};
     uint64_t seq = 77, newest, start = zfi_now_ns();
     start_still();
@@ -178,30 +175,10 @@ START_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */
     end_still();
     ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS + 2);
 }
-END_TEST
-
-START_TEST(destroy_runs_what_was_pushed) {
-    create();
-    for (int i = 0; i < 500; i++)
-        zfi_queue_push(queue, count, NULL, 0, NULL);
-    zfi_queue_destroy(queue);
-    ck_assert_uint_eq(n_run, 500);
-    zfi_queue_destroy(NULL);
-}
-END_TEST
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-enum { HEAD = 16, N_SIZES = 9 }; /* bytes of a cell that the queue takes for itself, once per command */
-static const size_t sizes[N_SIZES] = {8,
-                                      ZFI_QUEUE_CELL - HEAD,
-                                      ZFI_QUEUE_CELL - HEAD + 1,
-                                      2 * ZFI_QUEUE_CELL - HEAD,
-                                      2 * ZFI_QUEUE_CELL - HEAD + 1,
-                                      9,
-                                      1000,
-                                      ZFI_QUEUE_ARGS - 1,
-                                      ZFI_QUEUE_ARGS};
+enum { HEAD = 16 }; /* bytes of a cell that the queue takes for itself, once per command */
 
 /* Arguments of any size: the size, and bytes that follow from it and a number. */
 typedef struct payload {
@@ -241,26 +218,6 @@ static void push_payload(size_t nbytes, uint32_t number) {
     memset(&payload, 0, sizeof payload);
 }
 
-START_TEST(arguments_are_copied) {        /* of one cell and of many, one behind the other all around the ring */
-    enum { N = 3 * ZFI_QUEUE_CELLS / 4 }; /* five cells on the average */
-    payload_t too_much[2];
-    create();
-    ck_assert_int_eq(zfi_queue_push(queue, check_payload, too_much, ZFI_QUEUE_ARGS + 1, NULL), ZF_ERR_INTERNAL);
-    ck_assert_uint_eq(zfi_queue_newest(queue), 0);
-    for (uint32_t i = 0; i < N; i++)
-        push_payload(sizes[i % N_SIZES], i);
-    sync_queue();
-    ck_assert_uint_eq(n_payloads, N);
-    ck_assert_uint_eq(n_wrong, 0);
-    ck_assert_uint_eq(zfi_timeline_now(&queue->executed), N);
-    zfi_queue_destroy(queue);
-}
-END_TEST
-
-/* ---- several at once --------------------------------------------------------------------------------------------- */
-
-enum { IN_GROUP = 5 };
-
 /* ---- the ring ---------------------------------------------------------------------------------------------------- */
 
 /* A queue that stands still at a command in cell `at`; the cells before it are free, those behind it too. */
@@ -289,7 +246,7 @@ static void run_still(uint32_t n, uint64_t n_commands) {
     end_still();
 }
 
-START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, five at the start: neither holds six */
+ZT_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, five at the start: neither holds six */
     enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
     payload_t six = payload_of(of_cells(6), 0);
     zfi_queue_item_t item = item_of(&six);
@@ -305,9 +262,8 @@ START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, 
     run_still(2, AT + 1 + FILL + 2);
     ck_assert_uint_eq(n_run, AT - 1 + FILL);
 }
-END_TEST
 
-START_TEST(several_wrap_together) { /* a push that does not fit before the end begins as a whole at the start */
+ZT_TEST(several_wrap_together) { /* a push that does not fit before the end begins as a whole at the start */
     enum { AT = ZFI_QUEUE_CELLS - 4 };
     payload_t payloads[] = {payload_of(8, 0), payload_of(of_cells(2), 1), payload_of(8, 2)};
     zfi_queue_item_t items[] = {item_of(&payloads[0]), item_of(&payloads[1]), item_of(&payloads[2])};
@@ -319,7 +275,5 @@ START_TEST(several_wrap_together) { /* a push that does not fit before the end b
     ck_assert_uint_eq(cells(&first), 1 + 3 + 4);
     run_still(3, AT + 1 + 3);
 }
-END_TEST
 
-ZT_MAIN("queue", many_pushers, full, a_full_queue_gives_up, destroy_runs_what_was_pushed, arguments_are_copied,
-        what_is_left_over_is_not_taken_in_vain, several_wrap_together)
+ZT_SUITE("queue")

@@ -3,7 +3,6 @@
  * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
 #include <check.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,23 +32,14 @@ static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_ro
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    int uses_queue;
-    const char *config;
+    ZT_JOB;
     uint64_t leaves_before; /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other;
     uint32_t drifts_to; /* windows of so many steps in the end */
     float exported[24 * 40];
-    zf_status_t st;
 } job_t;
 
 static zt_ranks_t ranks;
-
-static void open_job(job_t *job) {
-    zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, job->uses_queue);
-}
 
 static void export_one(job_t *job) {
     zf_export_item_t item = {.struct_size = sizeof item, .dst = job->exported, .dst_nbytes = sizeof job->exported};
@@ -82,7 +72,7 @@ static void edit(job_t *job) {
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    open_job(job);
+    zt_job_open(job, shapes, N_SHAPES);
     for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
         if (job->leaves_before == t)
             return NULL;
@@ -97,44 +87,17 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-static void run_jobs_with(void *(*run)(void *), job_t *jobs, uint32_t n) {
-    for (uint32_t r = 0; r < n; r++)
-        jobs[r].rank = &ranks.ranks[r];
-    zt_ranks_run(n, run, jobs, sizeof *jobs);
-}
+static job_t jobs[MOST];
 
-static void run_jobs(job_t *jobs, uint32_t n) { run_jobs_with(run_job, jobs, n); }
+static void start(uint32_t n, const job_t *as) { zt_jobs_start(&ranks, n, jobs, sizeof *jobs, as); }
 
 /* n ranks alike, all of which come through. */
-static void run_alike(void *(*run)(void *), job_t *jobs, uint32_t n, const job_t *as) {
-    for (uint32_t r = 0; r < n; r++)
-        jobs[r] = *as;
-    run_jobs_with(run, jobs, n);
-    for (uint32_t r = 0; r < n; r++)
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+static void run_alike(void *(*run)(void *), uint32_t n, const job_t *as) {
+    start(n, as);
+    zt_jobs_run(&ranks, run, 0);
 }
 
-static void end_jobs(job_t *jobs, uint32_t n) {
-    for (uint32_t r = 0; r < n; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
-}
-
-/* Every rank has the same gradient, so their average is what one rank would have. */
-static void train(uint32_t n, int uses_queue) {
-    job_t jobs[MOST] = {0};
-    zt_ranks_init(&ranks, n);
-    run_alike(run_job, jobs, n, &(job_t){.config = config, .uses_queue = uses_queue});
-    for (uint32_t r = 0; r < n; r++) {
-        zt_rig_check_flushed(&jobs[r].rig);
-        ck_assert_uint_gt(zt_rig_counter(&jobs[r].rig, "exchanges"), STEPS);
-        ck_assert_uint_gt(zt_rig_counter(&jobs[r].rig, "sent_nbytes"), 0);
-    }
-    end_jobs(jobs, n);
-}
-
-/* ---- a host that flushes denormals ---------------------------------------------------------------------------------
- */
+/* ---- a host that flushes denormals ------------------------------------------------------------------------------- */
 
 enum { FLUSHED_STEPS = 3 };
 static const double unscale_of_denormals = 0x1p120; /* so that a lost gradient is a lost update */
@@ -144,8 +107,6 @@ static void flush_denormals(void) { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcs
 #else
 static void flush_denormals(void) {} /* the mode of other processors is not set here */
 #endif
-
-/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 static void denormal_gradient(uint64_t step, float *out, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -158,7 +119,7 @@ static void *run_flushing_job(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
     flush_denormals(); /* every thread that the plugin starts begins with it */
-    open_job(job);
+    zt_job_open(job, shapes, N_SHAPES);
     rig->unscale = unscale_of_denormals;
     for (uint64_t t = 1; t <= FLUSHED_STEPS && job->st >= 0; t++) {
         denormal_gradient(t, (float *)(void *)rig->params[0].grad, rig->params[0].n_elems);
@@ -169,32 +130,22 @@ static void *run_flushing_job(void *raw) {
     return NULL;
 }
 
-START_TEST(denormals_are_summed_for_a_host_that_flushes_them) {
+ZT_TEST(denormals_are_summed_for_a_host_that_flushes_them) {
     static float values[24 * 40];
-    job_t jobs[2] = {{.config = config}, {.config = config}};
-    zt_ranks_init(&ranks, 2);
-    run_jobs_with(run_flushing_job, jobs, 2);
+    run_alike(run_flushing_job, 2, &(job_t){.config = config});
     for (int r = 0; r < 2; r++) {
         zt_rig_t *rig = &jobs[r].rig;
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, rig->err.message);
         for (uint64_t t = 1; t <= FLUSHED_STEPS; t++) {
             denormal_gradient(t, values, rig->params[0].n_elems);
             zt_serial_update(&rig->params[0].serial, &rig->groups[0], values, (float)unscale_of_denormals);
         }
         zt_rig_check_export(rig);
     }
-    end_jobs(jobs, 2);
+    zt_jobs_end(&ranks);
 }
-END_TEST
-
-START_TEST(ranks_average) {
-    train(2, 0);
-    train(4, 1);
-}
-END_TEST
 
 /* After FLUSH every rank shows what one rank would. */
-static void check_visible(const job_t *jobs, uint32_t rank) {
+static void check_visible(uint32_t rank) {
     for (uint32_t i = 0; i < N_SHAPES; i++) {
         const zt_param_t *param = &jobs[rank].rig.params[i];
         size_t nbytes = param->n_elems * param->elem_nbytes;
@@ -220,14 +171,6 @@ static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
         zt_rig_sync(rig);
 }
 
-static void finish_step(job_t *job) {
-    zf_step_report_t report = {.struct_size = sizeof report};
-    while (report.step < job->rig.step) {
-        ZT_OK(&job->rig, job->rig.zf->poll(job->rig.inst, &report, &job->rig.err));
-        nanosleep(&(struct timespec){0, 100000}, NULL);
-    }
-}
-
 static pthread_barrier_t both;
 static void hold_from(uint64_t step) {
     pthread_mutex_lock(&ranks.lock);
@@ -240,14 +183,13 @@ static void *run_held_job(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
     zf_fence_t first, last;
-    open_job(job);
-    if (job->st >= 0)
+    if (zt_job_open(job, shapes, N_SHAPES))
         job->st = zt_rig_try_step(rig);
     if (job->st < 0)
         return NULL;
     hold_from(2);
     job->st = zt_rig_try_step(rig);
-    finish_step(job);
+    zt_rig_finish_step(rig);
     fetch(job, 0, &first);
     zt_rig_wait(rig, &first);
     ck_assert(zt_shows(&rig->params[0], rig->params[0].serial.w));
@@ -262,18 +204,16 @@ static void *run_held_job(void *raw) {
     return NULL;
 }
 
-START_TEST(a_fetch_waits_for_its_bucket) {
-    job_t jobs[2];
-    zt_ranks_init(&ranks, 2);
+ZT_TEST(a_fetch_waits_for_its_bucket) {
+    start(2, &(job_t){.config = at_fetch});
     ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
     pthread_barrier_init(&both, NULL, 2);
-    run_alike(run_held_job, jobs, 2, &(job_t){.config = at_fetch});
+    zt_jobs_run(&ranks, run_held_job, 0);
     pthread_barrier_destroy(&both);
     for (uint32_t r = 0; r < 2; r++)
-        check_visible(jobs, r);
-    end_jobs(jobs, 2);
+        check_visible(r);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
 static void expect(job_t *job, zf_status_t st, const char *text) {
     zt_refused(&job->rig.err, job->st, st, text);
@@ -282,63 +222,54 @@ static void expect(job_t *job, zf_status_t st, const char *text) {
 
 /* Where it had memory of others under way, that stays mapped. */
 static void one_leaves(int holds_memory) {
-    job_t jobs[3] = {0};
-    zt_ranks_init(&ranks, 3);
-    for (uint32_t r = 0; r < 3; r++) {
-        jobs[r].config = impatient;
+    start(3, &(job_t){.config = impatient});
+    for (uint32_t r = 0; r < 3; r++)
         ranks.ranks[r].fails_to_abort = holds_memory;
-    }
     jobs[1].leaves_before = 4;
-    run_jobs(jobs, 3);
+    zt_jobs_run(&ranks, run_job, 1);
     expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
     expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
     ck_assert_uint_eq(jobs[0].rig.err.rank, 1);
     ck_assert_uint_eq(jobs[2].rig.err.rank, 1);
-    end_jobs(jobs, 3);
+    zt_jobs_end(&ranks);
 }
 
-START_TEST(a_rank_that_does_not_come_is_named) {
+ZT_TEST(a_rank_that_does_not_come_is_named) {
     one_leaves(0);
     one_leaves(1);
 }
-END_TEST
 
 /* What has begun before it failed is given up, and where that fails, too, its memory stays. */
 static void fail_in_start(int holds_memory) {
-    job_t jobs[2] = {0};
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = jobs[1].config = impatient;
+    start(2, &(job_t){.config = impatient});
     ranks.ranks[1].fails_to_start = 2;
     ranks.ranks[1].fails_to_abort = holds_memory;
-    run_jobs(jobs, 2);
+    zt_jobs_run(&ranks, run_job, 1);
     expect(&jobs[1], ZF_ERR_RANKS, "the comparison of what was bound: the transport failed with status");
     ck_assert_uint_eq(ranks.ranks[1].n_given_up, 1);
     ck_assert_int_eq(zfi_ranks_holds_memory(&jobs[1].rig.inst->engine), holds_memory);
-    end_jobs(jobs, 2);
+    zt_jobs_end(&ranks);
 }
 
-START_TEST(a_transport_that_fails_half_way) {
+ZT_TEST(a_transport_that_fails_half_way) {
     fail_in_start(0);
     fail_in_start(1);
 }
-END_TEST
 
-/* ---- what differs is named ---------------------------------------------------------------------------------------
- */
+/* ---- what differs is named --------------------------------------------------------------------------------------- */
 
 /* All of n ranks are refused with these words, for the last one does otherwise. */
 static void differ(void *(*run)(void *), uint32_t n, const job_t *usual, const job_t *last, const char *words) {
-    static job_t jobs[MOST];
-    zt_ranks_init(&ranks, n);
-    for (uint32_t r = 0; r < n; r++)
-        jobs[r] = r + 1 < n ? *usual : *last;
-    run_jobs_with(run, jobs, n);
+    start(n, usual);
+    jobs[n - 1] = *last;
+    jobs[n - 1].rank = &ranks.ranks[n - 1];
+    zt_jobs_run(&ranks, run, 1);
     for (uint32_t r = 0; r < n; r++)
         zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_RANKS, words);
-    end_jobs(jobs, n);
+    zt_jobs_end(&ranks);
 }
 
-START_TEST(other_calls_are_named) {
+ZT_TEST(other_calls_are_named) {
     const job_t plain = {.config = sharded}, edits = {.config = sharded, .is_edited = 1};
     differ(run_job, 2, &plain, &(job_t){.config = sharded, .drifts_to = 3},
            "differ at step 9 in update_interval or publish_lag");
@@ -347,7 +278,6 @@ START_TEST(other_calls_are_named) {
     differ(run_job, 2, &edits, &(job_t){.config = sharded, .is_edited = 1, .asks_for_other = 1},
            "rank 1 and rank 0 ask for other parameters");
 }
-END_TEST
 
 /* The longest line: eight axes and a name of 255 bytes. Whatever differs is found and shown: a weight, the flags. */
 static void *run_long_job(void *raw) {
@@ -372,50 +302,44 @@ static void *run_long_job(void *raw) {
 /* All ranks say the same of what they have in common, and the last one has a parameter less. */
 static void *run_shorter_job(void *raw) {
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES - (job->rank->rank == 2));
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    zt_job_open(job, shapes, N_SHAPES - (job->rank->rank == 2));
     return NULL;
 }
 
-START_TEST(other_declarations_are_named) {
+ZT_TEST(other_declarations_are_named) {
     static const char other[] =
         "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = off\n"
         "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
         "[shard]\nbucket_bytes = 1000\n";
     const job_t usual = {.config = config};
-    job_t jobs[2] = {usual, usual};
     differ(run_job, 3, &usual, &(job_t){.config = other},
            "rank 0 and rank 2 differ: \"[zenflow] full_warm_up_rounds = 2\" and \"[zenflow] full_warm_up_rounds = 3\"");
     differ(run_shorter_job, 3, &usual, &usual, "rank 0 and rank 2 differ");
     differ(run_long_job, 2, &usual, &(job_t){.config = config, .has_other_values = 1}, "\"parameter 0 \"nnn");
     differ(run_long_job, 2, &usual, &(job_t){.config = config, .has_other_values = 1}, "nnn ... values ");
     differ(run_long_job, 2, &usual, &(job_t){.config = config, .asks_for_other = 1}, "nnn ... group 1, ");
-    zt_ranks_init(&ranks, 2);
-    run_alike(run_long_job, jobs, 2, &usual);
-    end_jobs(jobs, 2);
+    run_alike(run_long_job, 2, &usual);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
-START_TEST(a_world_size_that_differs) {
-    job_t jobs[2] = {{.config = config}, {.config = config}};
-    zt_ranks_init(&ranks, 2);
+ZT_TEST(a_world_size_that_differs) {
+    start(2, &(job_t){.config = config});
     ranks.ranks[1].says_size = 3;
-    run_jobs(jobs, 2);
+    zt_jobs_run(&ranks, run_job, 1);
     ck_assert_int_eq(jobs[0].st, ZF_ERR_RANKS);
     ck_assert_str_eq(
         jobs[0].rig.err.message,
         "this is rank 0 of 2, but rank 1 says that they are 3: the host must give every rank the same group");
     ck_assert_int_eq(jobs[1].st, ZF_ERR_RANKS);
-    end_jobs(jobs, 2);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
 /* One parameter less; rank 1's first one lies where rank 0's does, which is refused. Both go on with what they had. */
 static void *run_rebinding_job(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
     const zf_tensor_t *own;
-    open_job(job);
+    zt_job_open(job, shapes, N_SHAPES);
     own = rig->decls[0].tensor;
     pthread_barrier_wait(&both);
     if (job->rank->rank)
@@ -432,43 +356,32 @@ static void *run_rebinding_job(void *raw) {
     return NULL;
 }
 
-START_TEST(a_set_that_one_refuses_all_refuse) {
-    static job_t jobs[2];
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = jobs[1].config = impatient;
+ZT_TEST(a_set_that_one_refuses_all_refuse) {
     pthread_barrier_init(&both, NULL, 2);
-    run_jobs_with(run_rebinding_job, jobs, 2);
-    for (int r = 0; r < 2; r++)
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
+    run_alike(run_rebinding_job, 2, &(job_t){.config = impatient});
     pthread_barrier_destroy(&both);
-    end_jobs(jobs, 2);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
 /* Gradients of a step that never comes are on their way to others. */
-START_TEST(destroyed_in_the_middle_of_a_step) {
-    job_t jobs[2] = {0};
+ZT_TEST(destroyed_in_the_middle_of_a_step) {
     zf_status_t st;
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = jobs[1].config = config;
-    run_jobs(jobs, 2);
+    run_alike(run_job, 2, &(job_t){.config = config});
     for (uint32_t i = N_SHAPES; i-- > 0;)
         ck_assert_int_eq(zt_rig_deliver(&jobs[0].rig, i, 0, NULL), ZF_OK);
     st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
     zt_refused(&jobs[0].rig.err, st, ZF_ERR_STATE, "is on its way to the other ranks");
-    end_jobs(jobs, 2);
+    zt_jobs_end(&ranks);
 }
-END_TEST
 
 /* What n ranks are told, and one less to train, leaves on each what it leaves where one trains alone. */
-START_TEST(ranks_are_edited) {
-    static job_t one, jobs[4];
+ZT_TEST(ranks_are_edited) {
+    static job_t one;
     const job_t as = {.config = sharded, .is_edited = 1};
-    zt_ranks_init(&ranks, 1);
-    run_alike(run_job, &one, 1, &as);
+    run_alike(run_job, 1, &as);
+    one = jobs[0];
     zt_ranks_free(&ranks);
-    zt_ranks_init(&ranks, 4);
-    run_alike(run_job, jobs, 4, &as);
+    run_alike(run_job, 4, &as);
     for (int r = 0; r < 4; r++) {
         ck_assert_mem_eq(jobs[r].exported, one.exported, sizeof one.exported);
         for (uint32_t i = 0; i < N_SHAPES; i++) {
@@ -476,12 +389,8 @@ START_TEST(ranks_are_edited) {
             ck_assert_mem_eq(param->visible, one.rig.params[i].visible, param->n_elems * param->elem_nbytes);
         }
     }
-    end_jobs(jobs, 4);
+    zt_jobs_end(&ranks);
     zt_rig_end(&one.rig);
 }
-END_TEST
 
-ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, ranks_average, a_fetch_waits_for_its_bucket,
-        a_rank_that_does_not_come_is_named, a_transport_that_fails_half_way, other_calls_are_named,
-        other_declarations_are_named, a_world_size_that_differs, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step, ranks_are_edited)
+ZT_SUITE("ranks")

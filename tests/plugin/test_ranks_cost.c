@@ -2,7 +2,6 @@
 /* test_ranks_cost.c - what several ranks send, by formulas that know the number of elements and of ranks alone: each
  * other one gets a P-th of what travels, whatever the sizes of blocks and buckets. */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,17 +10,12 @@
 
 enum { ROWS = 2304, COLS = 32, N_SHAPES = 5, ELEMS = N_SHAPES * ROWS * COLS, MOST = ZT_MAX_RANKS, WINDOW = 4 };
 static const double selected = 0.125, slack = 1.02;
-static const zt_shape_t shapes[N_SHAPES] = {{ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
-                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
-                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
-                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE},
-                                            {ROWS, COLS, .flags = ZF_PARAM_AVERAGE}};
+#define ONE                                                                                                            \
+    { ROWS, COLS, .flags = ZF_PARAM_AVERAGE }
+static const zt_shape_t shapes[N_SHAPES] = {ONE, ONE, ONE, ONE, ONE};
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    const char *config;
-    zf_status_t st;
+    ZT_JOB;
     uint64_t sent[3][ZT_PURPOSES]; /* before and after a window of each cohort, and after exports */
 } job_t;
 
@@ -61,8 +55,7 @@ static void export_all(job_t *job) {
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    zt_job_open(job, shapes, N_SHAPES);
     train(job, 1); /* warm-up */
     note(job, 0);
     train(job, WINDOW);
@@ -73,18 +66,9 @@ static void *run_job(void *raw) {
 }
 
 static void run(uint32_t n, const char *config) {
-    zt_ranks_init(&ranks, n);
-    memset(jobs, 0, sizeof jobs);
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = config;
-        jobs[r].rank = &ranks.ranks[r];
-    }
-    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
-    for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u of %u: %s", r, n, jobs[r].rig.err.message);
-        zt_rig_end(&jobs[r].rig);
-    }
-    zt_ranks_free(&ranks);
+    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, &(job_t){.config = config});
+    zt_jobs_run(&ranks, run_job, 0);
+    zt_jobs_end(&ranks);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -115,7 +99,7 @@ static void check_bytes(uint32_t n_ranks) {
     "bucket_bytes = " bucket_bytes "\n"
 
 /* Blocks of half a parameter and of a 36th; buckets of one parameter and of all. */
-START_TEST(bytes_are_a_share_of_what_travels) {
+ZT_TEST(bytes_are_a_share_of_what_travels) {
     static const char *const blocks[] = {"65536", "2048"};
     static const char *const configs[] = {CONFIG("1"), CONFIG("100000000")};
     static const uint32_t sizes[] = {2, 3, 4, 8};
@@ -125,6 +109,5 @@ START_TEST(bytes_are_a_share_of_what_travels) {
         check_bytes(sizes[i / 4]);
     }
 }
-END_TEST
 
-ZT_MAIN("ranks_cost", bytes_are_a_share_of_what_travels)
+ZT_SUITE("ranks_cost")

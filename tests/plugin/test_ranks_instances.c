@@ -124,20 +124,18 @@ static void several(uint32_t n, int has_threads, const char *config) {
     zt_ranks_free(&ranks);
 }
 
-START_TEST(by_one_thread) {
+ZT_TEST(by_one_thread) {
     several(2, 0, whole);
     several(3, 0, sharded);
 }
-END_TEST
 
-START_TEST(by_their_own_threads) {
+ZT_TEST(by_their_own_threads) {
     several(2, 1, sharded);
     several(3, 1, whole);
 }
-END_TEST
 
 /* Over the same collectives the exchanges of two would be mixed: one at a time. Another rank's are others. */
-START_TEST(one_instance_at_a_time) {
+ZT_TEST(one_instance_at_a_time) {
     zt_rig_t first, second;
     static zt_ranks_t ranks;
     zt_ranks_init(&ranks, 2);
@@ -159,6 +157,5 @@ START_TEST(one_instance_at_a_time) {
     zt_rig_end(&second);
     zt_ranks_free(&ranks);
 }
-END_TEST
 
-ZT_MAIN("ranks_instances", one_instance_at_a_time, by_one_thread, by_their_own_threads)
+ZT_SUITE("ranks_instances")

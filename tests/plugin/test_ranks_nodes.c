@@ -124,7 +124,7 @@ static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_
     return abroad;
 }
 
-START_TEST(two_levels_are_adamw_of_the_sums) {
+ZT_TEST(two_levels_are_adamw_of_the_sums) {
     static const char *const configs[] = {CONFIG("0", "host_two_level"), CONFIG("1", "host_two_level"),
                                           CONFIG("2", "host_two_level")};
     static const uint32_t sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 4}, {8, 2}, {3, 3}, {3, 1}};
@@ -133,10 +133,9 @@ START_TEST(two_levels_are_adamw_of_the_sums) {
             for (int is_dealt = 0; is_dealt < 2; is_dealt++)
                 (void)train(configs[c], sizes[s][0], sizes[s][1], is_dealt);
 }
-END_TEST
 
 /* Of N machines with L ranks, each rank sends (N-1)/N of an L-th of all gradients; in one level, of all of them. */
-START_TEST(bytes_between_machines_are_an_lth) {
+ZT_TEST(bytes_between_machines_are_an_lth) {
     const double all = STEPS * (double)ROWS * (COLS * 4 + COLS * 2 + 4);
     for (uint32_t per_node = 2; per_node <= 4; per_node += 2) {
         double share = 1.0 - per_node / 8.0, one = train(CONFIG("1", "host"), 8, per_node, 0);
@@ -146,17 +145,15 @@ START_TEST(bytes_between_machines_are_an_lth) {
                       two, share * all / per_node);
     }
 }
-END_TEST
 
-START_TEST(sums_of_a_machine_are_rounded_on_their_way) {
+ZT_TEST(sums_of_a_machine_are_rounded_on_their_way) {
     odd_one = 256.0f;
     (void)train(CONFIG("1", "host_two_level"), 4, 2, 0);
     (void)train(CONFIG("0", "host_two_level"), 4, 2, 0);
     odd_one = 0.0f;
 }
-END_TEST
 
-START_TEST(who_does_not_know_its_machine_is_refused_on_every_rank) {
+ZT_TEST(who_does_not_know_its_machine_is_refused_on_every_rank) {
     static job_t jobs[ZT_MAX_RANKS];
     static const char *const words[] = {"no group ZF_GROUP_NODE", "not as many ranks"};
     for (int which = 0; which < 2; which++) {
@@ -171,7 +168,5 @@ START_TEST(who_does_not_know_its_machine_is_refused_on_every_rank) {
         end(jobs, 4);
     }
 }
-END_TEST
 
-ZT_MAIN("ranks_nodes", two_levels_are_adamw_of_the_sums, bytes_between_machines_are_an_lth,
-        sums_of_a_machine_are_rounded_on_their_way, who_does_not_know_its_machine_is_refused_on_every_rank)
+ZT_SUITE("ranks_nodes")

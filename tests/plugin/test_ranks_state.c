@@ -5,9 +5,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include "memory_store.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -35,16 +34,14 @@ static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
     "level = error\n[shard]\nbucket_bytes = 1000\n"
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    const char *config, *save_to, *load_from, *note;
+    ZT_JOB;
+    const char *save_to, *load_from, *note;
     const zf_state_store_t *store;
     uint32_t flags, n_saves, n_missing;
     int cannot_write, delivers_before, writes_before, delivers_first;
     zf_status_t moved; /* by save or load */
     char why[440];
     zf_state_report_t report;
-    zf_status_t st;
 } job_t;
 
 static zt_ranks_t sets[4]; /* instances of some may be alive beside others */
@@ -52,10 +49,8 @@ static zt_ranks_t sets[4]; /* instances of some may be alive beside others */
 /* ---- a disk that is full for one rank ---------------------------------------------------------------------------- */
 
 static _Thread_local int is_full;
-ssize_t __real_pwrite(int fd, const void *data, size_t nbytes, off_t at);
-ssize_t __wrap_pwrite(int fd, const void *data, size_t nbytes, off_t at);
 
-ssize_t __wrap_pwrite(int fd, const void *data, size_t nbytes, off_t at) {
+ZT_WRAP(ssize_t, pwrite, int fd, const void *data, size_t nbytes, off_t at) {
     if (!is_full)
         return __real_pwrite(fd, data, nbytes, at);
     errno = ENOSPC;
@@ -86,8 +81,7 @@ static void move(job_t *job, const char *path, int is_load) {
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES - job->n_missing);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    zt_job_open(job, shapes, N_SHAPES - job->n_missing);
     if (job->save_to) {
         train(job, SAVED_AT);
         for (uint32_t i = 0; i <= job->n_saves; i++)
@@ -116,24 +110,16 @@ static void *run_job(void *raw) {
 static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to, const char *load_from) {
     static int turn;
     zt_ranks_t *ranks = &sets[turn++ % 4];
-    zt_ranks_init(ranks, n);
+    zt_jobs_start(ranks, n, jobs, sizeof *jobs, NULL);
     for (uint32_t r = 0; r < n; r++) {
         jobs[r].config = config;
         jobs[r].save_to = jobs[r].save_to ? jobs[r].save_to : save_to;
         jobs[r].load_from = jobs[r].load_from ? jobs[r].load_from : load_from;
-        jobs[r].rank = &ranks->ranks[r];
     }
-    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
-    for (uint32_t r = 0; r < n; r++)
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+    zt_jobs_run(ranks, run_job, 0);
 }
 
-static void end(job_t *jobs, uint32_t n) {
-    for (uint32_t r = 0; r < n; r++)
-        zt_rig_end(&jobs[r].rig);
-    if (n)
-        zt_ranks_free(jobs[0].rank->all);
-}
+static void end(const job_t *jobs) { zt_jobs_end(jobs[0].rank->all); }
 
 /* The same weights. */
 static void check_shows(const job_t *job, const job_t *as) {
@@ -198,34 +184,32 @@ static void through_stores(const char *saving, const char *loading, uint32_t fla
         check_like(loaded, 2, saved);
     for (uint32_t r = 0; r < 4; r++)
         zt_memory_store_end(&stores[r]);
-    end(saved, 4);
-    end(loaded, 2);
+    end(saved);
+    end(loaded);
 }
 
-START_TEST(each_has_a_store_with_all_of_it) {
+ZT_TEST(each_has_a_store_with_all_of_it) {
     through_stores(sharded, sharded, 0);
     through_stores(sharded, replicated, 0);
     through_stores(replicated, sharded, ZF_STATE_COMPACT);
     through_stores(sharded, sharded, ZF_STATE_COMPACT);
 }
-END_TEST
 
 /* Into instances that have trained. */
-START_TEST(back_to_where_it_was) {
+ZT_TEST(back_to_where_it_was) {
     const char *path = path_of("moved");
     job_t first[MOST] = {0}, jobs[MOST] = {0};
     run(first, 3, sharded, path, NULL);
     run(jobs, 3, sharded, path, path);
     check_like(jobs, 3, first);
-    end(jobs, 3);
-    end(first, 3);
+    end(jobs);
+    end(first);
 }
-END_TEST
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 /* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
-START_TEST(one_cannot_write) {
+ZT_TEST(one_cannot_write) {
     const char *path = path_of("full");
     job_t first[MOST] = {0}, jobs[MOST] = {0};
     zf_state_args_t args = {.struct_size = sizeof args, .path = path};
@@ -238,12 +222,11 @@ START_TEST(one_cannot_write) {
     ck_assert(strncmp(jobs[2].why, "cannot write", 12) == 0);
     ck_assert_int_eq(zt_state(&jobs[0].rig)->verify(&args, NULL, &err), ZF_OK);
     check_shows(&jobs[1], &first[0]);
-    end(jobs, 3);
-    end(first, 3);
+    end(jobs);
+    end(first);
 }
-END_TEST
 
-START_TEST(directories_that_differ) {
+ZT_TEST(directories_that_differ) {
     char other[256];
     job_t jobs[MOST] = {0};
     snprintf(other, sizeof other, "%s/elsewhere", zt_state_dir());
@@ -253,9 +236,8 @@ START_TEST(directories_that_differ) {
     run(jobs, 2, sharded, path_of("here"), NULL);
     check_failed(jobs, 2, ZF_ERR_STORAGE, "give every rank the same directory");
     ck_assert(!exists(other) && !exists(path_of("here")));
-    end(jobs, 2);
+    end(jobs);
 }
-END_TEST
 
 /* Two ranks save, the second one otherwise: no file is made. */
 static void differ(const char *config, const job_t *usual, const job_t *other, zf_status_t st, const char *words) {
@@ -263,10 +245,10 @@ static void differ(const char *config, const job_t *usual, const job_t *other, z
     run(jobs, 2, config, path_of("differ"), NULL);
     check_failed(jobs, 2, st, words);
     ck_assert(!exists(path_of("differ")));
-    end(jobs, 2);
+    end(jobs);
 }
 
-START_TEST(arguments_that_differ) {
+ZT_TEST(arguments_that_differ) {
     zf_state_store_t store = {.struct_size = sizeof store};
     const job_t usual = {.config = sharded}, stored = {.store = &store};
     char other[256];
@@ -279,7 +261,6 @@ START_TEST(arguments_that_differ) {
     differ(replicated, &usual, &stored, ZF_ERR_RANKS, "or in who has a store");
     differ(sharded, &usual, &(job_t){.flags = 1u << 20}, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
 }
-END_TEST
 
 /* A byte of the last file's last tensor, which is some rank's alone to read. */
 static void damage(const char *path) {
@@ -296,63 +277,59 @@ static void damage(const char *path) {
     close(fd);
 }
 
-START_TEST(damaged) {
+ZT_TEST(damaged) {
     char path[256];
     job_t saved[MOST] = {0}, loaded[MOST] = {0}, fresh[MOST] = {0};
     snprintf(path, sizeof path, "%s", path_of("damaged"));
     run(saved, 2, sharded, path, NULL);
-    end(saved, 2);
+    end(saved);
     damage(path);
     run(loaded, 4, sharded, NULL, path);
     check_failed(loaded, 4, ZF_ERR_CHECKPOINT, "is damaged");
     run(fresh, 1, replicated, NULL, NULL); /* and each went on as if it had not been called */
     check_shows(&loaded[1], &fresh[0]);
-    end(loaded, 4);
-    end(fresh, 1);
+    end(loaded);
+    end(fresh);
 }
-END_TEST
 
-START_TEST(checkpoints_that_differ) {
+ZT_TEST(checkpoints_that_differ) {
     char other[256];
     job_t first[MOST] = {0}, second[MOST] = {0}, jobs[MOST] = {0};
     snprintf(other, sizeof other, "%s/second", zt_state_dir());
     second[0].note = second[1].note = "of its own";
     run(first, 2, sharded, path_of("first"), NULL);
-    end(first, 2);
+    end(first);
     run(second, 2, sharded, other, NULL);
-    end(second, 2);
+    end(second);
     jobs[1].load_from = other;
     run(jobs, 2, sharded, NULL, path_of("first"));
     check_failed(jobs, 2, ZF_ERR_RANKS, "rank 1 and rank 0 do not load the same");
-    end(jobs, 2);
+    end(jobs);
 }
-END_TEST
 
 /* Both, or one alone: the other one reads nothing either, and says why. */
-START_TEST(nothing_to_load) {
+ZT_TEST(nothing_to_load) {
     char missing[256];
     job_t saved[MOST] = {0}, jobs[MOST] = {0}, none[MOST] = {0};
     snprintf(missing, sizeof missing, "%s/missing", zt_state_dir());
     run(saved, 2, sharded, path_of("there"), NULL);
-    end(saved, 2);
+    end(saved);
     jobs[1].load_from = missing;
     run(jobs, 2, sharded, NULL, path_of("there"));
     check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
-    end(jobs, 2);
+    end(jobs);
     run(none, 2, sharded, NULL, missing);
     check_failed(none, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
-    end(none, 2);
+    end(none);
 }
-END_TEST
 
-START_TEST(gradients_on_their_way) {
+ZT_TEST(gradients_on_their_way) {
     job_t jobs[MOST] = {0};
     jobs[0].delivers_before = jobs[1].delivers_before = 1;
     run(jobs, 2, sharded, path_of("way"), path_of("way"));
     check_failed(jobs, 2, ZF_ERR_STATE, "on their way to the other ranks");
-    end(jobs, 2);
+    end(jobs);
 }
-END_TEST
 
 /* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
  * other's run could be filled in place. */
@@ -361,7 +338,7 @@ static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
     job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
     first[0].n_missing = first[1].n_missing = n_missing;
     run(first, 2, sharded, path, NULL);
-    end(first, 2);
+    end(first);
     for (int r = 0; r < 2; r++) {
         jobs[r].flags = fresh[r].flags = flags;
         jobs[r].writes_before = fresh[r].writes_before = 1;
@@ -370,35 +347,33 @@ static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
     run(jobs, 2, sharded, NULL, path);
     run(fresh, 2, sharded, NULL, path);
     check_like(jobs, 2, fresh);
-    end(jobs, 2);
-    end(fresh, 2);
+    end(jobs);
+    end(fresh);
 }
 
-START_TEST(one_rank_delivers_before_a_load) {
+ZT_TEST(one_rank_delivers_before_a_load) {
     one_delivers_first(0, 0);
     one_delivers_first(ZF_STATE_PARTIAL, 1); /* what the checkpoint lacks stays as it is */
 }
-END_TEST
 
 /* params_changed is each rank's own call at stage 0. Ranks that differ in it fail the next step, unless a load comes
  * first, which undoes it. */
-START_TEST(a_load_forgets_what_one_rank_was_told) {
+ZT_TEST(a_load_forgets_what_one_rank_was_told) {
     const char *path = path_of("told");
     job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
     run(first, 2, replicated, path, NULL);
-    end(first, 2);
+    end(first);
     jobs[0].writes_before = 1;
     run(jobs, 2, replicated, NULL, path);
     run(fresh, 2, replicated, NULL, path);
     check_like(jobs, 2, fresh);
-    end(jobs, 2);
-    end(fresh, 2);
+    end(jobs);
+    end(fresh);
 }
-END_TEST
 
 /* ---- checksums --------------------------------------------------------------------------------------------------- */
 
-START_TEST(joined_checksums) {
+ZT_TEST(joined_checksums) {
     unsigned char bytes[700];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)zt_hash(i);
@@ -407,8 +382,5 @@ START_TEST(joined_checksums) {
         ck_assert_uint_eq(zfi_crc32_join(first, second, sizeof bytes - at), zfi_crc32(0, bytes, sizeof bytes));
     }
 }
-END_TEST
 
-ZT_MAIN("ranks_state", each_has_a_store_with_all_of_it, back_to_where_it_was, one_cannot_write, directories_that_differ,
-        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
-        one_rank_delivers_before_a_load, a_load_forgets_what_one_rank_was_told, joined_checksums)
+ZT_SUITE("ranks_state")

@@ -42,7 +42,7 @@ static int32_t descent(void *ctx, const zf_rule_update_t *u) {
 }
 
 /* A group keeps its rule, and a parameter the rule of its group. */
-START_TEST(another_rule_is_refused) {
+ZT_TEST(another_rule_is_refused) {
     static const zf_rule_callback_t callback = {.struct_size = sizeof callback, .name = "descent", .update = descent};
     static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17, .group = 1}};
     zf_rule_callback_t other = callback;
@@ -65,10 +65,9 @@ START_TEST(another_rule_is_refused) {
     zt_rig_bind(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* The same where the larger set does not fit, which shows only after much of it is made. */
-START_TEST(bind_again_without_room) {
+ZT_TEST(bind_again_without_room) {
     static const int64_t sizes[] = {4096, 1024};
     const zf_tensor_t *was;
     zf_tensor_t large;
@@ -83,7 +82,6 @@ START_TEST(bind_again_without_room) {
     end_pair("refused", 6);
     free(values);
 }
-END_TEST
 
 /* ---- statistics from another thread ------------------------------------------------------------------------------ */
 
@@ -100,7 +98,7 @@ static void *read_statistics(void *raw) {
 }
 
 /* A load makes a second run and frees the first, which no other thread may be reading. */
-START_TEST(statistics_while_runs_are_exchanged) {
+ZT_TEST(statistics_while_runs_are_exchanged) {
     uint64_t want[2];
     pthread_t reader;
     void *failed;
@@ -119,10 +117,9 @@ START_TEST(statistics_while_runs_are_exchanged) {
     end_pair("exchanged", 6);
     zt_memory_store_end(&store);
 }
-END_TEST
 
 /* A bind_params that fails leaves the instance as it was. */
-START_TEST(bind_again_refused) {
+ZT_TEST(bind_again_refused) {
     const char *name;
     start_pair(zt_state_configs[0], 6);
     name = copy.decls[3].name;
@@ -131,7 +128,5 @@ START_TEST(bind_again_refused) {
     copy.decls[3].name = name;
     end_pair("refused", 6);
 }
-END_TEST
 
-ZT_MAIN("rebind", another_rule_is_refused, bind_again_without_room, statistics_while_runs_are_exchanged,
-        bind_again_refused)
+ZT_SUITE("rebind")

@@ -2,11 +2,8 @@
 /* tests/plugin/test_residency.c - zf.residency/1: what goes back, what it costs, what is refused meanwhile, and what
  * happens where memory does not come back. That bits stay the same is zf-conform exact's. */
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "instance/instance.h"
 #include "state_rig.h"
@@ -103,7 +100,7 @@ static uint64_t device_nbytes(void) {
     return n;
 }
 
-START_TEST(all_of_it_goes_back_by_one_copy_in_each_direction) {
+ZT_TEST(all_of_it_goes_back_by_one_copy_in_each_direction) {
     open_rig(&rig, ZF_CREATE_CAP_RELEASE);
     zt_rig_steps(&rig, 9);
     ck_assert_uint_gt(n_pages(), 0);
@@ -122,9 +119,8 @@ START_TEST(all_of_it_goes_back_by_one_copy_in_each_direction) {
     zt_rig_steps(&rig, 3);
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(who_asks_pays) {
+ZT_TEST(who_asks_pays) {
     uint64_t host, device, planned[2];
     open_rig(&rig, 0);
     host = rig.layout.host_nbytes;
@@ -151,7 +147,6 @@ START_TEST(who_asks_pays) {
     ck_assert(planned[0] == host && planned[1] == host + device);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
@@ -160,7 +155,7 @@ static zf_status_t load(zt_memory_store_t *store) {
     return zt_state(&rig)->load(rig.inst, &args, NULL, &rig.err);
 }
 
-START_TEST(refused_by_name) {
+ZT_TEST(refused_by_name) {
     static zt_memory_store_t store;
     zt_memory_store_start(&store);
     open_rig(&rig, 0);
@@ -188,10 +183,9 @@ START_TEST(refused_by_name) {
     ZT_OK(&rig, release(ZF_RELEASE_DEVICE)); /* destroyed as it is */
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* An edit that nobody announced would be lost by a load. */
-START_TEST(an_edit_meanwhile_is_found) {
+ZT_TEST(an_edit_meanwhile_is_found) {
     zf_export_item_t item = {.struct_size = sizeof item};
     static float masters[96 * 130];
     open_rig(&rig, ZF_CREATE_CAP_RELEASE);
@@ -206,11 +200,10 @@ START_TEST(an_edit_meanwhile_is_found) {
     ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN); /* it is known after that, too */
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- where it does not come back --------------------------------------------------------------------------------- */
 
-START_TEST(a_resume_that_fails_may_be_called_again) {
+ZT_TEST(a_resume_that_fails_may_be_called_again) {
     open_rig(&rig, ZF_CREATE_CAP_RELEASE);
     open_rig(&other, 0);
     zt_rig_steps(&rig, 6);
@@ -231,7 +224,5 @@ START_TEST(a_resume_that_fails_may_be_called_again) {
     zt_rig_end(&rig);
     zt_rig_end(&other);
 }
-END_TEST
 
-ZT_MAIN("residency", all_of_it_goes_back_by_one_copy_in_each_direction, who_asks_pays, refused_by_name,
-        an_edit_meanwhile_is_found, a_resume_that_fails_may_be_called_again)
+ZT_SUITE("residency")

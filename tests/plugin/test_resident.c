@@ -30,7 +30,7 @@ static void open_rig(const char *config) {
 
 /* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
-START_TEST(nothing_travels) {
+ZT_TEST(nothing_travels) {
     open_rig("[device]\nstate_mib = all\n[zenflow]\n[host]\nthreads = 4\n");
     zt_rig_steps(&rig, 9);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
@@ -46,7 +46,6 @@ START_TEST(nothing_travels) {
     ck_assert(zt_rig_parts(&rig)->host_slots_nbytes == 0 && zt_rig_parts(&rig)->host_publish_nbytes == 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* Bytes that each parameter more takes: of tensors of rows x 1024, by twice as many of them. */
 static void measure(const char *config, double *host, double *device) {
@@ -64,7 +63,7 @@ static void measure(const char *config, double *host, double *device) {
     *device = (double)(at[1].device_nbytes - at[0].device_nbytes) / (double)(at[1].n_elems - at[0].n_elems);
 }
 
-START_TEST(state_is_on_the_device_alone) {
+ZT_TEST(state_is_on_the_device_alone) {
     double host, device;
     measure("[device]\nstate_mib = all\n[zenflow]\n", &host, &device);
     ck_assert_msg(host < 0.02 && device >= 12 && device < 12.05, "host %g, device %g bytes per parameter", host,
@@ -74,12 +73,11 @@ START_TEST(state_is_on_the_device_alone) {
     measure("[zenflow]\ntopk_ratio = 0.1\n", &host, &device);
     ck_assert_msg(host > 12, "host %g bytes per parameter", host);
 }
-END_TEST
 
 /* ---- what the host does in between ------------------------------------------------------------------------------- */
 
 /* Found while the run comes to rest: an export of such weights is refused. */
-START_TEST(an_export_after_an_overflow) {
+ZT_TEST(an_export_after_an_overflow) {
     float out[17];
     zf_export_item_t item = {.struct_size = sizeof item, .id = 1, .dst = out, .dst_nbytes = sizeof out};
     open_rig("[device]\nstate_mib = all\n[zenflow]\n");
@@ -90,7 +88,6 @@ START_TEST(an_export_after_an_overflow) {
     ck_assert_int_eq(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), ZF_ERR_NONFINITE);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
@@ -106,7 +103,7 @@ static int32_t slow_rule(void *ctx, const zf_rule_update_t *u) {
     return 0;
 }
 
-START_TEST(staging_is_not_written_before_it_is_read) {
+ZT_TEST(staging_is_not_written_before_it_is_read) {
     static const zt_shape_t one[] = {{.rows = 8, .cols = 700}}; /* six calls of the rule */
     static const zf_rule_callback_t callback = {
         .struct_size = sizeof callback, .n_moments = 0, .name = "slow", .update = slow_rule};
@@ -129,7 +126,5 @@ START_TEST(staging_is_not_written_before_it_is_read) {
     free(want);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("resident", nothing_travels, state_is_on_the_device_alone, an_export_after_an_overflow,
-        staging_is_not_written_before_it_is_read)
+ZT_SUITE("resident")

@@ -3,7 +3,7 @@
  * destroy says of updates that it loses, and which errors say that the same call can succeed later. */
 #define _GNU_SOURCE
 #include <check.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void gives_up(int32_t mode) {
     zt_rig_steps(&rig, 2);
 }
 
-START_TEST(a_deadline_of_the_hosts_own) {
+ZT_TEST(a_deadline_of_the_hosts_own) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
@@ -59,7 +59,6 @@ START_TEST(a_deadline_of_the_hosts_own) {
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- what destroy loses ------------------------------------------------------------------------------------------ */
 
@@ -118,7 +117,7 @@ static uint64_t ends_after(int n, uint32_t create_flags, int lag, const zf_destr
     return lost;
 }
 
-START_TEST(destroy_says_how_many_updates_are_lost) {
+ZT_TEST(destroy_says_how_many_updates_are_lost) {
     setenv("ZF_TEST_BLOCK_ELEMS", "300", 1); /* several blocks of a parameter */
     for (int n = 0; n < 13; n++) {
         ck_assert_int_eq(ends_after(n, 0, 0, NULL) > 0, n > 2);
@@ -126,90 +125,74 @@ START_TEST(destroy_says_how_many_updates_are_lost) {
         ck_assert_int_eq(ends_after(n, 0, 1, NULL) > 0, n > 2);                   /* ... or for the next step */
     }
 }
-END_TEST
 
-START_TEST(destroy_with_flush_loses_none) {
+ZT_TEST(destroy_with_flush_loses_none) {
     static const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
     ck_assert_uint_eq(ends_after(7, 0, 0, &flush), 0);
     ck_assert_uint_eq(ends_after(10, ZF_CREATE_CAP_FETCH, 0, &flush), 0);
 }
-END_TEST
+
+/* ---- destroy at every point ---------------------------------------------------------------------------------------
+ */
+
+/* In warm-up, in mid-window, publishes due, channels about to enter; with gradients that no step has taken, or none. */
+ZT_TEST(destroy_after_any_number_of_steps) {
+    static const uint32_t how[] = {0, ZF_GRAD_TOTAL | ZF_GRAD_LAST, ZF_GRAD_PART | ZF_GRAD_MORE,
+                                   ZF_GRAD_TOTAL | ZF_GRAD_UNKNOWN};
+    static const char *const texts[] = {"publish_lag = 0\n", "publish_lag = 1\n"};
+    for (int n = 0; n < 16; n++)
+        for (int k = 0; k < 16; k++) {
+            char text[256];
+            snprintf(text, sizeof text,
+                     "[host]\nthreads = 2\n[zenflow]\nupdate_interval = 3\nfull_warm_up_rounds = 2\n"
+                     "select_interval = 2\n%s",
+                     texts[k / 8]);
+            zt_rig_start(&rig, shapes, N_SHAPES);
+            if (k / 4 % 2)
+                zt_rig_use_queue(&rig);
+            zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+            zt_rig_steps(&rig, n);
+            for (uint32_t i = 0; i < 3 && how[k % 4]; i++) {
+                zt_rig_fill_grad(&rig, i, rig.step + 1);
+                ZT_OK(&rig, zt_rig_deliver(&rig, i, how[k % 4], NULL));
+            }
+            zt_rig_end(&rig);
+        }
+}
+
+/* A command of another queue that waits for the instance's stream must not outlive the instance. */
+static void *open_gate_later(void *unused) {
+    (void)unused;
+    usleep(50000);
+    zt_gate_open();
+    return NULL;
+}
+
+ZT_TEST(destroy_waits_for_every_stream_it_was_given) {
+    zf_cpu_queue_t *other;
+    zf_stream_t stream = {.struct_size = sizeof stream};
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    pthread_t opener;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    ZT_OK(&rig, rig.cpu->queue_create(&other, &stream, &rig.err));
+    zt_rig_steps(&rig, 5);
+    zt_gate_close();
+    ZT_OK(&rig, rig.cpu->queue_launch(other, zt_gate_pass, NULL, &rig.err));
+    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, 0, &stream, &fence, &rig.err)); /* behind the gate on `other` */
+    ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_later, NULL), 0);
+    rig.zf->destroy(rig.inst, NULL);
+    rig.inst = NULL;
+    pthread_join(opener, NULL);
+    ZT_OK(&rig, rig.cpu->queue_sync(other, 60000000000u, &rig.err));
+    rig.cpu->queue_destroy(other);
+    zt_rig_end(&rig);
+}
 
 /* ---- retryable --------------------------------------------------------------------------------------------------- */
 
-static zf_status_t fetch_nothing(void) { return zt_fetch(&rig, 77, NULL); }
-static zf_status_t bind_none(void) {
-    zf_bind_args_t args = {.struct_size = sizeof args};
-    return rig.zf->bind_params(rig.inst, &args, NULL, NULL, &rig.err);
-}
-static zf_status_t step_with_unknown_flag(void) { return zt_rig_submit(&rig, 0x100, NULL); }
-static zf_status_t load_with_unknown_flag(void) { return zt_load(&rig, NULL, zt_state_dir(), 0x100, NULL); }
-static zf_status_t export_too_little(void) {
-    float one;
-    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = &one, .dst_nbytes = sizeof one};
-    return rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
-}
-static zf_status_t create_from_nonsense(void) {
-    zf_instance_t *none;
-    zf_create_args_t args = {
-        .struct_size = sizeof args, .host = &rig.host, .config_text = "nonsense", .device_type = 1};
-    return rig.zf->create(&args, &none, &rig.err);
-}
-static zf_status_t short_gradient(void) {
-    zf_tensor_t tensor = rig.params[0].grad_tensor;
-    zf_grad_item_t item = {.struct_size = sizeof item, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensor};
-    tensor.dl.shape = rig.params[2].sizes;
-    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
-}
-static zf_status_t other_type_of_gradient(void) {
-    zf_tensor_t tensor = rig.params[0].grad_tensor;
-    zf_grad_item_t item = {.struct_size = sizeof item, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .tensor = &tensor};
-    tensor.dl.dtype.code = ZF_DTYPE_CODE_INT;
-    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
-}
-static zf_status_t stream_elsewhere(void) {
-    zf_stream_t stream = rig.stream;
-    stream.device_type = ZF_DEVICE_CUDA;
-    return rig.zf->param_fetch(rig.inst, NULL, 0, 0, &stream, NULL, &rig.err);
-}
-static zf_status_t announce_late(void) {
-    zt_rig_fill_grad(&rig, 1, rig.step + 1);
-    ZT_OK(&rig, zt_rig_deliver(&rig, 1, 0, NULL));
-    zf_status_t st = zt_rig_announce(&rig);
-    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
-    return st;
-}
-
-/* What only another call can mend. */
-START_TEST(wrong_calls_are_not_retryable) {
-    static const struct {
-        zf_status_t (*call)(void);
-        zf_status_t status;
-    } wrong[] = {{fetch_nothing, ZF_ERR_PARAM},
-                 {bind_none, ZF_ERR_ARGUMENT},
-                 {step_with_unknown_flag, ZF_ERR_UNSUPPORTED_FIELD},
-                 {load_with_unknown_flag, ZF_ERR_UNSUPPORTED_FIELD},
-                 {export_too_little, ZF_ERR_SHAPE},
-                 {create_from_nonsense, ZF_ERR_CONFIG},
-                 {short_gradient, ZF_ERR_SHAPE},
-                 {other_type_of_gradient, ZF_ERR_DTYPE},
-                 {stream_elsewhere, ZF_ERR_DEVICE},
-                 {announce_late, ZF_ERR_STATE}};
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_steps(&rig, 3);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        rig.err.retryable = 1;
-        ck_assert_int_eq(wrong[i].call(), wrong[i].status);
-        ck_assert_msg(rig.err.retryable == 0, "row %zu: %s", i, rig.err.message);
-    }
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 /* The same call again, once what the message says is done. */
-START_TEST(an_edit_is_retryable) {
+ZT_TEST(an_edit_is_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     zt_rig_steps(&rig, 3);
@@ -221,9 +204,8 @@ START_TEST(an_edit_is_retryable) {
     ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(a_folder_that_is_missing_is_retryable) {
+ZT_TEST(a_folder_that_is_missing_is_retryable) {
     char path[600];
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
@@ -237,7 +219,6 @@ START_TEST(a_folder_that_is_missing_is_retryable) {
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
     zt_rig_end(&rig);
 }
-END_TEST
 
 static zf_error_t of_log = {.struct_size = sizeof of_log};
 
@@ -249,7 +230,7 @@ static void log_calls_a_hook(void *ctx, int32_t level, const char *component, co
     of->zf->quiesce(of->inst, &drain, &of_log);
 }
 
-START_TEST(another_hook_is_retryable) {
+ZT_TEST(another_hook_is_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     rig.host.ctx = &rig;
     rig.host.log = log_calls_a_hook;
@@ -260,9 +241,8 @@ START_TEST(another_hook_is_retryable) {
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(the_engines_deadline_is_not_retryable) {
+ZT_TEST(the_engines_deadline_is_not_retryable) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n", ZF_CREATE_CAP_FETCH);
@@ -275,8 +255,5 @@ START_TEST(the_engines_deadline_is_not_retryable) {
     zt_gate_open();
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("rest", a_deadline_of_the_hosts_own, destroy_says_how_many_updates_are_lost, destroy_with_flush_loses_none,
-        wrong_calls_are_not_retryable, an_edit_is_retryable, a_folder_that_is_missing_is_retryable,
-        another_hook_is_retryable, the_engines_deadline_is_not_retryable)
+ZT_SUITE("rest")

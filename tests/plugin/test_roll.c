@@ -52,7 +52,7 @@ static void check_says(const zf_error_t *err, const char *text, int is_said) {
 
 /* Rank 1 dies after it has sent its part of the values. Rank 2 waits for its gradients; rank 0 has all values but those
  * of rank 2. */
-START_TEST(a_rank_that_waits_itself_is_not_named) {
+ZT_TEST(a_rank_that_waits_itself_is_not_named) {
     zf_collective_t values = {.struct_size = sizeof values,
                               .kind = ZF_COLLECTIVE_ALL_GATHER,
                               .purpose = ZF_COLLECTIVE_FOR_VALUES,
@@ -74,7 +74,6 @@ START_TEST(a_rank_that_waits_itself_is_not_named) {
     ck_assert_int_eq(gather(0, ZFI_LANE_VALUES, ZF_COLLECTIVE_FOR_VALUES, 1, &err), ZF_ERR_RANKS); /* it has ended */
     close_all(3);
 }
-END_TEST
 
 /* All wait, none for the same: two lanes are no contradiction, two exchanges of one lane are. */
 static void both_wait(uint32_t lane_of_1, const char *text, uint32_t rank) {
@@ -88,7 +87,7 @@ static void both_wait(uint32_t lane_of_1, const char *text, uint32_t rank) {
     close_all(2);
 }
 
-START_TEST(ranks_that_do_different_things) {
+ZT_TEST(ranks_that_do_different_things) {
     both_wait(ZFI_LANE_GRADIENTS, "rank 0 has not come to the norm, step 7 but to the gathering of gradients, bucket 3",
               0);
     both_wait(
@@ -96,10 +95,9 @@ START_TEST(ranks_that_do_different_things) {
         "every rank waits, rank 0 for the gathering of gradients, bucket 3, step 7: the norm, step 7 has not ended",
         ZF_NO_ID);
 }
-END_TEST
 
 /* Whoever is asked is everyone who trains the model; a number then is of that group. */
-START_TEST(the_widest_group_is_asked) {
+ZT_TEST(the_widest_group_is_asked) {
     zf_error_t err;
     uint32_t index;
     open_all(3);
@@ -111,10 +109,9 @@ START_TEST(the_widest_group_is_asked) {
     ck_assert_uint_eq(err.rank, 1);
     close_all(3);
 }
-END_TEST
 
 /* Another thread of the rank has called the roll: its error is the one that is said. */
-START_TEST(the_roll_is_called_once) {
+ZT_TEST(the_roll_is_called_once) {
     zf_error_t err;
     uint64_t began;
     open_all(2);
@@ -125,7 +122,5 @@ START_TEST(the_roll_is_called_once) {
     ck_assert_uint_ge(zfi_now_ns() - began, TIMEOUT_NS / 4); /* the other one has had its time */
     close_all(2);
 }
-END_TEST
 
-ZT_MAIN("roll", a_rank_that_waits_itself_is_not_named, ranks_that_do_different_things, the_widest_group_is_asked,
-        the_roll_is_called_once)
+ZT_SUITE("roll")

@@ -27,12 +27,10 @@ static const char stage_3[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\
                               "level = error\n[shard]\nstage = 3\nbucket_bytes = 1000\nresident_bytes = 100\n";
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    const char *config;
+    ZT_JOB;
     const zf_shards_ext_t *shards;
     void (*script)(struct job *job);
-    int uses_queue, has_tied;
+    int has_tied;
     char wrong[600]; /* what was not as it should be, first */
     uint32_t n_buffers;
 } job_t;
@@ -120,13 +118,7 @@ static void train(job_t *job) {
 
 static void open_rig(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    rig->host.get_extension = zt_ranks_extension;
-    rig->host.ctx = job->rank;
-    if (job->uses_queue)
-        zt_rig_use_queue(rig);
-    good(job, zt_rig_try_create(rig, job->config, FLAGS));
-    if (!job->wrong[0])
-        good(job, zt_rig_try_bind(rig));
+    good(job, zt_ranks_try_open(job->rank, rig, job->config, job->uses_queue));
     job->shards = rig->zf->get_extension(ZF_EXT_SHARDS);
     for (uint32_t i = 0; i + 1 < N_PARAMS; i++) /* it is the host's again */
         memset(rig->params[i].visible, 0xFF, BUCKET_NBYTES);
@@ -160,24 +152,22 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
+static job_t jobs[N_RANKS];
+
 /* Both ranks run the script. */
-static void run_as(job_t jobs[N_RANKS], const job_t *as) {
+static void run_as(const job_t *as) {
     static zt_ranks_t ranks;
-    zt_ranks_init(&ranks, N_RANKS);
-    for (uint32_t r = 0; r < N_RANKS; r++) {
-        jobs[r] = *as;
-        jobs[r].rank = &ranks.ranks[r];
-    }
-    zt_ranks_run(N_RANKS, run_job, jobs, sizeof *jobs);
+    zt_jobs_start(&ranks, N_RANKS, jobs, sizeof *jobs, as);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        ranks.ranks[r].flags = FLAGS;
+    zt_jobs_run(&ranks, run_job, 0);
     for (uint32_t r = 0; r < N_RANKS; r++)
         ck_assert_msg(!jobs[r].wrong[0], "rank %u: %s", r, jobs[r].wrong);
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
+    zt_jobs_end(&ranks);
 }
 
-static void run(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue) {
-    run_as(jobs, &(job_t){.config = stage_3, .script = script, .uses_queue = uses_queue});
+static void run(void (*script)(job_t *job), int uses_queue) {
+    run_as(&(job_t){.config = stage_3, .script = script, .uses_queue = uses_queue});
 }
 
 static uint64_t n_gathers(job_t *job) {
@@ -212,15 +202,13 @@ static void passes(job_t *job) {
         WRONG(job, "%llu bytes of values", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
 }
 
-START_TEST(two_buffers_serve_both_passes) {
+ZT_TEST(two_buffers_serve_both_passes) {
     for (int uses_queue = 0; uses_queue < 2; uses_queue++) {
-        static job_t jobs[N_RANKS];
-        run(jobs, passes, uses_queue);
+        run(passes, uses_queue);
         for (int r = 0; r < N_RANKS; r++)
             ck_assert_uint_eq(jobs[r].n_buffers, 2);
     }
 }
-END_TEST
 
 /* With the first bucket comes the next one, though nobody asked for it. */
 static void first_only(job_t *job) {
@@ -230,11 +218,7 @@ static void first_only(job_t *job) {
     release(job, 0);
 }
 
-START_TEST(the_next_bucket_is_prefetched) {
-    static job_t jobs[N_RANKS];
-    run(jobs, first_only, 0);
-}
-END_TEST
+ZT_TEST(the_next_bucket_is_prefetched) { run(first_only, 0); }
 
 static void hold_five(job_t *job) {
     for (uint32_t i = 0; i < 5; i++)
@@ -247,12 +231,10 @@ static void hold_five(job_t *job) {
     train(job);
 }
 
-START_TEST(as_many_buffers_as_are_held) {
-    static job_t jobs[N_RANKS];
-    run(jobs, hold_five, 0);
+ZT_TEST(as_many_buffers_as_are_held) {
+    run(hold_five, 0);
     ck_assert_uint_eq(jobs[0].n_buffers, 5);
 }
-END_TEST
 
 /* Their memory goes when the last of them is released, and not before: three other buckets pass by. */
 static void hold_tied(job_t *job) {
@@ -275,12 +257,10 @@ static void hold_tied(job_t *job) {
         WRONG(job, "something is held");
 }
 
-START_TEST(tied_parameters_are_released_each_by_itself) {
-    static job_t jobs[N_RANKS];
-    run_as(jobs, &(job_t){.config = stage_3, .script = hold_tied, .has_tied = 1});
+ZT_TEST(tied_parameters_are_released_each_by_itself) {
+    run_as(&(job_t){.config = stage_3, .script = hold_tied, .has_tied = 1});
     ck_assert_uint_eq(jobs[0].n_buffers, 2);
 }
-END_TEST
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
@@ -307,11 +287,7 @@ static void misuse(job_t *job) {
     train(job);
 }
 
-START_TEST(misuse_is_refused_and_training_goes_on) {
-    static job_t jobs[N_RANKS];
-    run(jobs, misuse, 0);
-}
-END_TEST
+ZT_TEST(misuse_is_refused_and_training_goes_on) { run(misuse, 0); }
 
 /* What is written in a parameter that lives as shards: nothing compares it, so the questions say by name what to do,
  * and that does it. A resident one, the last, is adopted by element as elsewhere. */
@@ -345,15 +321,13 @@ static void edits(job_t *job) {
     train(job);
 }
 
-START_TEST(edits_are_announced) {
-    static job_t jobs[N_RANKS];
+ZT_TEST(edits_are_announced) {
     char config[sizeof stage_3 + 32] = "[zenflow]\non_overwrite = ask\n";
     strcat(config, stage_3 + sizeof "[zenflow]\n" - 1);
-    run_as(jobs, &(job_t){.config = config, .script = edits});
+    run_as(&(job_t){.config = config, .script = edits});
 }
-END_TEST
 
-START_TEST(hosts_that_read_their_own_memory_are_refused) {
+ZT_TEST(hosts_that_read_their_own_memory_are_refused) {
     static const zt_shape_t shape = {.rows = 24, .cols = 48};
     static const uint32_t flags[] = {0, ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS};
     static zt_ranks_t ranks;
@@ -368,7 +342,6 @@ START_TEST(hosts_that_read_their_own_memory_are_refused) {
     }
     zt_ranks_free(&ranks);
 }
-END_TEST
 
 /* Two buckets of one size, in another order on each rank: this transport pairs them. */
 static void out_of_order(job_t *job) {
@@ -381,11 +354,7 @@ static void out_of_order(job_t *job) {
     bad(job, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL), ZF_ERR_RANKS, "what was called between the steps");
 }
 
-START_TEST(another_order_of_fetches_is_found_before_anything_is_updated) {
-    static job_t jobs[N_RANKS];
-    run(jobs, out_of_order, 0);
-}
-END_TEST
+ZT_TEST(another_order_of_fetches_is_found_before_anything_is_updated) { run(out_of_order, 0); }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
 
@@ -409,11 +378,7 @@ static void load_first(job_t *job) {
     train(job);
 }
 
-START_TEST(a_rank_delivers_before_a_load) {
-    static job_t jobs[N_RANKS];
-    run(jobs, load_first, 0);
-}
-END_TEST
+ZT_TEST(a_rank_delivers_before_a_load) { run(load_first, 0); }
 
 /* Every rank gets all of the masters. */
 static void export_all(job_t *job) {
@@ -432,13 +397,6 @@ static void export_all(job_t *job) {
     train(job);
 }
 
-START_TEST(export_gives_whole_parameters) {
-    static job_t jobs[N_RANKS];
-    run(jobs, export_all, 0);
-}
-END_TEST
+ZT_TEST(export_gives_whole_parameters) { run(export_all, 0); }
 
-ZT_MAIN("shards", two_buffers_serve_both_passes, the_next_bucket_is_prefetched, as_many_buffers_as_are_held,
-        tied_parameters_are_released_each_by_itself, misuse_is_refused_and_training_goes_on, edits_are_announced,
-        hosts_that_read_their_own_memory_are_refused, another_order_of_fetches_is_found_before_anything_is_updated,
-        a_rank_delivers_before_a_load, export_gives_whole_parameters)
+ZT_SUITE("shards")

@@ -15,7 +15,7 @@ static zt_rig_t rig, copy, reference;
 static zt_memory_store_t store;
 
 /* A save that no load would take is refused: here of a run that is near the end of what its counts can hold. */
-START_TEST(too_many_steps) {
+ZT_TEST(too_many_steps) {
     zt_memory_store_start(&store);
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 3);
@@ -29,7 +29,6 @@ START_TEST(too_many_steps) {
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
 
 static int32_t decay(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
@@ -43,7 +42,7 @@ static int32_t decay(void *ctx, const zf_rule_update_t *u) {
 static const zf_rule_callback_t callback = {
     .struct_size = sizeof callback, .n_moments = 1, .name = "decay", .update = decay};
 
-START_TEST(another_rule_is_refused) {
+ZT_TEST(another_rule_is_refused) {
     zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
     zt_state_mode.rule = ZF_RULE_LION;
     zt_state_open(&copy, zt_state_configs[0]);
@@ -51,10 +50,9 @@ START_TEST(another_rule_is_refused) {
                "update rule \"AdamW\" of 2 moment(s)");
     zt_state_end(&rig, &copy, &store);
 }
-END_TEST
 
 /* The host's rule is known by its name and by how many moments it keeps. */
-START_TEST(another_host_rule_is_refused) {
+ZT_TEST(another_host_rule_is_refused) {
     zf_rule_callback_t other = callback;
     zt_memory_store_start(&store);
     zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &callback, ""};
@@ -73,16 +71,13 @@ START_TEST(another_host_rule_is_refused) {
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
 
-/* ---- compact, other configurations, other sets --------------------------------------------------------------------
- */
+/* ---- compact, other configurations, other sets ------------------------------------------------------------------- */
 
 /* A compact save leaves the instance as it is; loaded, it holds what FLUSH leaves; an exact one loaded into another
  * configuration holds the same. */
-START_TEST(exact_or_not_at_all) {
-    size_t before_nbytes, after_nbytes;
-    unsigned char *before, *after;
+ZT_TEST(exact_or_not_at_all) {
+    zt_image_t before;
     zt_memory_store_start(&store);
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 9);
@@ -92,21 +87,16 @@ START_TEST(exact_or_not_at_all) {
     zt_state_check_equal(&rig, &copy, "loaded exactly");
     zt_rig_end(&copy);
     zt_state_open(&copy, zt_state_configs[1]);
-    before = zt_state_image(&copy, &before_nbytes);
+    before = zt_state_image(&copy);
     zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT, "to the bit");
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
     zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT, "compact");
-    after = zt_state_image(&copy, &after_nbytes);
-    ck_assert_uint_eq(before_nbytes, after_nbytes);
-    ck_assert_msg(memcmp(before, after, before_nbytes) == 0, "a refused load changed the instance");
-    free(before);
-    free(after);
+    zt_state_check_image(&copy, &before, "after refused loads");
+    free(before.bytes);
     zt_state_end(&rig, &copy, &store);
 }
-END_TEST
 
-/* ---- no room for two ----------------------------------------------------------------------------------------------
- */
+/* ---- no room for two --------------------------------------------------------------------------------------------- */
 
 static char limit[64];
 
@@ -124,7 +114,7 @@ static void open_narrow(void) {
 }
 
 /* What is there is given up once the checkpoint is checked: what is loaded is the same. */
-START_TEST(loaded_in_place_of_what_was_there) {
+ZT_TEST(loaded_in_place_of_what_was_there) {
     zt_state_saved(&rig, &store, zt_state_configs[0], 9, 0);
     for (uint32_t flags = 0; flags <= ZF_STATE_COMPACT; flags += ZF_STATE_COMPACT) {
         zt_memory_store_clear(&store);
@@ -147,10 +137,9 @@ START_TEST(loaded_in_place_of_what_was_there) {
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
 
 /* Until then a failure changes nothing; later it ends the instance. */
-START_TEST(a_load_that_fails_when_all_was_given_up) {
+ZT_TEST(a_load_that_fails_when_all_was_given_up) {
     int n_load, n_ended = 0;
     zt_state_saved(&rig, &store, zt_state_configs[0], 6, 0);
     store.n_calls = 0;
@@ -176,19 +165,16 @@ START_TEST(a_load_that_fails_when_all_was_given_up) {
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
 
-/* ---- storage that fails -------------------------------------------------------------------------------------------
- */
+/* ---- storage that fails ------------------------------------------------------------------------------------------ */
 
 /* Every call of the host's store fails once: save and load say so, and the instances are as they were. */
-START_TEST(stores_that_fail) {
-    size_t nbytes, again_nbytes;
-    unsigned char *image, *again;
+ZT_TEST(stores_that_fail) {
+    zt_image_t image, again;
     int n_save, n_load;
     zt_state_saved(&rig, &store, zt_state_configs[0], 6, 0);
     n_save = store.n_calls;
-    image = zt_state_image(&rig, &nbytes);
+    image = zt_state_image(&rig);
     for (int k = 1; k <= n_save; k += ZT_EVERY) {
         zt_memory_store_clear(&store);
         store.fail_at = k;
@@ -204,33 +190,24 @@ START_TEST(stores_that_fail) {
     for (int pass = 0; pass < 2; pass++) { /* a fresh instance, then a running one */
         zt_state_open(&copy, zt_state_configs[0]);
         zt_state_steps(&copy, pass ? 4 : 0);
-        again = zt_state_image(&copy, &again_nbytes);
+        again = zt_state_image(&copy);
         for (int k = 1; k <= n_load; k += (pass ? 3 : 1) * ZT_EVERY) {
-            size_t now_nbytes;
-            unsigned char *now;
             store.n_calls = 0;
             store.fail_at = k;
             ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
-            now = zt_state_image(&copy, &now_nbytes);
-            ck_assert_msg(memcmp(now, again, now_nbytes) == 0, "call %d of %d failed: the instance changed", k, n_load);
-            free(now);
+            zt_state_check_image(&copy, &again, "a call failed");
         }
-        free(again);
+        free(again.bytes);
         store.fail_at = 0;
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
         zt_state_check_equal(&rig, &copy, "after failures");
         zt_rig_end(&copy);
     }
-    again = zt_state_image(&rig, &again_nbytes);
-    ck_assert_msg(memcmp(image, again, nbytes) == 0, "failed saves changed the instance");
-    free(image);
-    free(again);
+    zt_state_check_image(&rig, &image, "after failed saves");
+    free(image.bytes);
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
-
-/* A fresh instance is filled in place: after a load that failed half way it trains as if nothing had been. */
 
 /* Steps applied and skipped of before the save count on after a load. */
 static void check_totals_count_on(uint32_t flags) {
@@ -250,7 +227,7 @@ static void check_totals_count_on(uint32_t flags) {
 #define SKIPPED "\"steps_skipped\":"
 
 /* No checkpoint may claim more of them than there were steps. */
-START_TEST(totals_count_on) {
+ZT_TEST(totals_count_on) {
     static const struct {
         const char *applied, *skipped;
         zf_status_t st;
@@ -275,8 +252,5 @@ START_TEST(totals_count_on) {
     }
     zt_state_end(&copy, &rig, &store);
 }
-END_TEST
 
-ZT_MAIN("state", too_many_steps, stores_that_fail, totals_count_on, another_rule_is_refused,
-        another_host_rule_is_refused, exact_or_not_at_all, loaded_in_place_of_what_was_there,
-        a_load_that_fails_when_all_was_given_up)
+ZT_SUITE("state")

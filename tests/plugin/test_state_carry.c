@@ -10,6 +10,7 @@
 #include "state/table.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 static zt_rig_t rig, copy;
 static zt_memory_store_t store;
@@ -23,7 +24,7 @@ static void set_blocks(const char *n) {
 }
 
 /* A read that fails is said, whatever is read after it. */
-START_TEST(reads_that_fail_while_windows_are_closed) {
+ZT_TEST(reads_that_fail_while_windows_are_closed) {
     int n_calls;
     zt_state_saved(&rig, &store, zt_state_configs[1], 6, 0);
     zt_state_open_copy(&copy, zt_state_configs[0], 1);
@@ -40,10 +41,9 @@ START_TEST(reads_that_fail_while_windows_are_closed) {
     store.fail_at = 0;
     zt_state_end(&rig, &copy, &store);
 }
-END_TEST
 
 /* Two texts that mean the same continue each other to the bit; two that do not, do not. */
-START_TEST(what_is_done_counts_not_how_it_is_said) {
+ZT_TEST(what_is_done_counts_not_how_it_is_said) {
     static const struct {
         const char *from, *to;
         int is_same;
@@ -70,7 +70,6 @@ START_TEST(what_is_done_counts_not_how_it_is_said) {
         zt_state_end(&rig, &copy, &store);
     }
 }
-END_TEST
 
 /* What does not fit exactly is refused where only exact will do, and taken otherwise. */
 static void refuse_exactly(void) {
@@ -80,27 +79,25 @@ static void refuse_exactly(void) {
     zt_state_end(&rig, &copy, &store);
 }
 
-START_TEST(another_cut_is_carried) {
+ZT_TEST(another_cut_is_carried) {
     set_blocks("500");
     zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
     set_blocks(NULL);
     zt_state_open(&copy, zt_state_configs[0]);
     refuse_exactly();
 }
-END_TEST
 
-START_TEST(another_declaration_is_carried) {
+ZT_TEST(another_declaration_is_carried) {
     zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
     zt_state_open(&copy, zt_state_configs[0]);
     copy.decls[0].group = (copy.decls[0].group + 1) % ZT_MAX_GROUPS;
     zt_rig_bind(&copy);
     refuse_exactly();
 }
-END_TEST
 
 /* ---- the wrong model --------------------------------------------------------------------------------------------- */
 
-START_TEST(another_model) {
+ZT_TEST(another_model) {
     zt_shape_t other[] = {{.rows = 96, .cols = 81}, {.rows = 17}};
     zt_state_saved(&rig, &store, zt_state_configs[0], 7, 0);
     zt_rig_start(&copy, other, 2);
@@ -109,15 +106,12 @@ START_TEST(another_model) {
     ck_assert_msg(strstr(copy.err.message, "96, 80") && strstr(copy.err.message, "96, 81"), "%s", copy.err.message);
     zt_state_end(&rig, &copy, &store);
 }
-END_TEST
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t n_looks;
 
-zfi_state_dtype_t __real_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param);
-zfi_state_dtype_t __wrap_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param);
-zfi_state_dtype_t __wrap_zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param) {
+ZT_WRAP(zfi_state_dtype_t, zfi_state_array_dtype, const zfi_state_array_t *array, const zfi_param_t *param) {
     n_looks++;
     return __real_zfi_state_array_dtype(array, param);
 }
@@ -146,7 +140,7 @@ static void carry_blocks(int64_t n, uint64_t *out_reads, uint64_t *out_looks) {
     zt_memory_store_end(&store);
 }
 
-START_TEST(blocks_cost_what_they_hold) {
+ZT_TEST(blocks_cost_what_they_hold) {
     uint64_t reads[2], looks[2];
     carry_blocks(100, &reads[0], &looks[0]);
     carry_blocks(400, &reads[1], &looks[1]);
@@ -155,7 +149,5 @@ START_TEST(blocks_cost_what_they_hold) {
                   (unsigned long long)reads[1], (unsigned long long)reads[0], (unsigned long long)looks[1],
                   (unsigned long long)looks[0]);
 }
-END_TEST
 
-ZT_MAIN("state_carry", blocks_cost_what_they_hold, what_is_done_counts_not_how_it_is_said, another_cut_is_carried,
-        another_declaration_is_carried, reads_that_fail_while_windows_are_closed, another_model)
+ZT_SUITE("state_carry")

@@ -18,9 +18,7 @@ static char path[160];
 static uint64_t former, newer; /* steps of what is saved; former 0: nothing was there */
 
 static void report_state(const char *dir, const char *what, const zf_error_t *err) {
-    char command[400];
-    snprintf(command, sizeof command, "cd %s && ls -la . ckpt* >&2; tail -n +1 */zf_state.mark >&2", dir);
-    if (system(command))
+    if (zt_shell("cd %s && ls -la . ckpt* >&2; tail -n +1 */zf_state.mark >&2", dir))
         fprintf(stderr, "(not all of it could be listed)\n");
     ck_abort_msg("%s: %s", what, err->message);
 }
@@ -45,15 +43,13 @@ static void check_load(const char *dir, int is_over) {
 static void check_save(const char *dir) {
     int was_there = is_there();
     zf_status_t st = zt_save(&copy, NULL, path, 0, NULL);
-    char command[300];
     if (!st && !was_there && former)
         report_state(dir, "a save has replaced what its host could not see", &copy.err);
     if (st && strstr(copy.err.message, "it is back now"))
         st = zt_save(&copy, NULL, path, 0, NULL);
     if (st)
         report_state(dir, "a save fails", &copy.err);
-    snprintf(command, sizeof command, "test \"$(ls -A %s)\" = ckpt && ! test -e %s/zf_state.mark", dir, path);
-    if (system(command))
+    if (zt_shell("test \"$(ls -A %s)\" = ckpt && ! test -e %s/zf_state.mark", dir, path))
         report_state(dir, "a save has left something", &copy.err);
 }
 
@@ -69,8 +65,7 @@ static void stop(int n_before, int lacks_exchange, int least) {
     int n;
     snprintf(dir, sizeof dir, "%s/saved", zt_state_dir());
     snprintf(made, sizeof made, "%s/made", zt_state_dir());
-    snprintf(path, sizeof path, "mkdir %s", dir);
-    ck_assert_int_eq(system(path), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s", dir), 0);
     snprintf(path, sizeof path, "%s/ckpt", dir);
     zt_state_open(&rig, config);
     zt_state_open(&copy, config);
@@ -91,13 +86,10 @@ static void stop(int n_before, int lacks_exchange, int least) {
     zt_rig_end(&rig);
 }
 
-START_TEST(the_first_save) { stop(0, 0, 15); }
-END_TEST
+ZT_TEST(the_first_save) { stop(0, 0, 15); }
 
-START_TEST(an_exchange_of_names) { stop(1, 0, 30); }
-END_TEST
+ZT_TEST(an_exchange_of_names) { stop(1, 0, 30); }
 
-START_TEST(two_renames) { stop(1, 1, 40); }
-END_TEST
+ZT_TEST(two_renames) { stop(1, 1, 40); }
 
-ZT_MAIN("state_crash", the_first_save, an_exchange_of_names, two_renames)
+ZT_SUITE("state_crash")

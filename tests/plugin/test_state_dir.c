@@ -12,21 +12,20 @@
 #include "state/beside.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 static zt_rig_t rig;
 static zt_memory_store_t store;
 
 /* A directory with anything else in it is not replaced, a checkpoint is. */
-START_TEST(directories) {
-    char path[128], file[160], command[600];
+ZT_TEST(directories) {
+    char path[128], file[160];
     FILE *f;
     zt_state_open(&rig, zt_state_configs[0]);
     snprintf(path, sizeof path, "%s/mine", zt_state_dir());
-    snprintf(command, sizeof command, "mkdir -p %s", path);
-    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_shell("mkdir -p %s", path), 0);
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
-    snprintf(command, sizeof command, "test -e %s/zf_state.json", path);
-    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_shell("test -e %s/zf_state.json", path), 0);
     snprintf(file, sizeof file, "%s/thesis.tex", path);
     f = fopen(file, "w");
     fclose(f);
@@ -39,22 +38,17 @@ START_TEST(directories) {
                                            "touch %s/zf_state-1.safetensors"};
         snprintf(path, sizeof path, "%s/like%d", zt_state_dir(), i);
         snprintf(file, sizeof file, make[i], path);
-        snprintf(command, sizeof command, "mkdir %s && %s", path, file);
-        ck_assert_int_eq(system(command), 0);
+        ck_assert_int_eq(zt_shell("mkdir %s && %s", path, file), 0);
         zt_refused(&rig.err, zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE, "not of a checkpoint");
-        snprintf(command, sizeof command, "test -n \"$(ls %s)\" && test ! -e %s.zf-save-*", path, path);
-        ck_assert_int_eq(system(command), 0);
+        ck_assert_int_eq(zt_shell("test -n \"$(ls %s)\" && test ! -e %s.zf-save-*", path, path), 0);
     }
     snprintf(path, sizeof path, "%s/link", zt_state_dir());
-    snprintf(command, sizeof command, "ln -s nowhere %s", path);
-    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_shell("ln -s nowhere %s", path), 0);
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE); /* and it stays a link */
     zt_contains(rig.err.message, "leads nowhere");
-    snprintf(command, sizeof command, "mkdir %s/nowhere && test -L %s", zt_state_dir(), path);
-    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s/nowhere && test -L %s", zt_state_dir(), path), 0);
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
-    snprintf(command, sizeof command, "test -L %s && test -e %s/nowhere/zf_state.json", path, zt_state_dir());
-    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_shell("test -L %s && test -e %s/nowhere/zf_state.json", path, zt_state_dir()), 0);
     ck_assert_int_eq(zt_save(&rig, NULL, "/proc/no/such", 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(zt_save(&rig, NULL, "", 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zt_save(&rig, NULL, NULL, 0, NULL), ZF_ERR_ARGUMENT);
@@ -63,10 +57,9 @@ START_TEST(directories) {
     ck_assert_int_eq(zt_load(&rig, NULL, path, ZF_STATE_COMPACT, NULL), ZF_ERR_UNSUPPORTED_FIELD);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* A bare name in the working directory, and so small files that each parameter has its own; synced and not. */
-START_TEST(several_files_and_a_bare_name) {
+ZT_TEST(several_files_and_a_bare_name) {
     zt_rig_t copy;
     const char *dir = zt_state_dir();
     zf_state_args_t args = {.struct_size = sizeof args, .path = "bare"};
@@ -78,8 +71,8 @@ START_TEST(several_files_and_a_bare_name) {
         zt_state_steps(&rig, 2);
         args.flags = k % 2 ? ZF_STATE_NO_SYNC : 0;
         ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err));
-        ck_assert_int_eq(system("test $(ls bare | grep -c 'zf_state-0000[1-6].safetensors') = 6"), 0);
-        ck_assert_int_eq(system("test \"$(ls -A)\" = bare"), 0);
+        ck_assert_int_eq(zt_shell("test $(ls bare | grep -c 'zf_state-0000[1-6].safetensors') = 6"), 0);
+        ck_assert_int_eq(zt_shell("test \"$(ls -A)\" = bare"), 0);
         ZT_OK(&copy, zt_load(&copy, NULL, k < 2 ? "bare" : "./bare//", ZF_STATE_EXACT, NULL));
         zt_state_check_equal(&rig, &copy, "several files");
         if (k == 1)
@@ -88,21 +81,18 @@ START_TEST(several_files_and_a_bare_name) {
     unsetenv("ZF_STATE_FILE_NBYTES");
     args.flags = 0;
     ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err)); /* of one file again: the others go */
-    ck_assert_int_eq(system("test $(ls bare | wc -l) = 2"), 0);
+    ck_assert_int_eq(zt_shell("test $(ls bare | wc -l) = 2"), 0);
     ck_assert_int_eq(chdir(".."), 0);
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* ---- descriptor 0 ------------------------------------------------------------------------------------------------ */
 
 /* A daemon has no standard input: one of the files that are opened gets its number. Here the n-th does. */
 static int n_opened, which;
-int __real_openat(int dir, const char *name, int flags, mode_t mode);
-int __wrap_openat(int dir, const char *name, int flags, ...);
 
-int __wrap_openat(int dir, const char *name, int flags, ...) {
+ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
     mode_t mode = 0;
     int fd;
     if (flags & O_CREAT) {
@@ -133,7 +123,7 @@ static void save_and_load(void) {
     ZT_OK(&rig, zt_load(&rig, NULL, "bare", ZF_STATE_EXACT, NULL));
 }
 
-START_TEST(descriptor_0_is_one_like_others) {
+ZT_TEST(descriptor_0_is_one_like_others) {
     enum { FEWEST = 5 };
     int n_all;
     zt_state_open(&rig, zt_state_configs[0]);
@@ -159,6 +149,5 @@ START_TEST(descriptor_0_is_one_like_others) {
     ck_assert_int_eq(chdir(".."), 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("state_dir", directories, several_files_and_a_bare_name, descriptor_0_is_one_like_others)
+ZT_SUITE("state_dir")

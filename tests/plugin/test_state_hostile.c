@@ -18,7 +18,7 @@
 static const char config[] =
     "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npublish_lag = 1";
 
-START_TEST(hostile_indexes) {
+ZT_TEST(hostile_indexes) {
     static const struct {
         const char *behind, *from, *to;
     } edits[] = {
@@ -106,7 +106,6 @@ START_TEST(hostile_indexes) {
     }
     zt_hostile_end();
 }
-END_TEST
 
 /* What the checkpoint had where the two differ; 1 where they do not. */
 static unsigned char replaced_byte(void) {
@@ -118,7 +117,7 @@ static unsigned char replaced_byte(void) {
     return 1;
 }
 
-START_TEST(hostile_values) {
+ZT_TEST(hostile_values) {
     uint64_t n_more = 0;
     static const float nan = NAN, inf = INFINITY, minus = -1e-9f;
     static const double bad_importance = -1.0, wild = NAN, half = 0.5, two = 2.0;
@@ -160,10 +159,8 @@ START_TEST(hostile_values) {
     ck_assert_uint_eq(n_more, 80 - 16);
     zt_hostile_end();
 }
-END_TEST
 
-/* ---- headers, places, and files that change while they are read ---------------------------------------------------
- */
+/* ---- headers, places, and files that change while they are read -------------------------------------------------- */
 
 /* Makes the header's checksum in the index right. */
 static void seal_header(void) {
@@ -178,7 +175,7 @@ static void seal_header(void) {
 }
 
 /* What foreign tools find a tensor by: it says what the index says, or the checkpoint is refused. */
-START_TEST(hostile_headers) {
+ZT_TEST(hostile_headers) {
     static const struct {
         const char *from, *to; /* of one length */
     } edits[] = {{"\"F32\"", "\"U32\""},
@@ -206,10 +203,9 @@ START_TEST(hostile_headers) {
     }
     zt_hostile_end();
 }
-END_TEST
 
 /* m of the first parameter at v's place, with v's checksum: every byte of it is right. */
-START_TEST(tensors_that_overlap) {
+ZT_TEST(tensors_that_overlap) {
     char m[200], v[200];
     unsigned long long n[8];
     const char *from;
@@ -230,7 +226,6 @@ START_TEST(tensors_that_overlap) {
     zt_hostile_refused_for("two tensors in one place", "overlap");
     zt_hostile_end();
 }
-END_TEST
 
 /* The data file is longer, as the index says: so many bytes of zeros, and then a hole. Verifies it. */
 static zf_status_t verify_with_hole(const char *name, uint64_t nbytes, uint64_t n_data) {
@@ -266,14 +261,13 @@ static zf_status_t verify_with_hole(const char *name, uint64_t nbytes, uint64_t 
 }
 
 /* A terabyte, nearly all of it a hole, is not read; a file of which a 64th part is there is. */
-START_TEST(hollow_files) {
+ZT_TEST(hollow_files) {
     zt_hostile_start(config);
     zt_refused(&zt_hostile.rig.err, verify_with_hole("hollow", (uint64_t)1 << 40, 0), ZF_ERR_CHECKPOINT, "holes");
     ck_assert_int_eq(verify_with_hole("whole", 16 << 20, 16 << 14), ZF_ERR_CHECKPOINT);
     ck_assert_msg(strstr(zt_hostile.rig.err.message, "holes") == NULL, "%s", zt_hostile.rig.err.message);
     zt_hostile_end();
 }
-END_TEST
 
 /* Overwrites a tensor of the first parameter in `bad`, whose checksums stay. */
 static void overwrite(const char *tensor, int value) {
@@ -323,7 +317,7 @@ static void check_swapped(const char *tensor, int value, const char *into, const
     ck_assert_msg(n_why > 1, "\"%s\" was said %d times", why, n_why); /* by the first read, and by the second */
 }
 
-START_TEST(files_that_change) {
+ZT_TEST(files_that_change) {
     static const char other[] = "topk_ratio = 0.2\nupdate_interval = 3\nfull_warm_up_rounds = 2";
     zt_hostile_start(config);
     check_swapped("selected", 1, config, "not as many selected channels");
@@ -332,13 +326,12 @@ START_TEST(files_that_change) {
     check_swapped("w", 0, other, "changed while it was read");
     zt_hostile_end();
 }
-END_TEST
 
 /* Where the windows of the first four of sixteen cohorts begin. */
 #define FIRST "\"window_first\":[7,5,6,6,"
 
 /* Of the automatic interval: windows that data cannot have left open. */
-START_TEST(hostile_intervals) {
+ZT_TEST(hostile_intervals) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"
                                "full_warm_up_rounds = 2";
     static const struct {
@@ -366,26 +359,23 @@ START_TEST(hostile_intervals) {
     }
     zt_hostile_end();
 }
-END_TEST
 
-START_TEST(a_rule_that_is_none) {
+ZT_TEST(a_rule_that_is_none) {
     zt_hostile_start(config);
     zt_hostile_copy();
     zt_index_replace(&zt_hostile.bad, NULL, "\"rule\":0", "\"rule\":6");
     zt_hostile_refused_for("a rule that is none", "rule");
     zt_hostile_end();
 }
-END_TEST
 
 /* Where nothing is deferred there is no ring that values to publish could go into. */
-START_TEST(publications_without_windows) {
+ZT_TEST(publications_without_windows) {
     zt_hostile_start("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npublish_lag = 1");
     zt_hostile_copy();
     zt_index_replace(&zt_hostile.bad, "\"config\"", "\"device.state_mib\":\"0\"", "\"device.state_mib\":\"all\"");
     zt_hostile_refused_for("values to publish", "where no window has closed");
     zt_hostile_end();
 }
-END_TEST
 
 static int is_refused_by_verify(void) {
     zf_state_args_t args = {.struct_size = sizeof args, .store = &zt_hostile.bad.table};
@@ -397,7 +387,7 @@ static int is_refused_by_verify(void) {
 
 /* At step 7 the second window of cohort 0, which began with step 4, is open: what is not selected cannot have been
  * updated seven times. */
-START_TEST(updates_that_are_still_to_come) {
+ZT_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = "
                                "2\nmode = ";
     static const uint32_t all_steps = 7;
@@ -419,8 +409,5 @@ START_TEST(updates_that_are_still_to_come) {
     zt_hostile_refused_for("a count", "more updates than there were steps");
     zt_hostile_end();
 }
-END_TEST
 
-ZT_MAIN("state_hostile", hostile_indexes, hostile_values, hostile_headers, tensors_that_overlap, hollow_files,
-        files_that_change, hostile_intervals, a_rule_that_is_none, publications_without_windows,
-        updates_that_are_still_to_come)
+ZT_SUITE("state_hostile")

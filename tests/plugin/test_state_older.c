@@ -22,7 +22,7 @@ static void add_key(const zfi_gone_t *gone, const char *value) {
 
 /* A checkpoint of a version that had more keys is refused with what to use instead, and continued to the bit where they
  * say what this version does. */
-START_TEST(keys_that_are_gone) {
+ZT_TEST(keys_that_are_gone) {
     int n = 0;
     zt_hostile_start(config);
     for (uint32_t i = 0; zfi_gone_at(i); i++) {
@@ -58,7 +58,6 @@ START_TEST(keys_that_are_gone) {
     zt_hostile_remember();
     zt_hostile_end();
 }
-END_TEST
 
 /* Saved with `more` in its configuration, in place of `from`. */
 static zf_status_t load_as(uint32_t flags, const char *from, const char *more) {
@@ -70,7 +69,7 @@ static zf_status_t load_as(uint32_t flags, const char *from, const char *more) {
 
 /* What says the same as this version is passed over. What does not is refused, but of a compact checkpoint, which does
  * not depend on it. */
-START_TEST(what_is_gone) {
+ZT_TEST(what_is_gone) {
     static const char mode[] = "\"zenflow.mode\":\"windows\"";
     zt_hostile_start(config);
     ZT_OK(&zt_hostile.victim, load_as(0, mode,
@@ -92,10 +91,9 @@ START_TEST(what_is_gone) {
     zt_hostile_remember();
     zt_hostile_end();
 }
-END_TEST
 
 /* Keys that change nothing that is computed may have been saved with any value, and may be gone. */
-START_TEST(keys_that_change_nothing) {
+ZT_TEST(keys_that_change_nothing) {
     zf_state_args_t args = {.struct_size = sizeof args, .store = &zt_hostile.bad.table};
     zt_hostile_start(config);
     zt_hostile_copy();
@@ -107,6 +105,5 @@ START_TEST(keys_that_change_nothing) {
     zt_hostile_refused_for("a key that is unknown", "[host] has no key \"moments\"");
     zt_hostile_end();
 }
-END_TEST
 
-ZT_MAIN("state_older", what_is_gone, keys_that_are_gone, keys_that_change_nothing)
+ZT_SUITE("state_older")

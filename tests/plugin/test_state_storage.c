@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +30,9 @@ const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
 static zt_rig_t rig, copy;
 
-/* ---- failing calls --------------------------------------------------------------------------------------------------
- */
+/* ---- failing calls ----------------------------------------------------------------------------------------------- */
 
-enum { NONE, WRITE, FSYNC, PREAD, RENAME, OPENAT, N_CALLS };
+enum { NONE, WRITE, FSYNC, PREAD, RENAME };
 static _Atomic int armed, left, code, is_short; /* call `armed` fails with `code` after `left` more of its kind */
 
 static int fails(int call) {
@@ -135,17 +133,8 @@ static zf_status_t save_by_renames(zt_rig_t *of) {
     return st;
 }
 
-static int shell(const char *format, ...) {
-    char command[600];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
-}
-
 static void check_nothing_beside(const char *when) {
-    ck_assert_msg(shell("test \"$(ls -A %s)\" = ckpt", zt_state_dir()) == 0, "%s: something was left", when);
+    ck_assert_msg(zt_shell("test \"$(ls -A %s)\" = ckpt", zt_state_dir()) == 0, "%s: something was left", when);
 }
 
 /* What is at path is whole and is of step n. */
@@ -184,7 +173,7 @@ static void fail_each(int call, int with, uint64_t old) {
     ck_assert_int_gt(n, 0); /* it did fail */
 }
 
-START_TEST(failing_calls) {
+ZT_TEST(failing_calls) {
     start_at(5);
     ZT_OK(&rig, save(&rig, 0));
     zt_state_steps(&rig, 2);
@@ -211,12 +200,11 @@ START_TEST(failing_calls) {
     check_goes_on();
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* The new checkpoint is in its place, and the former one about to be removed: another save does not come in between. */
 static void save_in_between(void) { zt_refused(&copy.err, save(&copy, 0), ZF_ERR_STORAGE, "another save"); }
 
-START_TEST(two_saves_at_once) {
+ZT_TEST(two_saves_at_once) {
     start_at(3);
     zt_state_open(&copy, config);
     ZT_OK(&rig, save(&rig, 0));
@@ -232,18 +220,17 @@ START_TEST(two_saves_at_once) {
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* File systems and sandboxes that do not exchange two names say so in different ways. */
-START_TEST(without_exchange) {
+ZT_TEST(without_exchange) {
     static const int codes[] = {EINVAL, ENOSYS, EPERM, EOPNOTSUPP};
     start_at(3);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         for (int was = 0; was < 3; was++) { /* nothing, an empty directory, a checkpoint */
             if (was < 2)
-                ck_assert_int_eq(shell("rm -rf %s", path), 0);
+                ck_assert_int_eq(zt_shell("rm -rf %s", path), 0);
             if (was == 1)
-                ck_assert_int_eq(shell("mkdir %s", path), 0);
+                ck_assert_int_eq(zt_shell("mkdir %s", path), 0);
             zt_state_steps(&rig, 1);
             arm(RENAME, codes[i]);
             ZT_OK(&rig, save(&rig, 0));
@@ -254,7 +241,6 @@ START_TEST(without_exchange) {
     check_goes_on();
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* Another process saves, and ends after so many renames. */
 static void kill_after_renames(int n) {
@@ -273,17 +259,17 @@ static void kill_after_renames(int n) {
 /* Between the new one over the former, which fails, the former aside, and the end: nothing is at the path. */
 static void kill_between_two_renames(void) {
     kill_after_renames(2);
-    ck_assert_int_eq(shell("test ! -e %s", path), 0);
+    ck_assert_int_eq(zt_shell("test ! -e %s", path), 0);
 }
 
 static void check_deleted(void) {
-    ck_assert_int_eq(shell("rm -r %s", path), 0);
+    ck_assert_int_eq(zt_shell("rm -r %s", path), 0);
     ck_assert_int_eq(zt_state(&rig)->verify(&there, NULL, &rig.err), ZF_ERR_STORAGE);
 }
 
 /* A load and a check put back what lies aside. Where they cannot, for another program holds the lock, they read it
  * where it is. Deleted is deleted. */
-START_TEST(a_load_after_a_kill) {
+ZT_TEST(a_load_after_a_kill) {
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     zt_state_steps(&rig, 1);
@@ -291,16 +277,16 @@ START_TEST(a_load_after_a_kill) {
         kill_between_two_renames();
         flock_errno = k == 1 ? EWOULDBLOCK : 0;
         if (k == 2) /* a host that makes the folder before it looks into it */
-            ck_assert_int_eq(shell("mkdir %s", path), 0);
+            ck_assert_int_eq(zt_shell("mkdir %s", path), 0);
         zt_state_open_copy(&copy, config, 1);
         if (k)
             ZT_OK(&copy, zt_load(&copy, NULL, path, 0, NULL));
         zt_rig_end(&copy);
         check_whole(3);
-        ck_assert_int_eq(shell("test -e %s/zf_state.json", path) == 0, k != 1);
+        ck_assert_int_eq(zt_shell("test -e %s/zf_state.json", path) == 0, k != 1);
         flock_errno = 0;
         check_whole(3);
-        ck_assert_int_eq(shell("test -e %s/zf_state.json && ! test -e %s/zf_state.mark", path, path), 0);
+        ck_assert_int_eq(zt_shell("test -e %s/zf_state.json && ! test -e %s/zf_state.mark", path, path), 0);
     }
     ZT_OK(&rig, save(&rig, 0));
     check_whole(4);
@@ -308,11 +294,10 @@ START_TEST(a_load_after_a_kill) {
     check_deleted();
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* The host finds nothing at the path and starts anew: its first save puts the checkpoint back and says so, and only the
  * next one replaces it. The lock is another's when the save begins, too; a folder that the host made is in the way. */
-START_TEST(a_save_after_a_kill) {
+ZT_TEST(a_save_after_a_kill) {
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (int k = 0; k < 3; k++) {
@@ -320,79 +305,74 @@ START_TEST(a_save_after_a_kill) {
         kill_between_two_renames();
         zt_state_steps(&rig, 1);
         if (k == 2)
-            ck_assert_int_eq(shell("mkdir %s", path), 0);
+            ck_assert_int_eq(zt_shell("mkdir %s", path), 0);
         is_busy_once = k == 1;
         zt_refused(&rig.err, save(&rig, 0), ZF_ERR_STORAGE, "it is back now");
         ck_assert_int_eq(is_busy_once, 0);
-        ck_assert_int_eq(shell("test -e %s/zf_state.json", path), 0);
+        ck_assert_int_eq(zt_shell("test -e %s/zf_state.json", path), 0);
         check_whole(step);
         ZT_OK(&rig, save(&rig, 0));
         check_whole(rig.step);
         check_nothing_beside("a save after a kill");
     }
     kill_between_two_renames(); /* what a user put there is in the way: nothing is replaced, nothing is lost */
-    ck_assert_int_eq(shell("mkdir %s && touch %s/thesis.tex", path, path), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s && touch %s/thesis.tex", path, path), 0);
     ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
-    ck_assert_int_eq(shell("test -e %s/thesis.tex && rm -r %s", path, path), 0);
+    ck_assert_int_eq(zt_shell("test -e %s/thesis.tex && rm -r %s", path, path), 0);
     check_whole(rig.step);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* Another process clears away what it takes for left over: the save writes into a folder of which it has the lock. */
-START_TEST(a_folder_that_is_swept_is_not_used) {
+ZT_TEST(a_folder_that_is_swept_is_not_used) {
     start_at(1);
     is_swept = 1;
     ZT_OK(&rig, save(&rig, 0));
     ck_assert_int_eq(is_swept, 0);
-    ck_assert_int_eq(shell("test $(ls -A %s | wc -l) = 2", zt_state_dir()), 0); /* with the empty one, the other's */
+    ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_state_dir()), 0); /* with the empty one, the other's */
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what was swept");
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* Names that a user may give, a name like a save's without its mark, and a leftover that the user copied. */
-START_TEST(a_user_s_own) {
+ZT_TEST(a_user_s_own) {
     static const char *const own[] = {"ckpt.old", "ckpt.tmp", "ckpt.zf-save-0123456789abcdef", "ckpt.zf-save-copy"};
     const char *dir = zt_state_dir();
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (size_t i = 0; i < 3; i++)
-        ck_assert_int_eq(shell("cp -r %s %s/%s", path, dir, own[i]), 0);
+        ck_assert_int_eq(zt_shell("cp -r %s %s/%s", path, dir, own[i]), 0);
     kill_after_renames(0);
-    ck_assert_int_eq(shell("cd %s && cp -r $(ls -d ckpt.zf-save-* | grep -v 0123456789abcdef) %s", dir, own[3]), 0);
-    ck_assert_int_eq(shell("test $(ls %s | wc -l) = 6", dir), 0); /* with what was left */
+    ck_assert_int_eq(zt_shell("cd %s && cp -r $(ls -d ckpt.zf-save-* | grep -v 0123456789abcdef) %s", dir, own[3]), 0);
+    ck_assert_int_eq(zt_shell("test $(ls %s | wc -l) = 6", dir), 0); /* with what was left */
     for (int k = 0; k < 4; k++)
         ZT_OK(&rig, k % 2 ? save_by_renames(&rig) : save(&rig, 0));
     for (size_t i = 0; i < 4; i++)
-        ck_assert_msg(shell("test -e %s/%s/zf_state-00001.safetensors", dir, own[i]) == 0, "%s is gone", own[i]);
-    ck_assert_msg(shell("test $(ls %s | wc -l) = 5", dir) == 0, "what the killed save left is still there");
+        ck_assert_msg(zt_shell("test -e %s/%s/zf_state-00001.safetensors", dir, own[i]) == 0, "%s is gone", own[i]);
+    ck_assert_msg(zt_shell("test $(ls %s | wc -l) = 5", dir) == 0, "what the killed save left is still there");
     check_deleted(); /* none of them is taken for it */
     zt_rig_end(&rig);
 }
-END_TEST
 
-START_TEST(modes_stay) {
+ZT_TEST(modes_stay) {
     static const char *const modes[] = {"00700", "02770", "00755", "00500"};
     start_at(3);
     umask(022);
     ZT_OK(&rig, save(&rig, 0));
-    ck_assert_int_eq(shell("test $(stat -c %%a %s) = 755", path), 0);
+    ck_assert_int_eq(zt_shell("test $(stat -c %%a %s) = 755", path), 0);
     for (size_t i = 0; i < 4; i++)
         for (int is_two = 0; is_two < 2; is_two++) {
-            ck_assert_int_eq(shell("chmod %s %s", modes[i], path), 0);
+            ck_assert_int_eq(zt_shell("chmod %s %s", modes[i], path), 0);
             ZT_OK(&rig, is_two ? save_by_renames(&rig) : save(&rig, 0));
-            ck_assert_msg(shell("test 0$(stat -c %%a %s) -eq %s", path, modes[i]) == 0, "mode %s is lost", modes[i]);
+            ck_assert_msg(zt_shell("test 0$(stat -c %%a %s) -eq %s", path, modes[i]) == 0, "mode %s is lost", modes[i]);
             check_nothing_beside(modes[i]);
         }
-    ck_assert_int_eq(shell("chmod 755 %s", path), 0);
+    ck_assert_int_eq(zt_shell("chmod 755 %s", path), 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
-/* ---- at the same time ----------------------------------------------------------------------------------------------
- */
+/* ---- at the same time -------------------------------------------------------------------------------------------- */
 
 enum { N_SAVES = 80, N_LOADS = 20 }; /* at least so many of each, however slow the others are */
 static _Atomic int n_savers, n_loads;
@@ -439,7 +419,7 @@ static void save_and_load(const char *when) {
     zt_rig_end(&rig);
 }
 
-START_TEST(saves_and_loads_at_once) {
+ZT_TEST(saves_and_loads_at_once) {
     save_and_load("with an exchange");
     check_nothing_beside("with an exchange");
     arm(RENAME, EINVAL);
@@ -447,12 +427,11 @@ START_TEST(saves_and_loads_at_once) {
     check_nothing_beside("with two renames");
     armed = NONE;
 }
-END_TEST
 
 static void save_meanwhile(void) { ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC)); }
 
 /* A load goes on with the files that it began with, although they are replaced meanwhile. */
-START_TEST(a_save_in_the_middle_of_a_load) {
+ZT_TEST(a_save_in_the_middle_of_a_load) {
     start_at(3);
     zt_state_open(&copy, config);
     for (reads_left = 0; reads_left < 9; reads_left += 2) {
@@ -473,10 +452,9 @@ START_TEST(a_save_in_the_middle_of_a_load) {
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* A reader without locks begins again where a save took its files away. */
-START_TEST(loads_without_locks) {
+ZT_TEST(loads_without_locks) {
     pthread_t thread;
     int n = 0;
     flock_errno = ENOLCK;
@@ -495,8 +473,5 @@ START_TEST(loads_without_locks) {
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }
-END_TEST
 
-ZT_MAIN("state_storage", failing_calls, two_saves_at_once, without_exchange, a_load_after_a_kill, a_save_after_a_kill,
-        a_folder_that_is_swept_is_not_used, a_user_s_own, modes_stay, saves_and_loads_at_once,
-        a_save_in_the_middle_of_a_load, loads_without_locks)
+ZT_SUITE("state_storage")

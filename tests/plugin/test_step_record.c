@@ -9,10 +9,10 @@
 #include "rig.h"
 #include "suite.h"
 
-enum { KEPT = 128, MOST = 64 };
+enum { MOST = 64 };
 
 static const zt_shape_t shapes[] = {
-    {48, 40, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {40, 0, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {64, 33, 1, 0, 1, 0, ZF_HOME_PLUGIN}};
+    {.rows = 48, .cols = 40}, {.rows = 40}, {.rows = 64, .cols = 33, .is_bf16 = 1, .group = 1}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\n[log]\nlateness = 1\n";
 
@@ -69,7 +69,7 @@ static zf_step_report_t step(int is_bad) {
     return report;
 }
 
-START_TEST(says_what_the_report_said) {
+ZT_TEST(says_what_the_report_said) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, config, 0);
     ck_assert_uint_eq(record_of(0, ZF_IN_PROGRESS).step, 0);
@@ -91,10 +91,9 @@ START_TEST(says_what_the_report_said) {
     ck_assert_uint_eq(record_of(21, ZF_IN_PROGRESS).step, 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* What is counted behind a step's return is in the record of the next one. */
-START_TEST(records_add_up_to_the_counters) {
+ZT_TEST(records_add_up_to_the_counters) {
     uint64_t sum[MOST] = {0}, before[MOST];
     zf_counter_t now = {.struct_size = sizeof now};
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -121,7 +120,6 @@ START_TEST(records_add_up_to_the_counters) {
     }
     zt_rig_end(&rig);
 }
-END_TEST
 
 static void hold(void *raw) {
     const _Atomic int *go = raw;
@@ -131,7 +129,7 @@ static void hold(void *raw) {
 }
 
 /* A step that the device has not come to is in progress; a later hook finds it finished, and a drain does. */
-START_TEST(a_queue_finishes_later) {
+ZT_TEST(a_queue_finishes_later) {
     static _Atomic int go;
     zf_step_report_t report = {.struct_size = sizeof report};
     zf_step_record_t got;
@@ -160,10 +158,9 @@ START_TEST(a_queue_finishes_later) {
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 3);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* A load goes back: what was after it is no step any more once another is made. */
-START_TEST(after_a_load) {
+ZT_TEST(after_a_load) {
     static zt_memory_store_t store;
     const zf_state_ext_t *ext = zt_table()->get_extension(ZF_EXT_STATE);
     zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
@@ -181,27 +178,5 @@ START_TEST(after_a_load) {
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
-END_TEST
 
-START_TEST(wrong_arguments) {
-    zf_step_record_t got = {.struct_size = sizeof got};
-    struct {
-        uint32_t struct_size;
-        int32_t is_finished;
-        uint64_t step, behind;
-    } shorter = {.struct_size = 16, .behind = 7};
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    zt_rig_step(&rig);
-    ck_assert_int_eq(rig.stats->step_record(NULL, 1, &got, &rig.err), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
-    got.struct_size = 4;
-    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, &got, &rig.err), ZF_ERR_ABI);
-    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, (void *)&shorter, &rig.err), ZF_OK);
-    ck_assert(shorter.step == 1 && shorter.behind == 7);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-ZT_MAIN("step_record", says_what_the_report_said, records_add_up_to_the_counters, a_queue_finishes_later, after_a_load,
-        wrong_arguments)
+ZT_SUITE("step_record")

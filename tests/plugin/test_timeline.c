@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_timeline.c - counters that only rise: waiting, deadlines, poison, no lost wake-up. */
+/* tests/plugin/test_timeline.c - counters that only rise: deadlines, no lost wake-up. Poison is test_device's. */
 #define _GNU_SOURCE
 #include "base/timeline.h"
 
@@ -7,18 +7,17 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/queue.h"
 #include "suite.h"
 
-enum { MINUTE_S = 60, N_WAITERS = 8, N_VALUES = 20000 };
+enum { MINUTE_S = 60, N_VALUES = 20000 };
 static const uint64_t a_minute = (uint64_t)MINUTE_S * 1000000000u;
 
 static zfi_timeline_t timeline;
 
-START_TEST(deadline) {
+ZT_TEST(deadline) {
     uint64_t waited = 7, start = zfi_now_ns();
     zfi_timeline_init(&timeline, "t");
     ck_assert_int_eq(zfi_timeline_wait(&timeline, 1, 20000000, &waited), ZF_ERR_TIMEOUT);
@@ -31,44 +30,6 @@ START_TEST(deadline) {
     ck_assert_int_eq(zfi_timeline_wait(&timeline, 2, 0, NULL), ZF_ERR_TIMEOUT);
     zfi_timeline_free(&timeline);
 }
-END_TEST
-
-START_TEST(poisoned) {
-    zfi_timeline_init(&timeline, "t");
-    zfi_timeline_poison(&timeline);
-    ck_assert_uint_eq(zfi_timeline_now(&timeline), UINT64_MAX);
-    ck_assert_int_eq(zfi_timeline_wait(&timeline, 0, 0, NULL), ZF_ERR_POISONED);
-    ck_assert_int_eq(zfi_timeline_wait(&timeline, 9, a_minute, NULL), ZF_ERR_POISONED);
-    zfi_timeline_signal(&timeline, 10);
-    ck_assert_uint_eq(zfi_timeline_now(&timeline), UINT64_MAX);
-    zfi_timeline_free(&timeline);
-}
-END_TEST
-
-static void *wait_for_much(void *out) {
-    *(zf_status_t *)out = zfi_timeline_wait(&timeline, 1000, a_minute, NULL);
-    return NULL;
-}
-
-START_TEST(poison_wakes_sleepers) {
-    pthread_t threads[N_WAITERS];
-    zf_status_t st[N_WAITERS];
-    zfi_timeline_init(&timeline, "t");
-    for (int i = 0; i < N_WAITERS; i++)
-        pthread_create(&threads[i], NULL, wait_for_much, &st[i]);
-    while (atomic_load(&timeline.n_waiters) < N_WAITERS) {
-        struct timespec nap = {0, 1000000};
-        nanosleep(&nap, NULL);
-    }
-    zfi_timeline_poison(&timeline);
-    for (int i = 0; i < N_WAITERS; i++) {
-        pthread_join(threads[i], NULL);
-        ck_assert_int_eq(st[i], ZF_ERR_POISONED);
-    }
-    ck_assert_uint_eq(atomic_load(&timeline.n_waiters), 0);
-    zfi_timeline_free(&timeline);
-}
-END_TEST
 
 /* One writer, many waiters for every value; what was written before the signal is seen after the wait. */
 static uint64_t plain[N_VALUES + 1];
@@ -83,7 +44,7 @@ static void *follow(void *failed) {
     return NULL;
 }
 
-START_TEST(no_wake_up_is_lost) {
+ZT_TEST(no_wake_up_is_lost) {
     pthread_t threads[4];
     int failed[4] = {0};
     zfi_timeline_init(&timeline, "t");
@@ -99,7 +60,6 @@ START_TEST(no_wake_up_is_lost) {
     }
     zfi_timeline_free(&timeline);
 }
-END_TEST
 
 static void signal_when_told(void *arg) {
     char byte;
@@ -136,7 +96,7 @@ static _Noreturn void wait_in_child(int said, int told) {
 }
 
 /* It is stopped for longer than its deadline, and told a while after it goes on. */
-START_TEST(a_stopped_process_has_its_time_left) {
+ZT_TEST(a_stopped_process_has_its_time_left) {
     int said[2], told[2], status;
     char byte;
     pid_t child;
@@ -157,6 +117,5 @@ START_TEST(a_stopped_process_has_its_time_left) {
         close(told[i]);
     }
 }
-END_TEST
 
-ZT_MAIN("timeline", a_stopped_process_has_its_time_left, deadline, poisoned, poison_wakes_sleepers, no_wake_up_is_lost)
+ZT_SUITE("timeline")

@@ -14,7 +14,7 @@
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {
-    {48, 40, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {40, 0, 0, 0, 0, 0, ZF_HOME_PLUGIN}, {64, 33, 1, 0, 1, 0, ZF_HOME_PLUGIN}};
+    {.rows = 48, .cols = 40}, {.rows = 40}, {.rows = 64, .cols = 33, .is_bf16 = 1, .group = 1}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;
@@ -28,11 +28,7 @@ static const char *in_folder(const char *name) {
 
 static void make_folder(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
 
-static void remove_folder(void) {
-    char command[sizeof folder + 16];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-}
+static void remove_folder(void) { ck_assert_int_eq(zt_shell("rm -rf %s", folder), 0); }
 
 static void train(const char *trace_steps, int n_steps) {
     char config[512];
@@ -106,7 +102,7 @@ static json_int_t place_of(const json_t *events, const char *lane) {
 
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
 
-START_TEST(asked_for_steps) {
+ZT_TEST(asked_for_steps) {
     json_t *whole, *events;
     make_folder();
     train(" steps 5..8", 20);
@@ -129,10 +125,9 @@ START_TEST(asked_for_steps) {
     json_decref(whole);
     remove_folder();
 }
-END_TEST
 
 /* Fewer steps than asked for: what there was is written at the end; 0 steps: all of them. */
-START_TEST(until_the_end) {
+ZT_TEST(until_the_end) {
     static const char *const lines[] = {" steps 3..102", " steps 0"};
     json_t *whole;
     make_folder();
@@ -148,35 +143,30 @@ START_TEST(until_the_end) {
     }
     remove_folder();
 }
-END_TEST
 
-START_TEST(no_such_folder) {
+ZT_TEST(no_such_folder) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     ck_assert_int_eq(zt_rig_try_create(&rig, "[trace]\nfile = /no/such/folder/t.json\n", 0), ZF_ERR_STORAGE);
     ck_assert_msg(strstr(rig.err.message, "[trace] file = /no/such/folder/t.json: cannot create it: No such file"),
                   "%s", rig.err.message);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* A link that somebody planted at the path is not followed, and what is no regular file is not written. */
-START_TEST(no_regular_file) {
+ZT_TEST(no_regular_file) {
     static const char *const plants[] = {"ln -s precious t.json", "mkfifo t.json", "ln -s /dev/null t.json"};
-    char config[256], command[512];
+    char config[256];
     make_folder();
     snprintf(config, sizeof config, "[trace]\nfile = %s\n", in_folder("t.json"));
     for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
-        snprintf(command, sizeof command, "cd %s && rm -f t.json && printf kept >precious && %s", folder, plants[i]);
-        ck_assert_int_eq(system(command), 0);
+        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", folder, plants[i]), 0);
         zt_rig_start(&rig, shapes, N_SHAPES);
         zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE, "no regular file");
         zt_rig_end(&rig);
-        snprintf(command, sizeof command, "cd %s && test $(cat precious) = kept", folder);
-        ck_assert_int_eq(system(command), 0);
+        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", folder), 0);
     }
     remove_folder();
 }
-END_TEST
 
 /* ---- of the module ----------------------------------------------------------------------------------------------- */
 
@@ -189,7 +179,7 @@ static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uin
 }
 
 /* Ranks, and instances of one process, do not write to the same file; what lay there is replaced. */
-START_TEST(files) {
+ZT_TEST(files) {
     zfi_trace_t *traces[4];
     static const char *const names[] = {"a.json", "a.2.json", "a.rank1.json", "b"};
     make_folder();
@@ -206,10 +196,9 @@ START_TEST(files) {
     }
     remove_folder();
 }
-END_TEST
 
 /* What finds no room is counted. */
-START_TEST(full) {
+ZT_TEST(full) {
     enum { ROOM = 64, MORE = 7 };
     zfi_trace_t *trace;
     json_t *whole;
@@ -226,7 +215,6 @@ START_TEST(full) {
     json_decref(whole);
     remove_folder();
 }
-END_TEST
 
 /* ---- what the steps took ----------------------------------------------------------------------------------------- */
 
@@ -244,7 +232,7 @@ static double now_s(void) {
 
 /* The traced steps are counted for themselves, and nothing before or behind them; to the last of them, or to the end.
  */
-START_TEST(what_steps_took) {
+ZT_TEST(what_steps_took) {
     static const char *const steps[] = {"11..26", "11..1000"};
     make_folder();
     for (int k = 0; k < 2; k++) {
@@ -281,6 +269,5 @@ START_TEST(what_steps_took) {
     }
     remove_folder();
 }
-END_TEST
 
-ZT_MAIN("trace", what_steps_took, asked_for_steps, until_the_end, no_such_folder, no_regular_file, files, full)
+ZT_SUITE("trace")

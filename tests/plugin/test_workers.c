@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_workers.c - what a replay and a copy wait for, with timelines moved by hand: a worker that starts
- * too early changes state that is still in use. Each "not yet" below can fail only if the engine does not wait. */
+/* tests/plugin/test_workers.c - what a replay and a publication wait for, with timelines moved by hand: a worker that
+ * starts too early changes state that is still in use. Each "not yet" below can fail only if the engine does not wait.
+ * Here is what the order of work on a shuffling device (exact_shuffle) and threads that are late (test_late) do not
+ * show. */
 #define _GNU_SOURCE
 #include "replay/workers.h"
 
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "bare.h"
+#include "device/cpu/cpu.h"
+#include "instance/memory.h"
+#include "instance/tables.h"
+#include "rig.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
-#include "step/gradients.h"
+#include "state/make.h"
 #include "step/publish.h"
 #include "step/scalars.h"
+#include "step/updater.h"
 #include "suite.h"
 
 enum { A_WHILE_US = 60000 };
@@ -24,9 +31,58 @@ static zt_rig_t rig;
 static zfi_run_t *run;
 static float before[48 * 40];
 
+/* A run without workers: configuration, a CPU device, parameters, plan, memory, tables and clocks, so that modules can
+ * be called one by one on the test's own thread. Streams and the control thread have nothing to do but what it gives
+ * them.
+ */
+static zfi_run_t *make_run(const char *config) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_engine_t *engine = calloc(1, sizeof *engine);
+    zfi_param_t *params = NULL;
+    zfi_run_t *made;
+    zf_status_t st;
+    ck_assert(engine != NULL);
+    engine->host = &rig.host;
+    engine->device_type = ZF_DEVICE_CPU;
+    engine->kernels = zfi_kernels_of(zfi_isa_best());
+    engine->ops = &zfi_device_cpu;
+    engine->comm_ops = &zfi_comm_self;
+    zfi_engine_init(engine);
+    st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
+    zfi_config_settle(&engine->config, 0);
+    engine->policy = zfi_config_policy(&engine->config);
+    engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
+    if (!st)
+        st = zfi_engine_open(engine, &err);
+    if (!st)
+        st = zfi_params_build(rig.decls, rig.n_params, sizeof *rig.decls, ZF_DEVICE_CPU, &params, &err);
+    ck_assert_msg(st == ZF_OK, "%s", err.message);
+    made = zfi_run_make(engine, params, rig.n_params);
+    ck_assert(made != NULL);
+    made->n_groups = ZT_MAX_GROUPS;
+    if (!st)
+        st = zfi_plan_build(&engine->config, made->params, rig.n_params, NULL, &made->plan, &err);
+    if (!st)
+        st = zfi_memory_bind(made, &err);
+    ck_assert_msg(st == ZF_OK, "%s", err.message);
+    zfi_window_start(&made->windows);
+    zfi_step_bind(made);
+    ck_assert_int_eq(zfi_tables_upload(&made->side), ZF_OK);
+    return made;
+}
+
+static void free_run(void) {
+    zfi_engine_t *engine = run->engine;
+    zfi_engine_stop(engine);
+    zfi_run_free(run);
+    zfi_engine_close(engine);
+    zfi_engine_free(engine);
+    free(engine);
+}
+
 static void start(uint32_t n_workers) {
     zt_rig_start(&rig, shapes, 1);
-    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
+    run = make_run("[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         memcpy(run->hs.chunks->w + run->plan.matrices[i].state_base, rig.params[0].serial.w, sizeof before);
     ck_assert_uint_eq(run->plan.n_matrices, 1);
@@ -37,7 +93,7 @@ static void start(uint32_t n_workers) {
 static void end(void) {
     zf_error_t over = {.struct_size = sizeof over, .status = ZF_ERR_STATE, .message = "over"};
     zfi_poison(run->engine, &over);
-    zt_bare_destroy(run);
+    free_run();
     zt_rig_end(&rig);
 }
 
@@ -73,18 +129,7 @@ static void finishes(uint64_t job) {
     ck_assert_int_eq(zfi_timeline_wait(&run->engine->lines.jobs, job, a_minute, NULL), ZF_OK);
 }
 
-START_TEST(waits_for_slots) {
-    start(2);
-    push(1, 0);
-    ck_assert(is_untouched());
-    zfi_timeline_signal(&run->engine->lines.down, 1);
-    finishes(run->plan.n_chunks);
-    ck_assert(!is_untouched());
-    end();
-}
-END_TEST
-
-START_TEST(waits_for_entering_state_to_be_read) {
+ZT_TEST(waits_for_entering_state_to_be_read) {
     start(2);
     zfi_timeline_signal(&run->engine->lines.down, 1);
     push(1, 9);
@@ -93,11 +138,10 @@ START_TEST(waits_for_entering_state_to_be_read) {
     finishes(run->plan.n_chunks);
     end();
 }
-END_TEST
 
-START_TEST(waits_for_the_window_before) { /* which hangs; other workers are free */
+ZT_TEST(waits_for_the_window_before) { /* which hangs; other workers are free */
     start(8);
-    zt_bare_pass(&run->engine->lines.up);
+    zfi_timeline_signal(&run->engine->lines.up, 1 << 30);
     zfi_timeline_signal(&run->engine->lines.down, 2);
     push(1, 9);
     push(2, 0);
@@ -107,21 +151,6 @@ START_TEST(waits_for_the_window_before) { /* which hangs; other workers are free
     ck_assert_uint_eq(run->hs.n[0], 2);
     end();
 }
-END_TEST
-
-START_TEST(waits_for_the_ring) { /* values of the window before have not gone up yet */
-    start(2);
-    zfi_timeline_signal(&run->engine->lines.down, 2);
-    push(1, 0);
-    finishes(run->plan.n_chunks);
-    memcpy(before, run->hs.chunks->w + run->plan.matrices[0].state_base, sizeof before);
-    push(2, 0);
-    ck_assert(is_untouched());
-    zt_bare_pass(&run->engine->lines.up);
-    finishes(2 * run->plan.n_chunks);
-    end();
-}
-END_TEST
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
@@ -132,12 +161,12 @@ static void send(void) { ck_assert_int_eq(zfi_send(run->engine), ZF_OK); }
 
 static void start_copies(const char *config) {
     zt_rig_start(&rig, shapes, 1);
-    run = zt_bare_create(&rig, config);
+    run = make_run(config);
     zfi_timeline_init(&gate, "gate");
 }
 
 static void end_copies(void) {
-    zt_bare_destroy(run);
+    free_run();
     zt_rig_end(&rig);
     zfi_timeline_free(&gate);
 }
@@ -159,67 +188,14 @@ static void reaches(zfi_timeline_t *timeline, uint64_t value) {
     ck_assert_int_eq(zfi_timeline_wait(timeline, value, a_minute, NULL), ZF_OK);
 }
 
-START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
-    zfi_batch_t *batch;
-    uint64_t at = 0;
-    start_copies("");
-    take_slots();
-    zt_rig_fill_grad(&rig, 0, 1);
-    batch = &run->incoming.batch_ring[0];
-    *batch = (zfi_batch_t){.n = 1, .step = 1, .needs_job = 5};
-    batch->gradients[0] =
-        (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP, .source = rig.params[0].grad, .grad = rig.params[0].grad};
-    zt_bare_hold(run, run->engine->stream, &gate);
-    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[0 % ZFI_N_BATCHES], 0);
-    send();
-    zfi_timeline_signal(&run->engine->lines.jobs, 4);
-    stays_at(&run->engine->lines.batches, 0); /* not shipped */
-    zfi_timeline_signal(&gate, 1);
-    reaches(&run->engine->lines.shipped, 1);
-    stays_at(&run->engine->lines.batches, 0); /* still being replayed */
-    zfi_timeline_signal(&run->engine->lines.jobs, 5);
-    reaches(&run->engine->lines.batches, 1);
-    ck_assert_uint_eq(atomic_load(&run->engine->count.down_grad_nbytes), sizeof before);
-    for (uint32_t i = 0; i < run->plan.n_chunks; i++) { /* the chunks of one matrix hold its gradient in turn */
-        uint64_t nbytes = run->plan.chunks[i].n_elems * sizeof(float);
-        ck_assert_int_eq(memcmp(zfi_slot(&run->slots, &run->plan.chunks[i], 0, 0), rig.params[0].grad + at, nbytes), 0);
-        at += nbytes;
-    }
-    ck_assert_uint_eq(at, sizeof before);
-    end_copies();
-}
-END_TEST
-
-START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before, which reads the same memory */
-    zfi_batch_t *batch;
-    float staging[48 * 40] = {0};
-    start_copies("");
-    take_slots();
-    zt_rig_fill_grad(&rig, 0, 1);
-    batch = &run->incoming.batch_ring[1];
-    *batch = (zfi_batch_t){.n = 1, .step = 1, .staging_batch = 1};
-    batch->gradients[0] =
-        (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP | ZFI_GRADIENT_KEEP, .source = rig.params[0].grad, .grad = staging};
-    zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[1 % ZFI_N_BATCHES], 1);
-    send();
-    stays_at(&run->engine->lines.shipped, 0);
-    ck_assert(staging[0] == 0.0f && staging[48 * 40 - 1] == 0.0f);
-    zfi_timeline_signal(&run->engine->lines.batches, 1);
-    reaches(&run->engine->lines.batches, 2);
-    ck_assert_int_eq(memcmp(staging, rig.params[0].grad, sizeof staging), 0);
-    end_copies();
-}
-END_TEST
-
-/* Of what a publication waits for, all but one is there. */
+/* Of what a publication waits for, all but one is there: its values are replayed, the host has come to its next step
+ * (which may take longer than a deadline), its place no longer holds an older chunk. */
 static void publication_waits_for(int missing) {
+    enum { HOST = 1 };
     zfi_close_t close;
     uint64_t room, end;
-    zfi_timeline_t *inputs[3];
-    start_copies("[zenflow]\nupdate_interval = 1\n");
-    inputs[0] = &run->engine->lines.jobs; /* its values are replayed */
-    inputs[1] = &run->engine->lines.publish_due;
-    inputs[2] = &run->engine->lines.merged; /* its place no longer holds an older chunk */
+    start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
+    zfi_timeline_t *inputs[] = {&run->engine->lines.jobs, &run->engine->lines.publish_due, &run->engine->lines.merged};
     room = run->plan.ring_chunks;
     run->clock.next_job = room;
     zfi_window_close(&run->windows, 0, 1, 0, &close);
@@ -230,7 +206,9 @@ static void publication_waits_for(int missing) {
             zfi_timeline_signal(inputs[i], end);
     zfi_publish_upload(&run->publishing, &close);
     send();
+    usleep(missing == HOST ? 500000 : 0);
     stays_at(&run->engine->lines.up, 0);
+    ck_assert_int_eq(zfi_is_poisoned(run->engine), 0);
     ck_assert_uint_eq(run->dev.ring[0], 0);
     zfi_timeline_signal(inputs[missing], end);
     reaches(&run->engine->lines.up, end);
@@ -238,106 +216,12 @@ static void publication_waits_for(int missing) {
     end_copies();
 }
 
-START_TEST(a_published_chunk_waits_for_its_place) {
+ZT_TEST(a_published_chunk_waits_for_its_place) {
     for (int missing = 0; missing < 3; missing++)
         publication_waits_for(missing);
 }
-END_TEST
 
-START_TEST(an_older_chunk_waits_for_the_host) { /* who may take all the time it likes to come to its next step */
-    zfi_close_t close;
-    uint64_t room, end;
-    start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
-    room = run->plan.ring_chunks;
-    run->clock.next_job = room;
-    zfi_window_close(&run->windows, 0, 1, 0, &close);
-    end = room + close.n_chunks;
-    zfi_timeline_signal(&run->engine->lines.jobs, end);
-    zfi_timeline_signal(&run->engine->lines.merged, end);
-    zfi_publish_upload(&run->publishing, &close);
-    send();
-    usleep(500000);
-    ck_assert_int_eq(zfi_is_poisoned(run->engine), 0);
-    ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.up), 0);
-    zfi_timeline_signal(&run->engine->lines.publish_due, end);
-    reaches(&run->engine->lines.up, end);
-    end_copies();
-}
-END_TEST
-
-START_TEST(values_wait_until_they_are_up) { /* and become visible then */
-    zfi_close_t close;
-    start_copies("[zenflow]\nupdate_interval = 1\n");
-    zfi_window_close(&run->windows, 0, 1, 0, &close);
-    memset(run->dev.ring, 0, (size_t)run->plan.ring_chunks * run->plan.publish_piece_nbytes);
-    close.publishes_all = 1;
-    zfi_publish_merge(&run->publishing, &close);
-    send();
-    stays_at(&run->engine->lines.merged, 0);
-    ck_assert_int_eq(memcmp(rig.params[0].visible, rig.params[0].serial.w, sizeof before), 0);
-    zfi_timeline_signal(&run->engine->lines.up, close.n_chunks);
-    reaches(&run->engine->lines.merged, close.n_chunks);
-    memset(before, 0, sizeof before);
-    ck_assert_int_eq(memcmp(rig.params[0].visible, before, sizeof before), 0);
-    end_copies();
-}
-END_TEST
-
-/* ---- the programs of a step -------------------------------------------------------------------------------------- */
-
-/* What follows on the device stream runs no earlier than `line` reaches value. */
-static void device_waits_for(zfi_timeline_t *line, uint64_t value) {
-    zfi_list_add(&run->engine->to_device, zfi_op_signal(&gate, 1));
-    send();
-    zfi_timeline_signal(line, value - 1);
-    stays_at(&gate, 0);
-    zfi_timeline_signal(line, value);
-    reaches(&gate, 1);
-}
-
-START_TEST(statistics_wait_for_the_record_before) { /* they write what went down two steps before */
-    start_copies("");
-    zfi_timeline_signal(&run->engine->lines.recorded, 2);
-    zfi_gradients_begin(run->engine, &run->plan, 4, 0);
-    device_waits_for(&run->engine->lines.down, 2);
-    end_copies();
-    start_copies("");
-    zfi_timeline_signal(&run->engine->lines.down, 2);
-    zfi_gradients_begin(run->engine, &run->plan, 4, 0);
-    device_waits_for(&run->engine->lines.recorded, 2);
-    end_copies();
-}
-END_TEST
-
-START_TEST(gradients_are_gathered_by_the_maps_chosen_last) {
-    start_copies("");
-    zfi_timeline_signal(&run->engine->lines.down, 3);
-    zfi_timeline_signal(&run->engine->lines.recorded, 3);
-    zfi_gradients_begin(run->engine, &run->plan, 4, 3);
-    device_waits_for(&run->engine->lines.maps, 3);
-    end_copies();
-}
-END_TEST
-
-START_TEST(a_record_is_not_written_before_it_is_counted) { /* by the control thread, ZFI_RECORD_DEPTH steps before */
-    uint64_t t = ZFI_RECORD_DEPTH + 2;
-    start_copies("");
-    zfi_timeline_signal(&run->engine->lines.finished, t);
-    zfi_scalars_down(&run->side, &run->sel, begin_row(t));
-    send();
-    zfi_timeline_signal(&run->engine->lines.control, 1);
-    stays_at(&run->engine->lines.down, 0);
-    zfi_timeline_signal(&run->engine->lines.control, 2);
-    reaches(&run->engine->lines.down, t);
-    zfi_timeline_signal(&run->engine->lines.counted, 1);
-    stays_at(&run->engine->lines.recorded, 0);
-    zfi_timeline_signal(&run->engine->lines.counted, 2);
-    reaches(&run->engine->lines.recorded, t);
-    end_copies();
-}
-END_TEST
-
-START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was counted */
+ZT_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was counted */
     uint64_t n_sums;
     start_copies("");
     n_sums = run->plan.n_sums;
@@ -366,23 +250,5 @@ START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one 
         ck_assert(run->sel.importance[i] == 2.0 * (double)i);
     end_copies();
 }
-END_TEST
 
-START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
-    zfi_step_row_t *row;
-    start_copies("");
-    row = begin_row(2);
-    row->waits_for_down = 1;
-    zfi_scalars_report(&run->side, row);
-    device_waits_for(&run->engine->lines.down, 2);
-    ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.stepped), 2);
-    end_copies();
-}
-END_TEST
-
-ZT_MAIN("workers", statistics_wait_for_the_record_before, gradients_are_gathered_by_the_maps_chosen_last,
-        a_record_is_not_written_before_it_is_counted, a_record_of_many_parts_comes_last,
-        a_report_waits_for_gradients_that_the_host_lends, waits_for_slots, waits_for_entering_state_to_be_read,
-        waits_for_the_window_before, waits_for_the_ring, a_piece_is_not_written_before_its_replay_is_over,
-        staging_is_not_written_before_it_was_copied, a_published_chunk_waits_for_its_place,
-        an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)
+ZT_SUITE("workers")

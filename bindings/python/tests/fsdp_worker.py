@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of test_torch_fsdp.py does: FSDP2's fully_shard has cut the
+"""What each rank of test_torch_ranks.py does: FSDP2's fully_shard has cut the
 parameters, and each process trains its part."""
-import copy
-
 import ranks_worker
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, HYPER, advance, backward, raises, train
+from ranks_worker import DEFERRED, HYPER, advance, backward, raises, resumes_in_parts, train, whole_of
 from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -24,11 +22,6 @@ def cut_model(width=25, n_hidden=2):
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     return fully_shard(model)
-
-
-def whole_of(model):
-    """{name: values} of a model that is cut; a call of all ranks."""
-    return {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()}
 
 
 def as_adamw():
@@ -93,39 +86,14 @@ def skips_alike():
 
 
 def resumes():
-    """In open windows: state_dict() of the model holds what flush() would give; that of the optimizer goes on to the bit, and
-    is refused by another process, whose part may have the same shapes."""
     runs = []
     for _ in range(2):
         model = cut_model(width=8 * dist.get_world_size())
         runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
-    (model, opt), (other, other_opt) = runs
-    train(model, opt, range(8))
-    saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
-    finals, lagging = opt.export(), 0
-    for name, p in model.named_parameters():
-        assert torch.equal(saved["model"][name].to_local(), finals[name]), name
-        lagging += not torch.equal(p.to_local(), finals[name])
-    assert lagging > 0, "nothing was on its way"
-    everyones = [None] * dist.get_world_size()
-    dist.all_gather_object(everyones, saved["opt"])
-    raises(zfplugin.errors.CheckpointError, f"the part of process {1 - min(dist.get_rank(), 1)} of",
-           lambda: other_opt.load_state_dict(everyones[1 - min(dist.get_rank(), 1)]))
-    other.load_state_dict(saved["model"])
-    other_opt.load_state_dict(saved["opt"])
-    for step in range(8, 14):
-        for run in runs:
-            train(*run, [step])
-        assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
-    with torch.no_grad():  # written by the trainer: followed, by each process in its own part
-        for one, _ in runs:
-            one[0].weight.mul_(0.5)
-    for one, optimizer in runs:
-        backward(one, 14)
-        optimizer.step()
-        optimizer.flush()
-        optimizer.close()
-    assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters()))
+    resumes_in_parts(runs, lambda model, opt, step: train(model, opt, [step]))
+    for _, opt in runs:
+        opt.flush()
+        opt.close()
 
 
 def refused():

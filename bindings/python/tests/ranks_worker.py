@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each rank of test_torch_ranks.py does: torchrun ... ranks_worker.py CASE [CASE ...]. A case that fails raises, which
 ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
+import contextlib
 import copy
 import ctypes
 import gc
@@ -87,6 +88,37 @@ def assert_same_on_all_ranks(model):
     gathered = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, flat)
     assert all(torch.equal(flat, other) for other in gathered), "the ranks have different weights"
+
+
+def train_alone(model, loss_of_step, n_steps, clip, hyper):
+    """AdamW on one process: [(loss, gradient norm)] of every step, and the model."""
+    seen, optimizer = [], torch.optim.AdamW(model.parameters(), **hyper)
+    for step in range(n_steps):
+        loss = loss_of_step(model, step)
+        loss.backward()
+        seen.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), clip).item()))
+        advance(optimizer)
+    return seen, model
+
+
+def whole(p):
+    """Of a parameter that is cut, or not; a call of all ranks."""
+    return (p.full_tensor() if hasattr(p, "placements") else p).detach().clone()
+
+
+def whole_of(model):
+    return {name: whole(p) for name, p in model.named_parameters()}
+
+
+@contextlib.contextmanager
+def a_folder():
+    """The same one on every process."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    yield folder[0]
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
 
 
 def as_adamw():
@@ -333,25 +365,47 @@ def refused():
 
 def saved_together():
     """save(directory) on every rank, in open windows, and load(directory) into the other stages: on to the same bits."""
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    path = os.path.join(folder[0], "state")
     runs = [make({**DEFERRED, **stage}) for stage in reversed(STAGES)]
-    for step in range(14):
-        if step == 8:
-            runs[0][1].save(path)
-            for _, opt in runs[1:]:
-                opt.load(path)
-        for model, opt in runs[:1 if step < 8 else None]:
-            train(model, opt, [step])
+    train(*runs[0], range(8))
+    with a_folder() as folder:
+        runs[0][1].save(f"{folder}/state")
+        for _, opt in runs[1:]:
+            opt.load(f"{folder}/state")
+    for step in range(8, 14):
+        for run in runs:
+            train(*run, [step])
         for model, _ in runs[1:]:
-            assert step < 8 or worst(runs[0][0], model)[0] == 0, step
+            assert worst(runs[0][0], model)[0] == 0, step
     for _, opt in runs:
         opt.flush()
         opt.close()
-    dist.barrier()
-    if dist.get_rank() == 0:
-        shutil.rmtree(folder[0])
+
+
+def resumes_in_parts(runs, one_step):
+    """Two runs of models that are cut over processes, in open windows: state_dict() of the model holds what flush() would give; that of
+    the optimizer goes on to the bit, and is refused by another process, whose part may have the same shapes. Returns it."""
+    (model, opt), (other, other_opt) = runs
+    for step in range(8):
+        one_step(model, opt, step)
+    saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
+    finals, lagging = opt.export(), 0
+    for name, p in model.named_parameters():
+        assert torch.equal(saved["model"][name].to_local(), finals[name]), name
+        lagging += not torch.equal(p.to_local(), finals[name])
+    assert lagging > 0, "nothing was on its way"
+    everyones, stranger = [None] * dist.get_world_size(), (dist.get_rank() + 1) % dist.get_world_size()
+    dist.all_gather_object(everyones, saved["opt"])
+    raises(zfplugin.errors.CheckpointError, f"the part of process {stranger} of", lambda: other_opt.load_state_dict(everyones[stranger]))
+    other.load_state_dict(saved["model"])
+    other_opt.load_state_dict(saved["opt"])
+    for step in range(8, 16):
+        for run in runs:
+            if step == 14:
+                with torch.no_grad():  # written by the trainer: followed, by each process in its own part
+                    next(run[0].parameters()).mul_(0.5)
+            one_step(*run, step)
+        assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
+    return saved["opt"]
 
 
 def subgroup():
@@ -499,7 +553,8 @@ def has_ended(pid):
 def main(cases):
     """Runs the cases that the command line names."""
     torch.set_num_threads(1)
-    logging.getLogger("zfplugin").setLevel(logging.ERROR)
+    for name in ("zfplugin", "torch.distributed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     store = os.environ.get("ZF_STORE")  # without torchrun: a file
     place = {"init_method": f"file://{store}", "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     dist.init_process_group("gloo", **(place if store else {}))

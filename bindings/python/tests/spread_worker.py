@@ -5,13 +5,9 @@ Model: two pipeline stages, each x + mlp(norm(x)) with the mlp cut over two proc
 computed on each one's half of the positions (sequence parallel); the embedding stands in the first stage and is the output
 layer of the last. Each process has its parts as ordinary contiguous parameters, as Megatron does. Rank = (data * 2 + stage) * 2 +
 tensor. The reference trains on the whole batch."""
-import contextlib
-import shutil
-import tempfile
-
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, advance, raises
+from ranks_worker import DEFERRED, a_folder, advance, raises, train_alone, whole_of
 from support import SYNCHRONOUS, config
 from tensor_worker import assert_equal, whole_state
 from torch import nn
@@ -76,17 +72,10 @@ class Whole(nn.Module):
 
 
 def train_whole():
-    """[(loss, gradient norm)] of every step, and the model."""
-    model, seen = Whole(), []
-    optimizer = torch.optim.AdamW(model.parameters(), **HYPER)
-    for step in range(STEPS):
+    def loss_of_step(model, step):
         x, wanted = tokens(step)
-        optimizer.zero_grad()
-        loss = loss_of(model(x), wanted)
-        loss.backward()
-        seen.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()))
-        optimizer.step()
-    return seen, model
+        return loss_of(model(x), wanted)
+    return train_alone(Whole(), loss_of_step, STEPS, CLIP, HYPER)
 
 
 # ---- tensor parallel -------------------------------------------------------------------------------------------------
@@ -221,17 +210,6 @@ def train_part(settings, folder=None):
     optimizer.close()
 
 
-@contextlib.contextmanager
-def a_folder():
-    """The same one on every process."""
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder)
-    yield folder[0]
-    dist.barrier()
-    if dist.get_rank() == 0:
-        shutil.rmtree(folder[0])
-
-
 def tensor_pipeline_data():
     """At two stages; and the other tensor rank's checkpoint, of the same names and shapes, is refused."""
     with a_folder() as folder:
@@ -275,7 +253,7 @@ class Experts(nn.Module):
 
     def named_experts(self):
         """{name: values} as a model with both has them, of those that are here; a call of all processes."""
-        return {name: whole_of(p) for name, p in self.named_parameters()}
+        return whole_of(self)
 
 
 class Stack(nn.Module):
@@ -302,14 +280,10 @@ class Stacked(Experts):
         return self.experts(halves)
 
     def named_experts(self):
-        found = {name: whole_of(p) for name, p in self.named_parameters()}
+        found = whole_of(self)
         stacks = {name: found.pop(name) for name in list(found) if name.startswith("experts")}
         return {**found, **{name.replace("experts.", f"experts.{i}.").replace("norm_", "norm."): values
                             for name, stack in stacks.items() for i, values in enumerate(stack)}}
-
-
-def whole_of(p):
-    return (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
 
 
 def by_owners(settings, **kwargs):

@@ -85,11 +85,15 @@ else:
         return max(((a.detach().double() - b.detach().double()).abs().max().item(), name)
                    for (name, a), b in pairs if a.numel())
 
+    def values_of(model):
+        return [p.detach().clone() for p in model.parameters()]
+
     def zenflow(trained, **kwargs):
+        """trained: a module, or what ZenFlow takes in its place."""
         import zfplugin.torch
 
         kwargs.setdefault("config", config())
-        return zfplugin.torch.ZenFlow(trained.named_parameters(), **kwargs)
+        return zfplugin.torch.ZenFlow(trained.named_parameters() if isinstance(trained, nn.Module) else trained, **kwargs)
 
 
 def _is_no_forgotten_flush(record):
@@ -103,11 +107,9 @@ def _is_no_wait(record):
 
 
 class TorchTest(unittest.TestCase):
-    """Base of tests that need torch: skipped without; optimizers made with self.zenflow() are closed."""
+    """Base of tests that need torch (run_tests.py --needs-torch); optimizers made with self.zenflow() are closed."""
 
     def setUp(self):
-        if torch is None:
-            self.skipTest("torch is not installed")
         logging.getLogger("zfplugin").addFilter(_is_no_wait)
         self.addCleanup(logging.getLogger("zfplugin").removeFilter, _is_no_wait)
         self.made = []
@@ -141,6 +143,11 @@ class TorchTest(unittest.TestCase):
         for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
             self.assertTrue(torch.equal(p, q), name)
 
+    def assert_values(self, model, values):
+        """values_of() it, to the bit."""
+        for (name, p), value in zip(model.named_parameters(), values):
+            self.assertTrue(torch.equal(p, value), name)
+
     def assert_same(self, ours, theirs, bound=BOUND):
         difference, name = worst(ours, theirs)
         self.assertLessEqual(difference, bound, f"worst in {name}")
@@ -166,7 +173,14 @@ def train(model, opt, steps, one_step=None):
         (one_step or plain_step)(model, opt, step)
 
 
+def step_in(dtype):
+    """One step of a model with weights of this type."""
+    def one_step(model, opt, step):
+        opt.zero_grad()
+        loss_of(model, step, dtype).backward()
+        opt.step()
+    return one_step
+
+
 def plain_step(model, opt, step):
-    opt.zero_grad()
-    loss_of(model, step).backward()
-    opt.step()
+    step_in(torch.float32)(model, opt, step)

@@ -22,7 +22,3 @@ class Layout(unittest.TestCase):
         statuses = {value for name, value in vars(_abi).items() if name.startswith("ERR_")}
         self.assertEqual(statuses, set(errors.CLASSES))
         self.assertTrue(all(issubclass(cls, errors.ZfError) for cls in errors.CLASSES.values()))
-
-
-if __name__ == "__main__":
-    unittest.main()

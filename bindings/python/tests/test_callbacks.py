@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import tempfile
-import unittest
 import warnings
 
 from support import FEW, SYNCHRONOUS, TorchTest, config, needs, torch
@@ -165,7 +164,3 @@ class Wrapped(TorchTest):
         self.assertIs(zfplugin.torch.unwrap(wrapped), opt)
         with self.assertRaisesRegex(zfplugin.ArgumentError, "AdamW"):
             zfplugin.torch.unwrap(torch.optim.AdamW(model.parameters()))
-
-
-if __name__ == "__main__":
-    unittest.main()

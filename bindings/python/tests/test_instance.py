@@ -28,12 +28,14 @@ def adamw(w, grads, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
     return w
 
 
-class Training(unittest.TestCase):
-    def make(self, *parts, **kwargs):
-        instance = zfplugin.Instance(support.config(*parts), **kwargs)
+class InstanceTest(unittest.TestCase):
+    def make(self, *parts):
+        instance = zfplugin.Instance(support.config(*parts))
         self.addCleanup(instance.close)
         return instance
 
+
+class Training(InstanceTest):
     def test_a_newer_instance_takes_over(self):
         older, newer, other = (self.make(support.SYNCHRONOUS) for _ in range(3))
         a, b = floats(1, 2), floats(-1)
@@ -96,9 +98,8 @@ class Training(unittest.TestCase):
         with self.assertRaises(zfplugin.StateError):
             opt.step([zfplugin.Hyper(0.1)])
         opt.bind([zfplugin.Param("weight", floats(1, 2))])
-        with self.assertRaises(zfplugin.ShapeError) as caught:
+        with self.assertRaisesRegex(zfplugin.ShapeError, "weight") as caught:
             opt.grads_ready([(0, floats(1, 2, 3))])
-        self.assertIn("weight", str(caught.exception))
         self.assertEqual((caught.exception.status, caught.exception.scope), (_abi.ERR_SHAPE, "call"))
         with self.assertRaises(zfplugin.ParamError):
             opt.grads_ready([(7, floats(1, 2))])
@@ -115,9 +116,8 @@ class Training(unittest.TestCase):
             pickle.dumps(opt)
         opt.close()
         opt.close()
-        with self.assertRaises(zfplugin.StateError) as caught:
+        with self.assertRaisesRegex(zfplugin.StateError, "closed"):
             opt.poll()
-        self.assertIn("closed", str(caught.exception))
 
     def test_messages_reach_logging(self):
         log = logging.getLogger("zf-test")
@@ -152,22 +152,18 @@ class Training(unittest.TestCase):
         self.assertTrue(opt.step([zfplugin.Hyper(0.1)]).applied)
 
 
-class Written(unittest.TestCase):
+class Written(InstanceTest):
     def test_what_the_plugin_did_not_put_there(self):
-        opt = zfplugin.Instance(support.config(support.SYNCHRONOUS, {"zenflow.on_overwrite": "ask"}))
-        self.addCleanup(opt.close)
+        opt = self.make(support.SYNCHRONOUS, {"zenflow.on_overwrite": "ask"})
         w, b = floats(*range(50)), floats(1)
         opt.bind([zfplugin.Param("w", w), zfplugin.Param("b", b)])
-        for _ in range(3):
-            opt.grads_ready([(0, floats(*[0.5] * 50)), (1, floats(2))])
-            opt.step([zfplugin.Hyper(0.1)])
-            self.assertEqual(opt.written([0, 1]), [])
-            was, w[49] = w[49], 7
-            self.assertEqual(opt.written([0, 1]), [0])
-            self.assertEqual(opt.written([1]), [])
-            w[49] = was
-            self.assertEqual(opt.written([1, 0]), [])
-        self.assertEqual(opt.written([]), [])
+        opt.grads_ready([(0, floats(*[0.5] * 50)), (1, floats(2))])
+        opt.step([zfplugin.Hyper(0.1)])
+        self.assertEqual(opt.written([0, 1]), [])
+        was, w[49] = w[49], 7
+        self.assertEqual([opt.written(ids) for ids in ([0, 1], [1], [])], [[0], [], []])
+        w[49] = was
+        self.assertEqual(opt.written([1, 0]), [])
         with self.assertRaisesRegex(zfplugin.ParamError, "unknown parameter id 5"):
             opt.written([5])
         with mock.patch.object(opt.lib, "extension", lambda *_: None), \
@@ -178,50 +174,26 @@ class Written(unittest.TestCase):
             opt.written([0])
 
 
-class Digests(unittest.TestCase):
+class Digests(InstanceTest):
     def setUp(self):
-        self.opt = zfplugin.Instance(support.config())
-        self.addCleanup(self.opt.close)
+        self.opt = self.make()
 
-    def test_one_changed_element_is_seen_before_bind_and_between_steps(self):
+    def test_one_changed_element_is_seen(self):
         w, other = floats(*range(50)), array.array("d", [1.0, 2.0])
         before = self.opt.digests([w, other])
-        self.assertEqual([type(digest) for digest in before], [int, int])
-        self.assertEqual(self.opt.digests((w, other)), before)
-        self.assertEqual(self.opt.digests([w[:]])[0], before[0])
+        self.assertEqual(self.opt.digests((w[:], other)), before)
         other[1] = -2.0
-        self.assertEqual(self.opt.digests([w])[0], before[0])
-        self.assertNotEqual(self.opt.digests([other])[0], before[1])
-        self.opt.bind([zfplugin.Param("w", w)])
-        self.opt.grads_ready([(0, floats(*[1] * 50))])
-        self.opt.step([zfplugin.Hyper(0.1)])
-        after = self.opt.digests([w])
-        self.assertNotEqual(after, before[:1])
-        w[49] += 1
-        self.assertNotEqual(self.opt.digests([w]), after)
+        self.assertEqual(self.opt.digests([w]), before[:1])
+        self.assertNotEqual(self.opt.digests([other]), before[1:])
         self.assertEqual(self.opt.digests([]), [])
 
-    def test_strided_arrays_and_every_size_of_elements(self):
-        try:
-            import numpy
-        except ImportError:
-            self.skipTest("numpy is not installed")
-        for dtype in ("uint8", "float16", "int32", "float64"):
-            values = numpy.arange(60).astype(dtype).reshape(6, 10)
-            cut = values[::2, 1:9:3]
-            digests = self.opt.digests([values.T, cut, values])
-            self.assertEqual(digests, self.opt.digests([numpy.ascontiguousarray(values.T), cut.copy(), values.copy()]))
-            self.assertEqual(len(set(digests)), 3)
-
     def test_what_is_refused(self):
-        with self.assertRaises(zfplugin.ArgumentError) as caught:
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "tensor 1"):
             self.opt.digests([floats(1), "text"])
-        self.assertIn("tensor 1", str(caught.exception))
         wide = tensors.view(floats(1, 2))
         wide.struct.nbytes = 4
-        with self.assertRaises(zfplugin.ShapeError) as caught:
+        with self.assertRaisesRegex(zfplugin.ShapeError, r"tensors\[1\]"):
             self.opt.digests([floats(1), wide])
-        self.assertIn("tensors[1]", str(caught.exception))
         self.opt.close()
         with self.assertRaises(zfplugin.StateError):
             self.opt.digests([floats(1)])
@@ -250,10 +222,5 @@ class Descriptors(unittest.TestCase):
         self.assertEqual(view.struct.nbytes, 4 * 11)
 
     def test_what_is_no_tensor(self):
-        with self.assertRaises(zfplugin.ArgumentError) as caught:
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "weights"):
             tensors.view([1.0, 2.0], "weights")
-        self.assertIn("weights", str(caught.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -89,11 +89,8 @@ class Opening(unittest.TestCase):
                 self.assertEqual(library.find(), str(self.folder / "libzfplugin.so.1"))
 
     def test_a_foreign_abi_is_named(self):
-        with mock.patch.object(library, "SERVED_ABIS", (7 << 16 | 3,)):
-            with self.assertRaises(zfplugin.AbiError) as caught:
-                zfplugin.Library()
-        self.assertIn("7.3", str(caught.exception))
-        self.assertIn("0.6", str(caught.exception))
+        with mock.patch.object(library, "SERVED_ABIS", (7 << 16 | 3,)), self.assertRaisesRegex(zfplugin.AbiError, r"7\.3.*0\.6"):
+            zfplugin.Library()
 
     def test_import_needs_neither_torch_nor_numpy(self):
         code = ("import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None; "
@@ -109,14 +106,7 @@ class Configuration(unittest.TestCase):
 
     def test_all_problems_at_once(self):
         with self.assertRaises(zfplugin.ConfigError) as caught:
-            zfplugin.load().check_config("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.predict=perhaps"])
+            zfplugin.Instance("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.predict=perhaps"])
         for word in ("topk_ratio", "1..64", "predict"):
             self.assertIn(word, str(caught.exception))
         self.assertIsInstance(caught.exception, ValueError)
-
-    def test_a_sound_text_passes(self):
-        zfplugin.load().check_config("[zenflow]\ntopk_ratio = 0.5\n", ["zenflow.predict=off"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -79,7 +79,3 @@ class Wheel(unittest.TestCase):
         self.assertEqual(inside, Path(support.library_path()).read_bytes())
         out = run(self.install(wheel), FEW_STEPS, env=self.environment(), cwd=self.folder)
         self.assertTrue(out.startswith("trained with "), out)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import tempfile
-import unittest
 import warnings
 from unittest import mock
 

@@ -2,7 +2,6 @@
 """DistributedDataParallel: two processes (gloo, on the loopback) with a whole optimizer each. Gradients are
 averaged by torch, so all ranks make the same steps; beside torch's AdamW under the same DDP, and against the other rank."""
 import copy
-import sys
 import unittest
 
 from ranks_worker import assert_same_on_all_ranks
@@ -84,11 +83,7 @@ def in_windows_and_resumed():
     other_opt.close()
 
 
-@unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
+@unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(unittest.TestCase):
     def test_two(self):
-        run_ranks(2, sys.modules[__name__], "as_adamw", "shipped_before_they_are_averaged", "in_windows_and_resumed")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        run_ranks(2, __name__, "as_adamw", "shipped_before_they_are_averaged", "in_windows_and_resumed")

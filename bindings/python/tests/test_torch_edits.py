@@ -3,14 +3,10 @@
 gradients here do not depend on the weights, so that in any windows the weights after flush() are those of torch's AdamW."""
 import copy
 import logging
-import unittest
-from unittest import mock
 
-from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, torch, train, twins, unwatched
+from support import FEW, HYPER, TorchTest, config, mlp, torch, train, twins, unwatched
 import zfplugin
 from zfplugin.torch.binding import FLUSHED_STEPS
-
-BIG = {"width": 256}  # its largest weights have 262,144 bytes
 
 
 def drawn(model, seed):
@@ -30,6 +26,15 @@ def drawn_step(model, opt, i):
 class EditTest(TorchTest):
     def zenflow(self, trained, **kwargs):
         return super().zenflow(trained, **{"overlap": True, "config": config(FEW), **kwargs})
+
+
+@torch.no_grad()
+def put(model, values, moves_storage):
+    for p, value in zip(model.parameters(), values):
+        if moves_storage:
+            p.data = value
+        else:
+            p.copy_(value)
 
 
 class SwappedOutAndBack(EditTest):
@@ -53,26 +58,15 @@ class SwappedOutAndBack(EditTest):
 
                 def swap(model, opt, i, states=states, moves_storage=moves_storage):
                     kept = [p.data if moves_storage else p.detach().clone() for p in model.parameters()]
-                    average = [torch.full_like(p, 0.25) for p in model.parameters()]
-                    with torch.no_grad():
-                        for p, values in zip(model.parameters(), average):
-                            if moves_storage:
-                                p.data = values
-                            else:
-                                p.copy_(values)
-                        states.append(copy.deepcopy(opt.state_dict()))
-                        for p, values in zip(model.parameters(), kept):
-                            if moves_storage:
-                                p.data = values
-                            else:
-                                p.copy_(values)
+                    put(model, [torch.full_like(p, 0.25) for p in model.parameters()], moves_storage)
+                    states.append(copy.deepcopy(opt.state_dict()))
+                    put(model, kept, moves_storage)
 
                 self.check(swap)
                 resumed, same = mlp(seed=3), mlp(seed=3)
                 opt = self.zenflow(resumed, **HYPER)
                 opt.load_state_dict(states[-1])
-                for p in resumed.parameters():
-                    self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
+                self.assert_values(resumed, [torch.full_like(p, 0.25) for p in resumed.parameters()])
                 reference = torch.optim.AdamW(same.parameters(), **HYPER)
                 moments = mlp()
                 before = torch.optim.AdamW(moments.parameters(), **HYPER)
@@ -84,50 +78,6 @@ class SwappedOutAndBack(EditTest):
                 self.train_both(resumed, same, opt, reference, range(23, 40), drawn_step)
                 opt.flush()
                 self.assert_same(resumed, same)
-
-
-class WrittenThroughData(EditTest):
-    """No version counter moves. Any change of a weight or of a gradient that was shipped early counts."""
-
-    EDITS = {
-        "row": lambda t, i: t[i % t.shape[0]].zero_(),
-        "column": lambda t, i: t[:, i % t.shape[1]].zero_(),
-        "element": lambda t, i: t[i % t.shape[0], i % t.shape[1]].fill_(2 + i),
-        "rows exchanged": lambda t, i: t.copy_(t.flip(0)),
-        "signs": lambda t, i: t.neg_(),
-        "numpy": lambda t, i: t.numpy().__setitem__((slice(3, 5), slice(1, 2)), 7 + i),
-    }
-
-    def test_weights(self):
-        """A narrow matrix and a wide one; each edit once, long after the one before."""
-        for name, edit in self.EDITS.items():
-            with self.subTest(name):
-                ours, theirs, opt, reference = self.pair(config=config(SYNCHRONOUS), make=lambda: torch.nn.Sequential(
-                    torch.nn.Linear(8, 500), torch.nn.Linear(500, 256), torch.nn.Linear(256, 4)))
-                for i in range(12):
-                    for model, o in ((theirs, reference), (ours, opt)):
-                        if i % 4 == 3:
-                            for layer in model:
-                                edit(layer.weight.data, i)
-                        drawn_step(model, o, i)
-                self.assert_same(ours, theirs)
-
-    def test_gradients(self):
-        def step(model, opt, i, edit):
-            drawn(model, i)
-            if hasattr(opt, "drain") and i:
-                opt.drain()  # what was shipped has been read
-            if i % 2:
-                edit(model[5].weight.grad.data, i)  # one of many, and then not again for a step
-            opt.step()
-
-        for name, edit in self.EDITS.items():
-            with self.subTest(name), mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
-                ours, theirs, opt, reference = self.pair(config=config(SYNCHRONOUS), make=lambda: mlp(**BIG))
-                for i in range(8):
-                    step(theirs, reference, i, edit)
-                    step(ours, opt, i, edit)
-                self.assert_same(ours, theirs)
 
 
 class EditedByElement(EditTest):
@@ -186,34 +136,7 @@ class EditedByElement(EditTest):
         self.assertFalse(torch.equal(ours[2].weight[3], theirs[2].weight[3]))
 
 
-class OddGradients(EditTest):
-    """As torch's AdamW takes them."""
-
-    def check(self, edit):
-        def one_step(model, opt, i):
-            opt.zero_grad()
-            loss_of(model, i).backward()
-            edit(model, i)
-            opt.step()
-
-        with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
-            self.beside_adamw(one_step, 12, lambda: mlp(**BIG), 1e-4)
-
-    def test_negated_lazily(self):
-        """torch keeps the sign beside the memory (imaginary parts of conjugates)."""
-        def edit(model, i):
-            model[2].weight.grad = torch._neg_view(model[2].weight.grad)
-            self.assertTrue(model[2].weight.grad.is_neg())
-
-        self.check(edit)
-
-    def test_expanded_and_shared(self):
-        def edit(model, i):
-            model[2].bias.grad = torch.full((1,), 0.1 * i).expand_as(model[2].bias)
-            model[5].weight.grad = model[2].weight.grad
-
-        self.check(edit)
-
+class OddParameters(EditTest):
     def test_a_parameter_negated_lazily_is_refused(self):
         model = mlp()
         model[2].weight = torch.nn.Parameter(torch._neg_view(model[2].weight.data))
@@ -223,9 +146,6 @@ class OddGradients(EditTest):
 
 class Frozen(EditTest):
     """requires_grad_(False) in mid-window: what is on its way arrives with the next step; after it nothing moves."""
-
-    def values(self, model):
-        return [p.detach().clone() for p in model.parameters()]
 
     def freeze(self, model, layer=2, is_frozen=True):
         for p in model[layer].parameters():
@@ -239,8 +159,7 @@ class Frozen(EditTest):
                 for model in (ours, theirs):
                     self.freeze(model)
                 for i in range(at, at + 10):
-                    drawn_step(theirs, reference, i)
-                    drawn_step(ours, opt, i)
+                    self.train_both(ours, theirs, opt, reference, [i], drawn_step)
                     for p, q in zip(ours[2].parameters(), theirs[2].parameters()):
                         self.assertLess((p - q).abs().max().item(), 2e-5, f"step {i}")
                 for model in (ours, theirs):
@@ -268,7 +187,3 @@ class Frozen(EditTest):
                         self.freeze(model, is_frozen=False)
                     drawn_step(model, o, i)
                     self.assert_same(other, ours, bound=0) if o is resumed else None
-
-
-if __name__ == "__main__":
-    unittest.main()

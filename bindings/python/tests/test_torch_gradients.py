@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How gradients reach the plugin: accumulation, changes after backward, holes, ties, loss scaling; beside AdamW."""
-import contextlib
-import logging
-import unittest
 from unittest import mock
 
 from support import BOTH, HYPER, TorchTest, batch, loss_of, mlp, plain_step, torch
 import zfplugin
-
-if torch is not None:
-    from zfplugin.torch import gradients
-
 
 EARLY = mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)  # every gradient travels when its hook fires
 
@@ -20,13 +13,6 @@ class GradientTest(TorchTest):
 
     def zenflow(self, trained, **kwargs):
         return super().zenflow(trained, **{"overlap": True, **kwargs})
-
-    @contextlib.contextmanager
-    def no_word_of_changes(self):
-        with self.messages() as caught:
-            logging.getLogger("zfplugin").warning("so that there is one")
-            yield
-        self.assertFalse([line for line in caught.output if "gradients were changed" in line])
 
 
 class Accumulation(GradientTest):
@@ -98,31 +84,10 @@ class ChangedAfterBackward(GradientTest):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1e6, foreach=i % 2 == 0)
             opt.step()
 
-        with EARLY, self.no_word_of_changes():
+        with EARLY, self.assertNoLogs("zfplugin", "WARNING"):
             opt = self.beside_adamw(step)
         self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
         self.assertTrue(opt._binding.feed.is_shipping)
-
-    def test_our_own_clipping(self):
-        ours, theirs, opt, reference = self.pair(clip_norm=0.2)
-        for i in range(100):
-            plain_step(ours, opt, i)
-            reference.zero_grad()
-            loss_of(theirs, i).backward()
-            norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.2)
-            reference.step()
-            self.assertAlmostEqual(opt.grad_norm / norm.item(), 1, places=4)
-        self.assert_same(ours, theirs)
-        self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
-        self.assertLess(opt.last_report.clip_factor, 1)
-
-    def test_where_contents_lie_flat(self):
-        dense = torch.zeros(6, 8, 10)
-        for tensor in (dense, dense.permute(2, 0, 1), dense.transpose(0, 2), torch.zeros(4, 2).t()):
-            self.assertEqual(gradients.flat_address(tensor), tensor.data_ptr())
-        for tensor in (dense[:, :, ::2], dense[:, 1:], torch.zeros(1).expand(9), torch.zeros(4, 1).expand(4, 3),
-                       torch.zeros(1).expand(3, 3)):
-            self.assertEqual(gradients.flat_address(tensor), 0)
 
     def test_many_backwards_without_a_step(self):
         """Each would keep a gradient: what is held stays within two sets of them."""
@@ -191,11 +156,11 @@ class Ties(GradientTest):
 
 
 class LossScaling(GradientTest):
-    """GradScaler on the CPU, with an inf now and then: the same steps are skipped, the scale moves the same way."""
+    """GradScaler on the CPU, with an inf now and then: the same steps are skipped, the scale moves the same way. (It unscales: usage.py.)"""
 
-    def scaled(self, unscale=False, n_steps=60, **kwargs):
-        ours, theirs, opt, reference = self.pair(**kwargs)
-        trajectories = []
+    def test_the_plugin_unscales(self):
+        n_steps, trajectories = 60, []
+        ours, theirs, opt, reference = self.pair(unscale_in_plugin=True)
         for model, o in ((theirs, reference), (ours, opt)):
             scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7)
             scales = []
@@ -204,9 +169,6 @@ class LossScaling(GradientTest):
                 scaler.scale(loss_of(model, i)).backward()
                 if i % 9 == 4:
                     model[2].weight.grad[1, 2] = float("inf")
-                if unscale:
-                    scaler.unscale_(o)
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
                 scaler.step(o)
                 scaler.update()
                 scales.append(scaler.get_scale())
@@ -214,17 +176,12 @@ class LossScaling(GradientTest):
         self.assertEqual(*trajectories)
         self.assertIn(2.0**9, trajectories[0])
         self.assert_same(ours, theirs)
-        return opt
-
-    def test_the_plugin_unscales(self):
-        opt = self.scaled(unscale_in_plugin=True)
-        self.assertEqual(opt.stats()["steps"], 60 - len(range(4, 60, 9)))
+        self.assertEqual(opt.stats()["steps"], n_steps - len(range(4, n_steps, 9)))
         self.assertTrue(opt._binding.feed.is_shipping)
 
     def test_without_a_scaler_the_plugin_skips_and_says_so(self):
         ours, theirs, opt, reference = self.pair()
-        plain_step(ours, opt, 0)
-        plain_step(theirs, reference, 0)
+        self.train_both(ours, theirs, opt, reference, [0], plain_step)
         opt.zero_grad()
         loss_of(ours, 1).backward()
         ours[2].weight.grad[0, 0] = float("nan")
@@ -233,10 +190,5 @@ class LossScaling(GradientTest):
         self.assertIn('"2.weight"', caught.output[-1])
         self.assertFalse(opt.last_report.applied)
         self.assert_same(ours, theirs)
-        plain_step(ours, opt, 2)
-        plain_step(theirs, reference, 2)
+        self.train_both(ours, theirs, opt, reference, [2], plain_step)
         self.assert_same(ours, theirs)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 back, AdamW's state into ours: test_torch_state.py."""
 import copy
 import io
-import unittest
 
 from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, twins
 from test_torch_edits import drawn_step
@@ -54,8 +53,7 @@ class IntoAdamW(TorchTest):
 
         model = Odd()
         groups = [{"params": [(n, p) for n, p in model.named_parameters() if p.ndim == k], "lr": 1e-3 * k} for k in (2, 1)]
-        opt = zfplugin.torch.ZenFlow(groups, config=config(FEW))
-        self.made.append(opt)
+        opt = self.zenflow(groups, config=config(FEW))
         train(model, opt, range(5))
         saved = opt.adamw_state_dict()
         order = [p for group in opt.param_groups for p in group["params"]]
@@ -128,7 +126,3 @@ class State(TorchTest):
         moved = {name: tensor.to("cpu") for name, tensor in opt.state[model[0].weight].items()}
         opt.state[model[0].weight] = moved  # what loops over devices do (Lightning)
         plain_step(model, opt, 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import copy
 import io
 import logging
 import tempfile
-import unittest
 
 from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
 import zfplugin
@@ -149,9 +148,7 @@ class AsTorch(TorchTest):
         ours, theirs = twins()
         opt = self.zenflow(ours, **{**HYPER, "config": config(WINDOWS, FEW), **kwargs})
         reference = torch.optim.AdamW(theirs.parameters(), **{**HYPER, **{key: kwargs[key] for key in kwargs if key == "eps"}})
-        for i in range(n_steps):
-            for model, its in ((ours, opt), (theirs, reference)):
-                one_step(model, its, i)
+        self.train_both(ours, theirs, opt, reference, n_steps, one_step)
         opt.flush()
         self.assert_same(ours, theirs, bound)
         return opt
@@ -221,7 +218,3 @@ class Left(TorchTest):
             opt.flush()
             with self.assertNoLogs("zfplugin", logging.WARNING):
                 copy.deepcopy(model)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py.
-Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops.
+"""Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py, or
+spread_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops. Parameters that FSDP2
+has cut over processes: fsdp_worker.py; those that parallelize_module has cut, too: tensor_worker.py.
 
 The example runs under torchrun. The other ranks are forks of this process, which has imported all that they need and computes
 nothing itself: importing it in each of them takes longer than what they do. Under torchrun each file of cases is a program."""
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import unittest
 from pathlib import Path
 
 from support import HERE, TorchTest, needs, torch
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None
 
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
                "PYTHONPATH": os.pathsep.join(sys.path)}  # the package that this process tests
@@ -39,95 +45,47 @@ def torchrun(n_ranks, script, *arguments):
     return output
 
 
-def rank_of(rank, n_ranks, folder, worker, cases):
-    """[a fork] Runs as rank, with its output in a file of the folder; does not return."""
-    import ranks_worker
-
-    status = 1
-    output = os.open(folder / str(rank), os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    try:
-        os.environ.update(ENVIRONMENT, ZF_STORE=str(folder / "store"), RANK=str(rank), WORLD_SIZE=str(n_ranks))
-        sys.argv[1:] = cases
-        ranks_worker.main(vars(worker))
-        torch.distributed.barrier()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    sys.stdout.flush()
-    os._exit(status)
-
-
-def end_of(pids):
-    """Waits for all of them; one that fails, or the time, ends the others. True where all went well."""
-    left, is_good, end = set(pids), True, time.monotonic() + LONGEST
-    while left:
-        for pid in sorted(left):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                left.discard(pid)
-                is_good &= status == 0
-        if not is_good or time.monotonic() > end:
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-            return False
-        time.sleep(0.02)
-    return is_good
+def run_rank(rank, n_ranks, folder, worker, cases):
+    """[a fork]"""
+    os.environ.update(ENVIRONMENT, ZF_STORE=f"{folder}/store", RANK=str(rank), WORLD_SIZE=str(n_ranks))
+    sys.argv[1:] = cases
+    importlib.import_module("ranks_worker").main(vars(worker))
+    torch.distributed.barrier()
 
 
 def run_ranks(n_ranks, worker, *cases):
-    """Runs cases of a worker's module on ranks that are forks of this process; their output."""
-    sys.stdout.flush()
-    with tempfile.TemporaryDirectory() as name:
-        folder, pids = Path(name), []
-        for rank in range(n_ranks):
-            pid = os.fork()
-            if pid == 0:
-                rank_of(rank, n_ranks, folder, worker, cases)
-            pids.append(pid)
-        is_good = end_of(pids)
-        output = "".join((folder / str(rank)).read_text() for rank in range(n_ranks))
-    if not is_good:
-        raise AssertionError(f"a rank failed, or the job hung: {output}")
-    for case in cases:
-        if f"done: {case}" not in output:
-            raise AssertionError(f"{case} is not done: {output}")
-    return output
+    """Runs cases of a worker's module on ranks that are forks of this process, which has imported it. One that fails, or the time, ends
+    the others."""
+    worker, end = importlib.import_module(worker), time.monotonic() + LONGEST
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = torch.multiprocessing.start_processes(run_rank, (n_ranks, folder, worker, cases), n_ranks, join=False, start_method="fork")
+        while not ranks.join(timeout=max(0.0, end - time.monotonic())):
+            if time.monotonic() > end:
+                for process in ranks.processes:
+                    process.kill()
+                raise AssertionError(f"{worker.__name__} {cases}: the job hung")
 
 
-@unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
+@unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
     def test_two(self):
-        import ranks_worker
-
-        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "edited_row", "summed", "clipped", "changed_after_backward", "taken_out", "dropped",
-                  "moved_after_backward", "refused", "saved_together")
+        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited", "edited_row", "summed", "clipped",
+                  "changed_after_backward", "taken_out", "dropped", "moved_after_backward", "refused", "saved_together")
 
     @needs("transformers")
     def test_four(self):
-        import ranks_worker
         import transformers
 
         self.assertTrue(transformers.GPT2LMHeadModel)  # all of it is imported when it is asked for
-        run_ranks(4, ranks_worker, "subgroup", "hugging_face", "two_levels")
+        run_ranks(4, "ranks_worker", "subgroup", "hugging_face", "two_levels")
 
     def test_spread(self):
         """Eight processes: two by tensor, two stages, two by data."""
-        import ranks_worker
-        import spread_worker
-
-        self.assertTrue(ranks_worker.main)
-        run_ranks(8, spread_worker, "tensor_pipeline_data")
+        run_ranks(8, "spread_worker", "tensor_pipeline_data")
 
     def test_experts(self):
         """Four processes, two of which have each expert."""
-        import ranks_worker
-        import spread_worker
-
-        self.assertTrue(ranks_worker.main)
-        run_ranks(4, spread_worker, "experts", "experts_in_meshes")
+        run_ranks(4, "spread_worker", "experts", "experts_in_meshes")
 
     def test_experts_resume_elsewhere(self):
         """On 4, then 2, then 8 processes."""
@@ -136,7 +94,7 @@ class Ranks(TorchTest):
         with tempfile.TemporaryDirectory() as folder:
             spread_worker.FOLDER = Path(folder)
             for n in spread_worker.JOBS:
-                run_ranks(n, spread_worker, "resumes_elsewhere")
+                run_ranks(n, "spread_worker", "resumes_elsewhere")
 
     @needs("transformers")
     def test_example(self):
@@ -185,5 +143,44 @@ class Ranks(TorchTest):
         return rank.communicate()[0]
 
 
-if __name__ == "__main__":
-    unittest.main()
+@unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
+class Cut(TorchTest):
+    def test_two(self):
+        run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "resumes", "refused")
+
+    @needs("transformers")
+    def test_four(self):
+        import transformers
+
+        self.assertTrue(transformers.GPT2LMHeadModel)
+        run_ranks(4, "fsdp_worker", "as_adamw", "skips_alike", "resumes", "hugging_face")
+
+    def test_what_does_not_count(self):
+        """One process: counts_in_norm= says so of DTensors, too."""
+        import torch.distributed as dist
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
+            params = {name: torch.nn.Parameter(distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)])) for name in "ab"}
+            opt = self.zenflow(list(params.items()), counts_in_norm=lambda name, p: name != "b")
+            for p in params.values():
+                p.grad = torch.ones_like(p)
+            opt.step()
+            self.assertAlmostEqual(opt.grad_norm, 12 ** 0.5, places=5)
+        finally:
+            dist.destroy_process_group()
+
+    def test_tensor_parallel(self):
+        """Two by two processes."""
+        run_ranks(4, "tensor_worker", "as_one", "hybrid", "copies_agree", "resumes", "to_adamw", "scalars", "refused")
+
+    def test_tensor_parallel_resumed_with_two(self):
+        """By torch.distributed.checkpoint."""
+        import tensor_worker
+
+        with tempfile.TemporaryDirectory() as folder:
+            tensor_worker.FOLDER = Path(folder)
+            run_ranks(4, "tensor_worker", "saves")
+            run_ranks(2, "tensor_worker", "loads")

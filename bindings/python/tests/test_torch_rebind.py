@@ -3,13 +3,9 @@
 a state per parameter. In the synchronous mode the weights agree at every step; in windows, after flush()."""
 import copy
 import logging
-import unittest
 
-from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins
+from support import ALL_SELECTED, FEW, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, values_of
 import zfplugin
-
-if torch is not None:
-    import zfplugin.torch
 
 
 class RebindTest(TorchTest):
@@ -28,9 +24,7 @@ class Added(RebindTest):
     def pair(self, **kwargs):
         """The optimizers hold the first linear layer only."""
         ours, theirs = twins()
-        opt = zfplugin.torch.ZenFlow([(f"0.{n}", p) for n, p in ours[0].named_parameters()], **HYPER,
-                                     **{"config": config(), **kwargs})
-        self.made.append(opt)
+        opt = self.zenflow([(f"0.{n}", p) for n, p in ours[0].named_parameters()], **HYPER, **kwargs)
         return ours, theirs, opt, torch.optim.AdamW(theirs[0].parameters(), **HYPER)
 
     @staticmethod
@@ -74,23 +68,13 @@ class Added(RebindTest):
 class Removed(RebindTest):
     """Parameters that are taken out of the groups stand still, with all updates that were on their way."""
 
-    def pair(self, **kwargs):
-        ours, theirs = twins(width=200)
-        opt = self.zenflow(ours, **HYPER, config=config(FEW, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
-                           **({"model": ours} if kwargs.get("fetch") else {}))
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-        self.train_with_noise(ours, theirs, opt, reference, range(15))
-        return ours, theirs, opt, reference
-
-    @staticmethod
-    def remove(opt, param):
-        opt.param_groups[0]["params"] = [p for p in opt.param_groups[0]["params"] if p is not param]
-
     def test_in_mid_window(self):
         for fetch in (False, True):
-            ours, theirs, opt, reference = self.pair(fetch=fetch)
+            ours, theirs, opt, reference = self.pair(lambda: mlp(width=200), fetch, config=config(
+                FEW, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}))
+            self.train_with_noise(ours, theirs, opt, reference, range(15))
             for model, o in ((ours, opt), (theirs, reference)):
-                self.remove(o, model[2].weight)
+                o.param_groups[0]["params"] = [p for p in o.param_groups[0]["params"] if p is not model[2].weight]
             self.train_with_noise(ours, theirs, opt, reference, range(15, 16))
             self.assertLessEqual((ours[2].weight - theirs[2].weight).abs().max().item(), 2e-5)
             self.train_with_noise(ours, theirs, opt, reference, range(16, 30))
@@ -173,8 +157,7 @@ class Moved(RebindTest):
             model = mlp()
             opt = self.zenflow(model, config=config(FEW))
             train(model, opt, range(10))
-            old = [p.data for p in model.parameters()]
-            kept = [data.clone() for data in old]
+            old, kept = [p.data for p in model.parameters()], values_of(model)
             for p in model.parameters():
                 p.data = p.data.clone()
             getattr(opt, name)()
@@ -207,6 +190,7 @@ class Moved(RebindTest):
                 self.assertLess((exported[name] - master).abs().max().item(), 2e-5, name)
                 self.assertTrue(torch.equal(p.detach(), exported[name].to(now)), name)
 
+
 class Replaced(RebindTest):
     """Only where model= says whose parameters they are, and from the next backward on."""
 
@@ -216,12 +200,7 @@ class Replaced(RebindTest):
             if i in (10, 25):
                 ours.load_state_dict(mlp(seed=i).state_dict(), assign=True)
                 theirs.load_state_dict(mlp(seed=i).state_dict())
-            plain_step(ours, opt, i)
-            plain_step(theirs, reference, i)
+            self.train_both(ours, theirs, opt, reference, [i], plain_step)
             self.assert_same(ours, theirs)
         self.assertEqual([id(p) for p in ours.parameters()], [id(p) for p in opt.param_groups[0]["params"]])
         self.assertTrue(all(p._post_accumulate_grad_hooks for p in ours.parameters()))
-
-
-if __name__ == "__main__":
-    unittest.main()

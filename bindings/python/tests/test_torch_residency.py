@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """release(), resume() and refit(): the same bits as without, what works meanwhile, and what is refused."""
 import tempfile
-import unittest
 
-from support import HYPER, TorchTest, loss_of, plain_step, torch, twins
+from support import HYPER, TorchTest, loss_of, plain_step, torch, train, twins
 import zfplugin
 
 WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2, "zenflow.select_interval": 3}
@@ -17,13 +16,17 @@ class Released(TorchTest):
                                              **({"releasable": True, **options} if model is ours else options)))
         return ours, theirs
 
+    def test_same_bits(self):
+        for options in ({}, {"fetch": True}, {"final_gradients": True, "overlap": True}):
+            with self.subTest(options=options):
+                self.check_same_bits(**options)
+
     def check_same_bits(self, **options):
         ours, theirs = self.both(**options)
         with self.opt.released():  # nothing is bound yet
             pass
         for i in range(12):
-            plain_step(ours, self.opt, i)
-            plain_step(theirs, self.other, i)
+            self.train_both(ours, theirs, self.opt, self.other, [i], plain_step)
             if i % 2:
                 with self.opt.released(pinned=i % 4 == 1):
                     self.assertEqual(self.opt.stats()["device_measured_nbytes"], 0)
@@ -34,36 +37,23 @@ class Released(TorchTest):
         self.other.flush()
         self.assert_same(ours, theirs)
 
-    def test_same_bits(self):
-        self.check_same_bits()
-
-    def test_same_bits_with_fetch(self):
-        self.check_same_bits(fetch=True)
-
-    def test_same_bits_with_overlap(self):
-        self.check_same_bits(final_gradients=True, overlap=True)
-
     def test_saved_meanwhile(self):
         ours, theirs = self.both()
-        for i in range(7):
-            plain_step(ours, self.opt, i)
+        train(ours, self.opt, range(7))
         with tempfile.TemporaryDirectory() as folder:
             with self.opt.released():
                 self.opt.save(folder + "/saved")
                 state = self.opt.state_dict()
             self.other.load_state_dict(state)
             self.opt.load(folder + "/saved")
-        for i in range(7, 12):
-            plain_step(ours, self.opt, i)
-            plain_step(theirs, self.other, i)
+        self.train_both(ours, theirs, self.opt, self.other, range(7, 12), plain_step)
         self.opt.flush()
         self.other.flush()
         self.assert_same(ours, theirs)
 
     def test_refused_meanwhile(self):
         ours, theirs = self.both()
-        plain_step(ours, self.opt, 0)
-        plain_step(theirs, self.other, 0)
+        self.train_both(ours, theirs, self.opt, self.other, [0], plain_step)
         with self.opt.released():
             loss_of(ours, 1).backward()
             with self.assertRaisesRegex(zfplugin.StateError, "released"):
@@ -84,16 +74,7 @@ class Refit(TorchTest):
         ours, theirs = twins()
         opt = self.zenflow(ours, **HYPER, config=WINDOWS, model=ours, fetch=True)
         other = self.zenflow(theirs, **HYPER, config=WINDOWS)
-        for i in range(6):
-            plain_step(ours, opt, i)
-            plain_step(theirs, other, i)
-        newest = dict(theirs.named_parameters())
-        names = []
-        for name, parameter in opt.refit():
-            self.assertTrue(torch.equal(parameter, newest[name]), name)
-            names.append(name)
-        self.assertEqual(names, [name for name, _ in ours.named_parameters()])
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.train_both(ours, theirs, opt, other, range(6), plain_step)
+        for given, newest in zip(opt.refit(), theirs.named_parameters(), strict=True):
+            self.assertEqual(given[0], newest[0])
+            self.assertTrue(torch.equal(given[1], newest[1]), given[0])

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import unittest
 from pathlib import Path
 
 from support import ALL_SELECTED, HYPER, ROOT, TorchTest, config, mlp, plain_step, torch, twins
@@ -48,7 +47,7 @@ class Lion:
         for p in self.params:
             p.grad = None
 
-    @torch.no_grad() if torch else (lambda f: f)
+    @torch.no_grad()
     def step(self):
         b1, b2 = self.betas
         for p, m in zip(self.params, self.m):
@@ -106,9 +105,7 @@ SGD = {"lr": 0.05, "betas": (0.9, 0.0), "weight_decay": 0.01}
 def of_groups(test, model, rule="sgd", **kwargs):
     """AdamW for all but the last layer."""
     groups = [{"params": list(model[:-1].parameters())}, {"params": list(model[-1].parameters()), "rule": rule, **SGD}]
-    opt = zfplugin.torch.ZenFlow(groups, **{**HYPER, "config": config(), **kwargs})
-    test.made.append(opt)
-    return opt
+    return test.zenflow(groups, **HYPER, **kwargs)
 
 
 class Both:
@@ -210,7 +207,3 @@ class Callback(RulesTest):
                        {"rule_callback": zfplugin.RuleCallback(self.library.adamw, 2, "")}):
             with self.assertRaises(zfplugin.ArgumentError):
                 self.zenflow(mlp(), **kwargs)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import unittest
 import weakref
 
-from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train
+from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, step_in, torch, train
 import zfplugin
 
 
@@ -33,10 +32,7 @@ class StateOfTheModel(TorchTest):
             for kwargs in ({}, {"fetch": True}):
                 model = mlp(dtype=dtype)
                 opt = self.zenflow(model, **HYPER, config=config(FEW), model=model, **kwargs)
-                for i in range(11):
-                    opt.zero_grad()
-                    loss_of(model, i, dtype).backward()
-                    opt.step()
+                train(model, opt, range(11), step_in(dtype))
                 saved = model.state_dict()
                 self.assert_final(saved, opt)
                 opt.synchronize()
@@ -199,7 +195,3 @@ class ForgottenFlush(TorchTest):
         os.waitpid(pid, 0)
         self.assertEqual(os.read(read, 1000), b"")
         os.close(read)
-
-
-if __name__ == "__main__":
-    unittest.main()

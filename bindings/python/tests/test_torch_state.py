@@ -3,10 +3,9 @@
 import copy
 import io
 import tempfile
-import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, worst
+from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, values_of
 import zfplugin
 
 MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": FEW,
@@ -42,8 +41,8 @@ class Resume(TorchTest):
                     self.assert_equal(second, whole)
                     train(first, opt1, range(at, 30))  # the save changed nothing
                     self.assert_equal(first, whole)
-                    for o in (opt, opt2):
-                        o.flush()
+                    opt.flush()
+                    opt2.flush()
                     self.assert_equal(second, whole)
 
     def test_under_other_names(self):
@@ -59,20 +58,16 @@ class Resume(TorchTest):
 
         for save_as, load_as in ((plain, compiled), (compiled, plain), (prefixed, plain), (compiled, prefixed)):
             first, second = mlp(), mlp(seed=5)
-            opt1 = zfplugin.torch.ZenFlow(save_as(first), lr=1e-2, config=config(FEW))
+            opt1, opt2 = (self.zenflow(params, lr=1e-2, config=config(FEW)) for params in (save_as(first), load_as(second)))
             train(first, opt1, range(11))
-            opt2 = zfplugin.torch.ZenFlow(load_as(second), lr=1e-2, config=config(FEW))
-            self.made += [opt1, opt2]
             with self.messages():
                 opt2.load_state_dict(self.through_a_file(opt1.state_dict()))
             self.assert_equal(first, second)
             for model, opt in ((first, opt1), (second, opt2)):
                 train(model, opt, range(11, 20))
             self.assert_equal(first, second)
-            other = zfplugin.torch.ZenFlow(mlp(width=16).parameters(), config=config(FEW))
-            self.made.append(other)
             with self.assertRaises(zfplugin.CheckpointError):
-                other.load_state_dict(opt1.state_dict())
+                self.zenflow(mlp(width=16).parameters(), config=config(FEW)).load_state_dict(opt1.state_dict())
 
     def test_back_to_before_the_first_step(self):
         """A learning rate finder: snapshot, try, restore. Fresh moments, windows and counts, as a new optimizer has."""
@@ -101,9 +96,7 @@ class Resume(TorchTest):
             report = opt1.save(path, note="ten steps")
             self.assertTrue(report["is_exact"])
             self.assertEqual(report["step"], 10)
-            self.assertTrue((path / "zf_state.json").exists())
-            from zfplugin import state
-            self.assertEqual(state.note(zfplugin.load(), path), "ten steps")
+            self.assertIn('"note":"ten steps"', (path / "zf_state.json").read_text())
             second = mlp(seed=5)
             opt2 = self.zenflow(second, config=config(FEW))
             opt2.load(path)
@@ -111,7 +104,7 @@ class Resume(TorchTest):
             train(second, opt2, range(10, 20))
             self.assert_equal(second, first)
 
-    def refused(self, spoil, error, *words, other=None):
+    def refused(self, spoil, error, said="", other=None):
         model = mlp()
         opt = self.zenflow(model)
         train(model, opt, range(3))
@@ -119,20 +112,16 @@ class Resume(TorchTest):
         target = other if other is not None else mlp(seed=3)
         into = self.zenflow(target)
         train(target, into, range(2))
-        before = copy.deepcopy(target.state_dict())
+        before = values_of(target)
         lr = into.param_groups[0]["lr"] = 0.0625
         spoil(saved)
-        with self.assertRaises(error) as caught:
+        with self.assertRaisesRegex(error, said):
             into.load_state_dict(saved)
-        for word in words:
-            self.assertIn(word, str(caught.exception))
-        for name, value in target.state_dict().items():
-            self.assertTrue(torch.equal(value, before[name]), name)
+        self.assert_values(target, before)
         self.assertEqual(into.param_groups[0]["lr"], lr)
         into.param_groups[0]["lr"] = 1e-3
-        undisturbed = copy.deepcopy(target)
         train(target, into, range(2, 4))
-        self.assertFalse(torch.equal(next(target.parameters()), next(undisturbed.parameters())))
+        self.assertFalse(torch.equal(target[0].weight, before[0]))
 
     def test_damaged(self):
         def largest(saved):
@@ -159,12 +148,12 @@ class Resume(TorchTest):
         opt = self.zenflow(model)
         train(model, opt, range(3))
         kept = get_optimizer_state_dict(model, opt)
-        self.refused(lambda saved: (saved.pop("zenflow"), saved.update(state=kept["state"])), zfplugin.CheckpointError, "get_state_dict()",
-                     "save(directory)", "adamw_state_dict()")
+        self.refused(lambda saved: (saved.pop("zenflow"), saved.update(state=kept["state"])), zfplugin.CheckpointError,
+                     r"get_state_dict\(\).*save\(directory\).*adamw_state_dict\(\)")
 
     def test_of_something_else(self):
         self.refused(lambda saved: None, zfplugin.CheckpointError, "0.weight", other=mlp(width=16))
-        self.refused(lambda saved: saved["param_groups"][0]["params"].pop(), zfplugin.CheckpointError, "group 0", "12")
+        self.refused(lambda saved: saved["param_groups"][0]["params"].pop(), zfplugin.CheckpointError, "group 0.*12")
 
     def test_states_of_other_optimizers(self):
         """Their moments would be lost without a word."""
@@ -195,11 +184,10 @@ class Resume(TorchTest):
             spoil(saved["state"][2])
             opt = self.zenflow(model)
             plain_step(model, opt, 1)
-            before = copy.deepcopy(model.state_dict())
+            before = values_of(model)
             with self.assertRaisesRegex(zfplugin.CheckpointError, said):
                 opt.load_state_dict(saved)
-            for name, value in model.state_dict().items():
-                self.assertTrue(torch.equal(value, before[name]), name)
+            self.assert_values(model, before)
             plain_step(model, opt, 2)
 
     def test_groups_of_another_optimizer(self):
@@ -218,16 +206,14 @@ class Resume(TorchTest):
 class FromAdamW(TorchTest):
     """A run that began with torch's AdamW or Adam goes on as if it had not changed its optimizer."""
 
-    def check(self, mode, make=mlp, one_step=plain_step, bound=2e-5, theirs=None, steps_before=0, **kwargs):
+    def check(self, mode, make=mlp, theirs=None, steps_before=0, **kwargs):
         reference_model = make()
         theirs = theirs or (lambda params: torch.optim.AdamW(params, lr=1e-2, betas=(0.8, 0.95), weight_decay=0.1))
         reference = theirs(list(reference_model.parameters()))
-        for i in range(20):
-            one_step(reference_model, reference, i)
+        train(reference_model, reference, range(20))
         model = make()
         opt = self.zenflow(model, config=config(mode), **kwargs)
-        for i in range(steps_before):
-            one_step(model, opt, 100 + i)
+        train(model, opt, range(100, 100 + steps_before))
         model.load_state_dict(reference_model.state_dict())
         opt.load_state_dict(copy.deepcopy(reference.state_dict()))
         for p, q in zip(model.parameters(), reference_model.parameters()):
@@ -235,12 +221,9 @@ class FromAdamW(TorchTest):
             self.assertEqual(set(opt.state.get(p, {})), set(theirs))
             for name, values in theirs.items():
                 self.assertTrue(torch.equal(opt.state[p][name], values), name)
-        for i in range(20, 50):
-            one_step(model, opt, i)
-            one_step(reference_model, reference, i)
+        self.train_both(model, reference_model, opt, reference, range(20, 50), plain_step)
         opt.flush()
-        difference, name = worst(model, reference_model)
-        self.assertLessEqual(difference, bound, name)
+        self.assert_same(model, reference_model)
         return opt
 
     def test_in_every_mode(self):
@@ -309,19 +292,3 @@ class FromAdamW(TorchTest):
                 return x @ self.turned * self.scale
 
         self.check(SYNCHRONOUS, make=Odd)
-
-
-if torch is not None:
-    class Forgetful(torch.optim.AdamW):
-        """Saves moments of zero."""
-
-        def state_dict(self):
-            saved = copy.deepcopy(super().state_dict())
-            for entry in saved["state"].values():
-                entry["exp_avg"].zero_()
-                entry["exp_avg_sq"].zero_()
-            return saved
-
-
-if __name__ == "__main__":
-    unittest.main()

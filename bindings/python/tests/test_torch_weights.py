@@ -2,9 +2,8 @@
 """Weights written by somebody else after the optimizer was made: followed, or refused with the parameter's name.
 Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py."""
 import logging
-import unittest
 
-from support import ALL_SELECTED, HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched
+from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, step_in, torch, train, twins, unwatched, values_of
 import zfplugin
 
 
@@ -34,43 +33,24 @@ class Exchanged(TorchTest):
 
 
 class Followed(TorchTest):
-    def test_turned_in_its_own_memory(self):
-        """A square matrix: address, shape and contents are the same, strides are not."""
-        for kwargs in ({}, {"model": True}):
-            ours, theirs, opt, reference = self.pair(config=config(ALL_SELECTED), **({"model": ours} if kwargs else {}))
-            for i in range(8):
-                if i == 3:
-                    for model in (ours, theirs):
-                        model[2].weight.data = model[2].weight.data.t()
-                plain_step(theirs, reference, i)
-                plain_step(ours, opt, i)
-            self.assert_same(ours, theirs)
-
     def test_the_same_weights_loaded_after_the_optimizers_state_are_no_change(self):
         """Either order of loading goes on to the bit, in mid-window, with 16-bit weights too."""
         for dtype in (torch.float32, torch.bfloat16):
             mode = config({"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2})
 
-            def steps(model, opt, numbers, dtype=dtype):
-                for i in numbers:
-                    opt.zero_grad()
-                    loss_of(model, i, dtype).backward()
-                    opt.step()
-
             first, second = mlp(dtype=dtype), mlp(seed=4, dtype=dtype)
             opt1, opt2 = (self.zenflow(model, **HYPER, config=mode) for model in (first, second))
-            steps(first, opt1, range(11))
+            train(first, opt1, range(11), step_in(dtype))
             opt2.load_state_dict(opt1.state_dict())
             second.load_state_dict(first.state_dict())
             with self.assertNoLogs("zfplugin", logging.INFO):
-                steps(first, opt1, range(11, 20))
-                steps(second, opt2, range(11, 20))
+                self.train_both(first, second, opt1, opt2, range(11, 20), step_in(dtype))
             self.assert_equal(first, second)
             opt2.load_state_dict(opt1.state_dict())
             with torch.no_grad():
                 second[0].weight[0, 0] += 1  # that is one
             with self.messages(logging.INFO):
-                steps(second, opt2, range(20, 21))
+                train(second, opt2, [20], step_in(dtype))
 
     def test_loaded_at_the_end_they_stay_when_the_optimizer_goes(self):
         """Closed, or followed by another optimizer, which trains them on: values that waited to be fetched stay away."""
@@ -187,17 +167,14 @@ class Refused(TorchTest):
     def test_it_does_not_go_away_and_leaves_no_trace(self):
         ours, theirs, opt, reference = self.pair()
         self.train_both(ours, theirs, opt, reference, 10, plain_step)
-        old, others = ours[2].weight.data, [p.data.clone() for p in ours.parameters() if p is not ours[2].weight]
+        old, before = ours[2].weight.data, values_of(ours)
         loss_of(ours, 1).backward()
         ours[2].weight.data = old[:5]
         for _ in range(2):
-            with self.assertRaises(zfplugin.ShapeError) as caught:
+            with self.assertRaisesRegex(zfplugin.ShapeError, r'"2.weight".*\[5, 24\]'):
                 opt.step()
-            self.assertIn('"2.weight"', str(caught.exception))
-            self.assertIn("[5, 24]", str(caught.exception))
         ours[2].weight.data = old
-        for p, q in zip((p for p in ours.parameters() if p is not ours[2].weight), others):
-            self.assertTrue(torch.equal(p, q))
+        self.assert_values(ours, before)
         self.assertEqual(opt.stats()["steps"], 10)
         self.train_both(ours, theirs, opt, reference, 10, plain_step)
         self.assert_same(ours, theirs)
@@ -209,23 +186,11 @@ class Refused(TorchTest):
         kept = model[2].weight.detach().clone()
         loss_of(model, 1).backward()
         model[2].weight.untyped_storage().resize_(0)
-        with self.assertRaises(zfplugin.ParamError) as caught:
+        with self.assertRaisesRegex(zfplugin.ParamError, '"2.weight"'):
             opt.step()
-        self.assertIn('"2.weight"', str(caught.exception))
         model[2].weight.data = kept
         opt.step()
         self.assertEqual(opt.stats()["steps"], 2)
-
-    def test_replaced_parameters_are_a_step_without_gradient(self):
-        model = mlp()
-        opt = self.zenflow(model)
-        plain_step(model, opt, 0)
-        opt.zero_grad()
-        model.load_state_dict(mlp(seed=3).state_dict(), assign=True)
-        loss_of(model, 1).backward()
-        with self.messages() as caught:
-            opt.step()
-        self.assertIn("assign=True", caught.output[0])
 
     def test_surgery_that_cannot_be_followed_is_named_where_the_model_is_known(self):
         def drop(model):
@@ -249,14 +214,9 @@ class Refused(TorchTest):
                 for p in model.parameters():
                     p.grad = torch.zeros_like(p)
                 for _ in range(2):
-                    with self.assertRaises(error) as caught:
+                    with self.assertRaisesRegex(error, '"2.weight"'):
                         opt.flush()
-                    self.assertIn('"2.weight"', str(caught.exception))
                 model[2] = kept
                 model[2].weight = weight
                 plain_step(model, opt, 1)
                 self.assertEqual(opt.stats()["steps"], 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -104,6 +104,15 @@ def gradient_hooks(run, i):
     run.step(i)
 
 
+@use("gradients that are negated lazily, expanded, and shared")
+def odd_gradients(run, i):
+    run.backward(i)
+    run.model[2].weight.grad = torch._neg_view(run.model[2].weight.grad)
+    run.model[2].bias.grad = torch.full((1,), 0.1 * i).expand_as(run.model[2].bias)
+    run.model[5].weight.grad = run.model[2].weight.grad
+    run.end()
+
+
 @use("torch.autograd.grad, .grad assigned by hand")
 def by_hand(run, i):
     params = list(run.model.parameters())
@@ -161,7 +170,7 @@ def closure(run, i):
     run.kept["returned"] = run.opt.step(evaluate)
 
 
-@use("checkpointed activations, both kinds", lambda: Checkpointed())
+@use("checkpointed activations, both kinds, of a layer used three times", lambda: Checkpointed())
 def checkpointed(run, i):
     run.model.use_reentrant = bool(i % 2)
     run.step(i)
@@ -174,7 +183,9 @@ class Checkpointed(nn.Module):
 
     def forward(self, x):
         x = self.blocks[0](x)
-        return self.blocks[2](torch.tanh(checkpoint(self.blocks[1], x, use_reentrant=self.use_reentrant)))
+        for _ in range(3):  # its hook fires once per use, each time with a larger total
+            x = torch.tanh(checkpoint(self.blocks[1], x, use_reentrant=self.use_reentrant))
+        return self.blocks[2](x)
 
 
 @use("torch.func.functional_call")
@@ -234,6 +245,40 @@ def groups(run, i):
     run.backward(i)
     run.end(opt)
     run.model.zero_grad()
+
+
+@use("a learning rate that is a tensor")
+def tensor_rate(run, i):
+    run.opt.param_groups[0]["lr"] = torch.tensor(1e-3 * (i % 5))
+    run.step(i)
+
+
+@use("groups edited by hand: a parameter moved to another, one appended, one removed")
+def edited_groups(run, i):
+    def make():
+        params = list(run.model.parameters())
+        return run.optimizer({"params": params[n::3], "lr": 1e-3 * (n + 1)} for n in range(3))
+    opt = run.once("opt", make)
+    if i == 4:
+        opt.param_groups[2]["params"].append(opt.param_groups[0]["params"].pop())
+    if i == 6:
+        torch.manual_seed(5)
+        run.model.append(nn.Linear(4, 4))
+        opt.param_groups.append({**opt.param_groups[0], "params": list(run.model[-1].parameters())})
+    if i == 9:
+        del opt.param_groups[1]
+    run.backward(i)
+    run.end(opt)
+    run.model.zero_grad()
+
+
+@use("a layer exchanged, and the group's parameters with it")
+def exchanged(run, i):
+    if i == 5:
+        torch.manual_seed(5)
+        run.model[-1] = nn.Linear(24, 4)
+        run.opt.param_groups[0]["params"] = list(run.model.parameters())
+    run.step(i)
 
 
 @use("layers frozen and unfrozen in mid-run")

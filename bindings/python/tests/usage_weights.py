@@ -223,7 +223,7 @@ def one_row(run, i):
     run.end()
 
 
-@use("p.data = other memory")
+@use("p.data = other memory, or its own, turned")
 def reassigned(run, i):
     run.backward(i)
     if i % 4 == 1:
@@ -231,6 +231,8 @@ def reassigned(run, i):
             p.data = p.data.clone()
     if i == 6:
         run.model[2].weight.data = torch.full((24, 24), 0.03)
+    if i == 8:
+        run.model[5].weight.data = run.model[5].weight.data.t()  # in its own memory
     run.end()
 
 
@@ -295,6 +297,15 @@ def sharpness(run, i):
     for p, values in zip(run.model.parameters(), before):
         p.data = values
     run.end()
+
+
+@use("a training step compiled as a whole")
+def compiled_step(run, i):
+    def step(x, y):
+        run.opt.zero_grad()
+        functional.mse_loss(run.model(x), y).backward()
+        run.opt.step()
+    run.once("compiled", lambda: torch.compile(step, backend="eager"))(*batch(i))
 
 
 @use("torch.compile")

@@ -32,110 +32,43 @@ class ZfError(RuntimeError):
         self.rank = rank
 
 
+def _error(name, status, *also):
+    """A class of a status; also: the built-in exceptions that it is, too."""
+    return type(name, (ZfError, *also), {"status": status, "__module__": __name__})
+
+
 class LoadError(ZfError, ImportError):
     """The library cannot be used: file, symbol or table."""
 
 
-class ArgumentError(ZfError, ValueError):
-    status = _abi.ERR_ARGUMENT
+ArgumentError = _error("ArgumentError", _abi.ERR_ARGUMENT, ValueError)
+AbiError = _error("AbiError", _abi.ERR_ABI)
+UnsupportedFieldError = _error("UnsupportedFieldError", _abi.ERR_UNSUPPORTED_FIELD)
+StateError = _error("StateError", _abi.ERR_STATE)
+ConfigError = _error("ConfigError", _abi.ERR_CONFIG, ValueError)
+ParamError = _error("ParamError", _abi.ERR_PARAM, ValueError)
+DtypeError = _error("DtypeError", _abi.ERR_DTYPE, TypeError)
+ShapeError = _error("ShapeError", _abi.ERR_SHAPE, ValueError)
+DeviceError = _error("DeviceError", _abi.ERR_DEVICE, ValueError)
+OutOfMemoryError = _error("OutOfMemoryError", _abi.ERR_MEMORY, MemoryError)
+OverwrittenError = _error("OverwrittenError", _abi.ERR_OVERWRITTEN)
+NonfiniteError = _error("NonfiniteError", _abi.ERR_NONFINITE, ArithmeticError)
+DeadlineError = _error("DeadlineError", _abi.ERR_TIMEOUT, TimeoutError)
+PoisonedError = _error("PoisonedError", _abi.ERR_POISONED)
+ForkedError = _error("ForkedError", _abi.ERR_FORKED)
+BusyError = _error("BusyError", _abi.ERR_BUSY)
+InternalError = _error("InternalError", _abi.ERR_INTERNAL)
+StorageError = _error("StorageError", _abi.ERR_STORAGE, OSError)
+CheckpointError = _error("CheckpointError", _abi.ERR_CHECKPOINT, ValueError)
+CaptureError = _error("CaptureError", _abi.ERR_CAPTURE)  # a hook was called while the stream is being captured into a CUDA graph
+RanksError = _error("RanksError", _abi.ERR_RANKS)  # the ranks do not do the same, or the transport between them failed
+RuleError = _error("RuleError", _abi.ERR_RULE)  # the caller's own update rule failed; native_code is what it returned
 
-
-class AbiError(ZfError):
-    status = _abi.ERR_ABI
-
-
-class UnsupportedFieldError(ZfError):
-    status = _abi.ERR_UNSUPPORTED_FIELD
-
-
-class StateError(ZfError):
-    status = _abi.ERR_STATE
-
-
-class ConfigError(ZfError, ValueError):
-    status = _abi.ERR_CONFIG
-
-
-class ParamError(ZfError, ValueError):
-    status = _abi.ERR_PARAM
-
-
-class DtypeError(ZfError, TypeError):
-    status = _abi.ERR_DTYPE
-
-
-class ShapeError(ZfError, ValueError):
-    status = _abi.ERR_SHAPE
-
-
-class DeviceError(ZfError, ValueError):
-    status = _abi.ERR_DEVICE
-
-
-class OutOfMemoryError(ZfError, MemoryError):
-    status = _abi.ERR_MEMORY
-
-
-class OverwrittenError(ZfError):
-    status = _abi.ERR_OVERWRITTEN
-
-
-class NonfiniteError(ZfError, ArithmeticError):
-    status = _abi.ERR_NONFINITE
-
-
-class DeadlineError(ZfError, TimeoutError):
-    status = _abi.ERR_TIMEOUT
-
-
-class PoisonedError(ZfError):
-    status = _abi.ERR_POISONED
-
-
-class ForkedError(ZfError):
-    status = _abi.ERR_FORKED
-
-
-class BusyError(ZfError):
-    status = _abi.ERR_BUSY
-
-
-class InternalError(ZfError):
-    status = _abi.ERR_INTERNAL
-
-
-class StorageError(ZfError, OSError):
-    status = _abi.ERR_STORAGE
-
-
-class CheckpointError(ZfError, ValueError):
-    status = _abi.ERR_CHECKPOINT
-
-
-class CaptureError(ZfError):
-    """A hook was called while the stream is being captured into a CUDA graph."""
-    status = _abi.ERR_CAPTURE
-
-
-class RanksError(ZfError):
-    """The ranks of a job do not do the same, or the transport between them failed."""
-    status = _abi.ERR_RANKS
-
-
-class RuleError(ZfError):
-    """The caller's own update rule failed; native_code is what it returned."""
-    status = _abi.ERR_RULE
+CLASSES = {cls.status: cls for cls in ZfError.__subclasses__() if cls.status}
 
 
 class GradientError(ParamError):
     """A step that cannot be right: no parameter has a gradient."""
-
-
-CLASSES = {cls.status: cls for cls in (
-    ArgumentError, AbiError, UnsupportedFieldError, StateError, ConfigError, ParamError, DtypeError, ShapeError,
-    DeviceError, OutOfMemoryError, OverwrittenError, NonfiniteError, DeadlineError, PoisonedError, ForkedError,
-    BusyError, InternalError, StorageError, CheckpointError, CaptureError, RanksError,
-    RuleError)}
 
 
 def new_record():

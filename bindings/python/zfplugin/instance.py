@@ -117,14 +117,13 @@ class Report:
     clip_factor: float
 
 
-def _skip_reason(number):
-    return {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}.get(number, str(number))
+_SKIP_REASONS = {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}
 
 
 def _report(raw):
     values = {field.name: getattr(raw, field.name) for field in dataclasses.fields(Report)}
     values["has_report"], values["applied"] = bool(raw.has_report), bool(raw.applied)
-    values["skip_reason"] = _skip_reason(raw.skip_reason)
+    values["skip_reason"] = _SKIP_REASONS[raw.skip_reason]
     if raw.nonfinite_param == _abi.NO_ID:
         values["nonfinite_param"] = None
     return Report(**values)
@@ -495,7 +494,7 @@ class Instance:
         got = _abi.StepRecord(struct_size=C.sizeof(_abi.StepRecord))
         self.call(ext.step_record, step, C.byref(got), doing="step_record")
         out = {name: getattr(got, name) for name, _ in _abi.StepRecord._fields_[1:]}
-        out["skip_reason"] = _skip_reason(got.skip_reason)
+        out["skip_reason"] = _SKIP_REASONS[got.skip_reason]
         for name in ("is_finished", "applied"):
             out[name] = bool(out[name])
         if not out.pop("has_lateness"):

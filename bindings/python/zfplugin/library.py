@@ -228,15 +228,6 @@ class Library:
             keys.append(row)
         return keys
 
-    def check_config(self, text="", overrides=()):
-        """Raises ConfigError with every problem of a configuration text, as creating an instance would."""
-        ext = self.extension(_abi.EXT_CONFIG, _abi.ConfigExt)
-        if ext is None:
-            return
-        raw, record = text.encode(), errors.new_record()
-        array = string_array(overrides)
-        self.check(ext.check(raw, len(raw), array, len(overrides), ctypes.byref(record)), record, "check_config")
-
 
 def string_array(strings):
     """const char *const * of text; None for none."""

@@ -115,11 +115,10 @@ class Blobs:
         return 0
 
 
-def extension(instance_or_library):
-    lib = getattr(instance_or_library, "lib", instance_or_library)
-    ext = lib.extension(_abi.EXT_STATE, _abi.StateExt)
+def _extension(instance):
+    ext = instance.lib.extension(_abi.EXT_STATE, _abi.StateExt)
     if ext is None:
-        raise errors.UnsupportedFieldError(f"{lib.file} has no {_abi.EXT_STATE}: it cannot save or load training state; "
+        raise errors.UnsupportedFieldError(f"{instance.lib.file} has no {_abi.EXT_STATE}: it cannot save or load training state; "
                                            "use a newer libzfplugin")
     return ext
 
@@ -143,24 +142,11 @@ def _call(instance, slot, where, flags, note, doing):
     return {**out, "is_exact": bool(report.is_exact)}
 
 
-def save(instance, where, compact=False, note=None, sync=True):
+def save(instance, where, compact=False, note=None):
     """Saves into a directory (replaced when complete) or Blobs. compact: without open windows; note: text kept in it."""
-    flags = (_abi.STATE_COMPACT * compact) | (_abi.STATE_NO_SYNC * (not sync))
-    return _call(instance, extension(instance).save, where, flags, note, "save")
+    return _call(instance, _extension(instance).save, where, _abi.STATE_COMPACT * compact, note, "save")
 
 
 def load(instance, where, partial=False):
     """Loads from a directory or Blobs. partial: parameters that the checkpoint lacks keep what they have."""
-    return _call(instance, extension(instance).load, where, _abi.STATE_PARTIAL * partial, None, "load")
-
-
-def note(library, where):
-    """The text that was given to save()."""
-    args, record = _abi.StateArgs(struct_size=C.sizeof(_abi.StateArgs)), errors.new_record()
-    if isinstance(where, Blobs):
-        args.store = C.addressof(where.struct)
-    else:
-        args.path = os.fsencode(where)
-    buffer = C.create_string_buffer(65537)
-    library.check(extension(library).note(C.byref(args), buffer, len(buffer), C.byref(record)), record, "note")
-    return buffer.value.decode()
+    return _call(instance, _extension(instance).load, where, _abi.STATE_PARTIAL * partial, None, "load")

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
-import time
 
 import torch
 import transformers
 
-from ..pytorch.train import Settings, groups, rate
+from ..pytorch.train import Settings, Stepper, descend, groups
 
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 128, 4, 2
 FAMILIES = {
@@ -44,25 +42,17 @@ def train(args) -> dict:
     s = Settings("", lr=args.lr, batch=args.batch, steps=args.steps)
     torch.manual_seed(args.seed)
     model = FAMILIES[args.family]().train()
-    optimizer = make_optimizer(args, model, s)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: rate(i, s))
+    stepper = Stepper(model, make_optimizer(args, model, s), s)
     draw = torch.Generator().manual_seed(1000 + args.seed)
-    losses, start = [], time.perf_counter()
-    for _ in range(s.steps):
+
+    def loss_of_next():
         places = torch.randint(len(text) - CONTEXT, (s.batch, 1), generator=draw)
         ids = text[places + torch.arange(CONTEXT)]
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), s.clip)
-        optimizer.step()
-        rates.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-        if not math.isfinite(losses[-1]):
-            raise FloatingPointError(f"the loss of step {len(losses)} is {losses[-1]}")
-    if hasattr(optimizer, "flush"):
-        optimizer.flush()
-    return {"losses": losses, "seconds": time.perf_counter() - start, "model": {"parameters": sum(p.numel() for p in model.parameters())}}
+        return model(input_ids=ids, labels=ids).loss
+
+    losses, seconds = descend(stepper, (loss_of_next() for _ in range(s.steps)))
+    stepper.finish()
+    return {"losses": losses, "seconds": seconds, "model": {"parameters": sum(p.numel() for p in model.parameters())}}
 
 
 def main(argv=None) -> int:

@@ -54,16 +54,11 @@ class Tokens:
 
     def batch(self, rows) -> dict:
         """Examples `rows`, padded to the longest of them: tensors [len(rows), length]."""
-        length = max(len(self.ids[r]) for r in rows)
-        out = {k: torch.zeros(len(rows), length, dtype=torch.long)
-               for k in ("input_ids", "token_type_ids", "attention_mask")}
-        for i, r in enumerate(rows):
-            n = len(self.ids[r])
-            out["input_ids"][i, :n] = torch.tensor(self.ids[r])
-            out["token_type_ids"][i, :n] = torch.tensor(self.types[r])
-            out["attention_mask"][i, :n] = 1
-        out["labels"] = self.labels[torch.as_tensor(rows)]
-        return out
+        def padded(of_rows):
+            return torch.nn.utils.rnn.pad_sequence([torch.tensor(own) for own in of_rows], batch_first=True)
+
+        return {"input_ids": padded(self.ids[r] for r in rows), "token_type_ids": padded(self.types[r] for r in rows),
+                "attention_mask": padded([1] * len(self.ids[r]) for r in rows), "labels": self.labels[torch.as_tensor(rows)]}
 
 
 def tokenize(path: str, task: Task, examples: Examples) -> Tokens:

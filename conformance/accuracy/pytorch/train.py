@@ -87,8 +87,8 @@ def predictions(model, task: Task, tokens: Tokens, s: Settings) -> list[float]:
 class Stepper:
     """Clips, steps and moves the rate on: torch's AdamW, or the plugin."""
 
-    def __init__(self, model, s: Settings):
-        self.model, self.clip, self.optimizer = model, s.clip, make_optimizer(model, s)
+    def __init__(self, model, optimizer, s: Settings):
+        self.model, self.clip, self.optimizer = model, s.clip, optimizer
         self.rates = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda i: rate(i, s))
 
     def step(self, loss) -> None:
@@ -121,10 +121,22 @@ def counters(stats: dict) -> dict:
 
 def make_stepper(model, s: Settings):
     if not s.optimizer.startswith("deepspeed"):
-        return Stepper(model, s)
+        return Stepper(model, make_optimizer(model, s), s)
     from .deepspeed import Engine
 
     return Engine(model, s)
+
+
+def descend(stepper, losses_of_steps) -> tuple[list[float], float]:
+    """A step on each of these losses, which are computed one after the other: their values, and the seconds. One that is not finite raises
+    FloatingPointError."""
+    losses, start = [], time.perf_counter()
+    for loss in losses_of_steps:
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the loss of step {len(losses)} is {losses[-1]}")
+        stepper.step(loss)
+    return losses, time.perf_counter() - start
 
 
 def peak_rss_bytes() -> float:
@@ -145,7 +157,7 @@ def report(model, found: dict, sizes: dict) -> dict:
 
 
 def run(seed: int, task: Task, train: Tokens, dev: list[Tokens], s: Settings, n_skipped: int = 0) -> dict:
-    """Trains and predicts. A loss that is not finite raises FloatingPointError."""
+    """Trains and predicts."""
     model = build(s.model, task, seed).train()
     if s.optimizer.startswith("deepspeed"):
         s = dataclasses.replace(s, precision="bfloat16")
@@ -153,14 +165,7 @@ def run(seed: int, task: Task, train: Tokens, dev: list[Tokens], s: Settings, n_
         model.bfloat16()
     stepper = make_stepper(model, s)
     torch.manual_seed(seed)  # dropout: the same masks by every optimizer
-    losses, start = [], time.perf_counter()
-    for rows in batches(train, s, seed):
-        loss = forward(stepper.model, train.batch(rows), s).loss
-        losses.append(float(loss.detach()))
-        if not math.isfinite(losses[-1]):
-            raise FloatingPointError(f"the loss of step {len(losses)} is {losses[-1]}")
-        stepper.step(loss)
-    seconds = time.perf_counter() - start
+    losses, seconds = descend(stepper, (forward(stepper.model, train.batch(rows), s).loss for rows in batches(train, s, seed)))
     stepper.finish()
     found = {"losses": losses, "seconds": seconds, "counters": stepper.counters(),
              "predictions": [predictions(model, task, tokens, s) for tokens in dev]}

@@ -72,7 +72,26 @@ static void open_with(uint64_t timeout_ns) {
 
 static void open_all(void) { open_with(DEADLINE_NS); }
 
+static void await(zfi_timeline_t *timeline, uint64_t value) {
+    ck_assert_int_eq(zfi_timeline_wait(timeline, value, DEADLINE_NS, NULL), ZF_OK);
+}
+
+static void await_all(zfi_stream_t *stream) {
+    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), DEADLINE_NS, NULL), ZF_OK);
+}
+
+static pthread_t start(void *(*act)(void *), void *given) {
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, act, given), 0);
+    return thread;
+}
+
+/* After each test. */
 static void close_all(void) {
+    ck_assert_int_eq(n_timed_out, 0);
+    ck_assert_int_eq(n_failed, 0);
+    if (!device)
+        return;
     ops->stream_destroy(own);
     ops->close(device);
     zfi_timeline_free(&gate);
@@ -102,21 +121,17 @@ static void *answer_to_one(void *by_stream) {
  * answer waits for 1: no later event may stand for it, for those lie behind the answer. Without memory operations the
  * host's thread waits with its signals until the first ones have been noticed. */
 static void lose_an_event(int is_by_stream) {
-    pthread_t other;
     open_all();
-    ck_assert_int_eq(pthread_create(&other, NULL, answer_to_one, is_by_stream ? &gate : NULL), 0);
+    pthread_t other = start(answer_to_one, is_by_stream ? &gate : NULL);
     enqueue(hosts, zfi_op_wait_for_host(&gate, 1));
     enqueue(hosts, zfi_op_signal(&line, 1));
     enqueue(hosts, zfi_op_wait(&answer, 1, NULL));
     for (uint64_t value = 2; value <= N_SIGNALS; value++)
         enqueue(hosts, zfi_op_signal(&line, value));
-    ck_assert_int_eq(zfi_timeline_wait(&answer, 1, DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(ops->synchronise(hosts, ops->mark(hosts), DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(zfi_timeline_wait(&line, N_SIGNALS, DEADLINE_NS, NULL), ZF_OK);
+    await(&answer, 1);
+    await_all(hosts);
+    await(&line, N_SIGNALS);
     pthread_join(other, NULL);
-    ck_assert_int_eq(n_timed_out, 0);
-    ck_assert_int_eq(n_failed, 0);
-    close_all();
 }
 START_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) { lose_an_event(0); }
 END_TEST
@@ -125,7 +140,7 @@ END_TEST
 
 static void wait_for_gate(void *unused) {
     (void)unused;
-    ck_assert_int_eq(zfi_timeline_wait(&gate, 1, DEADLINE_NS, NULL), ZF_OK);
+    await(&gate, 1);
 }
 
 /* The host's stream stands still until the gate opens. */
@@ -139,10 +154,8 @@ START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     enqueue(own, zfi_op_signal(&line, 1));
     ck_assert_int_eq(zfi_timeline_wait(&line, 1, 1000 * PAUSE_US, NULL), ZF_ERR_TIMEOUT);
     zfi_timeline_signal(&gate, 1);
-    ck_assert_int_eq(zfi_timeline_wait(&line, 1, DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(ops->synchronise(hosts, ops->mark(hosts), DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(n_timed_out, 0);
-    close_all();
+    await(&line, 1);
+    await_all(hosts);
 }
 END_TEST
 
@@ -165,21 +178,19 @@ static void *ask_for_line(void *is_done) {
 START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     static _Atomic int is_done;
     zfi_cuda_line_t *known;
-    pthread_t other;
     open_all();
     enqueue(own, zfi_op_signal(&line, 3));
-    ck_assert_int_eq(zfi_timeline_wait(&line, 3, DEADLINE_NS, NULL), ZF_OK);
+    await(&line, 3);
     known = find_line();
     zfi_timeline_set(&line, 0);
     pthread_mutex_lock(&device->poll_lock); /* as the monitor, in the middle of its look */
-    ck_assert_int_eq(pthread_create(&other, NULL, ask_for_line, (void *)&is_done), 0);
+    pthread_t other = start(ask_for_line, (void *)&is_done);
     usleep(PAUSE_US);
     ck_assert_uint_eq(atomic_load(known->device_word), 3);
     ck_assert_int_eq(atomic_load(&is_done), 0);
     pthread_mutex_unlock(&device->poll_lock);
     pthread_join(other, NULL);
     ck_assert_uint_eq(atomic_load(known->device_word), 0);
-    close_all();
 }
 END_TEST
 
@@ -200,7 +211,6 @@ START_TEST(a_stream_that_is_gone_has_no_waits) {
     for (int i = 0; i < 2; i++)
         ck_assert_ptr_null(kept[i]->stream);
     pthread_mutex_unlock(&device->lock);
-    close_all();
 }
 END_TEST
 
@@ -214,16 +224,13 @@ static void *signal_late(void *unused) {
 /* A hook that finds no room for more waits for it, and keeps nobody from ending the wait before it. */
 START_TEST(what_waits_may_be_more_than_there_is_room_for) {
     enum { MANY = ZFI_CUDA_PARK_NBYTES / 64 };
-    pthread_t other;
     open_all();
-    ck_assert_int_eq(pthread_create(&other, NULL, signal_late, NULL), 0);
+    pthread_t other = start(signal_late, NULL);
     enqueue(own, zfi_op_wait(&line, 1, NULL));
     for (uint64_t value = 1; value <= MANY; value++)
         enqueue(own, zfi_op_signal(&answer, value));
-    ck_assert_int_eq(zfi_timeline_wait(&answer, MANY, DEADLINE_NS, NULL), ZF_OK);
+    await(&answer, MANY);
     pthread_join(other, NULL);
-    ck_assert_int_eq(n_failed, 0);
-    close_all();
 }
 END_TEST
 
@@ -238,20 +245,17 @@ static void *send_many(void *stream) {
 /* The host's stream stands still and is full, so a hook's call blocks in the driver. All others go on, and what they do
  * lets the host's stream go on. */
 START_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
-    pthread_t other;
     uint64_t value = 0;
     open_all();
     hold_hosts();
-    ck_assert_int_eq(pthread_create(&other, NULL, send_many, hosts), 0);
+    pthread_t other = start(send_many, hosts);
     while (device->has_memops && fakecuda_n_waiting_calls() == 0)
         enqueue(own, zfi_op_signal(&answer, ++value));
     enqueue(own, zfi_op_signal(&answer, ++value));
-    ck_assert_int_eq(zfi_timeline_wait(&answer, value, DEADLINE_NS, NULL), ZF_OK);
+    await(&answer, value);
     zfi_timeline_signal(&gate, 1);
     pthread_join(other, NULL);
-    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(n_failed, 0);
-    close_all();
+    await(&line, MORE_THAN_A_QUEUE_TAKES);
 }
 END_TEST
 
@@ -280,16 +284,15 @@ START_TEST(what_is_in_flight_is_bounded) {
     pthread_mutex_unlock(&device->lock);
     ck_assert_uint_eq(fakecuda_n_waiting_calls(), 0);
     zfi_timeline_signal(&gate, 1);
-    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    await(&line, MORE_THAN_A_QUEUE_TAKES);
     for (uint32_t i = 0; i < N_RANGES; i++)
         ranges[i] = (zfi_range_t){&to[2 * i], (uint64_t *)there + 2 * i, sizeof *to};
     enqueue(own, zfi_op_down(ranges, N_RANGES));
-    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    await_all(own);
     for (uint32_t i = 0; i < N_NUMBERS; i++)
         ck_assert_uint_eq(to[i], i % 2 ? 0 : from[i]);
     ops->free(device, there, sizeof numbers / 2);
     ops->unpin(device, numbers, sizeof numbers);
-    close_all();
 }
 END_TEST
 
@@ -306,14 +309,13 @@ START_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
     pthread_mutex_unlock(&device->lock);
     for (uint64_t value = 2; value <= N_SIGNALS; value++)
         enqueue(own, zfi_op_signal(&line, value));
-    ck_assert_int_eq(zfi_timeline_wait(&line, N_SIGNALS, DEADLINE_NS, NULL), ZF_OK);
+    await(&line, N_SIGNALS);
     ck_assert_int_eq(event->is_out, 1);
     ck_assert_ptr_ne(known->signals[0].event, event);
     zfi_cuda_enter(device);
     device->driver->cuEventDestroy(event->handle);
     zfi_cuda_leave(device);
     free(event);
-    close_all();
 }
 END_TEST
 
@@ -329,7 +331,6 @@ START_TEST(the_stream_of_each_thread_is_refused) {
         ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, &err), ZF_ERR_ARGUMENT);
         ck_assert_ptr_nonnull(strstr(err.message, "CU_STREAM_PER_THREAD"));
     }
-    close_all();
 }
 END_TEST
 
@@ -376,9 +377,7 @@ START_TEST(a_stopped_process_has_its_time_left) {
     while (looked_ns() < begin_ns && zfi_now_ns() - begin_ns < DEADLINE_NS)
         usleep(PAUSE_US);
     zfi_timeline_signal(&line, 1);
-    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(n_timed_out, 0);
-    close_all();
+    await_all(own);
 }
 END_TEST
 
@@ -400,36 +399,29 @@ static void tell_line(void *unused) {
  * context runs its functions one by one. */
 START_TEST(a_wait_keeps_no_host_function_from_running) {
     zfi_stream_t *waiting;
-    pthread_t other;
     open_all();
     waiting = hosts;
     host_stream(); /* whose handle the functions take */
-    ck_assert_int_eq(pthread_create(&other, NULL, wait_with_hosts, NULL), 0);
+    pthread_t other = start(wait_with_hosts, NULL);
     for (uint64_t value = 1; value <= N_ROUNDS; value++) {
-        ck_assert_int_eq(zfi_timeline_wait(&waiting->executed, 10 * value - 5, DEADLINE_NS, NULL),
-                         ZF_OK); /* it waits */
+        await(&waiting->executed, 10 * value - 5); /* it waits */
         ck_assert_int_eq(cuLaunchHostFunc(hosts_handle, tell_line, NULL), CUDA_SUCCESS);
     }
     pthread_join(other, NULL);
-    ck_assert_int_eq(zfi_timeline_wait(&line, N_ROUNDS, DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(ops->synchronise(waiting, ops->mark(waiting), DEADLINE_NS, NULL), ZF_OK);
-    ck_assert_int_eq(n_timed_out, 0);
-    close_all();
+    await(&line, N_ROUNDS);
+    await_all(waiting);
 }
 END_TEST
 
 /* A thread of the host captures a graph, while another one's hooks and the monitor go about their work. */
 START_TEST(a_capture_of_the_hosts_is_left_alone) {
     CUgraph graph = NULL;
-    pthread_t other;
     open_all();
     ck_assert_int_eq(cuStreamBeginCapture(hosts_handle, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    ck_assert_int_eq(pthread_create(&other, NULL, send_many, own), 0);
-    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    pthread_t other = start(send_many, own);
+    await(&line, MORE_THAN_A_QUEUE_TAKES);
     pthread_join(other, NULL);
     ck_assert_int_eq(cuStreamEndCapture(hosts_handle, &graph), CUDA_SUCCESS);
-    ck_assert_int_eq(n_failed, 0);
-    close_all();
 }
 END_TEST
 
@@ -451,6 +443,7 @@ static void name_the_image(int is_old) {
     ops->info(device, &info);
     ck_assert_msg(strstr(info.image, "PTX, assembled by the driver"), "%s", info.image);
     ops->close(device);
+    device = NULL;
 }
 START_TEST(the_kernels_image_is_named) { name_the_image(0); }
 END_TEST
@@ -469,11 +462,10 @@ START_TEST(work_after_poison_is_left_out) {
     range.from = there;
     atomic_store(&is_poisoned, 1);
     enqueue(own, zfi_op_down(&range, 1));
-    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    await_all(own);
     ck_assert_uint_eq(number, 7);
     ops->free(device, there, sizeof number);
     ops->unpin(device, &number, sizeof number);
-    close_all();
 }
 END_TEST
 
@@ -486,16 +478,14 @@ static void *order_behind_own(void *unused) {
 
 /* Whoever is ordered behind a stream comes behind what is parked there, too. */
 START_TEST(an_order_comes_behind_what_is_parked) {
-    pthread_t other;
     open_all();
     enqueue(own, zfi_op_wait_for_host(&gate, 1));
     enqueue(own, zfi_op_signal(&line, 1));
-    ck_assert_int_eq(pthread_create(&other, NULL, order_behind_own, NULL), 0);
+    pthread_t other = start(order_behind_own, NULL);
     ck_assert_int_eq(zfi_timeline_wait(&answer, 1, 1000 * PAUSE_US, NULL), ZF_ERR_TIMEOUT);
     zfi_timeline_signal(&gate, 1);
-    ck_assert_int_eq(zfi_timeline_wait(&answer, 1, DEADLINE_NS, NULL), ZF_OK);
+    await(&answer, 1);
     pthread_join(other, NULL);
-    close_all();
 }
 END_TEST
 
@@ -508,19 +498,18 @@ static void *open_gate_late(void *unused) {
 
 /* A stream is destroyed behind its work; words stay registered as long as one may write them. */
 static void close_under_work(int by_stream) {
-    pthread_t other;
     open_all();
     hold_hosts();
     ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
     enqueue(own, zfi_op_signal(&line, 1));
-    ck_assert_int_eq(pthread_create(&other, NULL, open_gate_late, NULL), 0);
+    pthread_t other = start(open_gate_late, NULL);
     if (by_stream)
         ops->stream_destroy(own);
     ck_assert_int_eq(zfi_timeline_now(&gate) == 1, by_stream);
     ops->close(device);
+    device = NULL;
     pthread_join(other, NULL);
     usleep(PAUSE_US); /* what still came would be found to lack its word */
-    ck_assert_int_eq(n_failed, 0);
 }
 START_TEST(closing_waits_for_what_runs) { close_under_work(0); }
 END_TEST
@@ -565,14 +554,12 @@ START_TEST(memory_is_released_and_comes_again) {
     range.from = blocks[1].memory;
     enqueue(own, zfi_op_fill(blocks[1].memory, NBYTES));
     enqueue(own, zfi_op_down(&range, 1));
-    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    await_all(own);
     ck_assert(seen[0] == 0 && memcmp(seen, seen + 1, NBYTES - 1) == 0);
-    ck_assert_int_eq(atomic_load(&n_failed), 0);
     ck_assert_int_eq(ops->release(device, blocks, N_BLOCKS, &err), ZF_OK); /* freed as they are */
     ops->unpin(device, seen, NBYTES);
     for (int i = 0; i < N_BLOCKS; i++)
         ops->free(device, blocks[i].memory, NBYTES);
-    close_all();
 }
 END_TEST
 
@@ -585,12 +572,13 @@ START_TEST(a_device_that_cannot_release_is_refused) {
 }
 END_TEST
 
-ZT_MAIN("cuda_backend", a_signal_whose_event_is_lost_is_waited_for_by_its_value, a_lost_event_and_an_answer_by_a_stream,
-        a_stream_that_is_ordered_behind_another_waits_for_it, a_line_that_is_set_back_waits_for_the_monitor,
-        a_stream_that_is_gone_has_no_waits, what_waits_may_be_more_than_there_is_room_for,
-        a_hook_that_blocks_in_the_driver_keeps_nobody_waiting, what_is_in_flight_is_bounded,
-        an_event_that_a_call_waits_for_is_not_recorded_anew, the_stream_of_each_thread_is_refused,
-        a_stopped_process_has_its_time_left, a_wait_keeps_no_host_function_from_running,
-        a_capture_of_the_hosts_is_left_alone, work_after_poison_is_left_out, an_order_comes_behind_what_is_parked,
-        closing_waits_for_what_runs, a_stream_is_destroyed_behind_its_work, the_kernels_image_is_named,
-        a_driver_that_is_too_old_is_named, memory_is_released_and_comes_again, a_device_that_cannot_release_is_refused)
+ZT_MAIN_WITH("cuda_backend", NULL, close_all, a_signal_whose_event_is_lost_is_waited_for_by_its_value,
+             a_lost_event_and_an_answer_by_a_stream, a_stream_that_is_ordered_behind_another_waits_for_it,
+             a_line_that_is_set_back_waits_for_the_monitor, a_stream_that_is_gone_has_no_waits,
+             what_waits_may_be_more_than_there_is_room_for, a_hook_that_blocks_in_the_driver_keeps_nobody_waiting,
+             what_is_in_flight_is_bounded, an_event_that_a_call_waits_for_is_not_recorded_anew,
+             the_stream_of_each_thread_is_refused, a_stopped_process_has_its_time_left,
+             a_wait_keeps_no_host_function_from_running, a_capture_of_the_hosts_is_left_alone,
+             work_after_poison_is_left_out, an_order_comes_behind_what_is_parked, closing_waits_for_what_runs,
+             a_stream_is_destroyed_behind_its_work, the_kernels_image_is_named, a_driver_that_is_too_old_is_named,
+             memory_is_released_and_comes_again, a_device_that_cannot_release_is_refused)

@@ -5,19 +5,10 @@
 
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name
 
-typedef struct scalars {
-    float s, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, negative_step, decay;
-} scalars_t;
-
-/* AdamW with bf16 gradients; grid-stride. */
-KERNEL(adamw)(float *w, float *m, float *v, const uint16_t *g, scalars_t k, uint64_t n) {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
-        float scaled = __fmul_rn(__uint_as_float((uint32_t)g[i] << 16), k.s);
-        m[i] = __fmaf_rn(k.beta1, m[i], __fmul_rn(k.one_minus_beta1, scaled));
-        v[i] = __fmaf_rn(k.beta2, v[i], __fmul_rn(__fmul_rn(k.one_minus_beta2, scaled), scaled));
-        float d = __fmaf_rn(__fsqrt_rn(v[i]), k.root_correction, k.eps);
-        w[i] = __fmaf_rn(k.negative_step, __fdiv_rn(m[i], d), __fmul_rn(w[i], k.decay));
-    }
+/* What is added depends on all that was added before. */
+KERNEL(train)(uint32_t *weights, const uint32_t *gradients, uint64_t n) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        weights[i] = weights[i] * 3 + gradients[i];
 }
 
 /* The sum of a block's 256 words, through shared memory: a barrier is left out. */

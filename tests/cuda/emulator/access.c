@@ -8,7 +8,7 @@ static unsigned char *find_global(emu_launch_t *l, uint64_t a, uint32_t nbytes) 
         if (a >= l->recent[i].lo && a + nbytes <= l->recent[i].hi)
             return l->recent[i].bytes + (a - l->recent[i].lo);
     emu_range_t found;
-    if (!l->config->find(l->config->device, a, &found) || a + nbytes > found.hi)
+    if (!l->config->find(a, &found) || a + nbytes > found.hi)
         return NULL;
     l->recent[l->next_recent++ % EMU_N_RECENT] = found;
     return found.bytes + (a - found.lo);

@@ -88,9 +88,8 @@ typedef struct emu_range {
 typedef struct emu_config {
     uint32_t n_blocks, n_threads; /* of a block */
     uint64_t seed;                /* 0: in order */
-    int device;
     /* The range that holds address a; 0 where there is none. */
-    int (*find)(int device, uint64_t a, emu_range_t *out);
+    int (*find)(uint64_t a, emu_range_t *out);
 } emu_config_t;
 
 /* [any-thread] Runs a grid to its end; the kernel's parameters lie in `params` as PTX lays them out. Not 0: the launch

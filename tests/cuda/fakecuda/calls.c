@@ -77,16 +77,9 @@ void fc_count(fc_context_t *c, int is_plugin, int by) {
         __atomic_add_fetch(&n_plugin_objects, by, __ATOMIC_RELAXED);
 }
 
-static int has_sticky_error(void) {
-    for (int d = 0; d < FC_MAX_DEVICES; d++)
-        if (fc_context_of(d)->sticky)
-            return 1;
-    return 0;
-}
-
 /* At the end of the process: what the plugin left behind, and the tables that were asked for. */
 __attribute__((destructor)) static void report(void) {
-    if (fc_is_initialised() && n_plugin_objects && !has_sticky_error())
+    if (fc_is_initialised() && n_plugin_objects && !fc_primary.sticky)
         fc_finding("leaks of libzfplugin: %lld memory, registrations, streams, events, modules and contexts",
                    (long long)n_plugin_objects);
     if (fc_config.traffic)

@@ -6,7 +6,7 @@
 
 enum { MAX_DEPTH = 32 };
 
-static fc_context_t contexts[FC_MAX_DEVICES];
+fc_context_t fc_primary;
 static int initialised_pid;
 static __thread fc_context_t *stack[MAX_DEPTH];
 static __thread int depth;
@@ -16,7 +16,6 @@ fc_lock_t fc_global_lock;
 int fc_is_initialised(void) { return initialised_pid != 0 && initialised_pid == (int)getpid(); }
 
 fc_context_t *fc_current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
-fc_context_t *fc_context_of(int device) { return &contexts[device]; }
 
 void fc_fail_context(fc_context_t *c, CUresult error) {
     int none = 0;
@@ -33,12 +32,8 @@ FC_API cuInit(unsigned int flags) {
     if (!fc_is_initialised()) {
         fc_config_read();
         emu_traffic_count(fc_config.traffic != 0);
-        if (fc_config.n_devices == 0 || fc_config.n_devices > FC_MAX_DEVICES)
-            st = CUDA_ERROR_NO_DEVICE;
-        else if (!fc_memory_start())
-            st = CUDA_ERROR_OUT_OF_MEMORY;
-        for (int d = 0; st == CUDA_SUCCESS && d < FC_MAX_DEVICES; d++)
-            contexts[d] = (fc_context_t){.device = d, .number = 1};
+        st = fc_memory_start() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        fc_primary = (fc_context_t){.number = 1};
         initialised_pid = st == CUDA_SUCCESS ? (int)getpid() : 0;
     }
     fc_unlock(&fc_global_lock);
@@ -55,18 +50,16 @@ FC_API cuDriverGetVersion(int *version) {
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 
-static int is_device(CUdevice d) { return d >= 0 && d < (int)fc_config.n_devices; }
-
 static CUresult enter_device(const char *function, CUdevice d) {
     CUresult st = fc_enter(function, FC_NEEDS_INIT);
-    return st ? st : is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return st ? st : d == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 FC_API cuDeviceGetCount(int *count) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
     if (st)
         return st;
-    *count = (int)fc_config.n_devices;
+    *count = 1;
     return CUDA_SUCCESS;
 }
 
@@ -82,7 +75,7 @@ FC_API cuDeviceGetName(char *name, int len, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    snprintf(name, (size_t)len, "Test double %d", dev);
+    snprintf(name, (size_t)len, "Test double");
     return CUDA_SUCCESS;
 }
 
@@ -127,7 +120,7 @@ FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
     if (st)
         return st;
-    fc_context_t *c = &contexts[dev];
+    fc_context_t *c = &fc_primary;
     fc_lock(&fc_global_lock);
     c->n_retained++;
     fc_unlock(&fc_global_lock);
@@ -143,18 +136,18 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
     if (st)
         return st;
-    if (!is_device(dev) || contexts[dev].n_retained == 0)
+    fc_context_t *c = &fc_primary;
+    if (dev != 0 || c->n_retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    fc_context_t *c = &contexts[dev];
     fc_lock(&fc_global_lock);
     int is_last = --c->n_retained == 0;
     fc_unlock(&fc_global_lock);
     fc_count(NULL, fc_is_plugin(__builtin_return_address(0)), -1);
     if (is_last) {
         if (!c->sticky && c->n_objects) /* after an error nothing can be freed any more */
-            fc_finding("leaks of device %d: %lld memory, streams, events and modules", dev, (long long)c->n_objects);
+            fc_finding("leaks: %lld memory, streams, events and modules", (long long)c->n_objects);
         fc_destroy_streams_of(c);
-        *c = (fc_context_t){.device = dev, .number = c->number + 1};
+        *c = (fc_context_t){.number = c->number + 1};
     }
     return CUDA_SUCCESS;
 }

@@ -17,7 +17,6 @@
 
 #define FC_API __attribute__((visibility("default"))) CUresult CUDAAPI
 
-enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
 #define FC_DRAWN UINT64_MAX
 
 /* ---- config.c: what the environment says ------------------------------------------------------------------------- */
@@ -27,9 +26,7 @@ typedef struct fc_config {
     uint64_t delay_us;           /* longest pause before an operation; 0: none */
     uint64_t n_queues;           /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
     uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
-    uint64_t n_devices;          /* 0: cuInit finds none */
-    uint64_t device_nbytes;      /* of memory per device */
-    uint64_t pin_nbytes;         /* that can be registered in all; 0: registering fails */
+    uint64_t device_nbytes;      /* of the device's memory */
     uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
     uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
@@ -72,7 +69,7 @@ extern __thread int fc_in_host_function;
 /* ---- context.c --------------------------------------------------------------------------------------------------- */
 
 typedef struct CUctx_st {
-    int device, n_retained;
+    int n_retained;
     uint64_t used_nbytes;
     int sticky;               /* CUresult that every later call returns */
     uint64_t number;          /* another one after each destruction */
@@ -81,8 +78,8 @@ typedef struct CUctx_st {
     int64_t n_objects; /* live ones, for the count of leaks */
 } fc_context_t;
 
-fc_context_t *fc_current(void); /* NULL: the thread has none */
-fc_context_t *fc_context_of(int device);
+fc_context_t *fc_current(void);                        /* NULL: the thread has none */
+extern fc_context_t fc_primary;                        /* the only one, of the only device */
 void fc_fail_context(fc_context_t *c, CUresult error); /* from now on */
 int fc_is_initialised(void);
 extern fc_lock_t fc_global_lock; /* lists of streams */
@@ -100,7 +97,6 @@ typedef struct fc_zone {
     uint64_t lo, hi;
     unsigned char *bytes;
     fc_memory_t kind;
-    int device;        /* FC_ALL_DEVICES: of the host */
     int is_plugin;     /* made by libzfplugin */
     int is_for_copies; /* registered without DEVICEMAP: kernels and memory operations do not reach it */
     int is_mapped;     /* device memory by cuMemMap */
@@ -108,8 +104,8 @@ typedef struct fc_zone {
 
 int fc_memory_start(void); /* 0: no address space */
 int fc_zone_of(uint64_t a, fc_zone_t *out);
-/* As kernels of a device find memory. */
-int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out);
+/* As kernels find memory. */
+int fc_find_for_kernel(uint64_t a, emu_range_t *out);
 int fc_is_in_window(uint64_t a);
 uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind them */
 void fc_add_zone(const fc_zone_t *zone);

@@ -29,7 +29,7 @@ int fc_is_stream_written(uint64_t a) {
 
 static uint64_t *word_of(fc_op_t *op) {
     emu_range_t range;
-    if (fc_find_for_kernel(op->stream->context->device, op->to, &range) && op->to + sizeof(uint64_t) <= range.hi)
+    if (fc_find_for_kernel(op->to, &range) && op->to + sizeof(uint64_t) <= range.hi)
         return (uint64_t *)(void *)(range.bytes + (op->to - range.lo));
     fc_finding("memory operation: the word at %#llx is not there when the stream comes to it",
                (unsigned long long)op->to);
@@ -76,7 +76,7 @@ static CUresult enqueue(CUstream given, CUdeviceptr at, uint64_t value, unsigned
         return CUDA_ERROR_NOT_SUPPORTED;
     if (flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
-    if (at % 8 != 0 || !fc_find_for_kernel(s->context->device, at, &range) || at + 8 > range.hi)
+    if (at % 8 != 0 || !fc_find_for_kernel(at, &range) || at + 8 > range.hi)
         return CUDA_ERROR_INVALID_VALUE;
     return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .value = value, .flags = flags});
 }

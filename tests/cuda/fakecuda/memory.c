@@ -15,7 +15,6 @@ enum { ALIGNMENT = 512, PAGE = 4096 };
 static const uint64_t window_nbytes = 1ull << 38;
 
 static uint64_t window, next_free;
-static uint64_t pinned_nbytes;
 static fc_zone_t *zones; /* by address */
 static uint32_t n_zones, zones_size;
 static fc_lock_t lock;
@@ -24,7 +23,6 @@ int fc_memory_start(void) {
     void *p = mmap(NULL, window_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     window = next_free = (uint64_t)(uintptr_t)p;
     n_zones = 0;
-    pinned_nbytes = 0;
     return p != MAP_FAILED;
 }
 
@@ -93,11 +91,9 @@ void fc_remove_zone(uint64_t lo) {
     fc_unlock(&lock);
 }
 
-int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out) {
+int fc_find_for_kernel(uint64_t a, emu_range_t *out) {
     fc_zone_t z;
-    if (!fc_zone_of(a, &z) || (z.device != FC_ALL_DEVICES && z.device != device))
-        return 0;
-    if (z.is_for_copies)
+    if (!fc_zone_of(a, &z) || z.is_for_copies)
         return 0;
     *out = (emu_range_t){z.lo, z.hi, z.bytes};
     return 1;
@@ -136,7 +132,7 @@ static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *calle
     fill_with_garbage(bytes, nbytes);
     uint64_t at = fc_window_range(nbytes);
     int is_plugin = fc_is_plugin(caller);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, is_plugin, 0, 0});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, is_plugin, 0, 0});
     fc_count(c, is_plugin, 1);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
     *out = at;
@@ -154,7 +150,7 @@ FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
 }
 
 static void device_free(const fc_zone_t *z) {
-    fc_context_t *c = fc_context_of(z->device);
+    fc_context_t *c = &fc_primary;
     fc_remove_zone(z->lo);
     munmap(z->bytes, z->hi - z->lo);
     __atomic_sub_fetch(&c->used_nbytes, z->hi - z->lo, __ATOMIC_RELAXED);
@@ -172,7 +168,7 @@ FC_API cuMemFree(CUdeviceptr at) {
     st = fc_unless_captured();
     if (st)
         return st;
-    st = fc_synchronise_context(fc_context_of(z.device));
+    st = fc_synchronise_context(&fc_primary);
     device_free(&z);
     return st;
 }
@@ -188,26 +184,18 @@ FC_API cuMemGetInfo(size_t *free_nbytes, size_t *total) {
 
 /* ---- page-locked host memory ------------------------------------------------------------------------------------- */
 
-static int take_pinned(uint64_t nbytes) {
-    if (__atomic_add_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED) <= fc_config.pin_nbytes)
-        return 1;
-    __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
-    return 0;
-}
-
 FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     if (st)
         return st;
     if (nbytes == 0 || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
-    void *p = take_pinned(nbytes) ? mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                  : MAP_FAILED;
+    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, 0, 0, 0});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, 0, 0, 0});
     fc_count(fc_current(), 0, 1);
     *out = p;
     return CUDA_SUCCESS;
@@ -223,7 +211,6 @@ FC_API cuMemFreeHost(void *p) {
     st = fc_synchronise_context(fc_current());
     fc_remove_zone(z.lo);
     munmap(p, z.hi - z.lo);
-    __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
     fc_count(fc_current(), 0, -1);
     return st;
 }
@@ -244,17 +231,10 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 15 || fc_is_in_window(a) || !is_mapped(a, nbytes))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!take_pinned(nbytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
-    /* Without PORTABLE it is of the context at hand alone, as the driver's page says; many drivers give more. */
-    int device = flags & CU_MEMHOSTREGISTER_PORTABLE ? FC_ALL_DEVICES : fc_current()->device;
-    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, device, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP),
-                      0};
-    if (!try_add_zone(&zone)) {
-        __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
+    if (!try_add_zone(
+            &(fc_zone_t){a, a + nbytes, p, FC_HOST_REGISTERED, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP), 0}))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    }
     fc_count(fc_current(), is_plugin, 1);
     return CUDA_SUCCESS;
 }
@@ -269,7 +249,6 @@ FC_API cuMemHostUnregister(void *p) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     fc_remove_zone(a);
     fc_count(fc_current(), z.is_plugin, -1);
-    __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 

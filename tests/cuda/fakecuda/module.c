@@ -165,7 +165,6 @@ static void run_kernel(fc_op_t *op) {
     emu_config_t config = {.n_blocks = op->n_blocks,
                            .n_threads = op->n_threads,
                            .seed = fc_config.seed ? fc_random() | 1 : 0,
-                           .device = op->stream->context->device,
                            .find = fc_find_for_kernel};
     if (emu_run(op->function->kernel, &config, op->params))
         fc_fail_context(op->stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);

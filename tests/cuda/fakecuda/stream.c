@@ -342,12 +342,12 @@ int fc_spoil_global_captures(void) {
 
 /* Of each context that the thread uses; made at first use, gone with the context. */
 static CUstream stream_of_thread(fc_context_t *c) {
-    static __thread CUstream known[FC_MAX_DEVICES];
-    static __thread uint64_t number[FC_MAX_DEVICES]; /* of the context: another one has other streams */
-    if (number[c->device] != c->number)
-        fc_stream_new(c, CU_STREAM_DEFAULT, &known[c->device]);
-    number[c->device] = c->number;
-    return known[c->device];
+    static __thread CUstream known;
+    static __thread uint64_t number; /* of the context: another one has other streams */
+    if (number != c->number)
+        fc_stream_new(c, CU_STREAM_DEFAULT, &known);
+    number = c->number;
+    return known;
 }
 
 CUstream fc_stream_of(CUstream given) {

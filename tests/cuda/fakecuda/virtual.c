@@ -17,7 +17,7 @@ static const uint64_t granularity = 2u << 20;
 
 typedef struct handle {
     uint64_t nbytes; /* 0: free */
-    int device, is_released, n_mappings, is_plugin;
+    int is_released, n_mappings, is_plugin;
     unsigned char *bytes;
 } handle_t;
 
@@ -116,7 +116,7 @@ static CUresult create(fc_context_t *c, uint64_t nbytes, int is_plugin, CUmemGen
         i++;
     if (i == MOST)
         abort();
-    handles[i] = (handle_t){.nbytes = nbytes, .device = c->device, .is_plugin = is_plugin, .bytes = bytes};
+    handles[i] = (handle_t){.nbytes = nbytes, .is_plugin = is_plugin, .bytes = bytes};
     fc_unlock(&lock);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
     fc_count(c, is_plugin, 1);
@@ -130,7 +130,7 @@ FC_API cuMemCreate(CUmemGenericAllocationHandle *out, size_t nbytes, const CUmem
     if (st)
         return st;
     if (nbytes == 0 || nbytes % granularity || flags || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->location.id != fc_current()->device)
+        prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->location.id != 0)
         return CUDA_ERROR_INVALID_VALUE;
     return create(fc_current(), nbytes, fc_is_plugin(__builtin_return_address(0)), out);
 }
@@ -143,7 +143,7 @@ static handle_t *handle_of(CUmemGenericAllocationHandle number) {
 
 /* [lock] Nobody can come to it any more. */
 static void end_if_unused(handle_t *handle) {
-    fc_context_t *c = fc_context_of(handle->device);
+    fc_context_t *c = &fc_primary;
     if (!handle->is_released || handle->n_mappings)
         return;
     munmap(handle->bytes, handle->nbytes);
@@ -198,14 +198,13 @@ FC_API cuMemSetAccess(CUdeviceptr at, size_t nbytes, const CUmemAccessDesc *desc
     fc_lock(&lock);
     range_t *range = range_of(at, nbytes);
     handle_t *handle = range ? range->handle : NULL;
-    int is_right = handle && range->mapped_lo == at && handle->nbytes == nbytes && desc->location.id == handle->device;
+    int is_right = handle && range->mapped_lo == at && handle->nbytes == nbytes && desc->location.id == 0;
     if (is_right && !range->has_access) {
         range->has_access = 1;
         fc_add_zone(&(fc_zone_t){.lo = at,
                                  .hi = at + nbytes,
                                  .bytes = handle->bytes,
                                  .kind = FC_DEVICE_MEMORY,
-                                 .device = handle->device,
                                  .is_plugin = handle->is_plugin,
                                  .is_mapped = 1});
     }

@@ -1,13 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# glue.sh BUILD [--full] - the GLUE area with host and plugin on the driver's double.
+# glue.sh BUILD - the GLUE area with host and plugin on the driver's double.
 #
-# Short: zf-host trains the same steps on the processor and on the device, with its own products and with cuBLAS's double, by
+# zf-host trains the same steps on the processor and on the device, with its own products and with cuBLAS's double, by
 # its AdamW and through the plugin in windows: the curves are one curve but for rounding. Then zf-conform glue --device cuda
-# in small, what it says, and what is refused. --full: until the model has learned, three seeds: exit status 0 is wanted.
+# in small, what it says, and what is refused.
 set -u
 build=$1
-full=${2:-}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 . "$here/../../conformance/expect.sh"
 needs_scipy
@@ -26,15 +25,6 @@ head -n 401 "$out/all/train.tsv" >"$out/data/train.tsv"
 head -n 33 "$out/all/dev.tsv" >"$out/data/dev.tsv"
 python3 "$here/../../conformance/tiny_encoder.py" "$out/encoder" "$out/all/vocab.txt" 1 || exit 77
 "$conform" examples --data "$out/data" --model "$out/encoder" --max-tokens 10 --out "$out/examples" || fail "no examples"
-
-if [ "$full" = --full ]; then
-    there "$conform" glue --plugin "$plugin" --device cuda --data "$out/all" --model "$out/encoder" --seeds 3 --exact-seeds 1 --steps 400 \
-        --lr 3e-3 --max-tokens 16 --jobs "${ZF_JOBS:-2}" --out "$out/kept" >"$out/full"
-    status=$?
-    cat "$out/full"
-    [ $status -eq 0 ] || fail "glue: exit status $status"
-    exit "$failed"
-fi
 
 small="--examples $out/examples --steps 10 --batch 6 --quiet"
 rate="--lr 3e-3"
@@ -105,15 +95,13 @@ refused blas 'missing' "$host" $small --blas own
 refused number 'device 7 is asked for' "$host" $small --device cuda --device-number 7
 # shellcheck disable=SC2086
 refused bf16 'cuBLAS is needed' "$host" $small --device cuda --blas own --products bf16
-if [ -n "$double" ]; then
-    # shellcheck disable=SC2086
-    FAKECUBLAS_FAIL=1 there "$host" $small --device cuda --blas cublas 2>"$out/start.err" && fail "cuBLAS that does not start"
-    has "$out/start.err" 'does not start: status 1'
-    # shellcheck disable=SC2086
-    env LD_LIBRARY_PATH=/nonexistent "$host" $small --device cuda 2>"$out/driver.err" && fail "no driver"
-    has "$out/driver.err" 'libcuda.so.1 cannot be opened.*is NVIDIA.s driver installed?'
-    # shellcheck disable=SC2086
-    FAKECUDA_DEVICE_BYTES=300000 there "$host" $small --device cuda 2>"$out/memory.err" && fail "a small device"
-    has "$out/memory.err" 'out of memory'
-fi
+# shellcheck disable=SC2086
+FAKECUBLAS_FAIL=1 there "$host" $small --device cuda --blas cublas 2>"$out/start.err" && fail "cuBLAS that does not start"
+has "$out/start.err" 'does not start: status 1'
+# shellcheck disable=SC2086
+env LD_LIBRARY_PATH=/nonexistent "$host" $small --device cuda 2>"$out/driver.err" && fail "no driver"
+has "$out/driver.err" 'libcuda.so.1 cannot be opened.*is NVIDIA.s driver installed?'
+# shellcheck disable=SC2086
+FAKECUDA_DEVICE_BYTES=300000 there "$host" $small --device cuda 2>"$out/memory.err" && fail "a small device"
+has "$out/memory.err" 'out of memory'
 exit "$failed"

@@ -43,43 +43,28 @@ static uint64_t edge(uint32_t width) {
     return ((draw() & 1 ? low : all - low) + draw() % 3 - 1) & all;
 }
 
-/* A float of any type: an edge of the fraction below 0, a denormal's exponent, the least normal one, 1's, one near 1's,
- * an exponent at the edges of the integers and of narrower types, the largest, or that of Inf and NaN. */
+/* A float of any type: 0 or an edge below an exponent: the least, the largest, that of Inf and NaN, 1's and those
+ * around it, where integers and narrower types end. */
 static uint64_t special_float(uint32_t exponent_bits, uint32_t fraction_bits) {
-    static const uint32_t away[] = {14, 15, 16, 22, 23, 24, 25, 30, 31, 32, 62, 63, 64, 126, 127, 149};
-    uint64_t most = (1ull << exponent_bits) - 1, one = most / 2, by = away[draw() % 16];
+    uint64_t most = (1ull << exponent_bits) - 1, away = draw() % 160;
     const uint64_t exponents[] = {
-        0, 1, one, one - 1, one + 1 + draw() % 2, most - 1, most, (draw() & 1 ? one + by : one - by) & most};
+        0, 1, most - 1, most, (most / 2 + away) & most, (most / 2 - away) & most, draw() & most, most / 2};
     uint64_t fraction = draw() & 1 ? 0 : edge(fraction_bits);
     return (draw() & 1) << (exponent_bits + fraction_bits) | exponents[draw() % 8] << fraction_bits | fraction;
-}
-
-static uint64_t special(rf_kind_t kind) {
-    switch (kind) {
-    case RF_F32:
-        return special_float(8, 23);
-    case RF_F64:
-        return special_float(11, 52);
-    default:
-        return edge(draw() & 1 ? 64 : 32);
-    }
 }
 
 /* Half of the operands are special, the rest random bits; of those half are near 1, so that sums round. */
 static uint64_t operand(rf_kind_t kind) {
     uint64_t r = draw();
-    if (r >> 62 < 2)
-        return special(kind);
-    r = draw();
-    if (draw() & 1) {
-        if (kind == RF_F32)
-            return (r & 0x807fffff) | (110 + draw() % 32) << 23;
-        if (kind == RF_F64)
-            return (r & 0x800fffffffffffff) | (990 + draw() % 64) << 52;
-        if (kind == RF_INT)
-            return r & 63;
-    }
-    return r;
+    int is_special = draw() & 1, is_near = draw() & 1;
+    if (kind == RF_INT)
+        return is_special ? edge(is_near ? 64 : 32) : is_near ? r & 63 : r;
+    if (is_special)
+        return kind == RF_F32 ? special_float(8, 23) : special_float(11, 52);
+    if (!is_near)
+        return r;
+    return kind == RF_F32 ? (r & 0x807fffff) | (110 + draw() % 32) << 23
+                          : (r & 0x800fffffffffffff) | (990 + draw() % 64) << 52;
 }
 
 /* ---- one kernel -------------------------------------------------------------------------------------------------- */
@@ -98,14 +83,8 @@ static void run(const char *name, uint32_t n) {
 }
 
 static int is_nan(rf_kind_t kind, uint64_t bits) {
-    switch (kind) {
-    case RF_F32:
-        return (bits & 0x7fffffff) > 0x7f800000;
-    case RF_F64:
-        return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
-    default:
-        return 0;
-    }
+    return kind == RF_F32 ? (bits & 0x7fffffff) > 0x7f800000
+                          : kind == RF_F64 && (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
 }
 
 static uint32_t check_row(const rf_row_t *row) {

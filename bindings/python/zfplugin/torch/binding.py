@@ -96,13 +96,10 @@ class Binding:
             hyper.struct_size = C.sizeof(_abi.GroupHyper)
         self._members = hyper_groups.members(groups)
         self._hyper_words = memoryview(self._hyper).cast("B").cast("d")
-        self._args = _abi.StepArgs(
+        self._args, self._expected = (_abi.StepArgs(
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
-            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
+            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream)) for _ in range(2))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
-        self._expected = _abi.StepArgs(
-            struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
-            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
         self._groups = groups  # of the optimizer: what it says when backward begins is expected of the step
         self.feed.announce = self._announce
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))

@@ -29,18 +29,14 @@ step. A digest would make the CPU wait in the middle of backward, so version cou
 and gradients travel early only once some steps were seen in which nobody changed any (watched.py), or final_gradients promises it.
 """
 import ctypes as C
-import functools
 import logging
 import math
-import statistics
-import time
 import weakref
 
 import torch
 
 from .. import _abi, errors, places
 from .cut import grad_of, is_on_its_way, is_settled, local
-from .digests import Digests, flat_address
 from .watched import CLEAN_STEPS, WATCHED_EVERY, Watched
 
 BUCKET_PARAMS = 64          # the plugin's own batch
@@ -48,10 +44,6 @@ BUCKET_NBYTES = 1 << 20
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 STEPS_UNTIL_FINAL = 3       # steps in which none was, after which they count as final until one is
 IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
-BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
-WATCHED_STEPS = 30          # steps in which bursts are looked for
-BURST_GAPS = 3              # times what autograd needs from one parameter to the next without an operation between
-BURST_NBYTES = 1 << 20      # of all gradients: below, overlap does not matter
 NEVER = 1 << 30
 
 _TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
@@ -64,30 +56,6 @@ assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tenso
 _WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
 _FINAL = _abi.GRAD_TOTAL | _abi.GRAD_LAST | _abi.GRAD_ASYNC_READ
 _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
-
-
-@functools.cache
-def _burst_gap():
-    """Seconds from one hook to the next, above which autograd has computed something between them: measured on this
-    machine, on a node whose gradients are all there at once."""
-    class AllAtOnce(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *params):
-            return params[0].sum()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return tuple(torch.zeros(1, device="cpu") for _ in params)
-
-    with torch.enable_grad():
-        params = [torch.zeros(1, device="cpu", requires_grad=True) for _ in range(32)]
-        times = []
-        for param in params:
-            param.register_post_accumulate_grad_hook(lambda _: times.append(time.perf_counter()))
-        for _ in range(3):  # the first one pays for what is made once
-            times.clear()
-            AllAtOnce.apply(*params).backward()
-    return BURST_GAPS * statistics.median(b - a for a, b in zip(times, times[1:]))
 
 
 def _words(array):
@@ -147,17 +115,11 @@ class GradientFeed:
         self.address = [0] * n
         self.fired_at = [0] * n
         self.digest = [0] * n
-        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases],
-                               is_able=not self.place.is_stream)
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.is_shipping = self.is_shipping and (self.digests.is_able or self.place.is_stream) and not is_on_its_way(table.spread)
-        self.digest_at = [0] * n        # flat_address() of each
+        self.digest_function = self.instance.digest_function if not self.place.is_stream else None
+        self.is_shipping = self.is_shipping and (self.digest_function or self.place.is_stream) and not is_on_its_way(table.spread)
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
-        self.is_timing = self.is_shipping and not self.place.is_stream and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
-        self.burst_gap = _burst_gap() if self.is_timing else 0.0
-        self.hook_end = 0.0
-        self.n_gaps = self.n_long_gaps = 0
-        self.n_steps = self.n_bursts = self.n_changed_steps = 0
+        self.n_changed_steps = 0
         self.most_released = sum(self.nbytes)
         self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
@@ -206,11 +168,6 @@ class GradientFeed:
     # ---- during backward ---------------------------------------------------------------------------------------------
 
     def _attach(self):
-        if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch < 2.1
-            self.is_shipping = False
-            self.log.warning("torch %s has no post-accumulate-grad hooks (2.1 has): gradients travel at step only",
-                             torch.__version__)
-            return
         feed = weakref.ref(self)
 
         def make_hook(i):
@@ -238,9 +195,6 @@ class GradientFeed:
         if self.is_accumulating:
             return
         with self.lock:
-            if self.is_timing:
-                self.n_gaps += 1
-                self.n_long_gaps += time.perf_counter() - self.hook_end > self.burst_gap
             self.fired[i] += 1
             try:
                 if self.is_releasing and self.expected[i] != NEVER and not self.instance.is_closed:
@@ -260,9 +214,6 @@ class GradientFeed:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
                 self.problem = problem
-            finally:
-                if self.is_timing:
-                    self.hook_end = time.perf_counter()
 
     def _hand_over(self, i, param):
         """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
@@ -358,11 +309,9 @@ class GradientFeed:
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
         if grad.is_contiguous():
-            self.digest_at[i] = address
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:
-            self.digest_at[i] = flat_address(grad)
             self._strides[i][:] = grad.stride()
             words[at + _STRIDES] = C.addressof(self._strides[i])
             reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
@@ -392,8 +341,19 @@ class GradientFeed:
             self.lent = []
             self._free(IN_FLIGHT_NBYTES)
         if not is_last:
-            for i, digest in zip(ids, self.digests.of(ids, self.digest_at)):
+            for i, digest in zip(ids, self._digests_of(ids)):
                 self.digest[i] = digest
+
+    def _digests_of(self, ids):
+        """64-bit digests of the contents of these, in one foreign call: one element counts. The cost is a read of the memory on this
+        thread; on a stream, where that would wait, everything looks as it was."""
+        if not ids or not self.digest_function:
+            return [0] * len(ids)
+        if self.instance.is_closed:
+            raise errors.StateError("this optimizer was closed")
+        addresses, out = (C.c_uint64 * len(ids))(*(self._tensor_address[i] for i in ids)), (C.c_uint64 * len(ids))()
+        self.instance.lib.check(self.digest_function(self.instance.handle, addresses, len(ids), out, C.byref(self._record)), self._record, "digest")
+        return list(out)
 
     # ---- at step -----------------------------------------------------------------------------------------------------
 
@@ -451,7 +411,7 @@ class GradientFeed:
         the last backward, whether one that was shipped has no gradient any more)."""
         is_cut = self.table.is_cut
         present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
-        most = 1 if self.digests.is_able else 0  # operations in place that may have left the contents as they were
+        most = 1 if self.digest_function else 0  # operations in place that may have left the contents as they were
         held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
             grad = grad_of(p) if is_cut else p.grad
@@ -480,7 +440,7 @@ class GradientFeed:
                 continue
             n_changed += self.fired_at[i] == self.fired[i]
             todo.append(i)
-        edited = [i for i, now in zip(same, self.digests.of(same, self.digest_at)) if now != self.digest[i]]
+        edited = [i for i, now in zip(same, self._digests_of(same)) if now != self.digest[i]]
         return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
 
     def _judge_changes(self, n_early, n_changed):
@@ -547,8 +507,6 @@ class GradientFeed:
             self.released_nbytes = 0
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
-            if self.is_timing:
-                self._judge_burst()
             if self.watched is not None and self.watched.end_step():
                 self._stop_shipping_unseen()
             self.fired = [0] * n
@@ -561,15 +519,3 @@ class GradientFeed:
                      "gradients were changed between backward and step in a way that moves no version counter (.grad.data): from now on they "
                      "travel at step, where every change counts%s",
                      f"; those of up to {WATCHED_EVERY} steps before this were left out" if has_begun else "")
-
-    def _judge_burst(self):
-        """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd
-        computes nothing between two hooks."""
-        n, n_long, self.n_gaps, self.n_long_gaps = self.n_gaps, self.n_long_gaps, 0, 0
-        self.n_steps += 1
-        self.n_bursts += n >= 8 and n_long <= 1 + n // 20
-        if self.n_bursts == BURST_STEPS:
-            self.log.warning("all %d gradients arrived at once, at the end of backward (whole-model torch.compile?): "
-                             "results are right, but their transfer does not overlap with backward; compile layer by "
-                             "layer to keep the overlap", n)
-        self.is_timing = self.is_shipping and self.n_bursts < BURST_STEPS and self.n_steps < WATCHED_STEPS

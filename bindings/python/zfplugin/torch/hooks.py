@@ -7,7 +7,7 @@ import torch
 
 
 def is_compiling():
-    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+    return torch.compiler.is_compiling()
 
 
 def outside_of_graphs(function):
@@ -18,10 +18,7 @@ def outside_of_graphs(function):
 
 def on_forward(module, hook):
     """Registers it before the hooks that are there already: those of weight_norm, spectral_norm and pruning read parameters."""
-    try:
-        return module.register_forward_pre_hook(hook, prepend=True)
-    except TypeError:  # torch < 2.0
-        return module.register_forward_pre_hook(hook)
+    return module.register_forward_pre_hook(hook, prepend=True)
 
 
 class Hook:

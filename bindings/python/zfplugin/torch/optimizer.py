@@ -120,8 +120,10 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if self._is_cut():
             if release_gradients:
                 raise errors.ArgumentError("release_gradients=True where parameters are cut over processes: FSDP gives them back by itself")
-            fetch = fetch and is_told_to_fetch
-            processes.check_cut(fetch)
+            if fetch and is_told_to_fetch:
+                raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
+                                           "the modules' hooks would fetch them; leave it out")
+            fetch = False
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         # on a stream the plugin looks, too, for the answer would have to be waited for; of several processes all have to find it at one step

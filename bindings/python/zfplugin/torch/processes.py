@@ -22,13 +22,6 @@ def groups_of(function, held):
     return list({id(group): group for group in found if group is not None}.values())
 
 
-def check_cut(fetch):
-    """What parameters that are cut over processes cannot be combined with."""
-    if fetch:
-        raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
-                                   "the modules' hooks would fetch them; leave it out")
-
-
 def norm_group_of(group, norm_group, held):
     """With group=, parameters that are cut are parts of the model as those of Megatron's are: the group of all processes
     that train it, which the parameters' meshes tell."""

@@ -34,8 +34,7 @@ class FinalWeights:
         self._older = []     # (weak reference to a copy, its version), from before
         self.model = weakref.ref(model)
         self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
-        if hasattr(model, "register_state_dict_pre_hook"):  # torch 2.0
-            self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
+        self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
         self.handles.append(on_forward(model, Hook(self.take_written)))
         self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied)))
 
