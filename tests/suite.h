@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/suite.h - the main() of a test program, and its tests: each ZT_TEST(name) { ... } is a case of that name. */
-#ifndef ZT_SUITE_H
-#define ZT_SUITE_H
+#pragma once
 
 #include <check.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ int zt_run_suite(const char *name, SFun setup, SFun teardown, const TTest *const
         return zt_run_suite(name, setup, teardown, tests, sizeof tests / sizeof tests[0]);                             \
     }
 #define ZT_MAIN(name, ...) ZT_MAIN_WITH(name, NULL, NULL, __VA_ARGS__)
-
-#endif

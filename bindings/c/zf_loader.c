@@ -398,7 +398,6 @@ zf_status_t zf_loader_open(const char *path, zf_loader_t **out_loader, zf_error_
     const char *file = NULL;
     const zf_plugin_t *plugin = NULL;
     zf_plugin_negotiate_fn entry = NULL;
-
     if (out_loader == NULL)
         return fail(err, ZF_ERR_ARGUMENT, 0, "zf_loader_open: out_loader is NULL");
     if (path == NULL)

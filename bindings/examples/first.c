@@ -39,7 +39,6 @@ int main(int argc, char **argv) {
     zf_instance_t *opt;
     zf_tensor_t weights, gradient;
     uint32_t id;
-
     check(zf_loader_open(argc > 1 ? argv[1] : NULL, &loader, &err)); /* NULL: $ZFPLUGIN_PATH, or the linker's search */
     const zf_plugin_t *zf = zf_loader_plugin(loader);
     zf_host_stderr("first", "1.0", ZF_LOG_WARN, &host);

@@ -52,7 +52,6 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 
 static void run_sections(hooks_t *hooks, const char *only) {
     int n_run = 0;
-
     for (int i = 0; i < N_SECTIONS; i++) {
         if (only ? strcmp(only, sections[i].name) != 0 : sections[i].is_apart)
             continue;
@@ -72,7 +71,6 @@ int main(int argc, char **argv) {
     zf_error_t err = {.struct_size = sizeof err};
     hooks_t hooks = {.json = NULL};
     zf_loader_t *loader = NULL;
-
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &options, &why) != 0)
         return fprintf(stderr, "zf-bench-hooks: %s\n", why.text), 2;
     if (options.wants_help)

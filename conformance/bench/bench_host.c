@@ -78,7 +78,6 @@ enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
 
 static void *allocate(size_t nbytes) {
     void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     if (at == MAP_FAILED) {
         fprintf(stderr, "zf-bench-host: no memory for %zu bytes; try a smaller --elems\n", nbytes);
         exit(2);
@@ -96,7 +95,6 @@ static void fill_share(void *arg, int thread) {
     uint32_t state = (uint32_t)thread * 2654435761u + 1u;
     float *slots =
         (float *)share->slots; /* fp32 values; read as bf16 they are ordinary numbers in every second place */
-
     for (uint64_t i = 0; i < share->n_elems; i++) {
         share->w[i] = 0.02f;
         share->m[i] = 1e-3f;
@@ -105,7 +103,6 @@ static void fill_share(void *arg, int thread) {
     }
     for (uint64_t i = 0; i < slots_nbytes(share->n_elems) / sizeof *slots; i++) {
         uint16_t upper[2];
-
         state = state * 1664525u + 1013904223u;
         upper[0] = upper[1] = zfi_f32_to_bf16(((float)(state >> 8) * 0x1p-23f - 1.0f) * 1e-2f);
         memcpy(&slots[i], upper, sizeof upper);
@@ -115,7 +112,6 @@ static void fill_share(void *arg, int thread) {
 static void allocate_shares(bench_t *bench, int n_threads, uint64_t n_elems_each) {
     for (int t = 0; t < n_threads; t++) {
         share_t *share = &bench->shares[t];
-
         share->n_elems = n_elems_each;
         share->w = allocate(n_elems_each * sizeof(float));
         share->m = allocate(n_elems_each * sizeof(float));
@@ -128,7 +124,6 @@ static void allocate_shares(bench_t *bench, int n_threads, uint64_t n_elems_each
 static void free_shares(bench_t *bench, int n_threads) {
     for (int t = 0; t < n_threads; t++) {
         share_t *share = &bench->shares[t];
-
         munmap(share->w, share->n_elems * sizeof(float));
         munmap(share->m, share->n_elems * sizeof(float));
         munmap(share->v, share->n_elems * sizeof(float));
@@ -139,7 +134,6 @@ static void free_shares(bench_t *bench, int n_threads) {
 
 static void point_grads(const bench_t *bench, const share_t *share, uint64_t first, const void *out_grads[MAX_SLOTS]) {
     const size_t chunk_nbytes = CHUNK_ELEMS * zfi_dtype_nbytes(bench->dtype) + PAD_NBYTES;
-
     for (uint32_t k = 0; k < bench->n_slots; k++)
         out_grads[k] = share->slots + (first / CHUNK_ELEMS * bench->n_slots + k) * chunk_nbytes;
 }
@@ -164,7 +158,6 @@ static void replay_piece(const bench_t *bench, const share_t *share, uint64_t fi
                               .moments = bench->moments,
                               .key = 1,
                               .first_index = first};
-
     point_grads(bench, share, first, grads);
     if (bench->kernels->replay[bench->rule](&job) != UINT64_MAX) {
         fprintf(stderr, "zf-bench-host: replay found a non-finite weight\n");
@@ -174,14 +167,12 @@ static void replay_piece(const bench_t *bench, const share_t *share, uint64_t fi
 
 static void replay_memory(void *arg, int thread) {
     const bench_t *bench = arg;
-
     for (uint64_t first = 0; first < bench->n_elems; first += CHUNK_ELEMS)
         replay_piece(bench, &bench->shares[thread], first, CHUNK_ELEMS);
 }
 
 static void replay_cached(void *arg, int thread) {
     const bench_t *bench = arg;
-
     for (uint64_t pass = 0; pass < bench->n_cached_passes; pass++)
         replay_piece(bench, &bench->shares[thread], 0, CACHED_ELEMS);
 }
@@ -190,7 +181,6 @@ static void read_modify_write(void *arg, int thread) {
     const bench_t *bench = arg;
     const share_t *share = &bench->shares[thread];
     const void *grads[MAX_SLOTS];
-
     for (uint64_t first = 0; first < bench->n_elems; first += CHUNK_ELEMS) {
         const streams_t streams = {.w = share->w + first,
                                    .m = moment_at(bench, share->m, first),
@@ -201,7 +191,6 @@ static void read_modify_write(void *arg, int thread) {
                                    .elem_nbytes = zfi_dtype_nbytes(bench->dtype),
                                    .visible = share->visible + first,
                                    .n_elems = CHUNK_ELEMS};
-
         point_grads(bench, share, first, grads);
         streams_read_modify_write(&streams, bench->ahead_nbytes);
     }
@@ -210,7 +199,6 @@ static void read_modify_write(void *arg, int thread) {
 /* The median, or the highest value. */
 static double typical(const samples_t *samples, int is_best) {
     double best = 0.0;
-
     for (int i = 0; i < samples->n; i++)
         best = fmax(best, samples->at[i]);
     return is_best ? best : samples_median(samples);
@@ -219,7 +207,6 @@ static double typical(const samples_t *samples, int is_best) {
 static void set_scalars(bench_t *bench) {
     for (int k = 0; k < MAX_SLOTS; k++) {
         const double n = 1000 + k;
-
         bench->scalars[k] = (zfi_scalars_t){.s = 1.0f,
                                             .b1 = 0.9f,
                                             .one_minus_b1 = 0.1f,
@@ -236,7 +223,6 @@ static void set_scalars(bench_t *bench) {
 /* In and out: w, m, v; in: a gradient per slot; out: the visible value. */
 static double nbytes_per_elem(const bench_t *bench) {
     const size_t moments = (zfi_rule_has_v(bench->rule) ? 2 : 1) * zfi_moments_nbytes(bench->moments);
-
     return (double)(2 * (sizeof(float) + moments) + bench->n_slots * zfi_dtype_nbytes(bench->dtype) + 2);
 }
 
@@ -249,7 +235,6 @@ static void measure(bench_t *bench, team_t *team, const options_t *options, tabl
     const double n_cached = (double)CACHED_ELEMS * (double)n_passes * bench->n_threads;
     const double bar = bench->n_slots <= 4 ? 0.95 : 0.85;
     double best_rmw = 0.0, speed, inside, ratio;
-
     bench->n_cached_passes = n_passes;
     team_run(team, replay_memory, bench);
     for (uint32_t i = 0; i < options->n_repeats; i++) {
@@ -275,7 +260,6 @@ static void measure(bench_t *bench, team_t *team, const options_t *options, tabl
 static void measure_isa(bench_t *bench, team_t *team, const options_t *options, table_t *table) {
     static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
     const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
-
     for (int dtype = ZFI_BF16; dtype >= ZFI_F32; dtype--)
         for (size_t k = 0; k < sizeof n_slots / sizeof n_slots[0]; k++) {
             bench->dtype = (zfi_dtype_t)dtype;
@@ -295,7 +279,6 @@ int main(int argc, char **argv) {
     const int max_threads = team_max_threads() < MAX_THREADS ? team_max_threads() : MAX_THREADS;
     glue_error_t err;
     table_t table;
-
     if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &options, &err) != 0)
         return fprintf(stderr, "zf-bench-host: %s\n", err.text), 2;
     if (options.wants_help)
@@ -308,7 +291,6 @@ int main(int argc, char **argv) {
                         columns);
     for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
         team_t *team = team_new(n_threads);
-
         bench.n_threads = n_threads;
         allocate_shares(&bench, n_threads, ((uint64_t)options.n_millions << 20) / (uint64_t)n_threads + CHUNK_ELEMS);
         team_run(team, fill_share, &bench);

@@ -11,7 +11,6 @@ static const uint64_t nap_ns = 200000, behind_ns = 5000000;
 
 static void sleep_until(uint64_t at_ns) {
     const struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
-
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
@@ -34,7 +33,6 @@ static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
 
 static void step(fetcher_t *host) {
     const uint64_t start = zc_now_ns();
-
     rig_step(&host->rig, 0);
     if (host->spec.does_not_fetch)
         host->waited_ns += zc_now_ns() - start;
@@ -44,7 +42,6 @@ void fetcher_step(fetcher_t *host) {
     for (uint32_t layer = 0; layer < FETCHER_LAYERS; layer++) {
         if (!host->spec.does_not_fetch) {
             const uint64_t start = zc_now_ns();
-
             rig_fetch(&host->rig, layer * FETCHER_PER_LAYER, FETCHER_PER_LAYER);
             host->waited_ns += zc_now_ns() - start;
         }
@@ -82,7 +79,6 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .rule = spec->ns_per_elem > 0 ? &rule : NULL,
                                .does_not_clip = spec->does_not_clip,
                                .does_not_fetch = spec->does_not_fetch};
-
     memset(host, 0, sizeof *host);
     host->spec = *spec;
     for (int i = 0; i < FETCHER_LAYERS; i++)

@@ -6,8 +6,7 @@
  * its backward. Workers are the plugin's, or paced: an update rule of the bench's own takes a given time per element
  * and update, and sleeps for most of it (which the contract allows no real rule), so that a replay takes as long on a
  * busy machine as on a quiet one. */
-#ifndef ZF_BENCH_FETCHER_H
-#define ZF_BENCH_FETCHER_H
+#pragma once
 
 #include "harness/rig.h"
 
@@ -38,5 +37,3 @@ void fetcher_compute(const fetcher_t *host);
 
 /* What the device has waited so far, as zf.stats/1 counts it. */
 uint64_t fetcher_stall_ns(const fetcher_t *host);
-
-#endif

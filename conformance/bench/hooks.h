@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hooks.h - the sections of zf-bench-hooks: each prints one table and writes one JSON member. */
-#ifndef ZF_BENCH_HOOKS_H
-#define ZF_BENCH_HOOKS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -40,5 +39,3 @@ void hooks_step(hooks_t *hooks);
 
 /* Steps of a host whose times are known, for `zf plan` to be put beside. */
 void hooks_plan(hooks_t *hooks);
-
-#endif

@@ -31,7 +31,6 @@ static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
                                  .config = config};
     static fetcher_t host;
     samples_t waited = {0};
-
     snprintf(config, sizeof config,
              "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n"
              "[host]\nthreads = 1\n");
@@ -44,7 +43,6 @@ static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
         fetcher_step(&host);
     for (int t = 0; t < N_STEPS; t++) {
         const uint64_t before = host.waited_ns;
-
         fetcher_step(&host);
         samples_add(&waited, 1e-6 * (double)(host.waited_ns - before));
     }
@@ -59,11 +57,9 @@ void hooks_early(hooks_t *hooks) {
     const double percent = 100 / (3.0 * FORWARD_MS);
     table_t table =
         table_begin(hooks->json, "early", "every step exact; what a host waits for, in % of its compute", columns);
-
     for (int i = 0; i < N_REPLAYS; i++) {
         const quartiles_t at_step = measure(hooks, replays[i], 0), early = measure(hooks, replays[i], 1);
         const double beyond = replays[i] - 1, first_layer = replays[i] / FETCHER_LAYERS;
-
         table_row(&table, NULL,
                   (const double[]){replays[i], percent * at_step.median, percent * at_step.q1, percent * at_step.q3,
                                    percent * early.median, percent * early.q1, percent * early.q3,

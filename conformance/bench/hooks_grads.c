@@ -35,7 +35,6 @@ static const char *const dtype_names[] = {"bf16", "fp32"}, *const mode_names[] =
 
 static void time_deliveries(rig_t *rig, uint32_t n_per_call, cell_t *cell) {
     uint64_t wall, cpu;
-
     rig_touch(rig);
     cpu = zc_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     wall = zc_now_ns();
@@ -50,7 +49,6 @@ static void time_deliveries(rig_t *rig, uint32_t n_per_call, cell_t *cell) {
 
 static void time_copy(rig_t *rig, void *to, samples_t *samples) {
     uint64_t wall;
-
     rig_touch(rig);
     wall = zc_now_ns();
     for (uint32_t i = 0; i < BURST; i++)
@@ -61,7 +59,6 @@ static void time_copy(rig_t *rig, void *to, samples_t *samples) {
 
 static void repeat(grads_t *grads, int is_warm) {
     static cell_t ignored;
-
     samples_add(&grads->poll, rig_poll_ns(&grads->rigs[0][0]));
     samples_add(&grads->lost, samples_lost_share(5000000));
     for (int d = 0; d < N_DTYPES; d++) {
@@ -78,14 +75,12 @@ static void repeat(grads_t *grads, int is_warm) {
 
 static double limit_of(const grads_t *grads, int dtype, int mode, int call) {
     const double hook = samples_median(&grads->poll) / per_call[call];
-
     return mode == RIG_COPY ? hook + samples_median(&grads->copy[dtype]) : hook;
 }
 
 static void print_row(hooks_t *hooks, table_t *table, const grads_t *grads, int dtype, int mode, int call) {
     const cell_t *cell = &grads->cells[dtype][mode][call];
     const quartiles_t wall = samples_quartiles(&cell->wall);
-
     table_row(table, (const char *[]){dtype_names[dtype], mode_names[mode]},
               (const double[]){per_call[call], wall.median, wall.q1, wall.q3, samples_median(&cell->cpu),
                                limit_of(grads, dtype, mode, call)},
@@ -98,7 +93,6 @@ static void print_all(hooks_t *hooks, const grads_t *grads) {
                                        {"cpu_ns", 1},  {"limit_ns", 1},   {NULL, 0}};
     table_t table =
         table_begin(hooks->json, "grads", "grads_ready per tensor of 1,000 elements on the calling thread", columns);
-
     for (int d = 0; d < N_DTYPES; d++)
         for (int m = 0; m < RIG_N_MODES; m++)
             for (int c = 0; c < N_PER_CALL; c++)
@@ -114,7 +108,6 @@ static void print_all(hooks_t *hooks, const grads_t *grads) {
 
 void hooks_grads(hooks_t *hooks) {
     static grads_t grads;
-
     for (int d = 0; d < N_DTYPES; d++)
         for (int m = 0; m < RIG_N_MODES; m++) {
             const rig_spec_t spec = {.n_tensors = BURST,
@@ -123,7 +116,6 @@ void hooks_grads(hooks_t *hooks) {
                                      .dtype = d ? zf_dtype_float32() : zf_dtype_bfloat16(),
                                      .mode = (rig_mode_t)m,
                                      .config = hooks->config};
-
             rig_open(&grads.rigs[d][m], hooks->loader, &spec);
             if (m == 0)
                 grads.copies[d] = rig_allocate(grads.rigs[d][0].nbytes);

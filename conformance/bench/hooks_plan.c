@@ -46,7 +46,6 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
                                  .does_not_fetch = kind->does_not_fetch};
     static fetcher_t host;
     uint64_t device, replay_ns, replay_elems;
-
     snprintf(config, sizeof config, "[zenflow]\nupdate_interval = %u\npublish_lag = %d\nfull_warm_up_rounds = %d\n%s",
              kind->interval, kind->lag, WARM_UP, kind->pace_ns > 0 ? "topk_ratio = 0\n" : "");
     fetcher_open(&host, hooks->loader, &spec);
@@ -57,7 +56,6 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
     device = samples_named_cpu_ns("zf-device");
     for (int w = 0; w < N_STEPS / PERIOD; w++) {
         const uint64_t stall = fetcher_stall_ns(&host), start = zc_now_ns();
-
         for (int t = 0; t < PERIOD; t++)
             fetcher_step(&host);
         samples_add(&out->step_ns, (double)(zc_now_ns() - start) / PERIOD);
@@ -69,7 +67,6 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
     rig_drain(&host.rig);
     for (int t = 0; t < PERIOD; t++) {
         const uint64_t start = zc_now_ns();
-
         fetcher_compute(&host);
         samples_add(&out->alone_ns, (double)(zc_now_ns() - start));
     }
@@ -82,7 +79,6 @@ static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *o
 static void print_row(table_t *table, const plan_case_t *kind, const plan_row_t *row) {
     const double speed = (double)row->replay_elems / ((double)row->replay_ns + 1) * 1e9 * row->n_workers;
     const quartiles_t step = samples_quartiles(&row->step_ns);
-
     table_row(table, (const char *[]){kind->pace_ns > 0 ? "paced" : "kernels"},
               (const double[]){kind->pace_ns, kind->interval, kind->lag, !kind->does_not_fetch,
                                FETCHER_LAYERS * FETCHER_PER_LAYER, kind->pace_ns > 0 ? PACED_ROWS : KERNEL_ROWS,
@@ -99,7 +95,6 @@ void hooks_plan(hooks_t *hooks) {
         {"q1_ms", 3},    {"q3_ms", 3},   {"stall_ms", 3},        {"elems_per_s", 0}, {NULL, 0}};
     static plan_row_t rows[N_CASES];
     table_t table;
-
     for (int i = 0; i < N_ROUNDS * N_CASES; i++)
         measure(hooks, &cases[i % N_CASES], &rows[i % N_CASES]);
     table = table_begin(hooks->json, "plan", "steps of a host that computes for the times given", columns);

@@ -21,7 +21,6 @@ typedef struct replay {
 /* One window; ns of the workers' time on a CPU per element and update. */
 static double window_ns(rig_t *rig) {
     const uint64_t elems = rig_counter(rig, "replay_elems"), ns = samples_named_cpu_ns("zf-worker");
-
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
@@ -32,7 +31,6 @@ static double window_ns(rig_t *rig) {
 
 static void repeat(replay_t *replay) {
     double ns[N_RIGS];
-
     for (int i = 0; i < N_RIGS; i++) {
         ns[i] = window_ns(&replay->rigs[i]);
         samples_add(&replay->per_elem[i], ns[i]);
@@ -47,11 +45,9 @@ static void print_all(hooks_t *hooks, const replay_t *replay) {
     const quartiles_t ratio = samples_quartiles(&replay->ratio);
     table_t table =
         table_begin(hooks->json, "replay", "CPU time of the workers per element and update, bf16, S = 4", columns);
-
     for (int i = 0; i < N_RIGS; i++) {
         const quartiles_t ns = samples_quartiles(&replay->per_elem[i]);
         const rig_spec_t *spec = &replay->rigs[i].spec;
-
         table_row(&table, NULL,
                   (const double[]){spec->n_tensors, (double)(spec->shape[0] * spec->shape[1]), ns.median, ns.q1, ns.q3},
                   i ? NULL : hooks_verdict(hooks, ratio.median <= bar));
@@ -68,7 +64,6 @@ static void print_all(hooks_t *hooks, const replay_t *replay) {
 
 void hooks_replay(hooks_t *hooks) {
     static replay_t replay;
-
     for (int i = 0; i < N_RIGS; i++) {
         const int64_t rows = i ? (int64_t)ROWS * 100 : ROWS; /* 20 x 50 and 2,000 x 5,000 */
         const rig_spec_t spec = {
@@ -78,7 +73,6 @@ void hooks_replay(hooks_t *hooks) {
             .dtype = zf_dtype_bfloat16(),
             .mode = RIG_ASYNC,
             .config = hooks->config};
-
         rig_open(&replay.rigs[i], hooks->loader, &spec);
     }
     for (int i = 0; i < N_RIGS; i++)

@@ -29,7 +29,6 @@ static char *config_of(const char *text, uint32_t n_tensors) {
     char *out = NULL;
     int n = at ? asprintf(&out, "%.*s%u%s", (int)(at - text), text, n_tensors, at + 1)
                : asprintf(&out, "%s", text ? text : "");
-
     return n < 0 ? NULL : out;
 }
 
@@ -37,7 +36,6 @@ static void time_one(rig_t *rig, samples_t *step, samples_t *step_cpu, samples_t
     zf_fence_t done = {.struct_size = sizeof done}, ready = {.struct_size = sizeof ready};
     zf_error_t err = {.struct_size = sizeof err};
     uint64_t wall, cpu, all = zc_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-
     rig_deliver(rig, 0, rig->spec.n_tensors, 64, &done);
     rig_wait(rig, &done);
     cpu = zc_clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -57,10 +55,8 @@ static void print_all(const hooks_t *hooks, const step_t *step) {
                                        {"cpu_ns", 0},  {"fetch_ns", 0}, {"process_cpu_ns", 0}, {NULL, 0}};
     table_t table = table_begin(hooks->json, "step",
                                 "on the calling thread against the number of tensors of 1,000 elements", columns);
-
     for (int i = 0; i < N_SIZES; i++) {
         const quartiles_t wall = samples_quartiles(&step->step[i]);
-
         table_row(&table, NULL,
                   (const double[]){sizes[i], wall.median, wall.q1, wall.q3, samples_median(&step->step_cpu[i]),
                                    samples_median(&step->fetch[i]), samples_median(&step->process[i])},
@@ -75,7 +71,6 @@ static void print_all(const hooks_t *hooks, const step_t *step) {
 void hooks_step(hooks_t *hooks) {
     static step_t step;
     static samples_t ignored[4];
-
     for (int i = 0; i < N_SIZES; i++) {
         char *config = config_of(hooks->config, sizes[i]);
         const rig_spec_t spec = {.n_tensors = sizes[i],
@@ -84,7 +79,6 @@ void hooks_step(hooks_t *hooks) {
                                  .dtype = zf_dtype_bfloat16(),
                                  .mode = RIG_ASYNC,
                                  .config = config};
-
         rig_open(&step.rigs[i], hooks->loader, &spec);
         free(config);
         for (int warm = 0; warm < 2 * HOOKS_WINDOW; warm++)

@@ -22,7 +22,6 @@ void samples_add(samples_t *samples, double value) {
 
 static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 
@@ -30,7 +29,6 @@ static int compare_doubles(const void *a, const void *b) {
 static double value_at(const double *sorted, int n, double fraction) {
     const double place = fraction * (double)(n - 1);
     const int below = (int)place;
-
     if (below >= n - 1)
         return sorted[n - 1];
     return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
@@ -38,7 +36,6 @@ static double value_at(const double *sorted, int n, double fraction) {
 
 quartiles_t samples_quartiles(const samples_t *samples) {
     double sorted[SAMPLES_MAX];
-
     memcpy(sorted, samples->at, (size_t)samples->n * sizeof *sorted);
     qsort(sorted, (size_t)samples->n, sizeof *sorted, compare_doubles);
     return (quartiles_t){.q1 = value_at(sorted, samples->n, 0.25),
@@ -51,10 +48,8 @@ double samples_median(const samples_t *samples) { return samples_quartiles(sampl
 double samples_lost_share(uint64_t n_ns) {
     const uint64_t begin = zc_now_ns();
     uint64_t last = begin, lost = 0;
-
     while (last - begin < n_ns) {
         const uint64_t now = zc_now_ns();
-
         if (now - last > PAUSE_NS)
             lost += now - last;
         last = now;
@@ -65,7 +60,6 @@ double samples_lost_share(uint64_t n_ns) {
 static int is_named(const char *task, const char *name) {
     char path[64], got[32] = "";
     FILE *file;
-
     snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task);
     file = fopen(path, "r");
     if (!file)
@@ -81,7 +75,6 @@ static uint64_t task_cpu_ns(const char *task) {
     char path[64];
     unsigned long long ns = 0;
     FILE *file;
-
     snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task);
     file = fopen(path, "r");
     if (!file || fscanf(file, "%llu", &ns) != 1)
@@ -94,7 +87,6 @@ static uint64_t task_cpu_ns(const char *task) {
 uint64_t samples_named_cpu_ns(const char *name) {
     DIR *tasks = opendir("/proc/self/task");
     uint64_t ns = 0;
-
     for (const struct dirent *task = tasks ? readdir(tasks) : NULL; task; task = readdir(tasks))
         if (task->d_name[0] != '.' && is_named(task->d_name, name))
             ns += task_cpu_ns(task->d_name);

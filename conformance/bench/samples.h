@@ -3,8 +3,7 @@
  *
  * Every figure of zf-bench-hooks is the median over all repetitions of one run; the quartiles beside it say how steady
  * the machine was. */
-#ifndef ZF_BENCH_SAMPLES_H
-#define ZF_BENCH_SAMPLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ uint64_t samples_named_cpu_ns(const char *name);
 /* Looks at the clock without pause for n_ns: the share of that time in which this thread was not running (pauses of
  * more than 5 us), 0..1. What other programs and the hypervisor take from it. */
 double samples_lost_share(uint64_t n_ns);
-
-#endif

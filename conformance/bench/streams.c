@@ -21,7 +21,6 @@ static inline __attribute__((always_inline)) void ask(const void *stream, size_t
 /* Xor of floats as integers: cheap, and never slow on special values. */
 static inline __attribute__((always_inline)) void fold(line_t *sum, const void *from) {
     line_t x;
-
     memcpy(&x, from, sizeof x);
     *sum ^= x;
 }
@@ -30,10 +29,8 @@ static inline __attribute__((always_inline)) void fold(line_t *sum, const void *
 static inline __attribute__((always_inline)) void touch(void *stream, uint64_t i, size_t elem_nbytes, const line_t *sum,
                                                         size_t ahead_nbytes) {
     char *const from = (char *)stream + i * elem_nbytes;
-
     for (size_t at = 0; at < TILE_ELEMS * elem_nbytes; at += LINE) {
         line_t x = *sum;
-
         if (ahead_nbytes)
             ask(from + at, ahead_nbytes);
         fold(&x, from + at);
@@ -43,14 +40,11 @@ static inline __attribute__((always_inline)) void touch(void *stream, uint64_t i
 
 CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes) {
     const size_t slot_nbytes = TILE_ELEMS * streams->elem_nbytes;
-
     for (uint64_t i = 0; i < streams->n_elems; i += TILE_ELEMS) {
         line_t sum = {0};
-
         for (uint32_t k = 0; k < streams->n_slots; k++)
             for (size_t at = 0; at < slot_nbytes; at += LINE) {
                 const char *from = (const char *)streams->grads[k] + i * streams->elem_nbytes + at;
-
                 if (ahead_nbytes)
                     ask(from, ahead_nbytes);
                 fold(&sum, from);

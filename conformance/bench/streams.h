@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* streams.h - what the machine can do at best with the streams of a replay, for the limit column of the benchmarks. */
-#ifndef ZF_BENCH_STREAMS_H
-#define ZF_BENCH_STREAMS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ typedef struct streams {
 /* Touches every byte of the streams as a replay does, with next to no arithmetic; ahead_nbytes of software prefetch, 0
  * = none. */
 void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes);
-
-#endif

@@ -7,13 +7,11 @@
 /* A column is as wide as its name, and as most of its numbers. */
 static int width_of(const column_t *column) {
     const int n = (int)strlen(column->name);
-
     return n < 8 ? 8 : n;
 }
 
 table_t table_begin(FILE *json, const char *name, const char *title, const column_t *columns) {
     table_t table = {.name = name, .columns = columns, .json = json};
-
     printf("%s: %s\n", name, title);
     for (; columns[table.n_columns].name; table.n_columns++)
         printf("%*s ", width_of(&columns[table.n_columns]), columns[table.n_columns].name);
@@ -29,7 +27,6 @@ void table_row(table_t *table, const char *const *texts, const double *numbers, 
     for (int i = 0; i < table->n_columns; i++) {
         const column_t *column = &table->columns[i];
         char cell[64];
-
         if (column->digits < 0)
             snprintf(cell, sizeof cell, "%s", *texts++);
         else

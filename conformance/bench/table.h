@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.h - what a section of zf-bench-hooks found: a table to be read, and the same as a member of a JSON file. */
-#ifndef ZF_BENCH_TABLE_H
-#define ZF_BENCH_TABLE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -30,5 +29,3 @@ typedef struct figure {
     double value;
 } figure_t;
 void table_end(const table_t *table, const figure_t *figures);
-
-#endif

@@ -28,14 +28,12 @@ struct team {
 
 int team_max_threads(void) {
     cpu_set_t cpus;
-
     return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
 }
 
 /* Pins the calling thread to the index-th CPU that the process may use. */
 static void pin_to(int index) {
     cpu_set_t cpus, one;
-
     if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
         return;
     CPU_ZERO(&one);
@@ -48,7 +46,6 @@ static void pin_to(int index) {
 static void *member_main(void *arg) {
     member_t *member = arg;
     team_t *team = member->team;
-
     pin_to(member->index);
     zfi_fp_mode_ieee();
     for (;;) {
@@ -62,7 +59,6 @@ static void *member_main(void *arg) {
 
 team_t *team_new(int n_threads) {
     team_t *team = calloc(1, sizeof *team + (size_t)n_threads * sizeof team->members[0]);
-
     if (!team)
         return NULL;
     team->n_threads = n_threads;
@@ -88,7 +84,6 @@ void team_free(team_t *team) {
 
 double team_run(team_t *team, void (*work)(void *arg, int thread), void *arg) {
     uint64_t begin;
-
     team->work = work;
     team->arg = arg;
     begin = zc_now_ns();

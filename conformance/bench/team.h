@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.h - a team of threads, each pinned to one CPU of the process's affinity mask, that run the same function at the
  * same time and are timed from the common start to the last end. */
-#ifndef ZF_BENCH_TEAM_H
-#define ZF_BENCH_TEAM_H
+#pragma once
 
 typedef struct team team_t;
 
@@ -15,5 +14,3 @@ void team_free(team_t *team);
 
 /* Runs work(arg, thread) for every thread of the team. Returns seconds. */
 double team_run(team_t *team, void (*work)(void *arg, int thread), void *arg);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_args.h - one call of one slot with right arguments, to be spoilt in one place and then required to fail cleanly.
  */
-#ifndef ZFC_ABI_ARGS_H
-#define ZFC_ABI_ARGS_H
+#pragma once
 
 #include "abi_call.h"
 #include "abi_rig.h"
@@ -74,5 +73,3 @@ int abi_accepted(abi_args_t *a, abi_rule_t rule, const char *what);
 
 /* nbytes that end where unreadable memory begins; never freed. */
 void *abi_guarded(size_t nbytes);
-
-#endif

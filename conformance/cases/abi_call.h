@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_call.h - calling any slot of any table through libffi, from the one table of signatures. */
-#ifndef ZFC_ABI_CALL_H
-#define ZFC_ABI_CALL_H
+#pragma once
 
 #include "abi_table.h"
 
@@ -37,5 +36,3 @@ void *abi_slot_function(const void *table, const abi_slot_t *slot);
 
 /* Calls it. The status, the number or 0 for void; a returned pointer goes to *out_pointer (may be NULL). */
 int32_t abi_slot_call(const void *table, const abi_slot_t *slot, abi_value_t *args, void **out_pointer);
-
-#endif

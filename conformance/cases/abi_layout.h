@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_layout.h - proofs 1 to 3, which call nothing of the plugin: the headers' layout as text, compared with a golden
  * file (abi/layout/); the headers by themselves; the library's file. */
-#ifndef ZFC_ABI_LAYOUT_H
-#define ZFC_ABI_LAYOUT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -30,5 +29,3 @@ int abi_elf_check(abi_report_t *report, const char *path, const char **why);
 
 /* abi/exports.txt, which is built into the program as the golden layout is: it needs nothing but the plugin. */
 const char *abi_golden_exports(void);
-
-#endif

@@ -2,8 +2,7 @@
 /* abi_probe.h - one probe: a function that runs in a child process of its own, so that a crash or a hang of the plugin
  * is a finding and not the end. The child sends its findings through a pipe; its stdout and stderr are caught: a plugin
  * that prints breaks rule QUIET. */
-#ifndef ZFC_ABI_PROBE_H
-#define ZFC_ABI_PROBE_H
+#pragma once
 
 #include "abi_report.h"
 #include "harness/progress.h"
@@ -31,5 +30,3 @@ int abi_check(abi_probe_t *probe, abi_rule_t rule, int is_ok, const char *format
 
 /* In the child: a check that cannot be done here, and why. */
 void abi_skip(abi_probe_t *probe, abi_rule_t rule, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_probes.h - the probes of proofs 5 and 7, each a set of calls made in child processes. */
-#ifndef ZFC_ABI_PROBES_H
-#define ZFC_ABI_PROBES_H
+#pragma once
 
 #include "abi_rig.h"
 
@@ -23,5 +22,3 @@ int zfc_abi_main(int argc, char **argv);
 /* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
  * the exit status. */
 int abi_count_allocations(const char *plugin, int fd);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * One rule collects many checks. A probe (abi_probe.h) that runs in a child process sends its findings to the parent,
  * which owns the report; nothing here is shared between threads. */
-#ifndef ZFC_ABI_REPORT_H
-#define ZFC_ABI_REPORT_H
+#pragma once
 
 #include "glue/error.h"
 
@@ -109,5 +108,3 @@ void abi_report_print(const abi_report_t *report, FILE *out, int is_tap);
 
 /* 0 every rule holds that could be tried, 1 one is broken. */
 int abi_report_exit_status(const abi_report_t *report);
-
-#endif

@@ -4,8 +4,7 @@
  * Four parameters: "a.weight" float32 [6, 5], "b.weight" bfloat16 [4, 8], "c.bias" float32 [5], "d.frozen" float32 [3].
  * Windows of two steps and two warm-up steps, so that after three steps a window is half full and channels are
  * selected. The host table consists of libffi closures that check on which thread and when they are called. */
-#ifndef ZFC_ABI_RIG_H
-#define ZFC_ABI_RIG_H
+#pragma once
 
 #include <ffi.h>
 #include <pthread.h>
@@ -131,5 +130,3 @@ void abi_row_run(abi_report_t *report, const abi_env_t *env, const abi_row_t *ro
 /* Marks that a hook runs on this thread, and that it has returned. */
 void abi_host_enter(abi_host_t *host);
 void abi_host_leave(abi_host_t *host);
-
-#endif

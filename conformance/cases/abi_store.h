@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_store.h - a host's store of checkpoint blobs in memory, for calls of zf.state/1. */
-#ifndef ZFC_ABI_STORE_H
-#define ZFC_ABI_STORE_H
+#pragma once
 
 #include "zf/ext/state.h"
 
@@ -19,5 +18,3 @@ typedef struct abi_store {
 
 /* Empty. */
 void abi_store_start(abi_store_t *store);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_table.h - the public headers as data: one entry per header, type, struct, member, slot, constant and macro
  * of abi_signatures.def, which the build makes from the golden layout (abi_signatures.cmake). */
-#ifndef ZFC_ABI_TABLE_H
-#define ZFC_ABI_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ size_t abi_struct_size(const char *name);
 
 /* A slot by table type and name, or NULL. */
 const abi_entry_t *abi_slot_entry(const char *owner, const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_watch.h - a look at the process: what a plugin must leave as it was. */
-#ifndef ZFC_ABI_WATCH_H
-#define ZFC_ABI_WATCH_H
+#pragma once
 
 #include <sched.h>
 #include <signal.h>
@@ -31,5 +30,3 @@ int abi_watch_threads(int want);
 
 /* Writable memory of this process, in bytes. */
 double abi_data_nbytes(void);
-
-#endif

@@ -25,7 +25,6 @@ int posix_memalign(void **out, size_t alignment, size_t nbytes);
 
 static void count(void) {
     int is_other = syscall(SYS_gettid) != getpid();
-
     (void)__atomic_fetch_add(&zfc_allocations[is_other], 1, __ATOMIC_RELAXED);
 }
 
@@ -51,7 +50,6 @@ void *aligned_alloc(size_t alignment, size_t nbytes) {
 
 int posix_memalign(void **out, size_t alignment, size_t nbytes) {
     void *p = aligned_alloc(alignment, nbytes);
-
     if (p == NULL)
         return ENOMEM;
     *out = p;

@@ -26,7 +26,6 @@ static int is_without_state(const zx_totals_t *t, int law) { return t->n_cases[l
 
 int zx_law_of(uint64_t index) {
     static const int pattern[] = {2, 1, 5, 6, 4, 3, 2, 6};
-
     return pattern[index % 8];
 }
 
@@ -132,7 +131,6 @@ static void print_changes(int law, const uint64_t *n) {
 static void print_steps(const zx_totals_t *t) {
     const uint64_t *n = t->n_clipping;
     uint64_t n_steps = 0, n_skipped = 0;
-
     for (int i = 1; i <= ZX_N_LAWS; i++) {
         n_steps += t->n_drawn[i][ZX_STEPS];
         n_skipped += t->n_drawn[i][ZX_SKIPPED];
@@ -145,7 +143,6 @@ static void print_steps(const zx_totals_t *t) {
 static void print_drawn(const zx_totals_t *t) {
     for (int i = 1; i <= ZX_N_LAWS; i++) {
         const uint64_t *n = t->n_drawn[i];
-
         if (n[ZX_FETCHED] + n[ZX_MISSED] + n[ZX_PAUSED] + n[ZX_LATE])
             printf("law %d drew: %" PRIu64 " fetches of a parameter, %" PRIu64 " after a pause, %" PRIu64
                    " that did not come before the next step; %" PRIu64 " late gradients\n",
@@ -188,7 +185,6 @@ int zx_exact_main(int argc, char **argv) {
     zx_totals_t totals;
     glue_error_t err;
     int status;
-
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform exact: %s\n", err.text), 2;
     if (o.wants_help)

@@ -3,8 +3,7 @@
  *
  * Model: a run is a list of random cases, each a function of (seed, law, number). Children run them in batches, one
  * instruction set per child, so that a plugin that crashes or hangs costs one case and not the report. */
-#ifndef ZF_CONFORMANCE_EXACT_H
-#define ZF_CONFORMANCE_EXACT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -59,5 +58,3 @@ int zx_child_main(const zx_options_t *options);
 void zx_exec_self(char *const *argv);
 /* exact_batch.c: 0 with *out filled, or -1 where no child could run at all. */
 int zx_run_batches(const zx_options_t *options, zx_totals_t *out);
-
-#endif

@@ -14,7 +14,6 @@ enum { GUARD_NBYTES = 64 };
 
 void *zx_alloc(uint64_t nbytes) {
     void *p = calloc(nbytes ? (size_t)nbytes : 1, 1);
-
     if (!p) {
         fprintf(stderr, "out of memory for %llu bytes\n", (unsigned long long)nbytes);
         exit(2);
@@ -25,12 +24,10 @@ void *zx_alloc(uint64_t nbytes) {
 static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided) {
     uint32_t order[ZO_MAX_NDIM]; /* order[0] = innermost in memory */
     int64_t stride = 1, span = 1;
-
     for (uint32_t i = 0; i < a->ndim; i++)
         order[i] = a->ndim - 1 - i;
     for (uint32_t i = a->ndim; is_strided && i > 1; i--) {
         uint32_t j = zx_chance(rng, 50) ? zx_below(rng, i) : i - 1, axis = order[j];
-
         order[j] = order[i - 1];
         order[i - 1] = axis;
     }
@@ -51,7 +48,6 @@ static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided) {
 void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype_t dtype, int is_strided) {
     uint64_t size = zo_dtype_nbytes(dtype), span_nbytes, pad = zx_below(rng, 5) * size;
     uint64_t byte_offset = zx_below(rng, 3) * size;
-
     memset(a, 0, sizeof *a);
     a->ndim = decl->ndim;
     a->dtype = dtype;
@@ -83,7 +79,6 @@ void zx_array_free(zx_array_t *a) {
 static uint64_t advance(const zx_array_t *a, int64_t *index, uint64_t offset) {
     for (uint32_t i = a->ndim; i > 0; i--) {
         uint32_t axis = i - 1;
-
         offset += (uint64_t)a->strides[axis];
         if (++index[axis] < a->shape[axis])
             return offset;
@@ -97,7 +92,6 @@ static void write_elems(const zx_array_t *a, unsigned char *mem, const void *ele
     uint64_t size = zo_dtype_nbytes(a->dtype), offset = 0;
     const unsigned char *src = elems;
     int64_t index[ZO_MAX_NDIM] = {0};
-
     if (!a->tensor.dl.strides) {
         if (a->n_elems)
             memcpy(mem + a->first, src, a->n_elems * size);
@@ -113,7 +107,6 @@ void zx_array_write(zx_array_t *a, const void *elems) { write_elems(a, a->mem, e
 
 unsigned char *zx_array_image(const zx_array_t *a, const void *elems) {
     unsigned char *image = zx_alloc(a->mem_nbytes);
-
     memset(image, ZX_GUARD_BYTE, a->mem_nbytes);
     write_elems(a, image, elems);
     return image;
@@ -127,7 +120,6 @@ static uint32_t element_bits(const zx_array_t *a, const unsigned char *mem, uint
     uint64_t size = zo_dtype_nbytes(a->dtype);
     uint16_t half;
     uint32_t bits;
-
     if (size == 2) {
         memcpy(&half, mem + a->first + offset * size, sizeof half);
         return half;
@@ -140,7 +132,6 @@ uint64_t zx_array_first_difference(const zx_array_t *a, const unsigned char *ima
                                    uint32_t *out_found) {
     uint64_t offset = 0;
     int64_t index[ZO_MAX_NDIM] = {0};
-
     for (uint64_t i = 0; i < a->n_elems; i++) {
         *out_expected = element_bits(a, image, offset);
         *out_found = element_bits(a, a->mem, offset);

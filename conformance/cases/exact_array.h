@@ -4,8 +4,7 @@
  *
  * Model: an image is the whole memory (guards and all) with given elements in it. Two images are equal if every element
  * has the same bits and every guard byte is untouched, so one memcmp checks both. */
-#ifndef ZF_CONFORMANCE_EXACT_ARRAY_H
-#define ZF_CONFORMANCE_EXACT_ARRAY_H
+#pragma once
 
 #include "exact_rng.h"
 #include "oracle/oracle.h"
@@ -42,5 +41,3 @@ uint64_t zx_array_first_difference(const zx_array_t *a, const unsigned char *ima
                                    uint32_t *out_found);
 
 void *zx_alloc(uint64_t nbytes); /* zeroed; ends the program where memory is short */
-
-#endif

@@ -23,7 +23,6 @@ static void check_answers(zx_run_t *run, const uint32_t *params, uint32_t n, con
                             .param = run->c->params[params[i]].name,
                             .step = run->host.step,
                             .element = UINT64_MAX};
-
         if (answers[i] != zo_is_written(run->oracle, params[i]))
             zx_differs(run->result, &where, (uint64_t)zo_is_written(run->oracle, params[i]), answers[i], 1);
         zx_count_drawn(run->result, ZX_WRITTEN, answers[i]);
@@ -38,7 +37,6 @@ static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t 
     uint8_t answers[ZX_MAX_PARAMS] = {0};
     const uint32_t *about = n ? params : all;
     uint32_t n_about = n ? n : h->c->n_params;
-
     for (uint32_t i = 0; i < n_about; i++) {
         if (!n)
             all[i] = i;
@@ -65,7 +63,6 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
     zx_rng_t *r = &run->c->rng;
     uint32_t params[ZX_MAX_PARAMS], n = 0;
     int is_about_all = zx_chance(r, 30);
-
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         is_about_all = is_about_all && !zo_is_behind(run->oracle, i);
         if (is_open_to_questions(run, i) && zx_chance(r, 60))
@@ -84,7 +81,6 @@ static void *sound_values(zx_run_t *run, uint32_t i) {
     zo_dtype_t dtype = run->c->params[i].decl.dtype;
     uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
     void *values;
-
     for (uint64_t e = 0; e < n; e++)
         if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
             return zx_run_draw_edit(run, i);
@@ -96,14 +92,12 @@ static void *sound_values(zx_run_t *run, uint32_t i) {
 /* What is not fetched differs between ranks, which write the same. */
 static void fetch_alike(zx_run_t *run, uint32_t i) {
     const zs_ranks_t *ranks = run->c->ranks;
-
     if ((run->c->mode % 2 && (ranks || !zx_host_can_look_unfetched(&run->host))) || (ranks && zs_shards_params(ranks)))
         zx_run_fetch(run, &i, 1);
 }
 
 static void announce(zx_run_t *run, uint32_t i) {
     void *values;
-
     fetch_alike(run, i);
     values = sound_values(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, 0);
@@ -114,7 +108,6 @@ static void announce(zx_run_t *run, uint32_t i) {
 /* Those that the host did not write, nor others of their band, keep what they have in store. */
 static void adopt(zx_run_t *run) {
     uint32_t params[ZX_MAX_PARAMS], n = 0;
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70))
             params[n++] = i;
@@ -154,7 +147,6 @@ static void write_one(zx_run_t *run) {
     uint32_t i = zx_below(&c->rng, c->n_params);
     uint64_t nbytes;
     void *was, *values;
-
     if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i) ||
         (run->host.shards && run->host.is_sharded[i]))
         return;
@@ -189,7 +181,6 @@ static void write_one(zx_run_t *run) {
 void zx_run_ask_point(zx_run_t *run) {
     static const uint32_t flags[] = {ZF_WRITTEN_LOOK, ZF_WRITTEN_LOOK, ZF_WRITTEN_HOLD, ZF_WRITTEN_ACCEPT};
     zx_case_t *c = run->c;
-
     if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault || zs_moves(c->ranks))) ||
         !run->host.finds_edits || !run->host.digest)
         return; /* a case that moves is the same at every stage, where other parameters may be written */

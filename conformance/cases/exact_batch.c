@@ -57,7 +57,6 @@ static void make_list(zx_pool_t *pool) {
     const zx_options_t *o = pool->options;
     int is_one = o->only != ZX_ALL_CASES;
     uint64_t first = is_one ? o->only : 0, n = is_one ? 1 : o->n_cases;
-
     pool->items = zx_alloc((n * o->n_times + 1) * sizeof *pool->items);
     for (uint32_t isa = 0; isa < o->n_isas; isa++)
         for (uint64_t i = first; i < first + n; i++)
@@ -72,7 +71,6 @@ static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
     const zx_options_t *o = pool->options;
     char *list = zx_alloc((end - at + 1) * 32), seed[32], threads[16], *p = list;
     char *argv[] = {"zf-conform", "exact", "--child", list, "--seed", seed, "--threads", threads, NULL, NULL, NULL};
-
     for (uint32_t i = at; i < end; i++)
         p += sprintf(p, "%d:%" PRIu64 ",", pool->items[i].law, pool->items[i].index);
     snprintf(seed, sizeof seed, "%" PRIu64, o->seed);
@@ -91,7 +89,6 @@ static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
 
 static int start_child(zx_pool_t *pool, zx_job_t *job, uint32_t at, uint32_t end) {
     int fds[2];
-
     if (pipe(fds) != 0)
         return -1;
     fflush(stdout);
@@ -122,7 +119,6 @@ static void clear_progress(zx_pool_t *pool) {
 /* A case of the job is over; broken = 0 or the law. */
 static void end_case(zx_pool_t *pool, zx_job_t *job, int broken) {
     const zx_item_t *item = &pool->items[job->at++];
-
     job->is_running = 0;
     pool->totals->n_cases[item->law]++;
     pool->totals->n_done++;
@@ -153,12 +149,10 @@ static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
     zx_totals_t *totals = pool->totals;
     uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
     int law, broken, used;
-
     if (sscanf(line, "%d %*u %d%n", &law, &broken, &used) != 2 || law < 1 || law > ZX_N_LAWS)
         return;
     for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++) {
         int more;
-
         line += used;
         if (sscanf(line, " %" SCNu64 "%n", &n[i], &more) != 1)
             return;
@@ -174,7 +168,6 @@ static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
 
 static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line) {
     int has_queue, has_inspect, used = 0;
-
     job->since = now();
     if (line[0] == '|') {
         clear_progress(pool);
@@ -205,7 +198,6 @@ static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t
 static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why) {
     const zx_item_t *item = &pool->items[job->at];
     const zx_options_t *o = pool->options;
-
     clear_progress(pool);
     printf("%slaw %d: case %" PRIu64 ": %s\n%s  repeat: zf-conform exact%s%s --seed %" PRIu64
            " --law %d --only %" PRIu64 "%s%s\n",
@@ -225,7 +217,6 @@ static void describe_death(int status, char *out, size_t nbytes) {
 static int reap(zx_pool_t *pool, zx_job_t *job) {
     char why[128];
     int status = 0, cannot_run;
-
     close(job->fd);
     while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
         ;
@@ -240,7 +231,6 @@ static int reap(zx_pool_t *pool, zx_job_t *job) {
 
 static int refill(zx_pool_t *pool, zx_job_t *job) {
     uint32_t end;
-
     if (pool->totals->n_failures >= pool->options->max_failures)
         return 0;
     if (job->at < job->end)
@@ -261,7 +251,6 @@ static int refill(zx_pool_t *pool, zx_job_t *job) {
 static void show_progress(zx_pool_t *pool) {
     double elapsed = now() - pool->start;
     uint64_t done = pool->totals->n_done;
-
     if (pool->options->is_quiet || !isatty(STDERR_FILENO) || now() - pool->shown < 0.5 || done == 0)
         return;
     pool->shown = now();
@@ -274,7 +263,6 @@ static void show_progress(zx_pool_t *pool) {
  */
 static void end_child(pid_t pid) {
     siginfo_t info = {.si_pid = 0};
-
     kill(pid, SIGUSR2);
     for (int i = 0; i < 200 && info.si_pid == 0; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -286,7 +274,6 @@ static void end_child(pid_t pid) {
 
 static void end_silent(zx_pool_t *pool, zx_job_t *job) {
     char why[96];
-
     if (job->is_killed || now() - job->since < (double)pool->options->deadline_s)
         return;
     end_child(job->pid);
@@ -300,7 +287,6 @@ static void end_silent(zx_pool_t *pool, zx_job_t *job) {
 static int serve(zx_pool_t *pool, zx_job_t *job, short events) {
     char bytes[4096];
     ssize_t n;
-
     if (!(events & (POLLIN | POLLHUP | POLLERR)))
         return 0;
     n = read(job->fd, bytes, sizeof bytes);
@@ -315,7 +301,6 @@ static int turn(zx_pool_t *pool) {
     struct pollfd fds[MAX_JOBS];
     zx_job_t *jobs[MAX_JOBS];
     nfds_t n = 0;
-
     if (pool->totals->n_failures >= pool->options->max_failures)
         return 1;
     for (uint32_t i = 0; i < pool->options->n_jobs; i++)
@@ -349,7 +334,6 @@ static void end_all(zx_pool_t *pool) {
 int zx_run_batches(const zx_options_t *options, zx_totals_t *out) {
     zx_pool_t *pool = zx_alloc(sizeof *pool);
     int st = 0;
-
     memset(out, 0, sizeof *out);
     pool->options = options;
     pool->totals = out;

@@ -27,7 +27,6 @@ int zx_is_trainable(const zx_param_t *p) {
 
 uint64_t zx_n_elems(const zx_param_t *p) {
     uint64_t n = 1;
-
     for (uint32_t i = 0; i < p->decl.ndim; i++)
         n *= (uint64_t)p->decl.shape[i];
     return n;
@@ -50,7 +49,6 @@ static double draw_topk_ratio(zx_rng_t *r) {
 /* Drawn apart: the other cases stay what they are. */
 static void draw_share(zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index + (c->n_params ? 1000003 : 0));
-
     c->resident_share = zx_chance(&r, 12) ? 2.0 : zx_chance(&r, 45) ? zx_uniform(&r, 0.0, 1.1) : 0.0;
 }
 
@@ -59,7 +57,6 @@ static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == 
 /* What the share comes to in bytes of parameters with two fp32 moments. */
 void zx_case_settle_share(zx_case_t *c) {
     double n_elems = 0, n_owners = c->config.n_owners ? c->config.n_owners : 1;
-
     for (uint32_t i = 0; i < c->n_params; i++)
         n_elems += (double)zx_n_elems(&c->params[i]);
     c->config.resident_nbytes = c->resident_share > 1.5   ? ZO_ALL_RESIDENT
@@ -70,7 +67,6 @@ void zx_case_settle_share(zx_case_t *c) {
 static void draw_interval(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     zx_rng_t *r = &c->rng;
-
     c->config.is_interval_auto = zx_chance(r, 25);
     c->config.update_interval = c->config.is_interval_auto ? LONGEST_AUTO : intervals[zx_below(r, 11)];
 }
@@ -79,11 +75,9 @@ static void draw_interval(zx_case_t *c) {
 static void draw_rules(zx_case_t *c, zo_rule_t all) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 300, c->index);
     int is_mixed = zx_chance(&r, 40);
-
     for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++) {
         zo_rule_t own = (zo_rule_t)zx_below(&r, ZO_N_RULES);
         zo_group_t *group = &c->config.groups[i];
-
         group->rule = is_mixed ? own : all;
         if (zx_device_is_gpu() && group->rule == ZO_CALLBACK) /* a rule of the host's does not run on a GPU */
             group->rule = ZO_ADAMW;
@@ -101,7 +95,6 @@ static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
 static void draw_config(zx_case_t *c) {
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
     zx_rng_t *r = &c->rng;
-
     c->config = (zo_config_t){.topk_ratio = draw_topk_ratio(r),
                               .strategy = (zo_strategy_t)(zx_chance(r, 50) ? ZO_SELECT_STEP : (int)zx_below(r, 3)),
                               .select_interval = select[zx_below(r, 8)],
@@ -120,7 +113,6 @@ static void draw_config(zx_case_t *c) {
 
 static void obey_law(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
-
     if (c->law == 1 && zx_chance(r, 60)) {
         c->config.topk_ratio = 1.0;
     } else if (c->law == 1) {
@@ -153,7 +145,6 @@ static void draw_changes(zx_case_t *c) {
 static void write_audit(zx_case_t *c) {
     size_t n = strlen(c->config_text);
     const char *dir = getenv("ZF_AUDIT_DIR");
-
     if (dir)
         snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s/%d-%" PRIu64 " every 1\n", dir,
                  c->law, c->index);
@@ -172,7 +163,6 @@ static void write_config(zx_case_t *c) {
     const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 2 ? "error" : "hold";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
     const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? "1" : "0";
-
     if (c->threads)
         snprintf(threads, sizeof threads, "threads = %u\n", c->threads);
     if (g->select_interval)
@@ -203,11 +193,9 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     int is_big = size == ZX_BIG || size == ZX_MEDIUM;
     static const uint32_t ndims[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4};
     uint64_t n = 1, cap = zx_chance(r, 20) ? 20000 : 600;
-
     d->ndim = is_big ? 2 : ndims[zx_below(r, 11)];
     for (uint32_t i = 0; i < d->ndim; i++) {
         uint32_t limit = zx_chance(r, 30) ? 150 : 9;
-
         d->shape[i] = size == ZX_BIG      ? zx_between(r, 250, 600)
                       : size == ZX_MEDIUM ? zx_between(r, 48, 140)
                                           : zx_between(r, 1, limit);
@@ -226,7 +214,6 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
 /* One of a crowd: a scalar or a vector, of its neighbour's types for the most part. */
 static void draw_tiny(zx_case_t *c, zo_decl_t *d) {
     const zo_decl_t *before = &c->params[c->n_params - 1].decl;
-
     d->ndim = zx_chance(&c->rng, 25) ? 0 : 1;
     d->shape[0] = d->ndim ? zx_between(&c->rng, 1, 6) : 0;
     d->n_batch_axes = 0;
@@ -240,7 +227,6 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     zx_rng_t *r = &c->rng;
     int is_never_allowed = !(c->law == 1 && c->config.topk_ratio >= 1.0 &&
                              !(c->config.update_interval == 1 && c->config.publish_lag == 0));
-
     if (!is_first && zx_chance(r, 7))
         p->flags |= ZF_PARAM_FROZEN;
     if (zx_chance(r, 8))
@@ -260,7 +246,6 @@ void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p);
     void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
     double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
-
     for (uint64_t i = 0; i < n; i++)
         zo_narrow(values, p->decl.dtype, i, draw_value(&c->rng, scale));
     return values;
@@ -270,7 +255,6 @@ void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
 static void tie(zx_case_t *c, zx_param_t *p) {
     uint32_t owner = zx_below(&c->rng, c->n_params);
     const zx_param_t *q = &c->params[owner];
-
     if (q->flags & ZF_PARAM_TIED)
         return;
     p->decl = q->decl;
@@ -285,7 +269,6 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     zx_rng_t *r = &c->rng;
     uint32_t number = c->n_named++;
     zx_param_t *p = &c->params[c->n_params];
-
     memset(p, 0, sizeof *p);
 
     snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
@@ -317,7 +300,6 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
 static void draw_manners(zx_case_t *c, int has_queue) {
     zx_rng_t *r = &c->rng;
     uint32_t mode = zx_below(r, ZX_N_MODES);
-
     if (c->law == 5)
         mode = mode % 2 ? ZX_QUEUE_FETCH : (zx_chance(r, 30) ? ZX_QUEUE : ZX_THREAD_FETCH);
     if (zx_device_is_gpu())
@@ -347,7 +329,6 @@ static void draw_groups(zx_case_t *c) {
     static const double beta1[] = {0.0, 0.5, 0.9, 0.9, 0.95}, beta2[] = {0.0, 0.9, 0.95, 0.999, 0.999};
     static const double eps[] = {1e-8, 1e-8, 1e-6, 1e-12}, decay[] = {0.0, 0.0, 0.01, 0.1, 1.5};
     zx_rng_t *r = &c->rng;
-
     c->n_groups = zx_between(r, 1, ZX_MAX_GROUPS);
     c->is_beta_changing = zx_chance(r, 25);
     for (uint32_t i = 0; i < c->n_groups; i++)
@@ -368,7 +349,6 @@ static uint64_t draw_block_elems(zx_case_t *c, int is_big) {
 static void draw_params(zx_case_t *c, int is_big) {
     int is_crowd = !is_big && zx_chance(&c->rng, 12);
     uint32_t n = is_big ? 2 : (is_crowd || zx_chance(&c->rng, 15) ? ZX_MAX_PARAMS : zx_between(&c->rng, 1, 6));
-
     for (uint32_t i = 0; i < n; i++)
         if (i == 0)
             draw_param(c, is_big ? ZX_BIG : (is_crowd ? ZX_MEDIUM : ZX_SMALL));
@@ -379,7 +359,6 @@ static void draw_params(zx_case_t *c, int is_big) {
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
     int is_big;
     uint32_t steps;
-
     memset(c, 0, sizeof *c);
     c->seed = seed;
     c->law = law;
@@ -465,7 +444,6 @@ static void change_all_keys(zx_case_t *c) {
     zo_config_t was = c->config;
     uint32_t threads = c->threads;
     zx_rule_t rules[ZX_MAX_GROUPS];
-
     memcpy(rules, c->rules, sizeof rules);
 
     draw_config(c);
@@ -483,7 +461,6 @@ static void change_all_keys(zx_case_t *c) {
 void zx_case_reconfigure(zx_case_t *c) {
     zo_config_t was = c->config;
     int is_same;
-
     if (zx_chance(&c->rng, 50))
         change_one_key(c);
     else
@@ -502,7 +479,6 @@ void zx_case_reconfigure(zx_case_t *c) {
 
 void zx_case_recut(zx_case_t *c) {
     uint64_t n = 0;
-
     for (uint32_t i = 0; i < c->n_params; i++)
         n += zx_n_elems(&c->params[i]);
     c->config.block_elems = draw_block_elems(c, n > 100000);
@@ -511,7 +487,6 @@ void zx_case_recut(zx_case_t *c) {
 void zx_case_free(zx_case_t *c) {
     for (uint32_t i = 0; i < c->n_params; i++) {
         zx_param_t *p = &c->params[i];
-
         if (p->flags & ZF_PARAM_TIED)
             continue;
         zx_array_free(p->array);
@@ -545,7 +520,6 @@ void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
 /* Channels differ in size, and differently at every step: selections change. */
 static double channel_factor(uint64_t salt, uint64_t i) {
     zx_rng_t r = {.state = salt + i % 7 * 1000 + i % 11};
-
     return zx_log_uniform(&r, 0.2, 2.0);
 }
 
@@ -553,12 +527,10 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
     void *grad = zx_alloc(n * zo_dtype_nbytes(p->decl.grad_dtype));
     double factor[77];
-
     for (uint64_t i = 0; i < 77; i++)
         factor[i] = channel_factor(salt, i);
     for (uint64_t i = 0; i < n; i++) {
         float g = draw_value(&c->rng, p->grad_scale * factor[i % 77]);
-
         if (p->grad_style == STYLE_INTEGERS)
             g = (float)zx_below(&c->rng, 3) - 1.0f;
         else if (p->grad_style == STYLE_SPARSE && zx_chance(&c->rng, 70))

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_case.h - one random case: parameters, configuration, host manners. A function of (seed, law, index) alone. */
-#ifndef ZF_CONFORMANCE_EXACT_CASE_H
-#define ZF_CONFORMANCE_EXACT_CASE_H
+#pragma once
 
 #include "exact_array.h"
 #include "exact_rng.h"
@@ -109,5 +108,3 @@ void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);
 void *zx_case_grad(zx_case_t *c, const zx_param_t *p);
 /* New visible values of parameter p, [elements] of its dtype, to be freed by the caller. */
 void *zx_case_values(zx_case_t *c, const zx_param_t *p);
-
-#endif

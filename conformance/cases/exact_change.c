@@ -29,7 +29,6 @@ static int may_be_bound(const zx_run_t *run) {
 
 static void *convert(const void *values, zo_dtype_t from, zo_dtype_t to, uint64_t n) {
     void *out = zx_alloc(n * zo_dtype_nbytes(to));
-
     for (uint64_t i = 0; i < n; i++)
         zo_narrow(out, to, i, zo_widen(values, from, i));
     return out;
@@ -39,7 +38,6 @@ static void *convert(const void *values, zo_dtype_t from, zo_dtype_t to, uint64_
  * other. */
 static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
     zx_rng_t *r = &run->c->rng;
-
     free(p->initial);
     p->initial = values;
     p->decl.visible = values;
@@ -68,7 +66,6 @@ static void set_home(zx_param_t *p, int32_t home) {
 /* Another home, or its place in the norm. */
 static void vary_one(zx_param_t *p, uint32_t which) {
     int32_t home = which ? ZF_HOME_HOST : ZF_HOME_RESIDENT;
-
     if (which < 2)
         set_home(p, p->home == home ? ZF_HOME_PLUGIN : home);
     else
@@ -79,7 +76,6 @@ static void vary_one(zx_param_t *p, uint32_t which) {
 static void vary(zx_run_t *run, zx_param_t *p, int may_freeze) {
     zx_rng_t *r = &run->c->rng;
     uint32_t group;
-
     if (zx_chance(r, 30))
         vary_one(p, zx_below(r, 3));
     if (may_freeze && zx_chance(r, 25))
@@ -101,7 +97,6 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
     uint64_t n = zx_n_elems(&run->before[old]);
     const void *visible = zo_visible(run->oracle, old);
     void *values;
-
     *p = run->before[old];
     if (is_varied)
         vary(run, p, may_freeze);
@@ -122,11 +117,9 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
 static void keep_tie(zx_run_t *run, uint32_t old) {
     zx_case_t *c = run->c;
     const char *owner = run->before[run->before[old].tied_to].name;
-
     for (uint32_t i = 0; i < c->n_params; i++)
         if (strcmp(c->params[i].name, owner) == 0) {
             zx_param_t *p = &c->params[c->n_params];
-
             *p = run->before[old];
             p->decl = c->params[i].decl;
             p->decl.is_stateless = 1;
@@ -142,7 +135,6 @@ static void keep_tie(zx_run_t *run, uint32_t old) {
 
 static void set_aside(zx_run_t *run) {
     zx_case_t *c = run->c;
-
     memcpy(run->before, c->params, sizeof run->before);
     run->n_before = c->n_params;
     c->n_params = 0;
@@ -156,10 +148,8 @@ static void drop(zx_run_t *run, uint32_t old) {
 /* Trainable parameters that both sets have are in the same order and declared alike. */
 static int is_same_to_train(const zx_run_t *run) {
     uint32_t next = 0;
-
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         const zx_param_t *p = &run->c->params[i], *q;
-
         if (!zx_is_trainable(p))
             continue;
         while (next < run->n_before && !zx_is_trainable(&run->before[next]))
@@ -181,7 +171,6 @@ static void redeclare(zx_run_t *run, int may_differ) {
     zx_rng_t *r = &c->rng;
     uint32_t order[ZX_MAX_PARAMS], n = 0, keeper = UINT32_MAX, kept = 0;
     int is_other_order = zx_chance(r, 50);
-
     set_aside(run);
     for (uint32_t i = 0; i < run->n_before; i++)
         if (!(run->before[i].flags & ZF_PARAM_TIED))
@@ -190,7 +179,6 @@ static void redeclare(zx_run_t *run, int may_differ) {
         zx_shuffle(r, order, n);
     for (uint32_t i = 0; i < n; i++) {
         int is_keeper = keeper == UINT32_MAX && zx_is_trainable(&run->before[order[i]]);
-
         if (is_keeper) {
             keeper = order[i];
             kept = c->n_params;
@@ -214,11 +202,9 @@ static void redeclare(zx_run_t *run, int may_differ) {
 /* The same set in other memory. */
 static void move_storage(zx_run_t *run) {
     zx_case_t *c = run->c;
-
     for (uint32_t i = 0; i < c->n_params; i++) {
         zx_param_t *p = &c->params[i];
         const zx_param_t *owner = p->flags & ZF_PARAM_TIED ? &c->params[p->tied_to] : NULL;
-
         if (owner) { /* declared before it */
             p->array = owner->array;
             p->initial = owner->initial;
@@ -233,11 +219,9 @@ static void move_storage(zx_run_t *run) {
 /* What is carried over comes from the plugin, whatever lies in the memory that it is told of. */
 static void spoil_some(zx_run_t *run) {
     zx_case_t *c = run->c;
-
     for (uint32_t i = 0; i < c->n_params; i++) {
         void *values;
         int is_new = run->origins[i] != ZO_NO_ID && c->params[i].array != run->before[run->origins[i]].array;
-
         if (!is_new || zx_chance(&c->rng, 50))
             continue;
         values = zx_case_values(c, &c->params[i]);
@@ -249,7 +233,6 @@ static void spoil_some(zx_run_t *run) {
 void zx_run_forget(zx_run_t *run) {
     while (run->n_left > 0) {
         zx_array_t *array = run->left[--run->n_left];
-
         zx_array_free(array);
         free(array);
     }
@@ -260,7 +243,6 @@ static void add_steps(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint64_t n = 0;
     uint32_t was = c->n_steps;
-
     for (uint32_t i = 0; i < c->n_params; i++)
         n += zx_n_elems(&c->params[i]);
     c->n_steps += n > 100000 ? 4 : c->config.warm_up + zx_below(&c->rng, 2 * c->config.update_interval + 4);
@@ -272,7 +254,6 @@ static void add_steps(zx_run_t *run) {
 
 static void carry_oracle(zx_run_t *run) {
     zo_decl_t decls[ZX_MAX_PARAMS];
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         decls[i] = run->c->params[i].decl;
     run->oracle = zo_carry(run->oracle, &run->c->config, decls, run->c->n_params, run->origins);
@@ -298,7 +279,6 @@ void zx_run_rebind_point(zx_run_t *run, int is_mid_step) {
     const zx_case_t *c = run->c;
     int is_due = c->is_rebound && zx_chance(&run->changes, is_mid_step ? 12 : 20);
     int is_other = zx_chance(&run->changes, 70) && !is_mid_step && !run->adamw;
-
     if (!is_due || c->ranks || run->n_rebinds == MOST_REBINDS || !may_be_bound(run))
         return;
     run->n_rebinds += (uint32_t)!is_mid_step;
@@ -323,14 +303,12 @@ static int is_cut_alike(const zx_run_t *run) {
     zo_decl_t decls[ZX_MAX_PARAMS];
     zo_t *other;
     int is_alike;
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         decls[i] = run->c->params[i].decl;
     other = zo_create(&run->c->config, decls, run->c->n_params);
     is_alike = zo_n_matrices(other) == zo_n_matrices(run->oracle);
     for (uint32_t i = 0; is_alike && i < zo_n_matrices(other); i++) {
         zo_matrix_info_t a, b;
-
         zo_matrix_info(other, i, &a);
         zo_matrix_info(run->oracle, i, &b);
         is_alike = a.param == b.param && a.cohort == b.cohort && a.first == b.first && a.rows == b.rows;
@@ -356,7 +334,6 @@ int zx_run_resplit(zx_run_t *run) {
 
 static void count_both(const zx_run_t *run, zx_change_t *out) {
     uint32_t n_kept = 0, n_there = 0;
-
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         n_kept += run->origins[i] != ZO_NO_ID;
         out->n_missing += zx_is_trainable(&run->c->params[i]) && run->origins[i] == ZO_NO_ID;
@@ -370,7 +347,6 @@ void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
     zx_rng_t *r = &run->c->rng;
     uint32_t how; /* cut; configuration; set; configuration and set */
     int is_partial;
-
     zx_rng_swap(r, &run->changes);
     how = zx_below(r, 4);
     is_partial = zx_chance(r, 30);

@@ -5,8 +5,7 @@
  * Model: bind_params comes again, on the instance that trains; or a checkpoint is loaded into an instance that differs
  * from the one that saved it. In both the oracle goes on by zo_carry. Draws have numbers of their own (run->changes),
  * so that the other draws of a case do not depend on them. */
-#ifndef ZF_CONFORMANCE_EXACT_CHANGE_H
-#define ZF_CONFORMANCE_EXACT_CHANGE_H
+#pragma once
 
 #include "exact_run.h"
 
@@ -29,5 +28,3 @@ void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out);
 int zx_run_resplit(zx_run_t *run);
 /* What the host held of parameters that are gone, or lies elsewhere now: may go once nothing reads it. */
 void zx_run_forget(zx_run_t *run);
-
-#endif

@@ -35,7 +35,6 @@ static void print_config(const char *text) {
 static void print_flags(const zx_param_t *p) {
     static const char *const names[] = {"FROZEN", "TIED", NULL, NULL, "NOT_IN_NORM"};
     static const char *const homes[] = {"", " RESIDENT", " HOST"};
-
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (p->flags & (1u << i))
             printf(" %s", names[i]);
@@ -57,7 +56,6 @@ static void print_param(const zx_param_t *p) {
 static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result) {
     const char *isa = getenv("ZF_FORCE_ISA");
     char rules[64];
-
     printf("| %s\n", result->text);
     printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
            c->index, isa ? isa : "best", zx_rules_text(c, rules), zx_mode_name(c->mode),
@@ -80,7 +78,6 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
 /* Of this case; removed with the checkpoint in it. */
 static void make_state_path(const zx_options_t *options, char *out, size_t nbytes) {
     const char *tmp = getenv("TMPDIR");
-
     if (options->state)
         snprintf(out, nbytes, "%s", options->state);
     else
@@ -93,7 +90,6 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     zx_case_t *c = zx_alloc(sizeof *c);
     zx_result_t *result = zx_alloc(sizeof *result);
     int is_bad;
-
     printf("begin %d %" PRIu64 "\n", law, index);
     fflush(stdout);
     make_state_path(options, state_path, sizeof state_path);
@@ -129,7 +125,6 @@ int zx_child_main(const zx_options_t *options) {
     const char *list = options->child;
     int has_queue, used, law;
     uint64_t index;
-
     if (zf_loader_open(options->plugin, &loader, &err) < 0) {
         fprintf(stderr, "zf-conform exact: %s\n", err.message);
         return 2;
@@ -154,7 +149,6 @@ void zx_exec_self(char *const *argv) {
     const char *emulator = getenv("ZF_EMULATOR");
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     size_t used = 0;
-
     if (!emulator || !*emulator || n < 0 || strlen(emulator) >= sizeof words) {
         (void)execv("/proc/self/exe", argv);
         return;

@@ -21,7 +21,6 @@ static int general_law(const zx_run_t *run) { return zx_law_saves(run->c->law) ?
 
 static uint64_t bits_of(const void *array, size_t size, uint64_t i) {
     uint64_t bits = 0;
-
     memcpy(&bits, (const unsigned char *)array + i * size, size); /* little-endian, as the formats are */
     return bits;
 }
@@ -29,7 +28,6 @@ static uint64_t bits_of(const void *array, size_t size, uint64_t i) {
 static void compare(zx_run_t *run, int law, const char *what, uint32_t param, const void *expected, const void *found,
                     uint64_t first, uint64_t n, size_t size) {
     zx_where_t where = where_of(run, law, what, param);
-
     zx_count(run->result, law, n);
     if (n == 0 || memcmp((const unsigned char *)expected + first * size, (const unsigned char *)found + first * size,
                          n * size) == 0)
@@ -48,7 +46,6 @@ static void *adamw_visible(const zx_run_t *run, uint32_t i) {
     const zo_decl_t *d = &run->c->params[i].decl;
     uint64_t n = zo_n_elems(run->oracle, i);
     void *visible = zx_alloc(n * zo_dtype_nbytes(d->dtype));
-
     for (uint64_t e = 0; e < n; e++)
         zo_narrow(visible, d->dtype, e, zo_adamw_w(run->adamw, i)[e]);
     return visible;
@@ -66,13 +63,11 @@ static void pause_now(zx_run_t *run) {
 static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t keeps) {
     zf_param_item_t items[ZX_MOST_ITEMS];
     uint32_t n_items = 0;
-
     pause_now(run);
     for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
         uint32_t param = n ? params[i] : i, first = n_items;
         const zx_param_t *p = &run->c->params[param];
         uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
-
         zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id));
         n_items += zx_run_draw_layers(run, param, n ? keeps : 0, items + n_items);
         for (uint32_t k = first; k < n_items; k++)
@@ -87,7 +82,6 @@ void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) { fetch(run
 /* Where parameters live as shards every host fetches: what a step publishes comes after it, to whole ones, too. */
 void zx_run_fetch_to_write(zx_run_t *run, uint32_t i) {
     zx_case_t *c = run->c;
-
     if ((c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50))) ||
         (c->ranks && zs_shards_params(c->ranks)))
         zx_run_fetch(run, &i, 1);
@@ -105,7 +99,6 @@ static zx_rng_t *fetch_rng(zx_run_t *run) {
 void zx_run_fetch_some(zx_run_t *run) {
     zx_rng_t *r = fetch_rng(run);
     uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_between(r, 10, 100);
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (zx_chance(r, p))
             params[n++] = i;
@@ -119,7 +112,6 @@ void zx_run_fetch_some(zx_run_t *run) {
 static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
     zx_rng_t *r = fetch_rng(run);
     uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_chance(r, 40) ? zx_below(r, 100) : 100;
-
     if (run->c->law == 1 || !zx_host_can_look_unfetched(&run->host))
         p = 100; /* law 1 speaks of what was fetched */
     for (uint32_t i = 0; i < run->c->n_params; i++)
@@ -134,7 +126,6 @@ static void look(zx_run_t *run, int is_everything, int may_fetch) {
     void *plain[ZX_MAX_PARAMS] = {0};
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : general_law(run);
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40));
     if (may_fetch)
@@ -162,7 +153,6 @@ static void export_items(zx_run_t *run, float **dst) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_export_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (dst[i])
             items[n++] = (zf_export_item_t){.struct_size = sizeof *items,
@@ -180,14 +170,12 @@ static void export_items(zx_run_t *run, float **dst) {
 static void compare_exports(zx_run_t *run, int law, int is_adamw) {
     float *dst[ZX_MAX_PARAMS] = {0};
     int is_none = zx_chance(&run->exports, 15);
-
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (zo_is_trainable(run->oracle, i) && (is_adamw || (zx_chance(&run->c->rng, 70) && !is_none)))
             dst[i] = zx_alloc(4 * zo_n_elems(run->oracle, i));
     export_items(run, dst);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         float *expected = dst[i] ? zx_alloc(4 * zo_n_elems(run->oracle, i)) : NULL;
-
         if (!dst[i])
             continue;
         if (is_adamw)
@@ -216,7 +204,6 @@ typedef struct zx_state {
 
 static zx_state_t new_state(uint64_t n) {
     unsigned char *p = zx_alloc(n * 25);
-
     return (zx_state_t){.memory = p,
                         .at = {.importance = (double *)(void *)p,
                                .w = (float *)(void *)(p + 8 * n),
@@ -236,7 +223,6 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
                              .n = out->n,
                              .selected = out->selected,
                              .importance = out->importance};
-
     zo_rest(run->oracle);
     return run->is_dry ||
            zx_is_call_bad(&run->host, "inspect",
@@ -247,7 +233,6 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
 static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *expected, const zo_state_t *found) {
     for (uint32_t j = 0; j < zo_n_matrices(run->oracle); j++) {
         zo_matrix_info_t x;
-
         zo_matrix_info(run->oracle, j, &x);
         if (x.param == param && x.n_selected > 0 && x.n_selected < x.channels)
             compare(run, 2, "importance", param, expected->importance, found->importance, x.first, x.rows * x.cols, 8);
@@ -257,7 +242,6 @@ static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *
 static void inspect_param(zx_run_t *run, uint32_t i) {
     uint64_t n = zo_n_elems(run->oracle, i);
     zx_state_t expected = new_state(n), found = new_state(n);
-
     zo_read(run->oracle, i, &expected.at);
     if (run->c->ranks && run->c->ranks->stage > 0) /* what other ranks keep stays as it is */
         memcpy(found.memory, expected.memory, n * 25);
@@ -284,7 +268,6 @@ void zx_run_compare_adamw(zx_run_t *run) {
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
         uint64_t n = zo_n_elems(run->oracle, i);
         zx_state_t found;
-
         if (!zo_is_trainable(run->oracle, i))
             continue;
         found = new_state(n);
@@ -301,7 +284,6 @@ void zx_run_compare_adamw(zx_run_t *run) {
 
 static void check_number(zx_run_t *run, const char *what, uint64_t expected, uint64_t found) {
     zx_where_t where = where_of(run, general_law(run), what, ZO_NO_ID);
-
     if (expected != found)
         zx_differs(run->result, &where, expected, found, 1);
 }
@@ -313,7 +295,6 @@ static uint32_t id_of(const zx_run_t *run, uint32_t param) {
 /* The newest finished step, whichever it is. */
 static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
     const zo_report_t *r;
-
     if (!report->has_report)
         return;
     if (report->step < 1 || report->step > zo_n_steps(run->oracle)) {
@@ -335,7 +316,6 @@ static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
 
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report) {
     uint64_t t = zo_n_steps(run->oracle);
-
     check_number(run, "report.submitted_step", t, report->submitted_step);
     if (is_wait) {
         check_number(run, "status of step(WAIT)", run->reports[t].is_applied ? ZF_OK : ZF_SKIPPED, (uint64_t)st);
@@ -349,7 +329,6 @@ void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_st
 void zx_run_poll(zx_run_t *run) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
-
     if (run->is_dry || zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &err), &err))
         return;
     check_finished(run, &report);

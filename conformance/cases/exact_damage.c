@@ -42,7 +42,6 @@ static void damaged_path(const char *state_path, char *out, size_t nbytes) {
 
 static int read_blob(zx_blob_t *blob) {
     FILE *file = fopen(blob->path, "rb");
-
     if (!file)
         return -1;
     fseek(file, 0, SEEK_END);
@@ -58,7 +57,6 @@ static int read_blob(zx_blob_t *blob) {
 static int write_blob(const zx_blob_t *blob, size_t nbytes) {
     FILE *file = fopen(blob->path, "wb");
     int is_written = file && fwrite(blob->bytes, 1, nbytes, file) == nbytes;
-
     return file && fclose(file) == 0 && is_written ? 0 : -1;
 }
 
@@ -67,7 +65,6 @@ static int choose_file(const char *dir_path, uint32_t number, zx_blob_t *out) {
     struct dirent **entries;
     int n = scandir(dir_path, &entries, NULL, alphasort), n_files = 0;
     const char *chosen = NULL;
-
     for (int i = 0; i < n; i++)
         n_files += entries[i]->d_name[0] != '.';
     for (int i = 0, at = 0; i < n; i++)
@@ -99,7 +96,6 @@ static uint32_t crc32_of(const unsigned char *bytes, size_t n) { /* zlib's */
 /* The byte behind `text` becomes another that JSON allows there; -1 where the index has no such text. */
 static int edit_after(zx_blob_t *index, const char *text) {
     char *at = strstr((char *)index->bytes, text);
-
     if (!at || !at[strlen(text)])
         return -1;
     at += strlen(text);
@@ -112,7 +108,6 @@ static int edit_index(const char *dir_path, const char *text) {
     zx_blob_t index = {.bytes = NULL};
     char *crc, digits[9];
     int st;
-
     snprintf(index.path, sizeof index.path, "%s/%s", dir_path, ZF_STATE_INDEX);
     st = read_blob(&index);
     if (!st)
@@ -120,7 +115,6 @@ static int edit_index(const char *dir_path, const char *text) {
     crc = st ? NULL : strstr((char *)index.bytes, head);
     if (crc) {
         size_t start = (size_t)(crc - (char *)index.bytes) + strlen(head) + 11; /* behind the line's end */
-
         snprintf(digits, sizeof digits, "%08x", crc32_of(index.bytes + start, index.nbytes - start - 1));
         memcpy(crc + strlen(head), digits, 8);
         st = write_blob(&index, index.nbytes);
@@ -150,7 +144,6 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     float *values;
     uint32_t id;
     zf_status_t st = h->zf->create(&create, &other, err);
-
     while (!zx_is_trainable(p))
         p++;
     shape[0] = (int64_t)zx_n_elems(p) + 1;
@@ -175,7 +168,6 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
 static int damage_file(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
     zx_blob_t blob = {.bytes = NULL};
     int st = choose_file(dir_path, (uint32_t)(zx_rng_bits(r) >> 40), &blob);
-
     if (!st && how == GONE)
         st = unlink(blob.path);
     if (!st && how == CUT_SHORT)
@@ -205,7 +197,6 @@ static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = "a checkpoint", .step = run->host.step, .element = UINT64_MAX};
     zf_status_t st = extension(run)->save(run->host.instance, args, NULL, &err);
-
     if (st >= 0 && run->damage == OTHER_MODEL)
         st = save_another(run, args, &err);
     if (!zx_is_call_bad(&run->host, "save", st, &err) && run->damage != OTHER_MODEL &&
@@ -217,7 +208,6 @@ static void expect_refusal(zx_run_t *run, const zf_state_args_t *args) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = names[run->damage], .step = run->host.step, .element = UINT64_MAX};
     zf_status_t st = extension(run)->load(run->host.instance, args, NULL, &err);
-
     zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
     if (st != ZF_ERR_CHECKPOINT && st != ZF_ERR_STORAGE)
         zx_fails(run->result, &where, "status %d", st);
@@ -235,7 +225,6 @@ void zx_run_damage_point(zx_run_t *run) {
     zx_rng_t how = zx_rng(zx_rng_bits(r), 0, 0);
     char path[4200];
     zf_state_args_t args = {.struct_size = sizeof args, .flags = has_damaged ? 0 : ZF_STATE_NO_SYNC, .path = path};
-
     if (!is_due)
         return;
     if (!has_damaged)
@@ -253,7 +242,6 @@ void zx_run_damage_point(zx_run_t *run) {
 
 void zx_damage_remove(const char *state_path) {
     char path[4200];
-
     damaged_path(state_path, path, sizeof path);
     zx_store_remove(path);
 }

@@ -7,8 +7,7 @@
  * comes to rest. Damage: a byte changed, a file cut short or gone; with the index's checksum set right, a tensor or a
  * parameter renamed, so that one is missing, or another shape. Or nothing is wrong with it, but it is another model's.
  */
-#ifndef ZF_CONFORMANCE_EXACT_DAMAGE_H
-#define ZF_CONFORMANCE_EXACT_DAMAGE_H
+#pragma once
 
 #include "exact_run.h"
 
@@ -16,5 +15,3 @@
 void zx_run_damage_point(zx_run_t *run);
 /* Removes what the saves of a case left. */
 void zx_damage_remove(const char *state_path);
-
-#endif

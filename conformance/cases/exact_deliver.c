@@ -33,7 +33,6 @@ typedef struct zx_write {
 
 void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
     zf_error_t err = {.struct_size = sizeof err};
-
     if (h->is_on_gpu)
         zx_device_launch(fn, arg);
     else if (!h->queue)
@@ -45,7 +44,6 @@ void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
 static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param) {
     zx_buffer_t *b = h->free_buffers[param];
     const zx_param_t *p = &h->c->params[param];
-
     if (b) {
         h->free_buffers[param] = b->next;
         return b;
@@ -68,7 +66,6 @@ static void put_buffer(zx_buffer_t *b) {
 static void free_list(zx_buffer_t *b) {
     while (b) {
         zx_buffer_t *next = b->next;
-
         zx_array_free(&b->array);
         free(b);
         b = next;
@@ -88,7 +85,6 @@ void zx_buffers_free(zx_host_t *h) {
 
 static void write_now(void *arg) {
     zx_write_t *write = arg;
-
     if (write->delay_us)
         usleep(write->delay_us);
     zx_array_write(&write->buffer->array, write->values);
@@ -104,14 +100,12 @@ typedef struct zx_scribble { /* owns what it needs: the buffer may be in use aga
 
 static void wait_for_fence(zx_host_t *h, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
-
     if (fence->kind == ZF_FENCE_HOST_COUNTER)
         zx_is_call_bad(h, "done fence", zf_loader_fence_wait(h->loader, fence, wait_ns, &err), &err);
 }
 
 static void scribble_now(void *arg) {
     zx_scribble_t *s = arg;
-
     wait_for_fence(s->h, &s->fence);
     zx_array_scribble(s->array);
     free(s);
@@ -121,7 +115,6 @@ static void scribble_now(void *arg) {
  * a wait in a stream might lie behind it in the queue that both share. */
 static void give_back(zx_buffer_t *b) {
     zx_scribble_t *s;
-
     if (b->h->is_on_gpu) {
         if (b->has_fence)
             wait_for_fence(b->h, &b->fence);
@@ -145,11 +138,9 @@ static int is_lent_on(zx_host_t *h, const zx_buffer_t *b) {
 
 void zx_host_settle(zx_host_t *h, int is_reported) {
     zx_buffer_t *b = h->late_buffers;
-
     h->late_buffers = NULL;
     while (b) {
         zx_buffer_t *next = b->next;
-
         if (!is_lent_on(h, b) && (is_reported || b->has_fence || !h->instance)) {
             b->has_fence &= h->instance != NULL; /* counters live as long as the instance */
             give_back(b);
@@ -167,7 +158,6 @@ void zx_host_settle(zx_host_t *h, int is_reported) {
 static void *take_share(zx_host_t *h, const zx_delivery_t *d) {
     uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
     void *values = zx_alloc(nbytes);
-
     memcpy(values, d->values, nbytes);
     if (!h->c->ranks || zs_share(h->c->ranks, h->c, d->param, h->step, values))
         return values;
@@ -179,7 +169,6 @@ static void *take_share(zx_host_t *h, const zx_delivery_t *d) {
 static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
     void *values = take_share(h, d);
     zx_buffer_t *b;
-
     if (!values)
         return NULL;
     b = take_buffer(h, d->param);
@@ -192,7 +181,6 @@ static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
 /* As prepare_on_gpu. */
 static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     zx_write_t *write = zx_alloc(sizeof *write);
-
     *write = (zx_write_t){.values = take_share(h, d)};
     if (zx_chance(&h->c->rng, 8) && h->queue)
         write->delay_us = zx_below(&h->c->rng, 300);
@@ -226,7 +214,6 @@ enum { MOST_RANGES = 3 };
 
 static uint32_t n_matrices(const zo_decl_t *decl) {
     uint64_t n = 1;
-
     for (uint32_t i = 0; i < decl->n_batch_axes; i++)
         n *= (uint64_t)decl->shape[i];
     return n < 1000 ? (uint32_t)n : 1; /* of those with many, the whole is enough */
@@ -238,12 +225,10 @@ static uint32_t cut(zx_host_t *h, const zx_delivery_t *d, zf_grad_item_t *whole)
     uint32_t n_all = n_matrices(&h->c->params[d->param].decl), first = 0, n = 0;
     int is_upward = zx_chance(&h->buffer_rng, 50);
     zf_grad_item_t item = *whole;
-
     if (!d->is_only || n_all < 2 || zx_chance(&h->buffer_rng, 40))
         return 1;
     while (first < n_all) {
         uint32_t left = n_all - first, take = n + 1 < MOST_RANGES ? zx_between(&h->buffer_rng, 1, left) : left;
-
         item.first_batch = is_upward ? first : n_all - first - take;
         item.n_batches = take;
         whole[n++] = item;
@@ -261,10 +246,8 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     int has_done = !zx_chance(&h->c->rng, h->c->p_late_done), is_late = zx_chance(&h->c->rng, 40);
     int *is_borrowed = zx_alloc(n * sizeof *is_borrowed);
     uint32_t n_grads = 0;
-
     for (uint32_t i = 0; i < n; i++) {
         int is_async = !h->is_async && h->c->is_async_read && zx_chance(&h->c->rng, 80);
-
         buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i]);
         is_borrowed[i] = h->is_async || is_async;
         if (!buffers[i])

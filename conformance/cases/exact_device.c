@@ -31,7 +31,6 @@ static void open_device(void) {
     char why[256];
     void *lent;
     int number;
-
     if (device.is_open)
         return;
     if (zf_cuda_driver_open(cuda, why, sizeof why) != 0) {
@@ -50,7 +49,6 @@ static void open_device(void) {
 
 int zx_device_is_gpu(void) {
     const char *name = getenv(ZX_DEVICE_ENV);
-
     return name && strcmp(name, "cuda") == 0;
 }
 
@@ -84,7 +82,6 @@ void zx_device_release(zx_array_t *a) {
 
 void zx_device_push(zx_array_t *a) {
     void *lent = zx_device_lend(a->mem_nbytes);
-
     memcpy(lent, a->mem, a->mem_nbytes);
     check(device.cuda.MemcpyHtoDAsync_v2(a->device_mem, lent, a->mem_nbytes, device.stream), "cuMemcpyHtoDAsync");
 }
@@ -96,14 +93,12 @@ typedef struct zx_pull {
 
 static void take_pulled(void *arg) {
     const zx_pull_t *pull = arg;
-
     memcpy(pull->array->mem, pull->lent, pull->array->mem_nbytes);
 }
 
 void zx_device_pull(zx_array_t *a) {
     void *lent = zx_device_lend(a->mem_nbytes + sizeof(zx_pull_t));
     zx_pull_t *pull = lent;
-
     *pull = (zx_pull_t){a, pull + 1};
     check(device.cuda.MemcpyDtoHAsync_v2(pull + 1, a->device_mem, a->mem_nbytes, device.stream), "cuMemcpyDtoHAsync");
     zx_device_launch(take_pulled, pull);
@@ -111,7 +106,6 @@ void zx_device_pull(zx_array_t *a) {
 
 static void take_elements(void *arg) {
     const zx_pull_t *pull = arg;
-
     zx_array_write(pull->array, pull->lent);
 }
 
@@ -119,7 +113,6 @@ void zx_device_take(zx_array_t *a, const void *from) {
     uint64_t nbytes = a->n_elems * zo_dtype_nbytes(a->dtype);
     void *lent = zx_device_lend(nbytes + sizeof(zx_pull_t));
     zx_pull_t *pull = lent;
-
     *pull = (zx_pull_t){a, pull + 1};
     check(device.cuda.MemcpyDtoHAsync_v2(pull + 1, (uintptr_t)from, nbytes, device.stream), "cuMemcpyDtoHAsync");
     zx_device_launch(take_elements, pull);
@@ -127,7 +120,6 @@ void zx_device_take(zx_array_t *a, const void *from) {
 
 void zx_device_give(void *to, const void *values, uint64_t nbytes) {
     void *lent = zx_device_lend(nbytes);
-
     memcpy(lent, values, nbytes);
     check(device.cuda.MemcpyHtoDAsync_v2((uintptr_t)to, lent, nbytes, device.stream), "cuMemcpyHtoDAsync");
 }
@@ -147,7 +139,6 @@ void zx_device_launch(void (*fn)(void *arg), void *arg) {
 void *zx_device_lend(uint64_t nbytes) {
     uint64_t rounded = (nbytes + 63) / 64 * 64;
     void *memory;
-
     open_device();
     if (rounded > LENT_NBYTES) {
         fprintf(stderr, "zf-conform exact: %llu bytes are more than one transfer takes\n", (unsigned long long)nbytes);

@@ -6,8 +6,7 @@
  * was last sent up or fetched; the work of the host is copies and fills on one stream, and functions that the driver
  * calls between them (they use no device). Chosen by the environment, since every case runs in a child:
  * ZF_CONFORM_DEVICE=cuda. Every failure of the driver ends the process with status 2 and says why. */
-#ifndef ZF_CONFORMANCE_EXACT_DEVICE_H
-#define ZF_CONFORMANCE_EXACT_DEVICE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ void zx_device_launch(void (*fn)(void *arg), void *arg);
 void *zx_device_lend(uint64_t nbytes);
 /* [GPU] Waits for all of it. */
 void zx_device_sync(void);
-
-#endif

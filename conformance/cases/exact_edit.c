@@ -18,7 +18,6 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i) {
     unsigned char *values = zx_alloc(n * nbytes), *drawn = zx_case_values(c, p);
     uint64_t first = zx_below(&c->rng, (uint32_t)n),
              n_edited = zx_chance(&c->rng, 70) ? 1 : zx_below(&c->rng, (uint32_t)n) + 1;
-
     memcpy(values, zo_visible(run->oracle, i), n * nbytes);
     for (uint64_t e = 0; e < n_edited; e++)
         memcpy(values + (first + e) % n * nbytes, drawn + (first + e) % n * nbytes, nbytes);
@@ -34,7 +33,6 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i) {
 static void expect_refusal(zx_run_t *run, const char *call, uint32_t i, zf_status_t st, const zf_error_t *err) {
     zx_where_t where = {
         .law = 2, .what = call, .param = run->c->params[i].name, .step = run->host.step, .element = UINT64_MAX};
-
     if (st != ZF_ERR_OVERWRITTEN)
         zx_fails(run->result, &where, "status %d after its weights were written unannounced", st);
     else if (!strstr(err->message, run->c->params[i].name))
@@ -44,7 +42,6 @@ static void expect_refusal(zx_run_t *run, const char *call, uint32_t i, zf_statu
 /* The parameter shows what the host wrote, and nothing else. */
 static void look(zx_run_t *run, uint32_t i, const void *values) {
     const void *expected[ZX_MAX_PARAMS] = {0};
-
     expected[i] = values;
     zx_host_look(&run->host, expected, 2);
     zx_host_sync(&run->host);
@@ -52,7 +49,6 @@ static void look(zx_run_t *run, uint32_t i, const void *values) {
 
 static void announce(zx_run_t *run, uint32_t i, const void *values) {
     zf_param_item_t item = zx_host_item(&run->host, i);
-
     zx_host_changed(&run->host, &item, 0);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
 }
@@ -66,7 +62,6 @@ static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_erro
                            .n_groups = h->c->n_groups,
                            .elem_size = sizeof *hyper,
                            .stream = &h->stream};
-
     for (uint32_t g = 0; g < h->c->n_groups; g++)
         hyper[g] = (zf_group_hyper_t){.struct_size = sizeof *hyper, .lr = groups[g].lr, .eps = groups[g].eps};
     return h->zf->step(h->instance, &args, NULL, err);
@@ -79,7 +74,6 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t way = zx_below(&c->rng, 3);
     void *values;
-
     zx_run_fetch_to_write(run, i);
     values = zx_run_draw_edit(run, i);
     zx_host_sync(h);
@@ -103,7 +97,6 @@ void zx_run_edited(zx_run_t *run) {
     zf_step_report_t report = {.struct_size = sizeof report};
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t i = run->edited_param;
-
     if (!run->edited)
         return;
     zo_rest(run->oracle);

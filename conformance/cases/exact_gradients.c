@@ -17,22 +17,18 @@ typedef struct zx_plan { /* of one parameter */
 static void poison(zx_case_t *c, const zx_param_t *p, void *grad) {
     uint64_t n = zx_n_elems(p);
     float bad = zx_chance(&c->rng, 50) ? NAN : (zx_chance(&c->rng, 50) ? INFINITY : -INFINITY);
-
     zo_narrow(grad, p->decl.grad_dtype, zx_rng_bits(&c->rng) % n, bad);
 }
 
 static void add(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags) {
     zx_delivery_t *d = &plan->list[plan->n++];
-
     *d = (zx_delivery_t){.param = param, .flags = flags, .values = zx_case_grad(c, &c->params[param])};
 }
 
 static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags, uint32_t n) {
     int knows_last = zx_chance(&c->rng, 50);
-
     for (uint32_t i = 0; i < n; i++) {
         uint32_t when = i + 1 < n ? ZF_GRAD_MORE : ZF_GRAD_LAST;
-
         if (!knows_last)
             when = zx_chance(&c->rng, 50) ? ZF_GRAD_UNKNOWN : 0;
         add(c, plan, param, flags | when);
@@ -45,7 +41,6 @@ static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad
     static const uint32_t micro_batches[] = {1, 1, 2, 3, 3, 7};
     uint32_t kind = zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
     uint32_t n = zx_chance(&c->rng, 40) ? 1 : micro_batches[zx_below(&c->rng, 6)];
-
     plan->n = plan->next = 0;
     if (zx_chance(&c->rng, 15)) { /* void in the end */
         add_many(c, plan, param, zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL, zx_between(&c->rng, 1, 2));
@@ -64,7 +59,6 @@ static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad
 
 static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params) {
     uint32_t n = 0, bad = ZX_MAX_PARAMS;
-
     if (zx_chance(&c->rng, c->p_skip))
         bad = zx_below(&c->rng, c->n_params);
     for (uint32_t i = 0; i < c->n_params; i++) {
@@ -81,11 +75,9 @@ static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params) {
 static uint32_t merge(zx_case_t *c, zx_plan_t *plans, uint32_t *params, uint32_t n_params, zx_delivery_t *out) {
     int is_shuffled = zx_chance(&c->rng, 60);
     uint32_t n = 0;
-
     while (n_params > 0) {
         uint32_t pick = is_shuffled ? zx_below(&c->rng, n_params) : n_params - 1;
         zx_plan_t *plan = &plans[params[pick]];
-
         out[n++] = plan->list[plan->next++];
         if (plan->next == plan->n)
             params[pick] = params[--n_params];
@@ -99,7 +91,6 @@ void zx_run_gradients(zx_run_t *run) {
     zx_delivery_t *all = zx_alloc(MAX_DELIVERIES * sizeof *all);
     uint32_t params[ZX_MAX_PARAMS], n = merge(c, plans, params, plan_step(c, plans, params), all);
     uint32_t style = zx_below(&c->rng, 3), chunk;
-
     for (uint32_t i = 0; i < n; i += chunk) {
         chunk = style == 0 ? n - i : (style == 1 ? 1 : zx_between(&c->rng, 1, n - i));
         zx_host_deliver(&run->host, all + i, chunk);

@@ -19,7 +19,6 @@ static const uint64_t wait_ns = 60u * 1000000000ull;
 
 int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err) {
     zx_where_t where = {.law = h->c->law, .what = call, .step = h->step, .element = UINT64_MAX};
-
     if (status >= 0)
         return 0;
     zx_fails(h->result, &where, "status %d: %.*s", status, (int)sizeof err->message, err->message);
@@ -30,7 +29,6 @@ int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_
 
 static void set_or_not(const char *name, uint64_t value) {
     char text[24];
-
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
     if (value)
         setenv(name, text, 1);
@@ -60,7 +58,6 @@ static int create(zx_host_t *h) {
                              .config_text_nbytes = strlen(h->c->config_text),
                              .device_type = zx_device_type(),
                              .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
-
     set_sizes(h->c);
     return !h->is_dry && zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
@@ -77,7 +74,6 @@ static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
     const zf_stats_ext_t *stats = h->is_dry ? NULL : h->zf->get_extension(ZF_EXT_STATS);
     zf_counter_t counter = {.struct_size = sizeof counter};
     zx_where_t where = {.law = h->c->law, .what = name, .element = UINT64_MAX};
-
     for (uint32_t i = 0; stats && i < stats->n_counters(); i++)
         if (stats->counter(h->instance, i, &counter, NULL) == ZF_OK && strcmp(counter.name, name) == 0 &&
             (100 * counter.value > 101 * said || 101 * counter.value < 100 * said)) {
@@ -94,12 +90,10 @@ static int bind(zx_host_t *h, zf_layout_t *out_layout) {
     uint32_t ids[ZX_MAX_PARAMS];
     zf_group_decl_t groups[ZX_MAX_GROUPS];
     zf_bind_args_t args = zx_bind_args(h->c, groups);
-
     args.decls = decls;
     args.n_decls = h->c->n_params;
     for (uint32_t i = 0; i < h->c->n_params; i++) {
         const zx_param_t *p = &h->c->params[i];
-
         if (h->is_on_gpu)
             zx_device_adopt(p->array);
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls,
@@ -132,7 +126,6 @@ static int bind(zx_host_t *h, zf_layout_t *out_layout) {
 static int has_key(const zf_plugin_t *zf, const char *name) {
     const zf_config_ext_t *config = zf->get_extension(ZF_EXT_CONFIG);
     zf_config_key_t key = {.struct_size = sizeof key};
-
     for (uint32_t i = 0; config && i < config->n_keys(); i++)
         if (config->key(i, &key, NULL) == ZF_OK && strcmp(key.key, name) == 0)
             return 1;
@@ -144,7 +137,6 @@ enum { FLUSH = 0x8040 }; /* FTZ, DAZ */
 
 static unsigned flush_denormals(int is_on) {
     unsigned was = __builtin_ia32_stmxcsr();
-
     if (is_on)
         __builtin_ia32_ldmxcsr(was | FLUSH);
     return was;
@@ -162,7 +154,6 @@ static int make_threads(zx_host_t *h) {
     zf_layout_t layout = {.struct_size = sizeof layout};
     unsigned was = flush_denormals(h->c->is_flushing);
     int st = 0;
-
     zx_count_drawn(h->result, ZX_FLUSHING, (uint64_t)h->c->is_flushing);
     if (h->is_async && !h->is_on_gpu) {
         h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
@@ -226,7 +217,6 @@ void zx_host_close(zx_host_t *h) {
 
 static void set_norm(void *arg) {
     double *pair = arg; /* [0] what the plugin reads, [1] the value */
-
     pair[0] = pair[1];
 }
 
@@ -258,7 +248,6 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .stream = &h->stream};
     zs_fault_t wrong;
     zf_status_t st;
-
     for (uint32_t i = 0; i < h->c->n_groups; i++)
         hyper[i] = (zf_group_hyper_t){.struct_size = sizeof *hyper,
                                       .lr = groups[i].lr,
@@ -302,7 +291,6 @@ static void compare_image(const zx_look_t *look, uint32_t i) {
     const zx_param_t *p = &look->h->c->params[i];
     zx_where_t where = {.law = look->law, .what = "visible", .param = p->name, .step = look->step};
     uint32_t expected, found;
-
     if (memcmp(p->array->mem, look->images[i], p->array->mem_nbytes) != 0) {
         where.element = zx_array_first_difference(p->array, look->images[i], &expected, &found);
         if (where.element == UINT64_MAX)
@@ -315,7 +303,6 @@ static void compare_image(const zx_look_t *look, uint32_t i) {
 
 static void look_now(void *arg) {
     zx_look_t *look = arg;
-
     for (uint32_t i = 0; i < look->h->c->n_params; i++)
         if (look->images[i]) {
             compare_image(look, i);
@@ -331,7 +318,6 @@ zf_param_item_t zx_host_item(const zx_host_t *h, uint32_t param) {
 int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
-
     if (h->is_dry)
         return 0;
     if (zx_is_call_bad(h, "param_fetch",
@@ -345,7 +331,6 @@ int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) 
 
 int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
-
     if (h->is_dry)
         return 0;
     return -zx_is_call_bad(h, "param_release",
@@ -366,7 +351,6 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int is_released = zx_chance(&h->c->rng, 30);
     zx_look_t *look = zx_alloc(sizeof *look);
-
     *look = (zx_look_t){.h = h, .law = law, .step = h->step};
     for (uint32_t i = 0; i < h->c->n_params; i++)
         if (expected[i]) {
@@ -388,7 +372,6 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
 
 void zx_host_sync(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
-
     if (h->is_on_gpu)
         zx_device_sync();
     if (h->queue)
@@ -405,7 +388,6 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
 
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, const void *values, int is_reset) {
     zf_param_item_t item = zx_host_item(h, param);
-
     item.first_batch = range->first_batch;
     item.n_batches = range->n_batches;
     zx_host_sync(h);
@@ -419,7 +401,6 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, co
 
 void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags) {
     zf_error_t err = {.struct_size = sizeof err};
-
     if (!h->is_dry)
         zx_is_call_bad(h, "params_changed", h->zf->params_changed(h->instance, item, 1, sizeof *item, flags, &err),
                        &err);
@@ -430,7 +411,6 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t ids[ZX_MAX_PARAMS];
     zf_status_t st;
-
     if (digest->struct_size < sizeof *digest || !digest->adopt)
         return 0;
     for (uint32_t i = 0; i < n; i++)
@@ -444,7 +424,6 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
 void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_error_t err = {.struct_size = sizeof err};
-
     if (!h->is_dry)
         zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
                        h->zf->quiesce(h->instance, &args, &err), &err);

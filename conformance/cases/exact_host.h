@@ -7,8 +7,7 @@
  * launches: writing gradients, scribbling over them, looking at parameters are work on the queue, and what a look must
  * see is fixed when it is launched. No call here waits but where its comment says so. Every failure goes to the case's
  * result. */
-#ifndef ZF_CONFORMANCE_EXACT_HOST_H
-#define ZF_CONFORMANCE_EXACT_HOST_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -94,5 +93,3 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);
 /* A call's status: negative fails the case, with the plugin's message. */
 int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err);
-
-#endif

@@ -9,21 +9,18 @@
 static uint32_t n_layers(const zx_run_t *run, uint32_t param) {
     const zx_param_t *p = &run->c->params[param];
     uint32_t owner = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
-
     return run->host.shards && run->host.is_sharded[param] ? 1 : (uint32_t)zo_n_batch(&run->c->params[owner].decl);
 }
 
 uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_param_item_t *out) {
     zx_rng_t *r = &run->layers;
     uint32_t n = n_layers(run, param), n_ranges = 0, step;
-
     out[0] = zx_host_item(&run->host, param);
     if (n < 2 || !keeps || !zx_chance(r, 40))
         return 1;
     step = zx_between(r, (n + ZX_MOST_RANGES - 1) / ZX_MOST_RANGES, n - 1);
     for (uint32_t first = 0; first < n; first += step) {
         uint32_t at = zx_below(r, n_ranges + 1);
-
         if (!zx_chance(r, keeps))
             continue;
         out[n_ranges] = out[at];
@@ -44,7 +41,6 @@ void zx_run_change_layers(zx_run_t *run) {
     uint64_t nbytes;
     unsigned char *values, *drawn;
     int is_reset;
-
     if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 60))
         return;
     range.first_batch = zx_below(r, n);

@@ -13,7 +13,6 @@ const char *zx_mode_name(zx_mode_t mode) {
 const char *zx_rules_text(const zx_case_t *c, char out[64]) {
     static const char *const names[ZO_N_RULES] = {"AdamW", "Adam", "SGD", "Nesterov", "Lion", "callback"};
     size_t n = 0;
-
     for (uint32_t i = 0; i < c->n_groups && n < 64; i++)
         n += (size_t)snprintf(out + n, 64 - n, "%s%s", i ? ", " : "", names[c->config.groups[i].rule]);
     return out;

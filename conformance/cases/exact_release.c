@@ -18,7 +18,6 @@ static void try_in_vain(zx_run_t *run) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st =
         run->host.zf->param_fetch(run->host.instance, NULL, 0, sizeof(zf_param_item_t), &run->host.stream, NULL, &err);
-
     if (st != ZF_ERR_STATE || !strstr(err.message, "released"))
         zx_fails(run->result, &where, "status %d: %.200s", st, err.message);
 }
@@ -27,7 +26,6 @@ int zx_run_release(zx_run_t *run, uint32_t chance) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t what = ZF_RELEASE_DEVICE | (zx_chance(&run->releases, 30) ? ZF_RELEASE_PINNED : 0);
     int is_due = zx_chance(&run->releases, chance), is_asked = zx_chance(&run->releases, 20);
-
     if (!run->c->is_releasing || !is_due)
         return 0;
     zx_count_drawn(run->result, ZX_RELEASED, 1);
@@ -44,7 +42,6 @@ int zx_run_release(zx_run_t *run, uint32_t chance) {
 
 void zx_run_resume(zx_run_t *run) {
     zf_error_t err = {.struct_size = sizeof err};
-
     run->host.is_quiet = 1;
     run->is_released = 0;
     if (extension(run))
@@ -54,7 +51,6 @@ void zx_run_resume(zx_run_t *run) {
 
 void zx_run_release_point(zx_run_t *run) {
     int is_exported = zx_chance(&run->releases, 30), is_inspected = zx_chance(&run->releases, 30);
-
     if (!zx_run_release(run, 15))
         return;
     if (is_exported)

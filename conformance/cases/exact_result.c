@@ -15,7 +15,6 @@ void zx_result_free(zx_result_t *r) { pthread_mutex_destroy(&r->lock); }
 
 int zx_is_bad(zx_result_t *r) {
     int is_bad;
-
     pthread_mutex_lock(&r->lock);
     is_bad = r->is_bad;
     pthread_mutex_unlock(&r->lock);
@@ -39,14 +38,12 @@ void zx_count_drawn(zx_result_t *r, int what, uint64_t n) {
 static void describe(const zx_where_t *where, char *out, size_t nbytes) {
     int used = snprintf(out, nbytes, "law %d: step %llu, parameter %s, %s", where->law, (unsigned long long)where->step,
                         where->param ? where->param : "-", where->what);
-
     if (where->element != UINT64_MAX && used > 0 && (size_t)used < nbytes)
         snprintf(out + used, nbytes - (size_t)used, "[%llu]", (unsigned long long)where->element);
 }
 
 static void keep(zx_result_t *r, const zx_where_t *where, const char *detail) {
     char place[256];
-
     describe(where, place, sizeof place);
     pthread_mutex_lock(&r->lock);
     if (!r->is_bad && !r->is_muted) {
@@ -59,7 +56,6 @@ static void keep(zx_result_t *r, const zx_where_t *where, const char *detail) {
 
 void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits) {
     char detail[96];
-
     snprintf(detail, sizeof detail, "expected 0x%0*llx, found 0x%0*llx", (int)n_digits, (unsigned long long)expected,
              (int)n_digits, (unsigned long long)found);
     keep(r, where, detail);
@@ -68,7 +64,6 @@ void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint
 void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...) {
     char detail[700];
     va_list args;
-
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);

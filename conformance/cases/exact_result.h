@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_result.h - what a case found: how many values were compared under each law, and the first that differed.
  * Written by the host's thread and by the queue's; one mutex guards it. */
-#ifndef ZF_CONFORMANCE_EXACT_RESULT_H
-#define ZF_CONFORMANCE_EXACT_RESULT_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ void zx_count_drawn(zx_result_t *r, int what, uint64_t n);
 /* The first call counts, later ones are dropped. */
 void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits);
 void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_rng.h - random numbers of the exact cases: one 64-bit state (splitmix64), the same on every machine. */
-#ifndef ZF_CONFORMANCE_EXACT_RNG_H
-#define ZF_CONFORMANCE_EXACT_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ void zx_shuffle(zx_rng_t *rng, uint32_t *list, uint32_t n);
 int zx_chance(zx_rng_t *rng, uint32_t percent);
 double zx_uniform(zx_rng_t *rng, double lo, double hi);
 double zx_log_uniform(zx_rng_t *rng, double lo, double hi);
-
-#endif

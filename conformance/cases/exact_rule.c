@@ -21,7 +21,6 @@ static void one_moment(float *w, float *m, float g, const zo_hyper_t *h, float r
 
 static void two_moments(float *w, float *m, float *v, float g, const zo_hyper_t *h, float rate) {
     float far;
-
     *m = fmaf((float)h->beta1, *m, (float)(1.0 - h->beta1) * g);
     far = g - *m;
     *v = fmaf((float)h->beta2, *v, (float)(1.0 - h->beta2) * (far * far));
@@ -31,7 +30,6 @@ static void two_moments(float *w, float *m, float *v, float g, const zo_hyper_t 
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n) {
     const zx_rule_t *rule = ctx;
     float rate = (float)(h->lr / sqrt((double)n));
-
     if (rule->callback.n_moments == 0)
         no_moment(w, g, h, rate);
     else if (rule->callback.n_moments == 1)
@@ -42,7 +40,6 @@ void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_
 
 static int is_bad_call(const zx_rule_t *rule, const zf_rule_update_t *u) {
     uint32_t n_moments = rule->callback.n_moments;
-
     return u->struct_size < sizeof *u || u->group != rule->group || u->n == 0 || u->n_elems == 0 || !u->w || !u->g ||
            (u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1);
 }
@@ -50,7 +47,6 @@ static int is_bad_call(const zx_rule_t *rule, const zf_rule_update_t *u) {
 static int32_t update(void *ctx, const zf_rule_update_t *u) {
     zx_rule_t *rule = ctx;
     zo_hyper_t h = {.lr = u->lr, .beta1 = u->beta1, .beta2 = u->beta2, .eps = u->eps, .weight_decay = u->weight_decay};
-
     if (is_bad_call(rule, u)) {
         rule->n_bad_calls++;
         return 1;
@@ -62,10 +58,8 @@ static int32_t update(void *ctx, const zf_rule_update_t *u) {
 
 zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]) {
     int is_all_adamw = 1;
-
     for (uint32_t i = 0; i < c->n_groups; i++) {
         zo_rule_t rule = c->config.groups[i].rule;
-
         groups[i] = (zf_group_decl_t){.struct_size = sizeof *groups,
                                       .rule = (uint32_t)rule,
                                       .callback = rule == ZO_CALLBACK ? &c->rules[i].callback : NULL};

@@ -20,7 +20,6 @@ static void change_param(zx_run_t *run) {
     uint32_t i = zx_below(&c->rng, c->n_params);
     int is_reset = zx_chance(&c->rng, 40);
     void *values;
-
     if (!zx_is_trainable(&c->params[i]))
         return;
     values = zx_case_values(c, &c->params[i]);
@@ -40,7 +39,6 @@ static void flush(zx_run_t *run) {
 
 void zx_run_between(zx_run_t *run) {
     zx_case_t *c = run->c;
-
     if (zx_chance(&c->rng, c->p_export))
         zx_run_export(run);
     if (zx_chance(&c->rng, c->p_drain)) {
@@ -83,7 +81,6 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
                       .is_epoch_end = (flags & ZF_STEP_EPOCH_END) != 0};
     const float *grads[ZX_MAX_PARAMS];
     zo_report_t *r = &run->reports[zo_n_steps(run->oracle) + 1];
-
     if (c->ranks)
         zs_note_selection(c->ranks, c, run->oracle);
     zo_step(run->oracle, &args, r);
@@ -105,7 +102,6 @@ static void discard(zx_run_t *run) {
     uint32_t flags = ZF_STEP_DISCARD | (zx_chance(&run->c->rng, 50) ? ZF_STEP_EPOCH_END : 0);
     zf_step_report_t report;
     zo_hyper_t groups[ZX_MAX_GROUPS];
-
     zx_case_hyper(run->c, groups);
     zx_run_gradients(run);
     if (run->c->ranks)
@@ -123,7 +119,6 @@ static void count_missed(zx_run_t *run) {
 /* That of the case, or one that no norm reaches: what is expected of a step comes true or not, at random. */
 static void choose_clip_norm(zx_run_t *run) {
     const double clip_norm = run->c->clip_norm;
-
     run->host.clip_norm = clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip) ? 1e30 : clip_norm;
 }
 
@@ -136,7 +131,6 @@ static void step(zx_run_t *run) {
     double norm = draw_host_norm(c);
     zf_step_report_t report;
     zf_status_t st;
-
     zx_case_hyper(c, groups);
     if (run->host.finds_edits && !c->is_ask && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
         zo_n_elems(run->oracle, edited) > 0) {
@@ -157,7 +151,6 @@ static void step(zx_run_t *run) {
 
 static void run_steps(zx_run_t *run) {
     zx_case_t *c = run->c;
-
     for (uint32_t i = 0; i < c->n_steps && !zx_is_bad(run->result); i++) {
         run->host.step = zo_n_steps(run->oracle) + 1;
         if (zx_chance(&c->rng, c->p_discard))
@@ -191,13 +184,11 @@ static void finish(zx_run_t *run) {
 /* After destroy the parameters are the host's alone: the last values stay. */
 static void check_after_destroy(zx_run_t *run) {
     const zx_case_t *c = run->c;
-
     for (uint32_t i = 0; i < c->n_params; i++) {
         zx_where_t where = {
             .law = 2, .what = "visible after destroy", .param = c->params[i].name, .step = zo_n_steps(run->oracle)};
         unsigned char *image;
         uint32_t expected, found;
-
         if ((c->params[i].flags & ZF_PARAM_TIED) || (run->host.shards && run->host.is_sharded[i]))
             continue;
         if (run->host.is_on_gpu) {
@@ -215,7 +206,6 @@ static void check_after_destroy(zx_run_t *run) {
 
 static void check_callback(zx_run_t *run) {
     zx_where_t where = {.law = 2, .what = "rule callback", .step = run->host.step, .element = UINT64_MAX};
-
     for (uint32_t i = 0; i < run->c->n_groups; i++)
         if (run->c->rules[i].n_bad_calls > 0)
             zx_fails(run->result, &where, "%u calls for group %u with a member that breaks its contract",
@@ -226,7 +216,6 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     static const uint32_t p_clip[] = {5, 50, 100, 100};
     zx_run_t *run = zx_alloc(sizeof *run);
     zo_decl_t decls[ZX_MAX_PARAMS];
-
     run->c = c;
     run->result = result;
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
@@ -258,7 +247,6 @@ static void free_run(zx_run_t *run) {
 void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
     zx_run_t *run;
     int is_abrupt; /* destroyed with windows open and replays in flight */
-
     if (zx_law_saves(c->law) && !zf_loader_plugin(loader)->get_extension(ZF_EXT_STATE))
         return; /* nothing is compared, which the table says */
     run = new_run(c, result);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.h - runs one case: oracle and plugin side by side. */
-#ifndef ZF_CONFORMANCE_EXACT_RUN_H
-#define ZF_CONFORMANCE_EXACT_RUN_H
+#pragma once
 
 #include "exact_case.h"
 #include "exact_host.h"
@@ -91,5 +90,3 @@ uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_pa
 
 /* No window is open: in some cases the host writes some matrices of a parameter and says so, on both sides. */
 void zx_run_change_layers(zx_run_t *run);
-
-#endif

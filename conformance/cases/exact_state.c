@@ -37,7 +37,6 @@ static int save(zx_run_t *run, int is_compact) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_store_t store;
     zf_status_t st;
-
     draw_store(run, &store);
     st = zx_store_save(&store, extension(run), run->host.instance, is_compact ? ZF_STATE_COMPACT : 0, &err);
     return zx_is_call_bad(&run->host, "save", st, &err) ? -1 : 0;
@@ -51,7 +50,6 @@ static int load_in_vain(zx_run_t *run, zx_store_t *store, const zx_change_t *cha
     int is_other_model = change->n_missing + change->n_extra > 0;
     zf_status_t st =
         zx_store_load(store, extension(run), run->host.instance, is_other_model ? 0 : ZF_STATE_EXACT, NULL, &err);
-
     zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
     if (st == ZF_ERR_CHECKPOINT)
         return 0;
@@ -65,7 +63,6 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     zf_status_t st;
     zf_state_report_t report = {.struct_size = sizeof report};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
-
     draw_store(run, &store);
     if (!change->is_exact && (run->c->index + run->n_saves) % 3 == 0 && load_in_vain(run, &store, change))
         return -1;
@@ -89,12 +86,10 @@ static int load(zx_run_t *run, const zx_change_t *change) {
  */
 static void spoil_params(zx_run_t *run) {
     zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
-
     zx_rng_swap(&run->c->rng, &rng);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         zx_param_t *p = &run->c->params[i];
         void *values;
-
         if (!zx_is_trainable(p) || (run->n_before > 0 && run->origins[i] == ZO_NO_ID))
             continue;
         values = zx_case_values(run->c, p);
@@ -108,7 +103,6 @@ static void spoil_params(zx_run_t *run) {
  * later save, without the plugin. */
 static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_compact, int is_dry) {
     const zf_loader_t *loader = run->host.loader;
-
     zx_host_sync(&run->host);
     zx_host_close(&run->host);
     run->result->is_muted = is_dry;
@@ -133,7 +127,6 @@ static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_comp
 static void change_machine(const zx_run_t *run, char *threads, size_t nbytes) {
     const char *isa = getenv("ZF_FORCE_ISA");
     uint32_t n = run->forced_threads ? run->forced_threads : run->c->threads;
-
     if (!isa || strcmp(isa, "generic") != 0)
         setenv("ZF_FORCE_ISA", "generic", 1);
 #if defined(__x86_64__)
@@ -151,7 +144,6 @@ static void exec_self(const zx_run_t *run) {
     char *argv[16] = {"zf-conform", "exact", "--child",  list,   "--seed",  seed,
                       "--threads",  threads, "--resume", number, "--state", (char *)(uintptr_t)run->state_path};
     int n = 12;
-
     snprintf(list, sizeof list, "%d:%" PRIu64, run->c->law, run->c->index);
     snprintf(seed, sizeof seed, "%" PRIu64, run->c->seed);
     snprintf(threads, sizeof threads, "%u", run->forced_threads);
@@ -171,7 +163,6 @@ static void exec_self(const zx_run_t *run) {
 static int take_numbers(zx_run_t *run, const char *line) {
     uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
     int used;
-
     for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++, line += used)
         if (sscanf(line, " %" SCNu64 "%n", &n[i], &used) != 1)
             return -1;
@@ -186,7 +177,6 @@ static int take_numbers(zx_run_t *run, const char *line) {
 static int take_lines(zx_run_t *run, FILE *from) {
     char line[1400];
     int broken, used, is_done = 0;
-
     while (fgets(line, sizeof line, from)) {
         if (line[0] == '|') {
             fputs(line, stdout);
@@ -194,7 +184,6 @@ static int take_lines(zx_run_t *run, FILE *from) {
         } else if (sscanf(line, "done %*d %*u %d%n", &broken, &used) == 1 && take_numbers(run, line + used) == 0) {
             zx_where_t where = {
                 .law = broken ? broken : run->c->law, .what = "in a new process", .element = UINT64_MAX};
-
             is_done = 1;
             if (broken)
                 zx_fails(run->result, &where, "see above");
@@ -208,7 +197,6 @@ static void go_on_in_a_new_process(zx_run_t *run) {
     int fds[2], status = 0;
     pid_t pid;
     FILE *from;
-
     fflush(stdout);
     if (pipe(fds) != 0 || (pid = fork()) < 0) {
         zx_fails(run->result, &where, "cannot be started");
@@ -236,7 +224,6 @@ static void go_on_in_a_new_process(zx_run_t *run) {
 /* The run goes on from its save in another place, or in this one. */
 static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact) {
     zx_change_t change = {.is_exact = !is_compact};
-
     if (!run->is_dry && (place == NEW_PROCESS || run->c->law == 4)) {
         go_on_in_a_new_process(run);
         return;
@@ -259,7 +246,6 @@ void zx_run_save_point(zx_run_t *run) {
     zx_case_t *c = run->c;
     int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20), is_moving, is_released;
     zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
-
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
@@ -289,7 +275,6 @@ static void load_move(zx_run_t *run, int is_exact) {
     zf_state_args_t args = {.struct_size = sizeof args, .path = ranks->moves_through};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
     zf_status_t st = extension(run)->load(run->host.instance, &args, &report, &err);
-
     if (zx_is_call_bad(&run->host, "load", st, &err))
         return;
     if (report.is_exact != is_exact || report.step != zo_n_steps(run->oracle))
@@ -303,7 +288,6 @@ static void save_move(zx_run_t *run) {
     zf_state_args_t args = {.struct_size = sizeof args,
                             .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
                             .path = ranks->moves_through};
-
     int is_released;
 
     zx_host_sync(&run->host);
@@ -316,7 +300,6 @@ static void save_move(zx_run_t *run) {
 void zx_run_move_point(zx_run_t *run) {
     zs_ranks_t *ranks = run->c->ranks;
     int is_split;
-
     if (!ranks || ranks->moves_at != zo_n_steps(run->oracle))
         return;
     ranks->moves_at = 0;

@@ -6,8 +6,7 @@
  * Model: a case is a function of its seed, so a new process makes the same case and runs it up to the save with a
  * plugin that does nothing (`dry`), which brings oracle and random numbers to the same place; then it loads and goes
  * on. */
-#ifndef ZF_CONFORMANCE_EXACT_STATE_H
-#define ZF_CONFORMANCE_EXACT_STATE_H
+#pragma once
 
 #include "exact_run.h"
 
@@ -19,5 +18,3 @@ void zx_run_save_point(zx_run_t *run);
 
 /* Several ranks: the save that shard.h tells of, or the load that this run came for. */
 void zx_run_move_point(zx_run_t *run);
-
-#endif

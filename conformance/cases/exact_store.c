@@ -23,14 +23,12 @@ enum { MOST_SWEEPS = 20 };
 
 static FILE *open_blob(const zx_store_t *store, const char *name, const char *mode) {
     char file[4400];
-
     snprintf(file, sizeof file, "%s/%s", store->path, name);
     return fopen(file, mode);
 }
 
 static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
     zx_store_t *store = ctx;
-
     (void)nbytes;
     store->open = open_blob(store, name, "wb");
     return store->open ? 0 : -errno;
@@ -38,19 +36,16 @@ static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
 
 static int32_t write_blob(void *ctx, const void *data, uint64_t nbytes) {
     const zx_store_t *store = ctx;
-
     return fwrite(data, 1, nbytes, store->open) == nbytes ? 0 : -EIO;
 }
 
 static int32_t end(void *ctx) {
     zx_store_t *store = ctx;
-
     return fclose(store->open) ? -EIO : 0;
 }
 
 static int32_t size(void *ctx, const char *name, uint64_t *out_nbytes) {
     FILE *blob = open_blob(ctx, name, "rb");
-
     if (!blob)
         return -errno;
     fseek(blob, 0, SEEK_END);
@@ -62,7 +57,6 @@ static int32_t size(void *ctx, const char *name, uint64_t *out_nbytes) {
 static int32_t read_blob(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes) {
     FILE *blob = open_blob(ctx, name, "rb");
     int is_read;
-
     if (!blob)
         return -errno;
     is_read = fseek(blob, (long)offset, SEEK_SET) == 0 && fread(out, 1, nbytes, blob) == nbytes;
@@ -75,7 +69,6 @@ static int32_t read_blob(void *ctx, const char *name, uint64_t offset, void *out
 
 void zx_store_draw(zx_store_t *store, uint64_t seed, uint64_t index, uint32_t n, const char *state_path) {
     zx_rng_t rng = zx_rng(seed, 97, index * 16 + n);
-
     *store = (zx_store_t){.is_host = zx_chance(&rng, 25),
                           .is_bare = zx_chance(&rng, 30),
                           .is_synced = zx_chance(&rng, 10),
@@ -96,7 +89,6 @@ static int go_beside(const zx_store_t *store, const char **out_name) {
     char parent[sizeof store->path];
     char *slash;
     int here;
-
     *out_name = store->path;
     snprintf(parent, sizeof parent, "%s", store->path);
     slash = strrchr(parent, '/');
@@ -133,7 +125,6 @@ typedef struct zx_reader {
 
 static void *read_on(void *arg) {
     zx_reader_t *reader = arg;
-
     do {
         reader->status = reader->state->verify(&reader->args, NULL, &reader->err);
     } while (reader->status >= 0 && !atomic_load(&reader->is_over));
@@ -147,7 +138,6 @@ static zf_status_t find_leftover(const char *path, zf_error_t *err) {
     DIR *dir;
     const struct dirent *entry;
     zf_status_t st = ZF_OK;
-
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
     dir = opendir(parent);
     while (dir && !st && (entry = readdir(dir)))
@@ -169,7 +159,6 @@ static zf_status_t save_in_a_crowd(const zf_state_ext_t *state, zf_instance_t *i
     zx_reader_t reader = {.state = state, .args = {.struct_size = sizeof reader.args, .path = args->path}};
     pthread_t thread;
     zf_status_t st = ZF_OK;
-
     reader.err.struct_size = sizeof reader.err;
     if (pthread_create(&thread, NULL, read_on, &reader) != 0)
         return ZF_OK;
@@ -194,7 +183,6 @@ static zf_status_t save_in_a_crowd(const zf_state_ext_t *state, zf_instance_t *i
 
 static zf_status_t check_synced(const char *path, zf_error_t *err) {
     const char *missing = zx_synced_missing(path);
-
     if (!missing)
         return ZF_OK;
     snprintf(err->message, sizeof err->message, "save without ZF_STATE_NO_SYNC has not synced %.200s of %.100s",
@@ -207,7 +195,6 @@ zf_status_t zx_store_save(zx_store_t *store, const zf_state_ext_t *state, zf_ins
     zf_state_args_t args = {.struct_size = sizeof args, .flags = flags | (store->is_synced ? 0 : ZF_STATE_NO_SYNC)};
     int here = go_beside(store, &args.path), is_watched = store->is_synced && store->is_alone && !store->is_host;
     zf_status_t st;
-
     if (store->is_host) {
         mkdir(store->path, 0777);
         args.path = NULL;
@@ -232,7 +219,6 @@ zf_status_t zx_store_load(zx_store_t *store, const zf_state_ext_t *state, zf_ins
     zf_state_args_t args = {.struct_size = sizeof args, .flags = flags};
     int here = go_beside(store, &args.path);
     zf_status_t st;
-
     if (store->is_host) {
         args.path = NULL;
         args.store = &store->table;
@@ -248,7 +234,6 @@ zf_status_t zx_store_load(zx_store_t *store, const zf_state_ext_t *state, zf_ins
 static void remove_directory(const char *path) {
     DIR *dir = opendir(path);
     const struct dirent *entry;
-
     while (dir && (entry = readdir(dir)))
         if (entry->d_name[0] != '.')
             unlinkat(dirfd(dir), entry->d_name, 0);
@@ -259,7 +244,6 @@ static void remove_directory(const char *path) {
 
 void zx_store_remove(const char *state_path) {
     char blobs[4200];
-
     snprintf(blobs, sizeof blobs, "%s%s", state_path, host_suffix);
     remove_directory(state_path);
     remove_directory(blobs);

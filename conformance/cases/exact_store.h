@@ -7,8 +7,7 @@
  *   one file for everything, or as many as there are parameters
  *   crowded: saved again to the same path while another thread verifies what is there, which must always be whole; at
  * the end nothing lies beside it */
-#ifndef ZF_CONFORMANCE_EXACT_STORE_H
-#define ZF_CONFORMANCE_EXACT_STORE_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -31,5 +30,3 @@ zf_status_t zx_store_load(zx_store_t *store, const zf_state_ext_t *state, zf_ins
                           zf_state_report_t *report, zf_error_t *err);
 /* Removes what the saves of a case left. */
 void zx_store_remove(const char *state_path);
-
-#endif

@@ -19,7 +19,6 @@ static ino_t noted[MOST_NOTED];
 static void note(int fd) {
     struct stat info;
     int at;
-
     if (!atomic_load(&is_noting) || fstat(fd, &info))
         return;
     if (S_ISDIR(info.st_mode))
@@ -62,7 +61,6 @@ void zx_synced_begin(void) {
 
 static int is_noted(ino_t number) {
     int n = atomic_load(&n_noted);
-
     for (int i = 0; i < n && i < MOST_NOTED; i++)
         if (noted[i] == number)
             return 1;
@@ -75,7 +73,6 @@ const char *zx_synced_missing(const char *dir_path) {
     struct stat info;
     const char *out = atomic_load(&has_synced_directory) ? NULL : "the directory";
     DIR *dir = opendir(dir_path);
-
     atomic_store(&is_noting, 0);
     if (atomic_load(&has_synced_all))
         out = NULL;

@@ -3,13 +3,10 @@
  *
  * Model: this program has functions of its own in the place of libc's fsync, fdatasync, syncfs and sync, which the
  * plugin calls too, and which note what they are called with. */
-#ifndef ZF_CONFORMANCE_EXACT_SYNCED_H
-#define ZF_CONFORMANCE_EXACT_SYNCED_H
+#pragma once
 
 /* From here on it is noted. One save at a time is looked at. */
 void zx_synced_begin(void);
 /* NULL: every file of the directory was synced, and a directory was too; else the name of one that was not. Noting
  * ends. In memory of its own, until the next call. */
 const char *zx_synced_missing(const char *dir_path);
-
-#endif

@@ -19,8 +19,7 @@
  * any number of ranks and at any stage, comes to that step without calling the plugin, loads, and goes on. Such cases
  * are the same for every number of ranks. With --split a part of the state is resident, another one with each number of
  * ranks: --load is told how many have saved. */
-#ifndef ZF_CONFORMANCE_SHARD_H
-#define ZF_CONFORMANCE_SHARD_H
+#pragma once
 
 #include <string.h>
 
@@ -148,5 +147,3 @@ void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
 
 /* shard_main.c */
 int zs_shard_main(int argc, char **argv);
-
-#endif

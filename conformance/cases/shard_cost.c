@@ -39,13 +39,11 @@ enum { AMONG_DATA, AMONG_MODELS, AMONG_EXPERTS, N_AMONG };
 /* Who exchanges a parameter's gradient: group 0, that and a second one, or a group of its own. */
 static int among_of(const zs_ranks_t *ranks, uint32_t param) {
     zs_kind_t kind = ranks->kinds[param];
-
     return kind == ZS_SHARED ? AMONG_MODELS : kind == ZS_EXPERT ? AMONG_EXPERTS : AMONG_DATA;
 }
 
 static uint64_t most_of(const uint64_t *n, uint32_t n_ranks) {
     uint64_t most = 0;
-
     for (uint32_t r = 0; r < n_ranks; r++)
         most = n[r] > most ? n[r] : most;
     return most;
@@ -53,7 +51,6 @@ static uint64_t most_of(const uint64_t *n, uint32_t n_ranks) {
 
 static uint64_t part_elems(const zs_ranks_t *ranks, const bucket_t *bucket) {
     uint64_t unit = 128;
-
     if (is_sharded(ranks))
         return up_to(most_of(bucket->owned, bucket->size), PART_UNIT);
     while (unit % bucket->size)
@@ -70,10 +67,8 @@ static void fill_buckets(zs_ranks_t *ranks, const zx_case_t *c, zo_dtype_t dtype
                             .size2 = among == AMONG_MODELS ? ranks->n_models : 1};
     uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * empty.elem_nbytes;
     bucket_t bucket = empty;
-
     for (uint32_t i = c->n_params; i-- > 0;) {
         const zx_param_t *p = &c->params[i];
-
         if (!zx_is_trainable(p) || zx_n_elems(p) == 0 || p->decl.grad_dtype != dtype || p->decl.dtype != value_dtype ||
             (p->flags & ZF_PARAM_AVERAGE) != average || among_of(ranks, i) != among)
             continue;
@@ -95,7 +90,6 @@ static void choose(const uint64_t *of_bucket, const uint64_t *of_cohort, uint32_
     memset(more, 0, n_ranks);
     for (; n > 0; n--) {
         uint32_t least = n_ranks;
-
         for (uint32_t r = 0; r < n_ranks; r++)
             if (!more[r] && (least == n_ranks || of_bucket[r] + of_cohort[r] < of_bucket[least] + of_cohort[least]))
                 least = r;
@@ -119,11 +113,9 @@ static void cut_matrix(zs_ranks_t *ranks, const zx_case_t *c, const zo_matrix_in
     bucket_t *bucket = bucket_with(out, info->param);
     uint64_t row = 0;
     uint8_t more[MOST_RANKS];
-
     choose(bucket->owned, of_cohort, bucket->size, n_units % bucket->size, more);
     for (uint32_t r = 0; r < bucket->size; r++) {
         const uint64_t end = row + (n_units / bucket->size + more[r]) * unit;
-
         for (; row < end && row < info->rows; row++) {
             memset(out->owners[info->param] + info->first + row * info->cols, (int)r, info->cols);
             bucket->owned[r] += info->cols;
@@ -145,7 +137,6 @@ static layout_t *lay_out(zs_ranks_t *ranks, const zx_case_t *c) {
         out->owners[i] = zx_alloc(zx_n_elems(&c->params[i]) + 1);
     for (uint32_t m = 0; is_sharded(ranks) && m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
-
         zo_matrix_info(ranks->oracle, m, &info);
         cut_matrix(ranks, c, &info, of_cohort[ranks->kinds[info.param] == ZS_EXPERT][info.cohort], out);
     }
@@ -164,10 +155,8 @@ static void drop(layout_t *layout) {
 void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) {
     const uint64_t exchanges = is_sharded(ranks) ? 1 : 2;
     layout_t *layout = lay_out(ranks, c);
-
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
-
         ranks->expected_nbytes +=
             (exchanges * (bucket->size - 1) + bucket->size2 - 1) * part_elems(ranks, bucket) * bucket->elem_nbytes;
     }
@@ -181,7 +170,6 @@ void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
     for (uint32_t i = 0; i < c->n_params && is_sharded(ranks); i++) {
         uint64_t n = zo_n_elems(oracle, i);
         zo_state_t state = {.selected = zx_alloc(n + 1)};
-
         if (zo_is_trainable(oracle, i))
             zo_read(oracle, i, &state);
         ranks->selected[i] = state.selected;
@@ -192,10 +180,8 @@ void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
 static uint64_t count_selected(const zs_ranks_t *ranks, const zx_case_t *c, const layout_t *layout,
                                const bucket_t *bucket) {
     uint64_t n[MOST_RANKS] = {0};
-
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const uint32_t id = bucket->params[i];
-
         if (zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
             continue;
         for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
@@ -220,7 +206,6 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
     layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
-
         ranks->expected_nbytes += (bucket->size - 1) * count_selected(ranks, c, layout, bucket) * bucket->elem_nbytes;
     }
     drop(layout);
@@ -236,10 +221,8 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
 static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t *layout, const bucket_t *bucket,
                            int how) {
     uint64_t n[MOST_RANKS] = {0};
-
     for (uint32_t m = 0; m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
-
         zo_matrix_info(ranks->oracle, m, &info);
         if (info.is_sent != how || zs_is_sharded(ranks, c, info.param) || bucket_with(layout, info.param) != bucket)
             continue;
@@ -251,14 +234,12 @@ static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t
 
 void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
     layout_t *layout;
-
     ranks->oracle = oracle;
     if (!is_sharded(ranks))
         return;
     layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
-
         ranks->expected_value_nbytes +=
             (bucket->size - 1) * (count_sent(ranks, c, layout, bucket, 1) + count_sent(ranks, c, layout, bucket, 2)) *
             bucket->value_nbytes;

@@ -15,7 +15,6 @@
 static int call_of(zx_host_t *h, const uint32_t *params, uint32_t n,
                    int (*call)(zx_host_t *h, const zf_param_item_t *items, uint32_t n)) {
     zf_param_item_t items[ZX_MAX_PARAMS];
-
     for (uint32_t i = 0; i < n; i++)
         items[i] = zx_host_item(h, params[i]);
     return call(h, items, n);
@@ -31,7 +30,6 @@ static int release(zx_host_t *h, const uint32_t *params, uint32_t n) {
 
 static int place(zx_host_t *h, uint32_t param, zf_shard_place_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
-
     *out = (zf_shard_place_t){.struct_size = sizeof *out};
     return zx_is_call_bad(h, "place", h->shards->place(h->instance, h->c->params[param].id, out, &err), &err) ? -1 : 0;
 }
@@ -43,7 +41,6 @@ static void spoil(zx_host_t *h, uint32_t param) {
     zx_array_t *array = h->c->params[param].array;
     uint64_t nbytes = array->n_elems * zo_dtype_nbytes(array->dtype);
     void *spoilt = zx_alloc(nbytes + 1);
-
     memset(spoilt, 0xFF, nbytes);
     zx_host_write(h, array, spoilt);
     free(spoilt);
@@ -51,11 +48,9 @@ static void spoil(zx_host_t *h, uint32_t param) {
 
 void zs_fetch_bound(zx_host_t *h) {
     const zs_ranks_t *ranks = h->c->ranks;
-
     h->fetches = zx_rng(h->c->seed, 83, h->c->index); /* the same on every rank */
     for (uint32_t i = 0; i < h->c->n_params && h->shards; i++) {
         const zx_param_t *p = &h->c->params[i];
-
         h->is_sharded[i] = (uint8_t)zs_is_sharded(ranks, h->c, i);
         if (h->is_sharded[i] && !(p->flags & ZF_PARAM_TIED))
             spoil(h, i);
@@ -71,7 +66,6 @@ typedef struct copy {
 
 static void copy_now(void *arg) {
     copy_t *copy = arg;
-
     zx_array_write(copy->array, copy->from);
     free(copy);
 }
@@ -80,12 +74,10 @@ static void copy_now(void *arg) {
 static const void *find(zx_host_t *h, uint32_t param) {
     const zx_array_t *array = h->c->params[param].array;
     zf_shard_place_t found;
-
     if (!h->is_sharded[param] || place(h, param, &found))
         return NULL;
     if (!found.is_sharded || found.nbytes != array->n_elems * zo_dtype_nbytes(array->dtype)) {
         zx_where_t where = {.law = h->c->law, .what = "place", .step = h->step, .element = UINT64_MAX};
-
         zx_fails(h->result, &where, "is_sharded %d, %llu bytes", found.is_sharded, (unsigned long long)found.nbytes);
         return NULL;
     }
@@ -95,7 +87,6 @@ static const void *find(zx_host_t *h, uint32_t param) {
 /* Behind the fetch, in the order of the host's stream. */
 static void copy_out(zx_host_t *h, uint32_t param, const void *from) {
     copy_t *copy;
-
     if (!from)
         return;
     if (h->is_on_gpu) {
@@ -110,7 +101,6 @@ static void copy_out(zx_host_t *h, uint32_t param, const void *from) {
 /* One after the other, `ahead` of them held at the same time; read at the last moment. */
 static void copy_in_turn(zx_host_t *h, const uint32_t *params, uint32_t n, uint32_t ahead) {
     const void *from[ZX_MAX_PARAMS];
-
     for (uint32_t i = 0; i < n + ahead && !zx_is_bad(h->result); i++) {
         if (i < n) {
             if (fetch(h, &params[i], 1))
@@ -128,7 +118,6 @@ static void copy_in_turn(zx_host_t *h, const uint32_t *params, uint32_t n, uint3
 /* The first of them is held meanwhile. */
 static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) {
     const void *from;
-
     if (n == 0 || fetch(h, params, 1))
         return;
     from = find(h, params[0]);
@@ -141,7 +130,6 @@ static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) 
 static void look_for_errors(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
-
     if (!h->c->ranks->has_fault || !h->is_async || zx_is_bad(h->result))
         return;
     zx_host_sync(h);
@@ -151,14 +139,12 @@ static void look_for_errors(zx_host_t *h) {
 static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {
     uint32_t params[ZX_MAX_PARAMS], n = 0, style = zx_below(&h->fetches, 5);
     int is_all;
-
     for (uint32_t i = 0; i < h->c->n_params; i++)
         if (is_looked_at[i])
             params[n++] = i;
     if (style == 1)
         for (uint32_t i = 0; i < n / 2; i++) {
             uint32_t kept = params[i];
-
             params[i] = params[n - 1 - i];
             params[n - 1 - i] = kept;
         }
@@ -195,7 +181,6 @@ void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
 void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
     zf_param_item_t item = zx_host_item(h, param);
     zf_shard_place_t found;
-
     if (fetch(h, &param, 1) || place(h, param, &found))
         return;
     zx_host_sync(h); /* it is there */

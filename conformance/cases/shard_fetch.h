@@ -5,8 +5,7 @@
  * zf.shards/0 shows into that memory, and releases them: one by one in the order of a forward or a backward pass, or in
  * any order, up to three of them held at a time, or the first one all the while, or all together. The order is drawn,
  * the same on every rank. */
-#ifndef ZF_CONFORMANCE_SHARD_FETCH_H
-#define ZF_CONFORMANCE_SHARD_FETCH_H
+#pragma once
 
 #include "exact_host.h"
 
@@ -18,5 +17,3 @@ void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at);
 void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* Writes a parameter and says so. */
 void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
-
-#endif

@@ -76,7 +76,6 @@ typedef struct zs_totals {
 
 static uint64_t count_values(const zx_result_t *result) {
     uint64_t n = 0;
-
     for (int i = 1; i <= ZX_N_LAWS; i++)
         n += result->n_values[i];
     return n;
@@ -87,7 +86,6 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     zs_report_t all[64];
     zs_report_t *own = &all[ranks->rank];
     int is_bad = 0;
-
     *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
                          .expected_nbytes = ranks->expected_nbytes,
                          .n_values = count_values(result)};
@@ -132,7 +130,6 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
 
 static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result) {
     char rules[64];
-
     printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64
            ", %s, %s, stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n  config: ",
            ranks->rank, ranks->size, result->text, c->seed, c->index, zx_rules_text(c, rules), zx_mode_name(c->mode),
@@ -151,11 +148,9 @@ static void print_noticed(const zs_ranks_t *ranks, const zx_result_t *result, ti
 
 static void set_deadline(zx_case_t *c, uint32_t ms) {
     char *at = strstr(c->config_text, "deadline_ms = 30000");
-
     if (at) {
         char text[32];
         int n = snprintf(text, sizeof text, "deadline_ms = %05u", ms);
-
         memcpy(at, text, (size_t)n);
     }
 }
@@ -168,7 +163,6 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     zx_resume_t resume = {.plugin = o->plugin};
     time_t began = time(NULL);
     int is_bad;
-
     zx_case_make(c, o->seed, 2, index, 0, 1);
     c->ranks = ranks;
     set_deadline(c, o->deadline_ms ? o->deadline_ms : o->fault ? ZS_DEADLINE_MS : 30000);
@@ -207,7 +201,6 @@ static zs_fault_t find_fault(const zs_options_t *o, uint32_t rank) {
 static int run_alone(const zs_options_t *o) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_loader_t *loader;
-
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
     return zs_overlap(loader, o->n_ranks, o->stage == 2 ? 2 : 1, o->n_steps);
@@ -219,7 +212,6 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
     zs_totals_t totals = {0};
     uint32_t first = o->only == ALL ? 0 : o->only, n = o->only == ALL ? o->n_cases : 1;
     int is_bad = 0;
-
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
     for (uint32_t i = first; i < first + (o->fault ? 1 : n) && !is_bad; i++)
@@ -239,7 +231,6 @@ int zs_shard_main(int argc, char **argv) {
     const char *file;
     glue_error_t err;
     int status;
-
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.text), 2;
     if (o.wants_help)

@@ -8,7 +8,6 @@
 
 static zf_status_t find_group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     const zs_mirror_t *mirror = ctx;
-
     (void)number, (void)err;
     *out_rank = mirror->rank;
     *out_size = mirror->n_ranks;
@@ -21,7 +20,6 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     const uint32_t lane = call->lane % ZS_MIRROR_LANES;
     const double ns = mirror->ns_per_byte * (double)((mirror->n_ranks - 1) * call->nbytes);
     const char *own = (const char *)(call->send ? call->send : call->recv) + mirror->rank * call->nbytes;
-
     (void)err;
     for (uint32_t r = 0; r < mirror->n_ranks; r++)
         if (r != mirror->rank)
@@ -42,7 +40,6 @@ static zf_status_t test(void *ctx, uint64_t lane, zf_error_t *err) {
     zs_mirror_t *mirror = ctx;
     const zf_collective_t *call = &mirror->calls[lane];
     const uint64_t now = zc_now_ns();
-
     (void)err;
     if (now < mirror->spans[lane].end_ns)
         return ZF_IN_PROGRESS;

@@ -3,8 +3,7 @@
  *
  * What they would send is what it sends itself, so nothing but the link and the plugin decides what a step shows. Every
  * exchange takes bytes sent / rate; one is under way in a lane at a time. */
-#ifndef ZF_CONFORMANCE_SHARD_MIRROR_H
-#define ZF_CONFORMANCE_SHARD_MIRROR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ typedef struct zs_mirror {
 
 /* The mirror stays where it is until the instance is destroyed. */
 void zs_mirror_init(zs_mirror_t *mirror, uint32_t rank, uint32_t n_ranks, double ns_per_byte);
-
-#endif

@@ -50,7 +50,6 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks,
                              .mode = RIG_ASYNC,
                              .config = config,
                              .ranks = &host->mirror.table};
-
     memset(host, 0, sizeof *host);
     zs_mirror_init(&host->mirror, 0, n_ranks,
                    is_instant ? 0 : (double)link_ns * n_ranks / ((n_ranks - 1.0) * ROWS * COLUMNS * sizeof(float)));
@@ -67,14 +66,12 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks,
 /* n = 0: all. */
 static void fetch(host_t *host, uint32_t layer, uint32_t n) {
     const uint64_t began = zc_now_ns();
-
     rig_fetch(&host->rig, layer, n);
     host->in_ns[IN_FETCH] += zc_now_ns() - began;
 }
 
 static void deliver(host_t *host, uint32_t layer, int is_last) {
     const uint64_t began = zc_now_ns();
-
     host->rig.items[layer].flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE);
     rig_deliver(&host->rig, layer, 1, 1, &host->given[layer]);
     host->in_ns[IN_GRADS_READY] += zc_now_ns() - began;
@@ -82,7 +79,6 @@ static void deliver(host_t *host, uint32_t layer, int is_last) {
 
 static void step(host_t *host) {
     const uint64_t began = zc_now_ns();
-
     rig_step(&host->rig, 0);
     host->in_ns[IN_STEP] += zc_now_ns() - began;
 }
@@ -115,7 +111,6 @@ static double ms(uint64_t ns) { return 1e-6 * (double)ns; }
 static measured_t train(host_t *host, schedule_t schedule, uint32_t n_accumulated) {
     const zs_span_t *reduce = &host->mirror.reduced[LAYERS - 1], *gather = &host->mirror.gathered[LAYERS - 1];
     measured_t out;
-
     memset(host->in_ns, 0, sizeof host->in_ns);
     if (schedule == SERIAL)
         fetch(host, 0, 0);
@@ -138,7 +133,6 @@ static double in_calls(const measured_t *measured) {
 /* The step that spent least in calls: what else runs on the machine only adds. */
 static measured_t least_of(const measured_t *all, uint32_t n) {
     const measured_t *least = all;
-
     for (uint32_t i = 1; i < n; i++)
         if (in_calls(&all[i]) < in_calls(least))
             least = &all[i];
@@ -148,7 +142,6 @@ static measured_t least_of(const measured_t *all, uint32_t n) {
 /* When the newest exchanges of each layer were under way. */
 static void print_timeline(const zs_mirror_t *mirror) {
     const uint64_t first = mirror->reduced[0].begin_ns;
-
     printf("  | bucket | its reduce-scatter, ms from the first on | its all-gather, of the step before, ms before that "
            "|\n  |---|---|---|\n");
     for (uint32_t b = 0; b < LAYERS; b++)
@@ -168,12 +161,10 @@ static measured_t run(const plan_t *plan, schedule_t schedule) {
     measured_t all[MOST_STEPS];
     char what[64];
     host_t host;
-
     (void)snprintf(what, sizeof what, "steps of schedule \"%s\"", schedule_names[schedule]);
     open_host(&host, plan->loader, plan->n_ranks, plan->stage, schedule == INSTANT);
     for (uint32_t i = 0; i < WARM_UP + plan->n_steps; i++) {
         measured_t one;
-
         progress.n_done = i;
         zc_progress_show(&progress, what);
         one = train(&host, schedule, plan->n_accumulated);
@@ -191,7 +182,6 @@ static int measure(const plan_t *plan) {
     measured_t least[N_SCHEDULES];
     double may_be, exposed, resolution;
     int is_missed;
-
     printf("%u ranks, stage %u, gradients of %u pass(es):\n\n", plan->n_ranks, plan->stage, plan->n_accumulated);
     for (int i = 0; i < N_SCHEDULES; i++)
         least[i] = run(plan, (schedule_t)i);
@@ -199,7 +189,6 @@ static int measure(const plan_t *plan) {
            "first all-gather |\n  |---|---|---|---|---|---|---|\n");
     for (int i = 0; i < N_SCHEDULES; i++) {
         const double *in = least[i].ms;
-
         printf("  | %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", schedule_names[i], in[IN_FETCH],
                in[IN_GRADS_READY], in[IN_STEP], in_calls(&least[i]) - in_calls(&least[INSTANT]), in[REDUCE],
                in[GATHER]);
@@ -217,7 +206,6 @@ static int measure(const plan_t *plan) {
 int zs_overlap(const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, uint32_t n_steps) {
     plan_t plan = {loader, n_ranks, stage, 1, n_steps};
     int is_missed = measure(&plan);
-
     plan.n_accumulated = 8;
     return measure(&plan) || is_missed;
 }

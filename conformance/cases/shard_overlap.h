@@ -13,8 +13,7 @@
  * instant link; each in the step that has least of it, since whatever else runs on the machine only adds. It may be as
  * long as what nothing can hide: the last reduce-scatter of a step and the first all-gather after it, both as they were
  * recorded, to within what the same calls take on the instant link. */
-#ifndef ZF_CONFORMANCE_SHARD_OVERLAP_H
-#define ZF_CONFORMANCE_SHARD_OVERLAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@
 
 /* Prints the tables. 0: exposed no more than may be; 1: more. */
 int zs_overlap(const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, uint32_t n_steps);
-
-#endif

@@ -19,7 +19,6 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
         call->group};
     const unsigned char *bytes = (const unsigned char *)words;
     uint64_t *order = &ranks->order[call->lane % ZS_LANES];
-
     for (size_t i = 0; i < sizeof words; i++)
         *order = (*order ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
     ranks->n_started[call->lane % ZS_LANES]++;
@@ -32,14 +31,12 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
-
     return ranks->mpi->group(ranks->mpi->ctx, number, out_rank, out_size, err);
 }
 
 /* Some exchanges come late, other ones on each rank: at most 3 ms, or with hold_us every one, at most that. */
 static void tarry(const zs_ranks_t *ranks, const zf_collective_t *call) {
     zx_rng_t rng = zx_rng(call->number, call->lane, ranks->rank);
-
     if (ranks->hold_us)
         nanosleep(&(struct timespec){.tv_nsec = (long)zx_below(&rng, ranks->hold_us) * 1000}, NULL);
     else if (zx_chance(&rng, 12))
@@ -48,7 +45,6 @@ static void tarry(const zs_ranks_t *ranks, const zf_collective_t *call) {
 
 static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
-
     note(ranks, call);
     tarry(ranks, call);
     return ranks->mpi->start(ranks->mpi->ctx, call, out_request, err);
@@ -56,13 +52,11 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
 
 static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
-
     return ranks->mpi->test(ranks->mpi->ctx, request, err);
 }
 
 static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
-
     return ranks->mpi->abort(ranks->mpi->ctx, request, err);
 }
 
@@ -98,7 +92,6 @@ int zs_ranks_arrange(zs_ranks_t *ranks) {
                                        ZS_GROUP_EXPERT, ZF_GROUP_NODE, ZF_GROUP_ACROSS};
     uint32_t colors[6], n = zs_has_two_levels(ranks) ? 6 : 4;
     char text[256] = "";
-
     ranks->data_size = ranks->size / ranks->n_models;
     ranks->model = ranks->rank % ranks->n_models;
     ranks->data_rank = ranks->rank / ranks->n_models;
@@ -125,7 +118,6 @@ int zs_ranks_open(const char *file, zs_ranks_t *out) {
     char text[256] = "";
     open_fn open;
     extension_fn extension;
-
     library = dlopen(file, RTLD_NOW | RTLD_GLOBAL); /* Open MPI's own parts look for its symbols */
     if (!library)
         return fprintf(stderr, "zf-conform shard: %s\n", dlerror()), -1;
@@ -145,7 +137,6 @@ int zs_ranks_open(const char *file, zs_ranks_t *out) {
 
 void zs_ranks_close(zs_ranks_t *ranks) {
     close_fn close = (close_fn)dlsym(library, "zf_mpi_close");
-
     (void)ranks;
     if (close)
         close(handle);
@@ -162,7 +153,6 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
                             .nbytes = nbytes};
     uint64_t request;
     zf_status_t st = ranks->mpi->start(ranks->mpi->ctx, &call, &request, NULL);
-
     while (st == ZF_OK && (st = ranks->mpi->test(ranks->mpi->ctx, request, NULL)) == ZF_IN_PROGRESS) {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         st = ZF_OK;

@@ -20,7 +20,6 @@ const char *zs_fault_name(zs_fault_t fault) {
 static uint32_t draw_bucket_bytes(const zx_case_t *c) {
     static const uint32_t sizes[] = {0, 1, 100, 512, 1000, 4096, 30000, 1000000};
     zx_rng_t rng = zx_rng(c->seed, 77, c->index);
-
     return sizes[zx_below(&rng, 8)];
 }
 
@@ -28,7 +27,6 @@ static uint32_t draw_bucket_bytes(const zx_case_t *c) {
 static void draw_average(const zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 78, c->index);
     int is_averaged = zx_chance(&rng, 50) && (ranks->size & (ranks->size - 1)) == 0 && !zs_moves(ranks);
-
     for (uint32_t i = 0; i < c->n_params && is_averaged; i++)
         if (c->params[i].decl.grad_dtype != ZO_F16 && !(c->params[i].flags & ZF_PARAM_TIED) && zx_chance(&rng, 60))
             c->params[i].flags |= ZF_PARAM_AVERAGE;
@@ -36,7 +34,6 @@ static void draw_average(const zs_ranks_t *ranks, zx_case_t *c) {
 
 static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
     size_t n = strlen(c->config_text);
-
     if (ranks->fault == ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = 12345\n");
     if (ranks->fault == ZS_NAME)
@@ -49,7 +46,6 @@ static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
 static void replace_line(zx_case_t *c, const char *from, const char *key, uint32_t value) {
     char rest[sizeof c->config_text], *at = strstr(c->config_text, from);
     size_t room;
-
     if (!at)
         return;
     snprintf(rest, sizeof rest, "%s", strchr(at, '\n'));
@@ -62,11 +58,9 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
  * and a sum of a million of them into the 53 bits of a double. */
 static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 81, c->index);
-
     ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped || zs_has_two_levels(ranks);
     for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
         zx_param_t *p = &c->params[i];
-
         p->grad_scale = zx_log_uniform(&rng, 0.25, 4.0);
         p->grad_style = p->grad_style < 3 ? p->grad_style : 0; /* denormals are below */
     }
@@ -75,7 +69,6 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
 /* More hosts that fetch, and that publish then, than other laws need. */
 static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     char *lag = strstr(c->config_text, "publish_lag = 1\n");
-
     if (lag && zx_chance(rng, 60)) {
         lag[strlen("publish_lag = ")] = '0';
         c->config.publish_lag = 0;
@@ -89,7 +82,6 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
 /* Small ones and vectors are whole on every rank. */
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
     const zx_param_t *p = &c->params[param];
-
     if (p->flags & ZF_PARAM_TIED)
         return zs_is_sharded(ranks, c, p->tied_to);
     return zs_shards_params(ranks) && zx_is_trainable(p) && zx_n_elems(p) > 0 &&
@@ -101,7 +93,6 @@ int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
-
     if (!zs_shards_params(ranks))
         return;
     ranks->resident_bytes = residents[zx_below(&rng, 6)];
@@ -136,7 +127,6 @@ static uint32_t stage_of(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t s
 
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng;
-
     ranks->stage = stage_of(ranks, c, stage, ranks->size, ranks->save_to != NULL, &rng);
     c->p_edit = 0; /* what one rank does by itself */
     if (ranks->stage == 0 || ranks->data_size == 1)
@@ -148,7 +138,6 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 /* Ranks that hold the same have one checkpoint. */
 static uint32_t number_of_part(const zs_ranks_t *ranks, const zx_case_t *c) {
     uint32_t has_experts = 0;
-
     for (uint32_t i = 0; i < c->n_params; i++)
         has_experts |= ranks->kinds[i] == ZS_EXPERT && !(c->params[i].flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED));
     return ranks->model * ranks->n_experts + has_experts * ranks->expert;
@@ -157,7 +146,6 @@ static uint32_t number_of_part(const zs_ranks_t *ranks, const zx_case_t *c) {
 /* The same on every number of ranks, at every stage: what some of them lack is left out for all. */
 static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 80, c->index);
-
     ranks->moves_at = 1 + zx_below(&rng, c->n_steps);
     ranks->is_compact = zx_chance(&rng, 20);
     snprintf(ranks->moves_through, sizeof ranks->moves_through, "%s/case-%u-part-%u",
@@ -178,7 +166,6 @@ static double norm_factor(const zs_ranks_t *ranks, zs_kind_t kind) {
     uint32_t n_models = kind == ZS_OWN || kind == ZS_EXPERT ? ranks->n_models : 1;
     uint32_t n_experts = kind == ZS_EXPERT ? ranks->n_experts : 1;
     double own = scale_of(kind, ranks->model, ranks->expert), all = 0;
-
     for (uint32_t m = 0; m < n_models; m++)
         for (uint32_t e = 0; e < n_experts; e++)
             all += (double)scale_of(kind, m, e) * (double)scale_of(kind, m, e);
@@ -187,7 +174,6 @@ static double norm_factor(const zs_ranks_t *ranks, zs_kind_t kind) {
 
 static zs_kind_t draw_kind(const zs_ranks_t *ranks, const zx_param_t *p, zx_rng_t *rng) {
     uint32_t drawn = zx_below(rng, 10);
-
     if (!zx_is_trainable(p) || drawn < 4)
         return ZS_OWN;
     if (drawn < 6 && p->home != ZF_HOME_HOST)
@@ -210,7 +196,6 @@ static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng) {
 /* A parameter that models share is declared resident. */
 static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
     zx_rng_t rng = zx_rng(c->seed, 85, c->index);
-
     ranks->is_grouped = ranks->draws_groups && zx_chance(&rng, 85);
     ranks->n_models = ranks->n_experts = 1;
     memset(ranks->kinds, 0, sizeof ranks->kinds);
@@ -222,7 +207,6 @@ static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
         exit(2);
     for (uint32_t i = 0; i < c->n_params && ranks->is_grouped; i++) {
         zx_param_t *p = &c->params[i];
-
         ranks->kinds[i] = draw_kind(ranks, p, &rng);
         p->decl.norm_factor = norm_factor(ranks, ranks->kinds[i]);
         if (ranks->kinds[i] == ZS_SHARED)
@@ -232,7 +216,6 @@ static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
 
 void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) {
     zs_kind_t kind = ranks->kinds[param];
-
     decl->reduce_group = kind == ZS_EXPERT ? ZS_GROUP_EXPERT : 0;
     decl->reduce_group2 = kind == ZS_SHARED ? ZS_GROUP_MODELS : 0;
     if (kind == ZS_DUPLICATE && ranks->model > 0)
@@ -254,7 +237,6 @@ void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, 
 static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     int is_one_split = (zs_moves(ranks) || getenv("ZF_AUDIT_DIR")) && !ranks->split_by;
     zx_rng_t rng;
-
     zs_take_over(ranks, c);
     if (ranks->load_from && ranks->split_by)
         set_owners(ranks, c, ranks->split_by, stage_of(ranks, c, stage, ranks->split_by, 1, &rng));
@@ -268,7 +250,6 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     size_t n;
-
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
@@ -306,14 +287,12 @@ float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g) {
 
 static uint64_t mix(uint64_t a, uint64_t b) {
     zx_rng_t rng = {.state = a * 0x9E3779B97F4A7C15u ^ b};
-
     return zx_rng_bits(&rng);
 }
 
 /* Whether a rank has a share of what this rank has of a parameter. */
 static int has_share(const zs_ranks_t *ranks, uint32_t param, uint32_t r) {
     zs_kind_t kind = ranks->kinds[param];
-
     if (kind != ZS_SHARED && r % ranks->n_models != ranks->model)
         return 0;
     return kind != ZS_EXPERT || r / ranks->n_models % ranks->n_experts == ranks->expert;
@@ -324,7 +303,6 @@ static uint32_t deliverers(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t
                            uint32_t out[64]) {
     uint64_t bits = mix(mix(c->seed * 1000003 + c->index, step), param);
     uint32_t n = 0;
-
     for (uint32_t r = 0; r < ranks->size; r++)
         if (has_share(ranks, param, r) && (bits % 10 < 7 || (bits >> (8 + r)) & 1))
             out[n++] = r;
@@ -341,7 +319,6 @@ static float factor_of(const zs_ranks_t *ranks, const zx_param_t *p, uint32_t gr
     uint32_t a = by[bits % n], b = by[(bits >> 20) % n];
     float all = p->flags & ZF_PARAM_AVERAGE ? (float)zs_group_size(ranks, group) : 1.0f;
     int is_split = a != b && p->decl.grad_dtype != ZO_F16 && (bits >> 40) % 2 && p->grad_style < 3;
-
     if (!is_split)
         return ranks->rank == a ? all : 0.0f;
     if ((bits >> 41) % 2)
@@ -355,7 +332,6 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
     uint32_t by[64], n = deliverers(ranks, c, param, step, by);
     uint32_t group = ranks->kinds[param] == ZS_EXPERT ? ZS_GROUP_EXPERT : ZS_GROUP_DATA;
     int is_mine = 0;
-
     for (uint32_t i = 0; i < n; i++)
         is_mine |= by[i] == ranks->rank;
     for (uint64_t e = 0; e < n_elems && is_mine; e++) {
@@ -370,7 +346,6 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
     for (uint32_t i = 0; i + 1 < n; i++) {
         uint32_t pick = i + zx_below(&ranks->rng, n - i);
         zf_grad_item_t item;
-
         for (uint32_t j = i; j < pick; j++)
             if (items[j].id == items[pick].id)
                 pick = j; /* its first */

@@ -7,7 +7,6 @@
 
 int glue_fail(glue_error_t *err, const char *format, ...) {
     va_list args;
-
     if (err == NULL)
         return -1;
     va_start(args, format);

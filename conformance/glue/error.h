@@ -4,8 +4,7 @@
  * A function that can fail for a reason the user can repair takes a glue_error_t and fills it with ONE line: where
  * (file:line when there is a file), what was found, what is needed. It returns -1; 0 is success. The first detector
  * writes the text, callers pass it on unchanged. */
-#ifndef ZF_CONFORMANCE_GLUE_ERROR_H
-#define ZF_CONFORMANCE_GLUE_ERROR_H
+#pragma once
 
 #if defined(__GNUC__)
 #define GLUE_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
@@ -20,5 +19,3 @@ typedef struct glue_error {
 /* Writes the message (cut at the end when too long; control characters are shown as '?'). err may be NULL.
  * Always returns -1, so that "return glue_fail(err, ...)" reads as what it does. */
 int glue_fail(glue_error_t *err, const char *format, ...) GLUE_PRINTF(2, 3);
-
-#endif

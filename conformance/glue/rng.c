@@ -28,16 +28,13 @@ uint64_t glue_rng_below(glue_rng_t rng, uint64_t counter, uint64_t n) {
     uint64_t low = (bits & 0xffffffffu) * (n & 0xffffffffu);
     uint64_t middle1 = (bits >> 32) * (n & 0xffffffffu) + (low >> 32);
     uint64_t middle2 = (bits & 0xffffffffu) * (n >> 32) + (middle1 & 0xffffffffu);
-
     return (bits >> 32) * (n >> 32) + (middle1 >> 32) + (middle2 >> 32);
 }
 
 double glue_rng_normal(glue_rng_t rng, uint64_t counter) {
     int64_t sum = 0;
-
     for (uint64_t word = 0; word < 3; word++) {
         uint64_t bits = glue_rng_bits(rng, 3 * counter + word);
-
         for (int shift = 0; shift < 64; shift += 16)
             sum += (int64_t)((bits >> shift) & 0xffffu);
     }
@@ -48,7 +45,6 @@ void glue_rng_shuffle(glue_rng_t rng, uint32_t *rows, size_t n) {
     for (size_t i = n; i > 1; i--) {
         size_t j = (size_t)glue_rng_below(rng, i, i);
         uint32_t swapped = rows[i - 1];
-
         rows[i - 1] = rows[j];
         rows[j] = swapped;
     }

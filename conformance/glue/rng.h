@@ -4,8 +4,7 @@
  * Draw number `counter` of a stream is a pure function of (seed, stream, counter): no state, any order, any thread.
  * The mixing is that of SplitMix64 (Steele, Lea and Flood, 2014), applied once per key part. Everything derived from
  * it here uses integers and exact floating-point operations only, no libm. */
-#ifndef ZF_CONFORMANCE_GLUE_RNG_H
-#define ZF_CONFORMANCE_GLUE_RNG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ double glue_rng_normal(glue_rng_t rng, uint64_t counter);
 
 /* Fisher and Yates: a uniform order of n row numbers. */
 void glue_rng_shuffle(glue_rng_t rng, uint32_t *rows, size_t n);
-
-#endif

@@ -13,10 +13,8 @@ json_t *zj_real(double value) { return isfinite(value) ? json_real(value) : json
 
 json_t *zj_reals(const double *values, size_t n, int n_digits) {
     json_t *list = json_array();
-
     for (size_t i = 0; i < n; i++) {
         char digits[40];
-
         (void)snprintf(digits, sizeof digits, "%.*g", n_digits, values[i]);
         (void)json_array_append_new(list, zj_real(strtod(digits, NULL)));
     }
@@ -26,7 +24,6 @@ json_t *zj_reals(const double *values, size_t n, int n_digits) {
 json_t *zj_string(const char *text) {
     json_t *whole = json_string(text);
     char *copy = whole == NULL ? strdup(text) : NULL;
-
     for (char *c = copy; c != NULL && *c != '\0'; c++)
         if ((unsigned char)*c >= 0x80)
             *c = '?';
@@ -38,7 +35,6 @@ json_t *zj_string(const char *text) {
 
 json_t *zj_strings(const char *const *texts, size_t n) {
     json_t *list = json_array();
-
     for (size_t i = 0; i < n; i++)
         (void)json_array_append_new(list, zj_string(texts[i]));
     return list;
@@ -53,7 +49,6 @@ static int put_member(const json_t *value, FILE *file) {
     const json_t *item;
     size_t i;
     int st = 0;
-
     if (!json_is_object(json_array_get(value, 0)))
         return put_value(value, file);
     json_array_foreach(value, i, item) {
@@ -82,7 +77,6 @@ int zj_put(json_t *object, FILE *file) {
 int zj_write(json_t *object, const char *path, glue_error_t *err) {
     FILE *file;
     int st;
-
     if (object == NULL)
         return glue_fail(err, "%s: the results cannot be put into JSON: out of memory, or a text is no UTF-8", path);
     file = fopen(path, "w");

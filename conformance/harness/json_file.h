@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness/json_file.h - the JSON files that zf-host writes, by jansson. Values are made with jansson's own functions,
  * but for those below, which take what jansson refuses: numbers that are not finite, and bytes that are no UTF-8. */
-#ifndef ZF_CONFORMANCE_JSON_FILE_H
-#define ZF_CONFORMANCE_JSON_FILE_H
+#pragma once
 
 #include "glue/error.h"
 
@@ -27,5 +26,3 @@ int zj_write(json_t *object, const char *path, glue_error_t *err);
 
 /* The same to an open file. Returns 0, or -1 where it cannot be written. */
 int zj_put(json_t *object, FILE *file);
-
-#endif

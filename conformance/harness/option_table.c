@@ -14,7 +14,6 @@ enum { NEEDED_NBYTES = 160 };
 static int need(char needed[NEEDED_NBYTES], const char *format, ...) GLUE_PRINTF(2, 3);
 static int need(char needed[NEEDED_NBYTES], const char *format, ...) {
     va_list args;
-
     va_start(args, format);
     (void)vsnprintf(needed, NEEDED_NBYTES, format, args);
     va_end(args);
@@ -24,10 +23,8 @@ static int need(char needed[NEEDED_NBYTES], const char *format, ...) {
 /* Where a word stands in a list separated by spaces, or -1. */
 static int index_of(const char *word, const char *list) {
     size_t length = strlen(word);
-
     for (int i = 0; list != NULL && *list != '\0'; i++) {
         size_t n = strcspn(list, " ");
-
         if (n == length && strncmp(list, word, n) == 0)
             return i;
         list += n + (list[n] == ' ');
@@ -39,7 +36,6 @@ static int index_of(const char *word, const char *list) {
 
 static int parse_whole(const char *text, uint64_t *out) {
     char *end = NULL;
-
     if (text[0] < '0' || text[0] > '9')
         return -1;
     errno = 0;
@@ -50,7 +46,6 @@ static int parse_whole(const char *text, uint64_t *out) {
 /* Programs keep the "C" locale, so strtod reads the same everywhere. */
 static int parse_real(const char *text, double *out) {
     char *end = NULL;
-
     if (text[0] == '\0' || strspn(text, "0123456789.eE+-") != strlen(text))
         return -1;
     *out = strtod(text, &end);
@@ -59,7 +54,6 @@ static int parse_real(const char *text, double *out) {
 
 static int store_whole(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
     uint64_t whole;
-
     if (option->kind == ZC_U64) {
         if (parse_whole(text, &whole) != 0 || whole > INT64_MAX)
             return need(needed, "a whole number below 2^63");
@@ -81,7 +75,6 @@ static int store_whole(const zc_option_t *option, const char *text, void *place,
 /* "fp32 or bf16" */
 static int need_choice(const char *choices, char needed[NEEDED_NBYTES]) {
     size_t used = 0;
-
     for (; *choices != '\0' && used + 5 < NEEDED_NBYTES; choices++)
         used += (size_t)snprintf(needed + used, NEEDED_NBYTES - used, *choices == ' ' ? " or " : "%c", *choices);
     return -1;
@@ -89,7 +82,6 @@ static int need_choice(const char *choices, char needed[NEEDED_NBYTES]) {
 
 static int store_choice(const zc_option_t *option, const char *text, void *place, char needed[NEEDED_NBYTES]) {
     int index = index_of(text, option->choices);
-
     if (index < 0)
         return need_choice(option->choices, needed);
     if (option->kind == ZC_CHOICE)
@@ -145,10 +137,8 @@ static int takes_value(const zc_option_t *option) { return option->kind != ZC_SW
 /* Whether the option at argv[at] stands before it already. */
 static int is_repeated(const zc_option_t *table, size_t n, char **argv, int at) {
     const zc_option_t *option = find(table, n, argv[at]);
-
     for (int i = 1; i < at; i++) {
         const zc_option_t *before = find(table, n, argv[i]);
-
         if (before == option)
             return option->kind != ZC_OVERRIDE;
         i += takes_value(before);
@@ -161,7 +151,6 @@ int zc_options_parse(const zc_option_t *table, size_t n, int argc, char **argv, 
         const zc_option_t *option = find(table, n, argv[i]);
         const char *text = argv[i];
         char needed[NEEDED_NBYTES];
-
         if (option == NULL)
             return glue_fail(err, "found \"%.60s\"; an option is needed, --help lists them", argv[i]);
         if (is_repeated(table, n, argv, i))

@@ -5,8 +5,7 @@
  * Model: a row says where in the caller's struct its value goes, of what kind it is, and what the help says. An option
  * that the table lacks, a value that is missing or out of range, and an option given twice are refused with one line
  * that names the option, what was found and what is needed. */
-#ifndef ZF_CONFORMANCE_OPTION_TABLE_H
-#define ZF_CONFORMANCE_OPTION_TABLE_H
+#pragma once
 
 #include "glue/error.h"
 
@@ -51,5 +50,3 @@ int zc_options_parse(const zc_option_t *table, size_t n, int argc, char **argv, 
 
 /* The help: what the program is, one line per option, what its exit status means. Returns 0, the status to end with. */
 int zc_options_help(const char *what, const zc_option_t *table, size_t n, const char *exit_status);
-
-#endif

@@ -9,7 +9,6 @@
 
 void zc_progress_show(zc_progress_t *progress, const char *what) {
     const double now = 1e-9 * (double)zc_now_ns();
-
     if (!isatty(STDERR_FILENO))
         return;
     if (progress->began == 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness/progress.h - one line on stderr that says how far an area is, where stderr is a terminal; elsewhere nothing.
  */
-#ifndef ZC_PROGRESS_H
-#define ZC_PROGRESS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@ typedef struct zc_progress {
 void zc_progress_show(zc_progress_t *progress, const char *what);
 /* Takes the line away. Whoever prints calls it first. */
 void zc_progress_end(zc_progress_t *progress);
-
-#endif

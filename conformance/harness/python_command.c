@@ -13,14 +13,12 @@ enum { COULD_NOT_RUN = 2, MAX_ARGUMENTS = 200 };
 
 static const char *python_name(void) {
     const char *name = getenv("ZF_PYTHON");
-
     return name != NULL && name[0] != '\0' ? name : "python3";
 }
 
 /* This program's own path; empty where the system does not tell it. */
 static void find_self(char out[PATH_MAX]) {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-
     out[n > 0 ? n : 0] = '\0';
 }
 
@@ -29,7 +27,6 @@ static void set_environment(void) {
     const char *before = getenv("PYTHONPATH");
     char self[PATH_MAX], path[3 * PATH_MAX];
     char *slash;
-
     find_self(self);
     (void)setenv("ZF_CONFORM", self, 1);
     slash = strrchr(self, '/');
@@ -46,7 +43,6 @@ static void set_environment(void) {
 
 int zc_accuracy_main(int argc, char **argv) {
     const char *arguments[MAX_ARGUMENTS] = {python_name(), "-m", "zfplugin.accuracy"};
-
     if (argc > MAX_ARGUMENTS - 4) {
         (void)fprintf(stderr, "zf-conform %s: found %d words; at most %d are taken\n", argv[0], argc,
                       MAX_ARGUMENTS - 4);

@@ -16,7 +16,6 @@ static const uint64_t timeout_ns = UINT64_C(60000000000);
 
 void *rig_allocate(size_t nbytes) {
     void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     if (at == MAP_FAILED) {
         fprintf(stderr, "rig: no memory for %zu bytes\n", nbytes);
         exit(2);
@@ -39,7 +38,6 @@ static int is_bf16(const rig_t *rig) { return rig->spec.dtype.bits == 16; }
 static void write_value(const rig_t *rig, void *values, size_t i, float value) {
     uint32_t bits;
     uint16_t upper;
-
     memcpy(&bits, &value, sizeof bits);
     upper = (uint16_t)(bits >> 16);
     if (is_bf16(rig))
@@ -51,7 +49,6 @@ static void write_value(const rig_t *rig, void *values, size_t i, float value) {
 static void fill(rig_t *rig) {
     const size_t n_elems = rig->nbytes / (rig->spec.dtype.bits / 8u);
     uint32_t state = 1;
-
     for (size_t i = 0; i < n_elems; i++) {
         state = state * 1664525u + 1013904223u;
         write_value(rig, rig->params, i, 0.02f);
@@ -61,7 +58,6 @@ static void fill(rig_t *rig) {
 
 static void *array_of(size_t n, size_t size) {
     void *array = calloc(n, size);
-
     if (!array) {
         fprintf(stderr, "rig: no memory for %zu descriptors\n", n);
         exit(2);
@@ -72,7 +68,6 @@ static void *array_of(size_t n, size_t size) {
 static void make_tensors(rig_t *rig) {
     const rig_spec_t *spec = &rig->spec;
     size_t n_elems = 1;
-
     for (int32_t a = 0; a < spec->ndim; a++)
         n_elems *= (size_t)spec->shape[a];
     rig->tensor_nbytes = n_elems * (spec->dtype.bits / 8u);
@@ -84,7 +79,6 @@ static void make_tensors(rig_t *rig) {
     rig->items = array_of(spec->n_tensors, sizeof *rig->items);
     for (uint32_t i = 0; i < spec->n_tensors; i++) {
         const size_t at = i * rig->tensor_nbytes;
-
         zf_tensor_contiguous((char *)rig->params + at, spec->dtype, spec->ndim, rig->spec.shape,
                              &rig->param_tensors[i]);
         zf_tensor_contiguous((char *)rig->grads + at, spec->dtype, spec->ndim, rig->spec.shape, &rig->grad_tensors[i]);
@@ -113,7 +107,6 @@ static void make_instance(rig_t *rig) {
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
                                    .device_type = ZF_DEVICE_CPU};
-
     zf_host_stderr("zf-conform", "1", ZF_LOG_WARN, &rig->host);
     rig->host.get_extension = get_extension;
     given = rig->spec.ranks;
@@ -150,7 +143,6 @@ static void bind_tensors(rig_t *rig) {
 
 void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
     const zf_plugin_t *zf = zf_loader_plugin(loader);
-
     memset(rig, 0, sizeof *rig);
     rig->loader = loader;
     rig->zf = zf;
@@ -179,7 +171,6 @@ void rig_close(rig_t *rig) {
 
 void rig_touch(rig_t *rig) {
     volatile unsigned char *grads = rig->grads;
-
     for (size_t at = 0; at < rig->nbytes; at += 64)
         grads[at] = grads[at];
 }
@@ -187,10 +178,8 @@ void rig_touch(rig_t *rig) {
 void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_fence_t *out_done) {
     zf_error_t err = {.struct_size = sizeof err};
     const uint32_t end = first + n;
-
     for (; first < end; first += per_call) {
         const uint32_t n_now = end - first < per_call ? end - first : per_call;
-
         rig_check(rig->zf->grads_ready(rig->instance, rig->items + first, n_now, sizeof *rig->items, &rig->stream,
                                        out_done, &err),
                   &err);
@@ -199,7 +188,6 @@ void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_f
 
 void rig_wait(const rig_t *rig, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
-
     rig_check(zf_loader_fence_wait(rig->loader, fence, timeout_ns, &err), &err);
 }
 
@@ -207,7 +195,6 @@ void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n) {
     zf_fence_t ready = {.struct_size = sizeof ready};
     zf_error_t err = {.struct_size = sizeof err};
     zf_param_item_t items[RIG_MAX_FETCHED];
-
     for (uint32_t i = 0; i < n; i++)
         items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = first + i};
     rig_check(rig->zf->param_fetch(rig->instance, n ? items : NULL, n, sizeof *items, &rig->stream, &ready, &err),
@@ -224,14 +211,12 @@ void rig_step(rig_t *rig, uint32_t flags) {
                                  .clip_norm = rig->spec.does_not_clip ? 0.0 : 1.0,
                                  .stream = &rig->stream};
     zf_error_t err = {.struct_size = sizeof err};
-
     rig_check(rig->zf->step(rig->instance, &args, NULL, &err), &err);
 }
 
 void rig_drain(rig_t *rig) {
     zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     zf_error_t err = {.struct_size = sizeof err};
-
     rig_check(rig->zf->quiesce(rig->instance, &drain, &err), &err);
 }
 
@@ -249,7 +234,6 @@ double rig_poll_ns(const rig_t *rig) {
 uint64_t rig_counter(const rig_t *rig, const char *name) {
     zf_error_t err = {.struct_size = sizeof err};
     uint64_t value = 0;
-
     rig_check(zf_counter_value(rig->zf, rig->instance, name, &value, &err), &err);
     return value;
 }

@@ -5,8 +5,7 @@
  * A rig owns its parameters and gradients (one allocation each, tensors one after the other), the instance and, where
  * the stream is a queue, the queue. Any failure of the plugin ends the program with its message: a measurement that
  * went wrong has no figures. One thread uses a rig at a time. */
-#ifndef ZF_CONFORMANCE_RIG_H
-#define ZF_CONFORMANCE_RIG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ void rig_drain(rig_t *rig);
 double rig_poll_ns(const rig_t *rig);
 
 uint64_t rig_counter(const rig_t *rig, const char *name);
-
-#endif

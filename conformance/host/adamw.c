@@ -45,7 +45,6 @@ typedef struct scalars {
 
 static double power(double base, uint64_t exponent) {
     double result = 1.0;
-
     for (; exponent > 0; exponent >>= 1) {
         if (exponent & 1)
             result *= base;
@@ -77,11 +76,9 @@ typedef void update_function_t(const scalars_t *c, size_t n, const float *g, flo
 static ALWAYS_INLINE void update_elements(const scalars_t *c, size_t n, const float *restrict g, float *restrict w,
                                           float *restrict m, float *restrict v) {
     const scalars_t k = *c;
-
     for (size_t i = 0; i < n; i++) {
         float scaled = g[i] * k.s;
         float denominator;
-
         m[i] = fmaf(k.b1, m[i], k.one_minus_b1 * scaled);
         v[i] = fmaf(k.b2, v[i], k.one_minus_b2 * scaled * scaled);
         denominator = fmaf(sqrtf(v[i]), k.inverse_root, k.eps);
@@ -112,7 +109,6 @@ static update_function_t *choose_update(void) {
 /* Elements first .. first+n-1 of a step's gradient as fp32: in place or widened into scratch. */
 static const float *gradient_chunk(const host_param_t *p, const moments_t *s, size_t first, size_t n, float *scratch) {
     const uint16_t *narrow = s->grad;
-
     if (s->is_summed)
         return s->sum + first;
     if (p->dtype == HOST_FLOAT32)
@@ -130,7 +126,6 @@ static size_t chunk_n(const host_param_t *p, size_t first) {
 static double sum_of_squares_chunk(const float *g, size_t n) {
     double lanes[N_LANES] = {0.0};
     size_t i = 0;
-
     for (; i + N_LANES <= n; i += N_LANES)
         for (size_t lane = 0; lane < N_LANES; lane++)
             lanes[lane] += (double)g[i + lane] * (double)g[i + lane];
@@ -145,10 +140,8 @@ static double sum_of_squares_chunk(const float *g, size_t n) {
 static double sum_of_squares(const host_param_t *p, const moments_t *s) {
     float scratch[CHUNK_ELEMS];
     double sum = 0.0;
-
     for (size_t first = 0; first < p->n_elems; first += CHUNK_ELEMS) {
         size_t n = chunk_n(p, first);
-
         sum += sum_of_squares_chunk(gradient_chunk(p, s, first, n, scratch), n);
     }
     return sum;
@@ -156,11 +149,9 @@ static double sum_of_squares(const host_param_t *p, const moments_t *s) {
 
 static void update_param(const host_param_t *p, moments_t *s, const scalars_t *c, update_function_t *update) {
     float scratch[CHUNK_ELEMS];
-
     for (size_t first = 0; first < p->n_elems; first += CHUNK_ELEMS) {
         size_t n = chunk_n(p, first);
         const float *g = gradient_chunk(p, s, first, n, scratch);
-
         update(c, n, g, s->master + first, s->m + first, s->v + first);
         if (p->dtype == HOST_BFLOAT16)
             for (size_t i = 0; i < n; i++)
@@ -170,7 +161,6 @@ static void update_param(const host_param_t *p, moments_t *s, const scalars_t *c
 
 static int add_part(const host_param_t *p, moments_t *s, glue_error_t *err) {
     float scratch[CHUNK_ELEMS];
-
     if (s->sum == NULL)
         s->sum = malloc((p->n_elems > 0 ? p->n_elems : 1) * sizeof *s->sum);
     if (s->sum == NULL)
@@ -179,7 +169,6 @@ static int add_part(const host_param_t *p, moments_t *s, glue_error_t *err) {
     for (size_t first = 0; first < p->n_elems; first += CHUNK_ELEMS) {
         size_t n = chunk_n(p, first);
         const float *g = gradient_chunk(p, s, first, n, scratch);
-
         for (size_t i = 0; i < n; i++)
             s->sum[first + i] = s->is_present ? s->sum[first + i] + g[i] : g[i];
     }
@@ -195,7 +184,6 @@ static int adamw_grads_ready(host_optimizer_t *base, size_t param, unsigned flag
     adamw_t *self = (adamw_t *)base;
     moments_t *s = &self->list[param];
     const host_param_t *p = &base->params->list[param];
-
     if (is_on_device(p))
         p->compute->ops->copy_out(p->compute, s->grad, p->grad, nbytes_of(p));
     if (host_compute_check(p->compute, err) != 0 || ((flags & HOST_GRAD_PART) != 0 && add_part(p, s, err) != 0))
@@ -216,7 +204,6 @@ static void round_sum(const host_param_t *p, moments_t *s) {
 
 static double global_norm(const adamw_t *self) {
     double sum = 0.0;
-
     for (size_t i = 0; i < self->base.params->n; i++)
         if (self->list[i].is_present)
             sum += sum_of_squares(&self->base.params->list[i], &self->list[i]);
@@ -225,12 +212,10 @@ static double global_norm(const adamw_t *self) {
 
 static void update_all(adamw_t *self, const host_step_args_t *args, double clip_factor) {
     update_function_t *update = choose_update();
-
     for (size_t i = 0; i < self->base.params->n; i++) {
         host_param_t *p = &self->base.params->list[i];
         moments_t *s = &self->list[i];
         scalars_t c;
-
         if (!s->is_present)
             continue;
         s->n_updates++;
@@ -244,7 +229,6 @@ static void update_all(adamw_t *self, const host_step_args_t *args, double clip_
 static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
     adamw_t *self = (adamw_t *)base;
     double norm, clip_factor;
-
     for (size_t i = 0; i < base->params->n; i++)
         round_sum(&base->params->list[i], &self->list[i]);
     norm = global_norm(self);
@@ -266,7 +250,6 @@ static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue
 static size_t adamw_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
     const adamw_t *self = (const adamw_t *)base;
     double n_applied = (double)(self->n_steps - self->n_skipped);
-
     out[0] = (host_counter_t){"steps", (double)self->n_steps};
     out[1] = (host_counter_t){"skipped_steps", (double)self->n_skipped};
     out[2] = (host_counter_t){"clipped_steps", (double)self->n_clipped};
@@ -276,10 +259,8 @@ static size_t adamw_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX
 
 static void adamw_destroy(host_optimizer_t *base) {
     adamw_t *self = (adamw_t *)base;
-
     for (size_t i = 0; self->list != NULL && i < base->params->n; i++) {
         moments_t *s = &self->list[i];
-
         if (base->params->list[i].dtype != HOST_FLOAT32)
             free(s->master);
         if (is_on_device(&base->params->list[i])) {
@@ -302,7 +283,6 @@ static const host_optimizer_ops_t adamw_ops = {.name = "adamw",
 
 static int init_moments(const host_param_t *p, moments_t *s) {
     size_t n = p->n_elems > 0 ? p->n_elems : 1;
-
     s->value = is_on_device(p) ? calloc(n, host_dtype_nbytes(p->dtype)) : p->value;
     s->grad = is_on_device(p) ? calloc(n, host_dtype_nbytes(p->dtype)) : p->grad;
     s->m = calloc(n, sizeof *s->m);
@@ -319,7 +299,6 @@ static int init_moments(const host_param_t *p, moments_t *s) {
 
 int host_adamw_create(host_params_t *params, host_optimizer_t **out, glue_error_t *err) {
     adamw_t *self = calloc(1, sizeof *self);
-
     if (self == NULL)
         return glue_fail(err, "adamw: out of memory");
     self->base = (host_optimizer_t){.ops = &adamw_ops, .params = params};

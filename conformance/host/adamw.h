@@ -2,12 +2,9 @@
 /* adamw.h - the host's own AdamW (Loshchilov and Hutter, arXiv 1711.05101), the baseline of every comparison.
  *
  * fp32 master weights and moments; a non-finite gradient norm skips the step. */
-#ifndef ZF_CONFORMANCE_HOST_ADAMW_H
-#define ZF_CONFORMANCE_HOST_ADAMW_H
+#pragma once
 
 #include "optimizer.h"
 
 /* The current values become the masters. Release with (*out)->ops->destroy. */
 int host_adamw_create(host_params_t *params, host_optimizer_t **out, glue_error_t *err);
-
-#endif

@@ -5,8 +5,7 @@
  * are least-squares fits with Lawson's weights towards the smallest largest error. The library's functions would be
  * called once per element, which costs as much as all matrix products of a small layer. Where the host computes in
  * double (real.h) the library's functions stand here. */
-#ifndef ZF_CONFORMANCE_HOST_APPROX_H
-#define ZF_CONFORMANCE_HOST_APPROX_H
+#pragma once
 
 #include "real.h"
 
@@ -32,7 +31,6 @@ HOST_ALWAYS_INLINE float host_approx_exp(float x) {
     float r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f; /* log 2 in two parts: the first product is exact */
     float p = 0.00138145965f, power;
     uint32_t bits;
-
     p = p * r + 0.00836871751f;
     p = p * r + 0.041668389f;
     p = p * r + 0.166665211f;
@@ -47,7 +45,6 @@ HOST_ALWAYS_INLINE float host_approx_exp(float x) {
 HOST_ALWAYS_INLINE float host_approx_tail(float t, float exp_of_minus_half_square) {
     float u = 1.0f / (1.0f + 0.3f * t);
     float p = 0.0383782908f;
-
     p = p * u - 0.169166118f;
     p = p * u + 0.228660077f;
     p = p * u - 0.0765064806f;
@@ -58,7 +55,5 @@ HOST_ALWAYS_INLINE float host_approx_tail(float t, float exp_of_minus_half_squar
     p = p * u + 7.16887598e-06f;
     return p * exp_of_minus_half_square;
 }
-
-#endif
 
 #endif

@@ -19,7 +19,6 @@ static void linear_back(const host_affine_t *pair, const host_real_t *x, const h
 static void norm_back(const host_encoder_t *e, const host_affine_t *pair, const host_norm_kept_t *kept,
                       host_real_t *d) {
     host_compute_t *c = host_encoder_compute(e);
-
     c->ops->norm_backward(c, pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
                           e->model->config.hidden, d, grads_of(pair));
 }
@@ -40,7 +39,6 @@ static int classify_back(host_encoder_t *e, const host_batch_t *batch, const hos
     host_backward_scratch_t *b = &e->scratch;
     size_t hidden = e->model->config.hidden, n = batch->n_sequences;
     host_compute_t *c = host_encoder_compute(e);
-
     linear_back(&e->model->classifier, e->pooled_dropped, e->d_logits_there, n, 0, b->d_pooled);
     if (deliver_pair(e, &e->model->classifier, hook, err) != 0)
         return -1;
@@ -59,7 +57,6 @@ static void feed_forward_back(host_encoder_t *e, size_t i) {
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
     host_compute_t *c = host_encoder_compute(e);
-
     norm_back(e, &layer->out_norm, &kept->out_norm, b->d);
     c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i + 1, b->d_branch, n_elems);
@@ -75,7 +72,6 @@ static void attention_back(host_encoder_t *e, size_t i, const host_real_t *in) {
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
     host_compute_t *c = host_encoder_compute(e);
-
     norm_back(e, &layer->attention_norm, &kept->attention_norm, b->d);
     c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i, b->d_branch, n_elems);
@@ -94,7 +90,6 @@ static int layer_back(host_encoder_t *e, size_t i, const host_real_t *in, const 
     const host_affine_t *late[] = {&layer->out_norm, &layer->down, &layer->up};
     const host_affine_t *early[] = {&layer->attention_norm, &layer->attention_out, &layer->value, &layer->key,
                                     &layer->query};
-
     feed_forward_back(e, i);
     for (size_t j = 0; j < sizeof late / sizeof late[0]; j++)
         if (deliver_pair(e, late[j], hook, err) != 0)
@@ -108,14 +103,12 @@ static int layer_back(host_encoder_t *e, size_t i, const host_real_t *in, const 
 
 static void add_to_table(const host_encoder_t *e, host_param_t *table, const int32_t *rows) {
     host_compute_t *c = host_encoder_compute(e);
-
     c->ops->add_to_chosen(c, table->grad_sum, rows, e->n_tokens, e->model->config.hidden, e->scratch.d);
 }
 
 static int embed_back(host_encoder_t *e, const host_batch_t *batch, const host_param_hook_t *hook, glue_error_t *err) {
     host_model_t *model = e->model;
     host_backward_scratch_t *b = &e->scratch;
-
     host_encoder_dropout(e, HOST_DROPOUT_EMBEDDING, b->d, e->n_tokens * model->config.hidden);
     norm_back(e, &model->embedding_norm, &e->embedding_norm, b->d);
     add_to_table(e, model->word_table, batch->ids);
@@ -133,7 +126,6 @@ int host_encoder_backward(host_encoder_t *e, const host_batch_t *batch, const ho
         return -1;
     for (size_t i = e->model->config.n_layers; i-- > 0;) {
         const host_real_t *in = i == 0 ? e->embedded : e->layers[i - 1].out;
-
         if (layer_back(e, i, in, hook, err) != 0)
             return -1;
     }

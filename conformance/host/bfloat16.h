@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bfloat16.h - bfloat16 as its bits: the upper half of a float. Inline, since loops over whole tensors use it. */
-#ifndef ZF_CONFORMANCE_HOST_BFLOAT16_H
-#define ZF_CONFORMANCE_HOST_BFLOAT16_H
+#pragma once
 
 #include "real.h"
 
@@ -11,7 +10,6 @@
 /* Round to nearest even; denormals are kept, overflow is infinity, NaN stays NaN. */
 HOST_ALWAYS_INLINE uint16_t host_bfloat16_from_float(float value) {
     uint32_t bits, rounded;
-
     memcpy(&bits, &value, sizeof bits);
     rounded = bits + 0x7fffu + (bits >> 16 & 1u);
     rounded = (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded;
@@ -21,9 +19,6 @@ HOST_ALWAYS_INLINE uint16_t host_bfloat16_from_float(float value) {
 HOST_ALWAYS_INLINE float host_float_from_bfloat16(uint16_t bits) {
     uint32_t wide = (uint32_t)bits << 16;
     float value;
-
     memcpy(&value, &wide, sizeof value);
     return value;
 }
-
-#endif

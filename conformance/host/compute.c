@@ -4,10 +4,8 @@
 
 size_t host_attention_n_probs(const host_attention_shape_t *shape) {
     size_t n = 0;
-
     for (size_t s = 0; s < shape->n_sequences; s++) {
         size_t length = (size_t)(shape->starts[s + 1] - shape->starts[s]);
-
         n += shape->n_heads * length * length;
     }
     return n;

@@ -8,8 +8,7 @@
  * host's, and may change when a call has returned.
  *
  * Calls do not fail one by one: the first error stays, and host_compute_check says it. */
-#ifndef ZF_CONFORMANCE_HOST_COMPUTE_H
-#define ZF_CONFORMANCE_HOST_COMPUTE_H
+#pragma once
 
 #include "glue/error.h"
 #include "glue/rng.h"
@@ -127,5 +126,3 @@ int host_compute_check(const host_compute_t *compute, glue_error_t *err);
 
 /* compute may be NULL and is not the processor's. */
 void host_compute_close(host_compute_t *compute);
-
-#endif

@@ -33,7 +33,6 @@ static int reserve(host_batch_buffer_t *b, size_t n_rows, size_t n_tokens, glue_
 int host_corpus_gather(const host_corpus_t *corpus, const uint32_t *rows, size_t n_rows, host_batch_buffer_t *b,
                        host_batch_t *out_batch, glue_error_t *err) {
     size_t n_tokens = 0;
-
     for (size_t i = 0; i < n_rows; i++)
         n_tokens += corpus->starts[rows[i] + 1] - corpus->starts[rows[i]];
     if (reserve(b, n_rows, n_tokens, err) != 0)
@@ -41,7 +40,6 @@ int host_corpus_gather(const host_corpus_t *corpus, const uint32_t *rows, size_t
     n_tokens = 0;
     for (size_t i = 0; i < n_rows; i++) {
         size_t first = corpus->starts[rows[i]], n = corpus->starts[rows[i] + 1] - first;
-
         memcpy(b->ids + n_tokens, corpus->ids + first, n * sizeof *b->ids);
         memcpy(b->types + n_tokens, corpus->types + first, n * sizeof *b->types);
         b->starts[i] = (int32_t)n_tokens;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* corpus.h - a set of rows that are pieces already, and batches of it. Rows lie back to back in one array of ids. */
-#ifndef ZF_CONFORMANCE_HOST_CORPUS_H
-#define ZF_CONFORMANCE_HOST_CORPUS_H
+#pragma once
 
 #include "encoder.h"
 
@@ -26,5 +25,3 @@ typedef struct host_batch_buffer {
 int host_corpus_gather(const host_corpus_t *corpus, const uint32_t *rows, size_t n_rows, host_batch_buffer_t *buffer,
                        host_batch_t *out_batch, glue_error_t *err);
 void host_batch_buffer_free(host_batch_buffer_t *buffer);
-
-#endif

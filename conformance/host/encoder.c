@@ -26,7 +26,6 @@ typedef struct cutter {
 
 static host_real_t *cut(cutter_t *c, size_t n_elems) {
     host_real_t *piece = c->base != NULL ? c->base + c->used : NULL;
-
     c->used += (n_elems + 15) / 16 * 16; /* whole cache lines */
     return piece;
 }
@@ -38,7 +37,6 @@ static host_norm_kept_t cut_norm(cutter_t *c, size_t n_tokens, size_t hidden) {
 static void cut_layer(cutter_t *c, size_t n_tokens, size_t n_probs, const host_model_config_t *config,
                       host_layer_kept_t *layer) {
     size_t wide = n_tokens * config->hidden, wider = n_tokens * config->ffn;
-
     layer->q = cut(c, wide);
     layer->k = cut(c, wide);
     layer->v = cut(c, wide);
@@ -55,10 +53,8 @@ static void cut_layer(cutter_t *c, size_t n_tokens, size_t n_probs, const host_m
 
 static size_t longest_sequence(const host_batch_t *batch) {
     int32_t longest = 0;
-
     for (size_t s = 0; s < batch->n_sequences; s++) {
         int32_t length = batch->starts[s + 1] - batch->starts[s];
-
         longest = length > longest ? length : longest;
     }
     return (size_t)longest;
@@ -67,7 +63,6 @@ static size_t longest_sequence(const host_batch_t *batch) {
 static void cut_scratch(cutter_t *c, const host_encoder_t *e, const host_batch_t *batch, host_backward_scratch_t *b) {
     const host_model_config_t *config = &e->model->config;
     size_t wide = e->n_tokens * config->hidden, longest = longest_sequence(batch);
-
     b->d = cut(c, wide);
     b->d_branch = cut(c, wide);
     b->d_context = cut(c, wide);
@@ -84,7 +79,6 @@ static size_t lay_out(host_encoder_t *e, const host_batch_t *batch, host_real_t 
     const host_model_config_t *config = &e->model->config;
     cutter_t c = {.base = base};
     size_t n_probs = host_attention_n_probs(&e->attention);
-
     e->embedded = cut(&c, e->n_tokens * config->hidden);
     e->embedding_norm = cut_norm(&c, e->n_tokens, config->hidden);
     for (size_t i = 0; i < config->n_layers; i++)
@@ -102,7 +96,6 @@ static size_t lay_out(host_encoder_t *e, const host_batch_t *batch, host_real_t 
 static int prepare_host(host_encoder_t *e, const host_batch_t *batch, glue_error_t *err) {
     size_t n_logits = batch->n_sequences * e->model->config.n_labels;
     size_t nbytes = 2 * n_logits * sizeof *e->logits + e->n_tokens * sizeof *e->positions;
-
     if (nbytes > e->host_nbytes) {
         free(e->logits);
         e->logits = malloc(nbytes);
@@ -121,7 +114,6 @@ static int prepare_host(host_encoder_t *e, const host_batch_t *batch, glue_error
 static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *err) {
     const host_model_config_t *config = &e->model->config;
     size_t n_needed;
-
     if (longest_sequence(batch) > config->max_positions)
         return glue_fail(err, "encoder: found a sequence of %zu tokens; the model has %zu positions",
                          longest_sequence(batch), config->max_positions);
@@ -133,7 +125,6 @@ static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *e
     n_needed = lay_out(e, batch, NULL);
     if (n_needed > e->arena_elems) {
         host_compute_t *c = host_encoder_compute(e);
-
         c->ops->release(c, e->arena);
         e->arena_elems = n_needed + n_needed / 4;
         e->arena = c->ops->allocate(c, e->arena_elems * sizeof *e->arena);
@@ -175,14 +166,12 @@ static void linear(const host_affine_t *pair, const host_real_t *x, size_t n, ho
 
 static void norm(const host_encoder_t *e, const host_affine_t *pair, host_real_t *x, host_norm_kept_t *kept) {
     host_compute_t *c = host_encoder_compute(e);
-
     c->ops->norm_forward(c, wide_of(pair), e->n_tokens, e->model->config.hidden, e->model->config.layer_norm_eps, x,
                          kept->normal, kept->inverse_deviation);
 }
 
 static void add_rows_of(const host_encoder_t *e, const host_param_t *table, const int32_t *rows) {
     host_compute_t *c = host_encoder_compute(e);
-
     c->ops->add_chosen(c, table->value, table->dtype, rows, e->n_tokens, e->model->config.hidden, e->embedded);
 }
 
@@ -190,7 +179,6 @@ static int embed(host_encoder_t *e, const host_batch_t *batch, const host_param_
     host_model_t *model = e->model;
     host_compute_t *c = host_encoder_compute(e);
     size_t n_elems = e->n_tokens * model->config.hidden;
-
     if (use_param(e, model->word_table, hook, err) != 0 || use_param(e, model->position_table, hook, err) != 0 ||
         use_param(e, model->type_table, hook, err) != 0 || use_pair(e, &model->embedding_norm, hook, err) != 0)
         return -1;
@@ -206,7 +194,6 @@ static int embed(host_encoder_t *e, const host_batch_t *batch, const host_param_
 static int use_layer(host_encoder_t *e, const host_layer_t *layer, const host_param_hook_t *hook, glue_error_t *err) {
     const host_affine_t *pairs[] = {&layer->query,          &layer->key, &layer->value, &layer->attention_out,
                                     &layer->attention_norm, &layer->up,  &layer->down,  &layer->out_norm};
-
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (use_pair(e, pairs[i], hook, err) != 0)
             return -1;
@@ -219,7 +206,6 @@ static void run_layer(host_encoder_t *e, size_t i, const host_real_t *in) {
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
     uint64_t place = HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i;
     host_compute_t *c = host_encoder_compute(e);
-
     linear(&layer->query, in, n, kept->q);
     linear(&layer->key, in, n, kept->k);
     linear(&layer->value, in, n, kept->v);
@@ -241,7 +227,6 @@ static int classify(host_encoder_t *e, const host_batch_t *batch, const host_rea
                     const host_param_hook_t *hook, glue_error_t *err) {
     size_t hidden = e->model->config.hidden, n_elems = batch->n_sequences * hidden;
     host_compute_t *c = host_encoder_compute(e);
-
     if (use_pair(e, &e->model->pooler, hook, err) != 0 || use_pair(e, &e->model->classifier, hook, err) != 0)
         return -1;
     c->ops->take_chosen(c, encoded, batch->starts, batch->n_sequences, hidden, e->first);
@@ -257,7 +242,6 @@ static int classify(host_encoder_t *e, const host_batch_t *batch, const host_rea
 int host_encoder_forward(host_encoder_t *e, const host_batch_t *batch, int is_training, uint64_t dropout_seed,
                          const host_param_hook_t *hook, glue_error_t *err) {
     const host_real_t *x;
-
     if (prepare(e, batch, err) != 0)
         return -1;
     e->has_dropout = is_training && e->model->config.dropout > 0.0;
@@ -277,14 +261,12 @@ int host_encoder_forward(host_encoder_t *e, const host_batch_t *batch, int is_tr
 /* Cross entropy of one row of logits; d = softmax - one-hot, times scale. */
 static double cross_entropy(const host_real_t *logits, size_t n_labels, size_t label, double scale, host_real_t *d) {
     double largest = (double)logits[0], sum = 0.0;
-
     for (size_t j = 1; j < n_labels; j++)
         largest = (double)logits[j] > largest ? (double)logits[j] : largest;
     for (size_t j = 0; j < n_labels; j++)
         sum += exp((double)logits[j] - largest);
     for (size_t j = 0; j < n_labels; j++) {
         double probability = exp((double)logits[j] - largest) / sum;
-
         d[j] = (host_real_t)(scale * (probability - (j == label ? 1.0 : 0.0)));
     }
     return log(sum) + largest - (double)logits[label];
@@ -293,14 +275,11 @@ static double cross_entropy(const host_real_t *logits, size_t n_labels, size_t l
 double host_encoder_loss(host_encoder_t *e, const host_batch_t *batch, double scale) {
     size_t n_labels = e->model->config.n_labels;
     double sum = 0.0;
-
     for (size_t s = 0; s < batch->n_sequences; s++) {
         const host_real_t *logits = e->logits + s * n_labels;
         host_real_t *d = e->d_logits + s * n_labels;
-
         if (e->model->config.is_regression) {
             double error = (double)logits[0] - batch->targets[s];
-
             d[0] = (host_real_t)(scale * 2.0 * error);
             sum += error * error;
         } else {

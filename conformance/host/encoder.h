@@ -6,8 +6,7 @@
  * spent on padding. Positions count from 0 in each sequence.
  * A host_encoder_t owns the activations of one batch at a time; its memory grows to the largest batch seen. It lies
  * where the model's parameters do (compute.h), but for the logits. */
-#ifndef ZF_CONFORMANCE_HOST_ENCODER_H
-#define ZF_CONFORMANCE_HOST_ENCODER_H
+#pragma once
 
 #include "glue/rng.h"
 #include "model.h"
@@ -93,5 +92,3 @@ int host_encoder_backward(host_encoder_t *encoder, const host_batch_t *batch, co
 /* The dropout stream of one place in the network; backward repeats forward's masks by it. */
 enum { HOST_DROPOUT_EMBEDDING, HOST_DROPOUT_POOLED, HOST_DROPOUT_FIRST_LAYER, HOST_DROPOUTS_PER_LAYER = 2 };
 void host_encoder_dropout(const host_encoder_t *encoder, uint64_t place, host_real_t *x, size_t n_elems);
-
-#endif

@@ -37,7 +37,6 @@ static const char *text_of(const json_t *metadata, const char *name) {
 static int read_number(const json_t *metadata, const char *name, double *out, glue_error_t *err) {
     const char *text = text_of(metadata, name);
     char *end = NULL;
-
     *out = text != NULL ? strtod(text, &end) : 0.0;
     if (text == NULL || end == text || *end != '\0' || !(*out >= 0.0 && *out <= 1e9))
         return glue_fail(err, "\"%s\" is missing in the metadata, or no number: \"zf-conform examples\" writes it",
@@ -47,7 +46,6 @@ static int read_number(const json_t *metadata, const char *name, double *out, gl
 
 static int read_count(const json_t *metadata, const char *name, size_t *out, glue_error_t *err) {
     double value;
-
     if (read_number(metadata, name, &value, err) != 0)
         return -1;
     *out = (size_t)value;
@@ -56,11 +54,9 @@ static int read_count(const json_t *metadata, const char *name, size_t *out, glu
 
 static int read_shape(const json_t *metadata, int is_pretrained, host_model_config_t *out, glue_error_t *err) {
     size_t n_labels;
-
     for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++) {
         const number_key_t *key = &number_keys[i];
         void *place = (char *)out + key->offset;
-
         if (key->needed == PRETRAINED && !is_pretrained)
             continue;
         if ((key->is_real ? read_number(metadata, key->name, place, err)
@@ -77,7 +73,6 @@ static int read_shape(const json_t *metadata, int is_pretrained, host_model_conf
 static int read_metadata(host_examples_t *e, glue_error_t *err) {
     const json_t *metadata = json_object_get(e->file.header, "__metadata__");
     const char *task = text_of(metadata, "task");
-
     (void)snprintf(e->task, sizeof e->task, "%s", task != NULL ? task : "");
     e->is_pretrained = text_of(metadata, "hidden") != NULL;
     return read_shape(metadata, e->is_pretrained, &e->shape, err) != 0
@@ -97,7 +92,6 @@ static const zf_safetensors_tensor_t *find(const zf_safetensors_t *file, const c
 
 static int read_tensor(const zf_safetensors_t *file, const zf_safetensors_tensor_t *t, void *out, glue_error_t *err) {
     char why[ZF_SAFETENSORS_WHY];
-
     return zf_safetensors_read(file, t->offset, out, t->nbytes, why, sizeof why) != 0 ? glue_fail(err, "%s", why) : 0;
 }
 
@@ -107,7 +101,6 @@ static void *load(const zf_safetensors_t *file, const char *split, const char *n
     char full[64];
     const zf_safetensors_tensor_t *t;
     void *out;
-
     (void)snprintf(full, sizeof full, "%s.%s", split, name);
     t = find(file, full);
     if (t == NULL || strcmp(t->dtype, dtype) != 0) {
@@ -127,7 +120,6 @@ static void *load(const zf_safetensors_t *file, const char *split, const char *n
 
 static int is_row(const host_corpus_t *c, const host_model_config_t *shape, size_t row) {
     double target = c->targets[row];
-
     if (shape->is_regression ? !isfinite(target) : !(target >= 0.0 && target < (double)shape->n_labels))
         return 0;
     for (size_t i = c->starts[row]; i < c->starts[row + 1]; i++)
@@ -159,7 +151,6 @@ static int read_split(const host_examples_t *e, const char *split, host_corpus_t
                    (c.types = load(&e->file, split, "types", "I32", &n_types, err)) != NULL &&
                    (c.targets = load(&e->file, split, "targets", "F64", &c.n_rows, err)) != NULL;
     size_t row = 0;
-
     if (is_whole) {
         is_whole = n_lengths == c.n_rows && n_types == n_ids && place_rows(&c, lengths, n_ids, e->shape.max_positions);
         while (is_whole && row < c.n_rows && is_row(&c, &e->shape, row))
@@ -191,7 +182,6 @@ int host_examples_open(const char *path, host_examples_t *out, glue_error_t *err
     host_examples_t e = {.is_pretrained = 0};
     char why[ZF_SAFETENSORS_WHY];
     glue_error_t own = {""};
-
     if (zf_safetensors_open(path, &e.file, why, sizeof why) != 0)
         return glue_fail(err, "%s: %s", path, why);
     if (read_all(&e, &own) != 0) {
@@ -216,7 +206,6 @@ static int fill_param(const host_examples_t *e, host_param_t *param, glue_error_
     const zf_safetensors_tensor_t *t = find(&e->file, param->name);
     float *values;
     int st;
-
     if (t == NULL && (starts_with(param->name, "classifier.") || starts_with(param->name, "bert.pooler.")))
         return 0;
     if (t == NULL || strcmp(t->dtype, "F32") != 0 || t->n_elems != param->n_elems)

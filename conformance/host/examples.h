@@ -5,8 +5,7 @@
  * train.lengths (I32) the pieces of each row, train.targets (F64) a class number or a score; dev.* and, where the task
  * has a second dev set, second_dev.* likewise. For a fine-tune the encoder's tensors (F32) lie beside them under the
  * model's own names. The metadata say what the model must be. Little-endian machines alone read it. */
-#ifndef ZF_CONFORMANCE_HOST_EXAMPLES_H
-#define ZF_CONFORMANCE_HOST_EXAMPLES_H
+#pragma once
 
 #include "corpus.h"
 #include "lib/safetensors.h"
@@ -29,5 +28,3 @@ void host_examples_close(host_examples_t *examples);
 /* Overwrites the model's encoder, and its pooler where the file has one; the classifier is left as it is. The model has
  * examples->shape. */
 int host_examples_fill(const host_examples_t *examples, host_model_t *model, glue_error_t *err);
-
-#endif

@@ -12,7 +12,6 @@
 /* A stream number from a name (FNV-1a). */
 static uint64_t stream_of(const char *name) {
     uint64_t hash = 0xcbf29ce484222325u;
-
     for (; *name != '\0'; name++)
         hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
     return hash;
@@ -20,7 +19,6 @@ static uint64_t stream_of(const char *name) {
 
 static void fill_normal(host_param_t *param, uint64_t seed, double deviation) {
     glue_rng_t rng = glue_rng(seed, stream_of(param->name));
-
     for (size_t i = 0; i < param->n_elems; i++)
         host_param_set(param, i, (float)(deviation * glue_rng_normal(rng, i)));
 }
@@ -33,7 +31,6 @@ static void fill_constant(host_param_t *param, float value) {
 void host_model_randomise(host_model_t *model, uint64_t seed) {
     for (size_t i = 0; i < model->params.n; i++) {
         host_param_t *param = &model->params.list[i];
-
         if (param->n_dims == 2)
             fill_normal(param, seed, model->config.init_std);
         else

@@ -29,7 +29,6 @@ static int train_once(const host_command_t *c, const host_examples_t *e) {
     glue_error_t err = {""};
     host_run_result_t result;
     int st;
-
     if (host_run(e, &c->run, &result, &err) != 0)
         return complain(&err, EXIT_TRAINING_FAILED);
     summarise(c, e, &result);
@@ -42,7 +41,6 @@ static int train_once(const host_command_t *c, const host_examples_t *e) {
 static int open_device(host_command_t *c, glue_error_t *err) {
     host_cuda_options_t options = {
         .device = (int)c->device, .products = (host_products_t)c->products_by, .is_bf16 = c->has_bf16_products};
-
     if (c->device > INT32_MAX)
         return glue_fail(err, "--device-number %llu: no machine has as many", (unsigned long long)c->device);
     return c->has_device ? host_cuda_open(&options, &c->run.compute, err) : 0;
@@ -52,7 +50,6 @@ static int load_and_train(const host_command_t *c) {
     host_examples_t examples;
     glue_error_t err = {""};
     int status;
-
     if (host_examples_open(c->examples_path, &examples, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (examples.is_pretrained && c->shape_option != NULL) {
@@ -71,7 +68,6 @@ int main(int argc, char **argv) {
     glue_error_t err = {""};
     const char *missing;
     int status;
-
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (command.wants_help)

@@ -21,7 +21,6 @@ void host_matmul_set_threads(size_t n) {
 
 const char *host_matmul_use_bf16(void) {
     const char *missing = host_matmul_bf16_missing();
-
     is_bf16 = missing == NULL;
     return missing;
 }
@@ -33,7 +32,6 @@ void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, ho
     enum CBLAS_TRANSPOSE op_a = a.is_transposed ? CblasTrans : CblasNoTrans;
     enum CBLAS_TRANSPOSE op_b = b.is_transposed ? CblasTrans : CblasNoTrans;
     blasint rows = (blasint)m, columns = (blasint)n, inner = (blasint)k;
-
     if (m == 0 || n == 0)
         return;
     if (n_threads == 0)

@@ -3,8 +3,7 @@
  *
  * Matrices are row-major with a stated row stride. One thread is used unless more are asked for: several runs side by
  * side are faster than one run on several threads, and a run gives the same bits every time. */
-#ifndef ZF_CONFORMANCE_HOST_MATMUL_H
-#define ZF_CONFORMANCE_HOST_MATMUL_H
+#pragma once
 
 #include "real.h"
 
@@ -27,5 +26,3 @@ void host_matmul_set_threads(size_t n);
  * more are large. Returns NULL, or why that cannot be done here; then products stay fp32. */
 const char *host_matmul_use_bf16(void);
 int host_matmul_is_bf16(void);
-
-#endif

@@ -34,7 +34,6 @@ const char *host_matmul_bf16_missing(void) {
 /* To nearest even; NaN stays NaN. */
 HOST_ALWAYS_INLINE uint16_t to_bf16(float x) {
     uint32_t bits;
-
     memcpy(&bits, &x, sizeof bits);
     return x != x ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -48,7 +47,6 @@ HOST_CLONES static void round_row(const float *x, size_t n, uint16_t *out) {
 static int round_operand(host_matrix_t from, size_t rows, size_t columns, operand_t *to) {
     if (to->capacity < rows * columns) {
         uint16_t *larger = realloc(to->data, rows * columns * sizeof *larger);
-
         if (larger == NULL)
             return -1;
         to->data = larger;
@@ -64,7 +62,6 @@ static int describe(dnnl_memory_desc_t *out, dnnl_data_type_t type, size_t rows,
                     int is_transposed) {
     dnnl_dims_t sizes = {(dnnl_dim_t)rows, (dnnl_dim_t)columns}, strides = {(dnnl_dim_t)row_stride, 1};
     dnnl_dims_t transposed = {1, (dnnl_dim_t)row_stride};
-
     return dnnl_memory_desc_init_by_strides(out, 2, sizes, type, is_transposed ? transposed : strides) == dnnl_success
                ? 0
                : -1;
@@ -82,7 +79,6 @@ typedef struct product {
 
 static int make(product_t *p, double keep, float *out) {
     dnnl_matmul_desc_t what;
-
     if (dnnl_primitive_attr_create(&p->attributes) != dnnl_success || dnnl_post_ops_create(&p->after) != dnnl_success)
         return -1;
     if (keep != 0.0 && (dnnl_post_ops_append_sum(p->after, (float)keep) != dnnl_success ||
@@ -100,7 +96,6 @@ static int make(product_t *p, double keep, float *out) {
 
 static int execute(const product_t *p) {
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->out}};
-
     return dnnl_primitive_execute(p->primitive, stream, 3, arguments) == dnnl_success &&
                    dnnl_stream_wait(stream) == dnnl_success
                ? 0
@@ -123,7 +118,6 @@ int host_matmul_bf16(size_t m, size_t n, size_t k, host_matrix_t a, host_matrix_
     size_t b_rows = b.is_transposed ? n : k, b_columns = b.is_transposed ? k : n;
     product_t p = {.primitive = NULL};
     int st;
-
     if (host_matmul_bf16_missing() != NULL || round_operand(a, a_rows, a_columns, &operand_a) != 0 ||
         round_operand(b, b_rows, b_columns, &operand_b) != 0 ||
         describe(&p.a_desc, dnnl_bf16, m, k, a_columns, a.is_transposed) != 0 ||

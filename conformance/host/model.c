@@ -10,7 +10,6 @@ enum { N_PARAMS_PER_LAYER = 16, N_PARAMS_ELSEWHERE = 9 };
 /* Adds PREFIX.weight [n_out, n_in] and PREFIX.bias [n_out]; n_in = 0 makes the weight a vector (LayerNorm). */
 static int add_pair(host_model_t *model, const char *prefix, size_t n_out, size_t n_in, host_affine_t *out) {
     char name[HOST_NAME_NBYTES];
-
     (void)snprintf(name, sizeof name, "%s.weight", prefix);
     out->weight = host_params_add(&model->params, name, n_out, n_in, 0);
     (void)snprintf(name, sizeof name, "%s.bias", prefix);
@@ -21,7 +20,6 @@ static int add_pair(host_model_t *model, const char *prefix, size_t n_out, size_
 static int add_layer_pair(host_model_t *model, size_t layer, const char *suffix, size_t n_out, size_t n_in,
                           host_affine_t *out) {
     char prefix[HOST_NAME_NBYTES - 8];
-
     (void)snprintf(prefix, sizeof prefix, "bert.encoder.layer.%zu.%s", layer, suffix);
     return add_pair(model, prefix, n_out, n_in, out);
 }
@@ -30,7 +28,6 @@ static int add_layer(host_model_t *model, size_t i) {
     host_layer_t *layer = &model->layers[i];
     size_t hidden = model->config.hidden, ffn = model->config.ffn;
     int st = 0;
-
     st |= add_layer_pair(model, i, "attention.self.query", hidden, hidden, &layer->query);
     st |= add_layer_pair(model, i, "attention.self.key", hidden, hidden, &layer->key);
     st |= add_layer_pair(model, i, "attention.self.value", hidden, hidden, &layer->value);
@@ -49,7 +46,6 @@ static host_param_t *add_table(host_model_t *model, const char *name, size_t n_r
 static int add_params(host_model_t *model) {
     const host_model_config_t *c = &model->config;
     int st = 0;
-
     model->word_table = add_table(model, "bert.embeddings.word_embeddings.weight", c->n_pieces);
     model->position_table = add_table(model, "bert.embeddings.position_embeddings.weight", c->max_positions);
     model->type_table = add_table(model, "bert.embeddings.token_type_embeddings.weight", c->n_types);
@@ -75,7 +71,6 @@ static int check_config(const host_model_config_t *c, glue_error_t *err) {
 
 int host_model_init(host_model_t *model, const host_model_config_t *config, glue_error_t *err) {
     size_t n_params = N_PARAMS_ELSEWHERE + N_PARAMS_PER_LAYER * config->n_layers;
-
     *model = (host_model_t){.config = *config};
     if (check_config(config, err) != 0 || host_params_init(&model->params, n_params, config->dtype, err) != 0)
         return -1;

@@ -3,8 +3,7 @@
  *
  * Names, shapes and order of parameters are Hugging Face's (BertForSequenceClassification); Linear weights are
  * [out, in]. The order of model->params.list is the order of first use in the forward pass. */
-#ifndef ZF_CONFORMANCE_HOST_MODEL_H
-#define ZF_CONFORMANCE_HOST_MODEL_H
+#pragma once
 
 #include "param.h"
 
@@ -48,5 +47,3 @@ void host_model_free(host_model_t *model);
 /* Initial weights of a seed, the same on every machine: matrices and tables normal with init_std, biases 0, LayerNorm
  * weights 1. (init.c) */
 void host_model_randomise(host_model_t *model, uint64_t seed);
-
-#endif

@@ -10,8 +10,7 @@
  * the parts); with TOTAL they stay as they are until step has returned and, on a device, the parameter's next
  * before_forward. A parameter that is not delivered in a step is
  * left as it is. Functions return 0, or -1 with a message. */
-#ifndef ZF_CONFORMANCE_HOST_OPTIMIZER_H
-#define ZF_CONFORMANCE_HOST_OPTIMIZER_H
+#pragma once
 
 #include "glue/error.h"
 #include "param.h"
@@ -62,5 +61,3 @@ struct host_optimizer {
     const host_optimizer_ops_t *ops;
     host_params_t *params; /* borrowed; `param` above is an index into its list */
 };
-
-#endif

@@ -53,7 +53,6 @@ enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
 static void finish_defaults(host_command_t *c) {
     host_run_options_t *run = &c->run;
-
     run->plugin.overrides = c->overrides.list;
     run->plugin.n_overrides = c->overrides.n;
     run->model.ffn = run->model.ffn != 0 ? run->model.ffn : 4 * run->model.hidden;
@@ -64,7 +63,6 @@ static void finish_defaults(host_command_t *c) {
 /* What an encoder in the examples decides is not to be said beside it. */
 static const char *find_shape(int argc, char **argv) {
     static const char *const shape[] = {"--layers", "--hidden", "--heads", "--ffn", "--init-std"};
-
     for (int i = 1; i < argc; i++)
         for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
             if (strcmp(argv[i], shape[k]) == 0)
@@ -94,6 +92,7 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
 }
 
 int host_options_help(void) {
-    return zc_options_help("zf-host: trains a BERT-family classifier once and reports predictions, loss curve and counters.",
-                           options, N_OPTIONS, "0 done, 1 training failed, 2 could not start");
+    return zc_options_help(
+        "zf-host: trains a BERT-family classifier once and reports predictions, loss curve and counters.", options,
+        N_OPTIONS, "0 done, 1 training failed, 2 could not start");
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.h - the command line of zf-host. */
-#ifndef ZF_CONFORMANCE_HOST_OPTIONS_H
-#define ZF_CONFORMANCE_HOST_OPTIONS_H
+#pragma once
 
 #include "harness/option_table.h"
 #include "run.h"
@@ -25,5 +24,3 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
 
 /* Prints the help; returns 0. */
 int host_options_help(void);
-
-#endif

@@ -23,7 +23,6 @@ static int is_direct(host_dtype_t dtype) { return dtype == HOST_FLOAT32 && sizeo
 static int allocate(host_param_t *p) {
     host_compute_t *c = p->compute;
     const host_compute_ops_t *ops = c->ops;
-
     p->value = ops->allocate(c, p->n_elems * host_dtype_nbytes(p->dtype));
     p->grad = ops->allocate(c, p->n_elems * host_dtype_nbytes(p->dtype));
     p->wide = is_direct(p->dtype) ? p->value : p->is_table ? NULL : ops->allocate(c, p->n_elems * sizeof *p->wide);
@@ -33,7 +32,6 @@ static int allocate(host_param_t *p) {
 
 static void release(host_param_t *p) {
     host_compute_t *c = p->compute;
-
     if (!is_direct(p->dtype)) {
         c->ops->release(c, p->wide);
         c->ops->release(c, p->grad_sum);
@@ -44,7 +42,6 @@ static void release(host_param_t *p) {
 
 host_param_t *host_params_add(host_params_t *params, const char *name, size_t rows, size_t columns, int is_table) {
     host_param_t *p;
-
     if (params->n == params->capacity)
         return NULL;
     p = &params->list[params->n];
@@ -70,7 +67,6 @@ void host_params_free(host_params_t *params) {
 
 size_t host_params_n_elems(const host_params_t *params) {
     size_t n = 0;
-
     for (size_t i = 0; i < params->n; i++)
         n += params->list[i].n_elems;
     return n;
@@ -107,7 +103,6 @@ void host_param_round_grad(host_param_t *p) {
 
 static int move(host_param_t *p, host_compute_t *compute, glue_error_t *err) {
     host_param_t there = *p;
-
     there.compute = compute;
     if (allocate(&there) != 0) {
         release(&there);
@@ -134,7 +129,6 @@ int host_params_copy(const host_params_t *params, host_params_t *out, glue_error
         const host_param_t *from = &params->list[i];
         host_param_t *to =
             host_params_add(out, from->name, (size_t)from->shape[0], (size_t)from->shape[1], from->is_table);
-
         if (to == NULL) {
             host_params_free(out);
             return glue_fail(err, "model: out of memory for a copy of parameter %s", from->name);

@@ -6,8 +6,7 @@
  * computing type these are value and grad themselves; else host_param_widen and host_param_round_grad convert.
  * A large table of which few rows are read (an embedding) is read by rows and has no wide copy. The arrays lie where
  * `compute` computes: on the processor, until host_params_move. */
-#ifndef ZF_CONFORMANCE_HOST_PARAM_H
-#define ZF_CONFORMANCE_HOST_PARAM_H
+#pragma once
 
 #include "compute.h"
 
@@ -70,5 +69,3 @@ void host_param_zero_grad(host_param_t *param);
 
 /* grad = grad_sum rounded to dtype. Call before grad is delivered. */
 void host_param_round_grad(host_param_t *param);
-
-#endif

@@ -37,7 +37,6 @@ static int fail_with(glue_error_t *err, const char *what, const zf_error_t *erro
 
 static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out) {
     zf_dtype_t dtype = p->dtype == HOST_FLOAT32 ? zf_dtype_float32() : zf_dtype_bfloat16();
-
     zf_tensor_contiguous(data, dtype, p->n_dims, p->shape, out);
     out->dl.device_type = p->compute->device_type;
     out->dl.device_id = p->compute->device_id;
@@ -46,7 +45,6 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
 /* What the stream does not order is waited for here. */
 static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const char *what, glue_error_t *err) {
     zf_error_t error = {.struct_size = sizeof error};
-
     if (fence->kind != ZF_FENCE_STREAM_ORDER && zf_loader_fence_wait(self->loader, fence, fence_timeout_ns, &error) < 0)
         return fail_with(err, what, &error);
     fence->kind = ZF_FENCE_NONE;
@@ -59,7 +57,6 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
     const zf_param_item_t item = {.struct_size = sizeof item, .id = self->ids[param]};
     zf_error_t error = {.struct_size = sizeof error};
     zf_fence_t ready = {.struct_size = sizeof ready};
-
     if (self->compute != NULL && wait_for(self, &self->read[param], base->params->list[param].name, err) != 0)
         return -1;
     if (self->zf->param_fetch(self->instance, &item, 1, sizeof item, &self->stream, &ready, &error) < 0)
@@ -80,7 +77,6 @@ static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned fla
                                  .flags = ((flags & HOST_GRAD_PART) != 0 ? ZF_GRAD_PART : ZF_GRAD_TOTAL) |
                                           ((flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE),
                                  .tensor = &tensor};
-
     describe_tensor(p, p->grad, &tensor);
     /* without ASYNC_READ the plugin has read it when this returns: no fence, and threads are woken once per batch */
     if (read != NULL)
@@ -103,7 +99,6 @@ static int plugin_step(host_optimizer_t *base, const host_step_args_t *args, glu
                                  .clip_norm = args->clip_norm,
                                  .stream = &self->stream};
     zf_step_report_t report = {.struct_size = sizeof report};
-
     for (int i = 0; i < HOST_N_GROUPS; i++)
         groups[i] = (zf_group_hyper_t){.struct_size = sizeof groups[i],
                                        .lr = args->groups[i].lr,
@@ -119,7 +114,6 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_error_t error = {.struct_size = sizeof error};
-
     if (self->zf->quiesce(self->instance, &flush, &error) < 0)
         return fail_with(err, "quiesce", &error);
     return 0;
@@ -128,7 +122,6 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
 /* 0 where the plugin has no such counter. */
 static uint64_t counter(const plugin_optimizer_t *self, const char *name) {
     uint64_t value = 0;
-
     (void)zf_counter_value(self->zf, self->instance, name, &value, NULL);
     return value;
 }
@@ -139,7 +132,6 @@ static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MA
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     uint64_t n_elems = self->layout.n_elems, steps = counter(self, "steps"), stall, down, up;
     size_t n = 0;
-
     if (self->zf->get_extension(ZF_EXT_STATS) == NULL)
         return 0;
     down = counter(self, "down_grad_nbytes") + counter(self, "down_record_nbytes");
@@ -170,7 +162,6 @@ static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MA
 
 static void plugin_destroy(host_optimizer_t *base) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-
     if (self->zf != NULL)
         self->zf->destroy(self->instance, NULL);
     zf_loader_close(self->loader);
@@ -189,7 +180,6 @@ static const host_optimizer_ops_t plugin_ops = {.name = "plugin",
 
 static int open_plugin(plugin_optimizer_t *self, const host_plugin_options_t *options, glue_error_t *err) {
     zf_error_t error = {.struct_size = sizeof error};
-
     if (zf_loader_open(options->plugin_path, &self->loader, &error) < 0)
         return glue_fail(err, "plugin: %s", error.message);
     self->zf = zf_loader_plugin(self->loader);
@@ -209,7 +199,6 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
                                    .n_overrides = (uint32_t)options->n_overrides,
                                    .device_type = self->compute != NULL ? self->compute->device_type : ZF_DEVICE_CPU,
                                    .device_id = self->compute != NULL ? self->compute->device_id : 0};
-
     zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
     zf_stream_host_thread(&self->stream);
     if (self->compute != NULL)
@@ -238,7 +227,6 @@ static int bind(plugin_optimizer_t *self, glue_error_t *err) {
     zf_tensor_t *tensors = calloc(params->n, sizeof *tensors);
     zf_param_decl_t *decls = calloc(params->n, sizeof *decls);
     int st = 0;
-
     self->ids = calloc(params->n, sizeof *self->ids);
     self->read = calloc(params->n, sizeof *self->read);
     if (tensors == NULL || decls == NULL || self->ids == NULL || self->read == NULL) {
@@ -263,7 +251,6 @@ static int bind(plugin_optimizer_t *self, glue_error_t *err) {
 int host_plugin_create(host_params_t *params, const host_plugin_options_t *options, host_optimizer_t **out,
                        glue_error_t *err) {
     plugin_optimizer_t *self = calloc(1, sizeof *self);
-
     if (self == NULL)
         return glue_fail(err, "plugin: out of memory");
     self->base = (host_optimizer_t){.ops = &plugin_ops, .params = params};

@@ -3,8 +3,7 @@
  *
  * The example for the author of a C trainer: everything that a host does with the plugin is in plugin_opt.c, and it
  * knows no header but abi/include/zf and bindings/c/zf_loader.h. */
-#ifndef ZF_CONFORMANCE_HOST_PLUGIN_OPT_H
-#define ZF_CONFORMANCE_HOST_PLUGIN_OPT_H
+#pragma once
 
 #include "optimizer.h"
 
@@ -23,5 +22,3 @@ int host_plugin_create(host_params_t *params, const host_plugin_options_t *optio
 
 /* Name and version of the plugin behind an optimizer made by host_plugin_create; lives as long as the process. */
 const char *host_plugin_version(const host_optimizer_t *optimizer);
-
-#endif

@@ -52,7 +52,6 @@ HOST_ALWAYS_INLINE host_real_t join_lanes(host_real_t *lanes) {
 HOST_ALWAYS_INLINE host_real_t sum(const host_real_t *x, size_t n) {
     host_real_t lanes[N_LANES] = {0};
     size_t j = 0;
-
     for (; j + N_LANES <= n; j += N_LANES)
         for (size_t lane = 0; lane < N_LANES; lane++)
             lanes[lane] += x[j + lane];
@@ -64,7 +63,6 @@ HOST_ALWAYS_INLINE host_real_t sum(const host_real_t *x, size_t n) {
 HOST_ALWAYS_INLINE host_real_t dot(const host_real_t *x, const host_real_t *y, size_t n) {
     host_real_t lanes[N_LANES] = {0};
     size_t j = 0;
-
     for (; j + N_LANES <= n; j += N_LANES)
         for (size_t lane = 0; lane < N_LANES; lane++)
             lanes[lane] += x[j + lane] * y[j + lane];
@@ -95,7 +93,6 @@ static void sum_rows(host_compute_t *c, const host_real_t *x, size_t n, size_t w
 HOST_ALWAYS_INLINE host_real_t normalise_row(const host_real_t *restrict x, size_t width, double eps,
                                              host_real_t *restrict normal) {
     host_real_t mean = sum(x, width) / (host_real_t)width, inverse;
-
     for (size_t j = 0; j < width; j++)
         normal[j] = x[j] - mean;
     inverse = 1 / host_real_sqrt(dot(normal, normal, width) / (host_real_t)width + (host_real_t)eps);
@@ -124,7 +121,6 @@ HOST_ALWAYS_INLINE void norm_backward_row(const host_real_t *restrict weight, co
                                           host_real_t inverse_deviation, size_t width, host_real_t *restrict d,
                                           host_real_t *restrict d_weight, host_real_t *restrict d_bias) {
     host_real_t mean_g, mean_g_normal;
-
     for (size_t j = 0; j < width; j++) {
         d_weight[j] += d[j] * normal[j];
         d_bias[j] += d[j];
@@ -154,7 +150,6 @@ HOST_CLONES static void gelu_forward(host_compute_t *c, const host_real_t *restr
     for (size_t i = 0; i < n; i++) {
         host_real_t t = x[i] < 0 ? -x[i] : x[i];
         host_real_t tail = host_approx_tail(t, host_approx_exp((host_real_t)-0.5 * t * t));
-
         cdf[i] = x[i] < 0 ? tail : 1 - tail;
         y[i] = x[i] * cdf[i];
     }
@@ -163,7 +158,6 @@ HOST_CLONES static void gelu_forward(host_compute_t *c, const host_real_t *restr
 HOST_CLONES static void gelu_backward(host_compute_t *c, const host_real_t *restrict x, const host_real_t *restrict cdf,
                                       size_t n, host_real_t *restrict d) {
     const host_real_t inverse_sqrt_2pi = (host_real_t)0.39894228040143267794;
-
     (void)c;
     for (size_t i = 0; i < n; i++)
         d[i] *= cdf[i] + x[i] * inverse_sqrt_2pi * host_approx_exp((host_real_t)-0.5 * x[i] * x[i]);
@@ -171,7 +165,6 @@ HOST_CLONES static void gelu_backward(host_compute_t *c, const host_real_t *rest
 
 static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng) {
     const host_real_t scale = (host_real_t)(1.0 / (1.0 - probability));
-
     (void)c;
     for (size_t i = 0; i < n && probability > 0.0; i++)
         x[i] = glue_rng_uniform(rng, i) < probability ? 0 : x[i] * scale;
@@ -196,7 +189,6 @@ static void tanh_backward(host_compute_t *c, const host_real_t *y, size_t n, hos
 HOST_CLONES static void softmax_forward(host_real_t *x, size_t n, size_t width) {
     for (size_t i = 0; i < n; i++) {
         host_real_t *row = x + i * width, largest = row[0];
-
         for (size_t j = 1; j < width; j++)
             largest = row[j] > largest ? row[j] : largest;
         for (size_t j = 0; j < width; j++)
@@ -206,7 +198,6 @@ HOST_CLONES static void softmax_forward(host_real_t *x, size_t n, size_t width) 
         x[i] = host_approx_exp(x[i]);
     for (size_t i = 0; i < n; i++) {
         host_real_t *row = x + i * width, inverse = 1 / sum(row, width);
-
         for (size_t j = 0; j < width; j++)
             row[j] *= inverse;
     }
@@ -217,7 +208,6 @@ HOST_CLONES static void softmax_backward(const host_real_t *restrict softmax, si
                                          host_real_t *restrict d) {
     for (size_t i = 0; i < n; i++) {
         host_real_t mean = dot(d + i * width, softmax + i * width, width);
-
         for (size_t j = 0; j < width; j++)
             d[i * width + j] = softmax[i * width + j] * (d[i * width + j] - mean);
     }
@@ -232,7 +222,6 @@ typedef struct block {
 static block_t block_of(const host_attention_shape_t *shape, size_t sequence, size_t head) {
     size_t first = (size_t)shape->starts[sequence], end = (size_t)shape->starts[sequence + 1];
     size_t stride = shape->n_heads * shape->head_width;
-
     return (block_t){.offset = first * stride + head * shape->head_width,
                      .length = end - first,
                      .width = shape->head_width,
@@ -255,7 +244,6 @@ static void attention_forward(host_compute_t *c, const host_attention_shape_t *s
     for (size_t s = 0; s < shape->n_sequences; s++)
         for (size_t h = 0; h < shape->n_heads; h++) {
             block_t b = block_of(shape, s, h);
-
             host_matmul(b.length, b.length, b.width, scale_of(shape), rows_of(&b, q), columns_of(&b, k), 0.0, probs,
                         b.length);
             softmax_forward(probs, b.length, b.length);
@@ -276,7 +264,6 @@ static void attention_backward(host_compute_t *c, const host_attention_shape_t *
             host_matrix_t p_transposed = {.data = probs, .stride = b.length, .is_transposed = 1};
             host_matrix_t d_scores = {.data = d_probs, .stride = b.length};
             host_matrix_t d_scores_transposed = {.data = d_probs, .stride = b.length, .is_transposed = 1};
-
             host_matmul(b.length, b.width, b.length, 1.0, p_transposed, rows_of(&b, d_context), 0.0, dv + b.offset,
                         b.stride);
             host_matmul(b.length, b.length, b.width, 1.0, rows_of(&b, d_context), columns_of(&b, v), 0.0, d_probs,
@@ -330,7 +317,6 @@ static void put_chosen(host_compute_t *c, host_real_t *table, const int32_t *row
 
 static void widen(host_compute_t *c, const void *value, host_dtype_t type, size_t n, host_real_t *wide) {
     const uint16_t *narrow = value;
-
     (void)c;
     if (type == HOST_FLOAT32)
         for (size_t i = 0; i < n; i++)
@@ -379,6 +365,5 @@ static const host_compute_ops_t processor_ops = {.name = "processor",
 
 host_compute_t *host_compute_processor(void) {
     static host_compute_t processor = {.ops = &processor_ops, .device_type = 1 /* ZF_DEVICE_CPU */};
-
     return &processor;
 }

@@ -3,8 +3,7 @@
  *
  * It is float. The gradient test compiles the same sources with HOST_COMPUTE_IN_DOUBLE, which makes finite differences
  * exact enough to check every derivative; parameters and delivered gradients keep their own type either way. */
-#ifndef ZF_CONFORMANCE_HOST_REAL_H
-#define ZF_CONFORMANCE_HOST_REAL_H
+#pragma once
 
 #include <math.h>
 
@@ -33,6 +32,4 @@ typedef float host_real_t;
 #define HOST_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define HOST_CLONES
-#endif
-
 #endif

@@ -15,7 +15,6 @@ static json_t *source_json(const host_command_t *c, const host_examples_t *e) {
     json_t *rows =
         json_pack("{s:I, s:I, s:I, s:I}", "train", (json_int_t)e->train.n_rows, "dev", (json_int_t)e->dev.n_rows,
                   "second_dev", (json_int_t)e->second_dev.n_rows, "skipped", (json_int_t)e->n_skipped);
-
     return json_pack("{s:o, s:o, s:o, s:b, s:I, s:I}", "task", zj_string(e->task), "examples",
                      zj_string(c->examples_path), "rows", rows, "is_pretrained", e->is_pretrained, "pieces",
                      (json_int_t)e->shape.n_pieces, "max_tokens", (json_int_t)e->shape.max_positions);
@@ -23,7 +22,6 @@ static json_t *source_json(const host_command_t *c, const host_examples_t *e) {
 
 static json_t *model_json(const host_run_result_t *r) {
     const host_model_config_t *m = &r->model;
-
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:s, s:I}", "layers", (json_int_t)m->n_layers, "hidden",
                      (json_int_t)m->hidden, "heads", (json_int_t)m->n_heads, "ffn", (json_int_t)m->ffn, "dropout",
                      (double)m->dropout, "dtype", host_dtype_name(m->dtype), "parameters",
@@ -48,7 +46,6 @@ static void add_optimizer(json_t *out, const host_run_options_t *o, const host_r
 /* Of each dev set; what they are worth is for whoever has the answers to say. */
 static json_t *predictions_json(const host_run_result_t *r) {
     json_t *out = json_array();
-
     (void)json_array_append_new(out, zj_reals(r->dev.values, r->dev.n_rows, 9));
     if (r->second_dev.n_rows > 0)
         (void)json_array_append_new(out, zj_reals(r->second_dev.values, r->second_dev.n_rows, 9));
@@ -57,7 +54,6 @@ static json_t *predictions_json(const host_run_result_t *r) {
 
 static json_t *counters_json(const host_run_result_t *r) {
     json_t *out = json_object();
-
     for (size_t i = 0; i < r->n_counters; i++)
         (void)json_object_set_new(out, r->counters[i].name, zj_real((double)r->counters[i].value));
     return out;
@@ -69,7 +65,6 @@ static double peak_rss_nbytes(void) {
     FILE *file = fopen("/proc/self/status", "r");
     unsigned long long kib = 0;
     char line[256];
-
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
         if (sscanf(line, "VmHWM: %llu kB", &kib) == 1)
             break;
@@ -80,7 +75,6 @@ static double peak_rss_nbytes(void) {
 
 static json_t *report_json(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r) {
     json_t *out = source_json(c, e);
-
     (void)json_object_set_new(out, "model", model_json(r));
     (void)json_object_set_new(out, "training", training_json(&c->run.train));
     add_optimizer(out, &c->run, r);
@@ -99,7 +93,6 @@ static json_t *report_json(const host_command_t *c, const host_examples_t *e, co
 int host_report_write(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r,
                       glue_error_t *err) {
     json_t *report = report_json(c, e, r);
-
     if (c->out_path != NULL)
         return zj_write(report, c->out_path, err);
     if (zj_put(report, stdout) != 0 || fflush(stdout) != 0)

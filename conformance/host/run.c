@@ -29,7 +29,6 @@ void host_run_defaults(host_run_options_t *out) {
 
 static host_model_config_t shape_of(const host_examples_t *e, const host_run_options_t *o) {
     host_model_config_t shape = e->is_pretrained ? e->shape : o->model;
-
     shape.dropout = o->model.dropout;
     shape.dtype = o->model.dtype;
     shape.n_pieces = e->shape.n_pieces;
@@ -41,7 +40,6 @@ static host_model_config_t shape_of(const host_examples_t *e, const host_run_opt
 
 static int make_model(const host_examples_t *e, const host_run_options_t *o, host_model_t *out, glue_error_t *err) {
     host_model_config_t shape = shape_of(e, o);
-
     if (host_model_init(out, &shape, err) != 0)
         return -1;
     host_model_randomise(out, o->train.seed);
@@ -54,7 +52,6 @@ static int make_model(const host_examples_t *e, const host_run_options_t *o, hos
 
 static int make_optimizer(const host_run_options_t *o, host_model_t *model, host_optimizer_t **out, glue_error_t *err) {
     host_plugin_options_t plugin = o->plugin;
-
     plugin.compute = o->compute;
     return o->optimizer == HOST_OPTIMIZER_PLUGIN ? host_plugin_create(&model->params, &plugin, out, err)
                                                  : host_adamw_create(&model->params, out, err);
@@ -62,7 +59,6 @@ static int make_optimizer(const host_run_options_t *o, host_model_t *model, host
 
 static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *out) {
     int is_plugin = strcmp(optimizer->ops->name, "plugin") == 0;
-
     (void)snprintf(out->optimizer_name, sizeof out->optimizer_name, "%s%s%s", optimizer->ops->name,
                    is_plugin ? " " : "", is_plugin ? host_plugin_version(optimizer) : "");
     out->n_counters = optimizer->ops->counters(optimizer, out->counters);
@@ -73,7 +69,6 @@ int host_run(const host_examples_t *e, const host_run_options_t *o, host_run_res
     host_optimizer_t *optimizer = NULL;
     host_model_t model;
     int st = -1;
-
     if (make_model(e, o, &model, err) != 0)
         return -1;
     result.model = model.config;

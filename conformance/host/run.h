@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.h - one training run from options to predictions. Its examples are read only and serve any number of runs. */
-#ifndef ZF_CONFORMANCE_HOST_RUN_H
-#define ZF_CONFORMANCE_HOST_RUN_H
+#pragma once
 
 #include "examples.h"
 #include "plugin_opt.h"
@@ -34,5 +33,3 @@ typedef struct host_run_result {
 int host_run(const host_examples_t *examples, const host_run_options_t *options, host_run_result_t *out,
              glue_error_t *err);
 void host_run_result_free(host_run_result_t *result);
-
-#endif

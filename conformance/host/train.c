@@ -36,7 +36,6 @@ typedef struct loop {
 
 static double now_seconds(void) {
     struct timespec t;
-
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
@@ -44,7 +43,6 @@ static double now_seconds(void) {
 double host_learning_rate(const host_train_options_t *o, size_t step) {
     double n_steps = (double)o->n_steps, n_warmup = floor(o->warmup_share * n_steps);
     double t = (double)step;
-
     if (t < n_warmup)
         return o->hyper.lr * (t + 1.0) / n_warmup;
     return o->hyper.lr * (n_steps - t) / (n_steps - n_warmup);
@@ -60,7 +58,6 @@ static void start_epoch(row_source_t *s) {
 /* Takes the next n rows. Returns 1 when an epoch's last row was among them. */
 static int take_rows(row_source_t *s, size_t n, uint32_t *out_rows) {
     int is_epoch_end = 0;
-
     for (size_t i = 0; i < n; i++) {
         out_rows[i] = s->order[s->used++];
         if (s->used == s->corpus->n_rows) {
@@ -74,13 +71,11 @@ static int take_rows(row_source_t *s, size_t n, uint32_t *out_rows) {
 
 static int before_forward(void *ctx, size_t param, glue_error_t *err) {
     host_optimizer_t *optimizer = ctx;
-
     return optimizer->ops->before_forward(optimizer, param, err);
 }
 
 static int grads_ready(void *ctx, size_t param, glue_error_t *err) {
     loop_t *l = ctx;
-
     return l->optimizer->ops->grads_ready(l->optimizer, param, l->grad_flags, err);
 }
 
@@ -93,7 +88,6 @@ static int forward(loop_t *l, const host_batch_t *batch, int is_training, glue_e
     host_param_hook_t hook = {.call = before_forward, .ctx = l->optimizer};
     int has_hook = l->optimizer != NULL && l->optimizer->ops->before_forward != NULL;
     uint64_t dropout_seed = is_training ? glue_rng_bits(glue_rng(l->source.seed, STREAM_DROPOUT), l->n_batches++) : 0;
-
     return host_encoder_forward(&l->encoder, batch, is_training, dropout_seed, has_hook ? &hook : NULL, err);
 }
 
@@ -103,7 +97,6 @@ static int run_micro_batch(loop_t *l, size_t i, int *out_is_epoch_end, double *l
     host_param_hook_t hook = {.call = grads_ready, .ctx = l};
     int is_last = i + 1 == o->accumulation, has_delivery = is_last || o->deliver_parts;
     host_batch_t batch;
-
     if (take_rows(&l->source, o->batch, l->rows))
         *out_is_epoch_end = 1;
     if (host_corpus_gather(l->source.corpus, l->rows, o->batch, &l->buffer, &batch, err) != 0 ||
@@ -120,7 +113,6 @@ static int run_step(loop_t *l, size_t step, double *out_loss, glue_error_t *err)
     const host_train_options_t *o = l->options;
     host_step_args_t args = {.groups = {o->hyper, o->hyper}, .clip_norm = o->clip_norm};
     double loss = 0.0;
-
     for (size_t i = 0; i < o->accumulation; i++)
         if (run_micro_batch(l, i, &args.is_epoch_end, &loss, err) != 0)
             return -1;
@@ -136,7 +128,6 @@ static int run_step(loop_t *l, size_t step, double *out_loss, glue_error_t *err)
 static void show_progress(const host_train_options_t *o, size_t step, const double *losses) {
     size_t period = o->n_steps >= 10 ? o->n_steps / 10 : 1, first;
     double sum = 0.0;
-
     if (o->progress == NULL || (step + 1) % period != 0)
         return;
     first = step + 1 - period;
@@ -158,10 +149,8 @@ static int check_options(const host_train_options_t *o, const host_corpus_t *cor
 
 static int run_steps(loop_t *l, double *losses, glue_error_t *err) {
     const host_train_options_t *o = l->options;
-
     for (size_t step = 0; step < o->n_steps; step++) {
         double start = now_seconds();
-
         if (run_step(l, step, &losses[step], err) != 0)
             return -1;
         l->seconds[step] = now_seconds() - start;
@@ -174,7 +163,6 @@ static int run_steps(loop_t *l, double *losses, glue_error_t *err) {
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
-
     return x < y ? -1 : x > y;
 }
 
@@ -193,7 +181,6 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
     double *losses = NULL;
     double start = now_seconds();
     int st = -1;
-
     if (check_options(options, corpus, err) != 0 || host_encoder_init(&l.encoder, model, err) != 0)
         return -1;
     l.source.order = malloc(corpus->n_rows * sizeof *l.source.order);
@@ -208,7 +195,6 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
     st = run_steps(&l, losses, err);
     if (st == 0) {
         size_t half = options->n_steps / 2;
-
         *out = (host_train_result_t){.losses = losses,
                                      .n_steps = options->n_steps,
                                      .seconds = now_seconds() - start,
@@ -233,7 +219,6 @@ void host_train_result_free(host_train_result_t *result) {
 /* Of one row. */
 static double prediction_of(const host_model_config_t *config, const host_real_t *logits) {
     size_t best = 0;
-
     for (size_t j = 1; j < config->n_labels; j++)
         if (logits[j] > logits[best])
             best = j;
@@ -264,7 +249,6 @@ int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_c
     loop_t l = {.model = model, .optimizer = optimizer};
     host_predictions_t p = {.values = calloc(corpus->n_rows, sizeof *p.values), .n_rows = corpus->n_rows};
     int st = -1;
-
     if (p.values == NULL)
         (void)glue_fail(err, "evaluate: out of memory for %zu rows", corpus->n_rows);
     else if (host_encoder_init(&l.encoder, model, err) == 0)

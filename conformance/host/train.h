@@ -6,8 +6,7 @@
  * backward); then the optimizer's step with this step's learning rate. Everything that is random comes from the seed:
  * data order (shuffled anew each epoch, rows are drawn from the endless sequence of epochs) and dropout. A run is
  * reproducible to the bit on one machine. */
-#ifndef ZF_CONFORMANCE_HOST_TRAIN_H
-#define ZF_CONFORMANCE_HOST_TRAIN_H
+#pragma once
 
 #include "corpus.h"
 #include "optimizer.h"
@@ -52,5 +51,3 @@ typedef struct host_predictions {
 int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus,
                   host_predictions_t *out, glue_error_t *err);
 void host_predictions_free(host_predictions_t *predictions);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wrong.h - what the files of the wrong plugin share (wrong_plugin.c has its model). */
-#ifndef ZFC_WRONG_H
-#define ZFC_WRONG_H
+#pragma once
 
 #include "zf/plugin.h"
 
@@ -34,5 +33,3 @@ const void *wrong_extension(const char *id);
 
 /* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */
 float wrong_rate(void);
-
-#endif

@@ -14,7 +14,6 @@ struct zo_adamw {
 
 zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls) {
     zo_adamw_t *a = zo_zeros(1, sizeof *a);
-
     a->config = *config;
     a->n_params = n_decls;
     a->params = zo_zeros(n_decls, sizeof *a->params);
@@ -42,7 +41,6 @@ void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *g
     for (uint32_t id = 0; id < a->n_params; id++) {
         zo_param_t *p = &a->params[id];
         zo_scalars_t k;
-
         if (!p->is_trainable || !grads[id])
             continue;
         k = zo_scalars_of(&a->config, p->decl.group, &groups[p->decl.group], s, ++a->n[id]);

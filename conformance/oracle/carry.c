@@ -15,11 +15,9 @@ static float moment_of(const zo_t *to, float x) {
 /* n: of each element of the parameter that it comes from. */
 static void carry_counts(const zo_t *to, zo_matrix_t *x, const uint32_t *n) {
     uint32_t most = 0;
-
     for (uint64_t c = 0; c < x->channels; c++)
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint32_t found = n[x->first + zo_at(x, c, i)];
-
             x->n[c] = x->n[c] > found ? x->n[c] : found;
             most = most > found ? most : found;
         }
@@ -31,7 +29,6 @@ static void carry_param(zo_t *to, uint32_t id, const zo_t *from, uint32_t origin
     zo_param_t *p = &to->params[id];
     const zo_param_t *q = &from->params[origin];
     uint32_t *n = zo_zeros(p->n_elems, sizeof *n);
-
     for (uint64_t e = 0; e < p->n_elems; e++) {
         p->w[e] = q->w[e];
         p->m[e] = moment_of(to, q->m[e]);
@@ -49,7 +46,6 @@ static void carry_param(zo_t *to, uint32_t id, const zo_t *from, uint32_t origin
 zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
                const uint32_t *origins) {
     zo_t *to = zo_create(config, decls, n_decls);
-
     zo_flush(from);
     to->steps_before = zo_n_steps(from);
     for (uint32_t id = 0; id < n_decls; id++)

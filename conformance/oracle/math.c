@@ -14,7 +14,6 @@ uint64_t zo_dtype_nbytes(zo_dtype_t dtype) { return dtype == ZO_F32 ? 4 : 2; }
 static float widen_half(uint16_t bits) {
     int exponent = bits >> 10 & 0x1F, fraction = bits & 0x3FF;
     float x;
-
     if (exponent == 0x1F)
         x = fraction ? NAN : INFINITY;
     else if (exponent == 0)
@@ -28,7 +27,6 @@ static uint16_t narrow_half(float x) {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
     double a = fabs((double)x);
     int e = ilogb(a);
-
     if (isnan(x))
         return sign | 0x7E00;
     if (a >= 65520.0) /* from half way beyond the largest on */
@@ -41,7 +39,6 @@ static uint16_t narrow_half(float x) {
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i) {
     uint32_t bits;
     float x;
-
     if (dtype == ZO_F32)
         return ((const float *)src)[i];
     if (dtype == ZO_F16)
@@ -53,7 +50,6 @@ float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i) {
 
 void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
     uint32_t bits, upper, lower;
-
     if (dtype == ZO_F32) {
         ((float *)dst)[i] = x;
         return;
@@ -77,7 +73,6 @@ void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
 /* b^(2^k), by k squarings. */
 static double squared(double b, unsigned k) {
     double half = k == 0 ? b : squared(b, k - 1);
-
     return k == 0 ? b : half * half;
 }
 
@@ -85,7 +80,6 @@ static double squared(double b, unsigned k) {
  * bit upwards, by recursion from the highest: this shares no line with the engine's loop over the low bits. */
 double zo_power(double b, uint32_t n) {
     unsigned k = 0;
-
     if (n == 0)
         return 1.0;
     while (n >> k > 1)
@@ -125,7 +119,6 @@ static void update_adam(float *w, float *m, float *v, float g, const zo_scalars_
 
 static void update_lion(float *w, float *m, float g, const zo_scalars_t *k) {
     float c = fmaf(k->b1, *m, k->one_minus_b1 * g);
-
     if (c > 0.0f)
         c = 1.0f;
     else if (c < 0.0f)
@@ -146,7 +139,6 @@ static void update_sgd(float *w, float *m, float g, const zo_scalars_t *k) {
 
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
-
     switch (k->group->rule) {
     case ZO_ADAMW:
         update_adam(w, m, v, g, k, *w * k->decay);
@@ -171,7 +163,6 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
 
 uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group) {
     uint32_t late = config->update_interval - 1 + (uint32_t)config->publish_lag;
-
     if (!config->predicts || config->is_mean || group->rule > ZO_ADAM)
         return 0;
     return late < 4 ? late : 4;
@@ -181,7 +172,6 @@ float zo_predicted(float w, float m, float v, const zo_scalars_t *last) {
     double b1 = last->hyper.beta1;
     double e = b1 * (1.0 - zo_power(b1, zo_steps_ahead(last->config, last->group))) / (1.0 - b1);
     float c = (float)(e * (-last->hyper.lr / (1.0 - zo_power(b1, last->n))));
-
     return fmaf(c, m / denominator(v, last), w);
 }
 
@@ -196,7 +186,6 @@ static uint32_t mixed(uint32_t h) {
 uint32_t zo_random32(uint64_t step, uint64_t index) {
     uint64_t z = step * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
     uint32_t h;
-
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     z ^= z >> 31;
@@ -207,7 +196,6 @@ uint32_t zo_random32(uint64_t step, uint64_t index) {
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16) {
     uint32_t bits, up;
     uint16_t nearest;
-
     if (moments == ZO_MOMENTS_F32)
         return x;
     memcpy(&bits, &x, sizeof bits);
@@ -237,10 +225,8 @@ static double rounded(double x, int is_single) { return is_single ? (double)(flo
 
 static double lane_sum(const unit_t *u, uint64_t l, int is_square, int is_single) {
     double sum = 0.0;
-
     for (uint64_t i = l; l < u->n && i < u->end; i += u->step) {
         double x = fabs((double)u->g[i]);
-
         sum = rounded(sum + rounded(is_square ? x * x : x, is_single), is_single);
     }
     return sum;
@@ -258,7 +244,6 @@ static double tree_sum(const unit_t *u, uint64_t l, uint64_t apart, int is_squar
 /* Whether fp32 holds the unit's squares. */
 static int is_single(const unit_t *u) {
     double sum = tree_sum(u, 0, 1, 1, 1);
-
     return isfinite(sum) && sum >= 0x1p-108;
 }
 
@@ -270,7 +255,6 @@ static unit_t row_unit(const float *g, uint64_t n) {
 /* Up to 32 rows by 256 columns from (r, c) on. */
 static unit_t column_unit(const float *g, uint64_t rows, uint64_t cols, uint64_t r, uint64_t c) {
     uint64_t n = cols - c < 256 ? cols - c : 256, n_rows = rows - r < 32 ? rows - r : 32;
-
     return (unit_t){.g = g + r * cols + c, .n = n, .n_tree = 256, .step = cols, .end = n_rows * cols - c};
 }
 
@@ -282,7 +266,6 @@ static void take_unit(double lanes[32], uint64_t *n_units, const unit_t *u) {
 void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64_t rows, uint64_t cols, int by_rows) {
     uint64_t length = cols == 1 ? rows : cols;
     unit_t u;
-
     if (by_rows || rows == 1 || cols == 1) {
         for (uint64_t first = 0; first < rows * cols; first += length)
             for (uint64_t i = 0; i < length; i += 1024) {
@@ -300,7 +283,6 @@ void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64
 
 double zo_lanes_sum(const double lanes[32]) {
     double half[32];
-
     memcpy(half, lanes, sizeof half);
     for (unsigned n = 16; n > 0; n /= 2)
         for (unsigned l = 0; l < n; l++)
@@ -310,10 +292,8 @@ double zo_lanes_sum(const double lanes[32]) {
 
 double zo_row_sum(const float *g, uint64_t n) {
     double sum = 0.0;
-
     for (uint64_t i = 0; i < n; i += 1024) {
         unit_t u = row_unit(g + i, n - i);
-
         sum += tree_sum(&u, 0, 1, 0, is_single(&u));
     }
     return sum;
@@ -328,7 +308,6 @@ void zo_column_sums(double *sums, const float *g, uint64_t rows, uint64_t cols) 
         for (uint64_t c = 0; c < cols; c += 256) {
             unit_t u = column_unit(g, rows, cols, r, c);
             int is_fit = is_single(&u);
-
             for (uint64_t l = 0; l < u.n; l++)
                 sums[c + l] += lane_sum(&u, l, 0, is_fit);
         }

@@ -9,8 +9,7 @@
  *
  * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
  * program. Cost: 7 floats per element, plus one per element and open slot. */
-#ifndef ZF_CONFORMANCE_ORACLE_H
-#define ZF_CONFORMANCE_ORACLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -181,5 +180,3 @@ const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id);
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i);
 void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x);
 uint64_t zo_dtype_nbytes(zo_dtype_t dtype);
-
-#endif

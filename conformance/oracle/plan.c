@@ -10,7 +10,6 @@
 
 void *zo_zeros(uint64_t n, size_t size) {
     void *p = calloc(n ? (size_t)n : 1, size);
-
     if (!p) {
         fprintf(stderr, "oracle: out of memory for %llu bytes\n", (unsigned long long)n * size);
         exit(2);
@@ -20,7 +19,6 @@ void *zo_zeros(uint64_t n, size_t size) {
 
 static uint64_t product(const int64_t *shape, uint32_t from, uint32_t to) {
     uint64_t n = 1;
-
     for (uint32_t i = from; i < to; i++)
         n *= (uint64_t)shape[i];
     return n;
@@ -34,7 +32,6 @@ static uint64_t rows_of(const zo_decl_t *d) {
 static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t channels) {
     double wanted = floor(config->topk_ratio * (double)channels + 0.5);
     uint64_t k = wanted < 1.0 ? 1 : (uint64_t)wanted;
-
     if (d->is_never_selected)
         return 0;
     if (d->is_always_selected)
@@ -50,7 +47,6 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     const zo_decl_t *d = &o->params[id].decl;
     zo_matrix_t *x;
     uint64_t n;
-
     if ((o->n_matrices & (o->n_matrices - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
         zo_matrix_t *grown = zo_zeros(o->n_matrices ? 2ull * o->n_matrices : 1, sizeof *grown);
 
@@ -81,7 +77,6 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
 /* Row blocks of a matrix; most is L. */
 static uint64_t n_blocks(uint64_t rows, uint64_t cols, uint64_t most) {
     uint64_t rows_at_most = most / cols > 1 ? most / cols : 1;
-
     return rows * cols > most ? (rows + rows_at_most - 1) / rows_at_most : 1;
 }
 
@@ -91,11 +86,9 @@ static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
     uint64_t rows = rows_of(d), cols = o->params[id].n_elems / (batches * rows);
     uint64_t least = o->config.block_elems ? o->config.block_elems : 65536;
     uint64_t nb = n_blocks(rows, cols, total / 1024 > least ? total / 1024 : least);
-
     for (uint64_t b = 0; b < batches; b++)
         for (uint64_t i = 0; i < nb; i++) {
             uint64_t begin = i * rows / nb, end = (i + 1) * rows / nb;
-
             add_matrix(o, id, (b * rows + begin) * cols, end - begin, cols);
         }
 }
@@ -106,7 +99,6 @@ static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
     uint64_t n = o->matrices[first].rows * o->matrices[first].cols;
     uint64_t most = total / 256;
     uint32_t end = first + 1;
-
     if (most > 32768)
         most = 32768;
     if (most < total / 1024)
@@ -114,7 +106,6 @@ static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
     for (; end < o->n_matrices; end++) {
         const zo_matrix_t *x = &o->matrices[end];
         const zo_decl_t *next = &o->params[x->param].decl;
-
         n += x->rows * x->cols;
         if (x->is_resident || n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
             break;
@@ -127,11 +118,9 @@ static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
 static uint64_t n_moments(const zo_t *o) {
     static const uint64_t moments[ZO_N_RULES] = {2, 2, 1, 1, 1, 0};
     uint64_t most = 0;
-
     for (uint32_t i = 0; i < o->n_params; i++) {
         const zo_group_t *group = &o->config.groups[o->params[i].decl.group];
         uint64_t n = group->rule == ZO_CALLBACK ? group->n_moments : moments[group->rule];
-
         if (o->params[i].is_trainable && n > most)
             most = n;
     }
@@ -151,7 +140,6 @@ static int turn_of(const zo_decl_t *d) {
  * rounded up. */
 static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
     uint64_t own = o->params[x->param].decl.n_owners, owners = own ? own : o->config.n_owners, rows;
-
     if (owners < 2)
         return x->rows * x->cols;
     for (rows = 1; rows * x->cols < 16; rows++)
@@ -163,11 +151,9 @@ static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
 static void place_blocks(zo_t *o) {
     uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
     int goes_on = 1;
-
     for (int turn = 1; turn <= 3 && o->config.has_homes; turn++)
         for (uint32_t i = 0; i < o->n_matrices && goes_on; i++) {
             zo_matrix_t *x = &o->matrices[i];
-
             if (turn_of(&o->params[x->param].decl) != turn)
                 continue;
             used += (n_most(o, x) + 15) / 16 * 16 * (4 + n_moments(o) * of_moment);
@@ -176,7 +162,6 @@ static void place_blocks(zo_t *o) {
         }
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-
         x->is_resident |= o->config.resident_nbytes == ZO_ALL_RESIDENT;
         if (x->is_resident)
             x->k = 0;
@@ -186,10 +171,8 @@ static void place_blocks(zo_t *o) {
 static void deal_cohorts(zo_t *o, uint64_t total) {
     uint64_t load[ZO_MAX_SLOTS] = {0};
     uint32_t end;
-
     for (uint32_t first = 0; first < o->n_matrices; first = end) {
         uint32_t least = 0;
-
         if (o->matrices[first].is_resident) {
             o->matrices[first].cohort = o->n_cohorts;
             end = first + 1;
@@ -201,7 +184,6 @@ static void deal_cohorts(zo_t *o, uint64_t total) {
         end = lot_end(o, first, total);
         for (uint32_t i = first; i < end; i++) {
             zo_matrix_t *x = &o->matrices[i];
-
             x->cohort = least;
             load[least] += x->rows * x->cols * zo_dtype_nbytes(o->params[x->param].decl.dtype);
         }
@@ -218,7 +200,6 @@ void zo_accept_bits(zo_param_t *p) {
 
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
     uint64_t nbytes;
-
     p->decl = *decl;
     p->n_elems = product(decl->shape, 0, decl->ndim);
     p->is_trainable = !decl->is_stateless && p->n_elems > 0;
@@ -240,7 +221,6 @@ void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
 zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls) {
     zo_t *o = zo_zeros(1, sizeof *o);
     uint64_t total = 0;
-
     o->config = *config;
     o->base = config->warm_up;
     o->n_cohorts = config->update_interval;
@@ -268,7 +248,6 @@ void zo_drop_slots(zo_matrix_t *x) {
 void zo_free_param(zo_param_t *p) {
     void *arrays[] = {p->w,        p->m,        p->v,    p->published, p->device_w,
                       p->device_m, p->device_v, p->grad, p->visible,   p->shown};
-
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
@@ -280,7 +259,6 @@ void zo_destroy(zo_t *o) {
         zo_matrix_t *x = &o->matrices[i];
         void *arrays[] = {x->is_selected, x->is_entering, x->was_selected, x->n,        x->device_n,
                           x->importance,  x->record,      x->slots,        x->deferred, x->selected};
-
         zo_drop_slots(x);
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++)
             free(arrays[a]);

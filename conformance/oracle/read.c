@@ -24,7 +24,6 @@ uint32_t zo_n_matrices(const zo_t *o) { return o->n_matrices; }
 
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out) {
     const zo_matrix_t *x = &o->matrices[i];
-
     *out = (zo_matrix_info_t){.param = x->param,
                               .cohort = x->cohort,
                               .first = x->first,
@@ -39,7 +38,6 @@ static void read_matrix(const zo_matrix_t *x, const zo_state_t *out) {
     for (uint64_t c = 0; c < x->channels; c++)
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-
             if (out->n)
                 out->n[e] = x->n[c];
             if (out->selected)
@@ -51,7 +49,6 @@ static void read_matrix(const zo_matrix_t *x, const zo_state_t *out) {
 
 void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out) {
     const zo_param_t *p = &o->params[id];
-
     if (out->w)
         memcpy(out->w, p->w, p->n_elems * sizeof(float));
     if (out->m)

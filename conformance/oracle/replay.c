@@ -11,13 +11,11 @@ static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, cons
     for (uint32_t j = 0; j < x->n_slots; j++) {
         const zo_slot_t *slot = &x->slots[j];
         zo_scalars_t k;
-
         if (!slot->is_applied)
             continue;
         k = zo_scalars_of(&o->config, group_of(o, x), &slot->hyper, slot->s, ++to->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = zo_at(x, c, i);
-
             zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], slot->grad[e], &k);
         }
     }
@@ -25,10 +23,8 @@ static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, cons
 
 static float mean_grad(const zo_matrix_t *x, uint64_t e) {
     float sum = 0.0f, count = 0.0f;
-
     for (uint32_t j = 0; j < x->n_slots; j++) {
         float term = x->slots[j].grad[e] * x->slots[j].s;
-
         if (!x->slots[j].is_applied)
             continue;
         sum = count == 0.0f ? term : sum + term;
@@ -39,7 +35,6 @@ static float mean_grad(const zo_matrix_t *x, uint64_t e) {
 
 static const zo_slot_t *last_applied(const zo_matrix_t *x) {
     const zo_slot_t *last = NULL;
-
     for (uint32_t j = 0; j < x->n_slots; j++)
         if (x->slots[j].is_applied)
             last = &x->slots[j];
@@ -49,20 +44,17 @@ static const zo_slot_t *last_applied(const zo_matrix_t *x) {
 static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     const zo_slot_t *last = last_applied(x);
     zo_scalars_t k;
-
     if (!last)
         return;
     k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = zo_at(x, c, i);
-
         zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], mean_grad(x, e), &k);
     }
 }
 
 void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to) {
     int is_warm_up = o->t <= o->config.warm_up;
-
     for (uint64_t c = 0; c < x->channels; c++)
         if (o->config.is_mean && !is_warm_up && !x->is_selected[c])
             mean_channel(o, x, c, to);
@@ -74,15 +66,12 @@ void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to) {
 static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
     zo_param_t *p = &o->params[x->param];
     const zo_slot_t *last = is_predicted ? last_applied(x) : NULL;
-
     for (uint64_t c = 0; c < x->channels; c++) {
         zo_scalars_t k = {0};
-
         if (last)
             k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, last->s, x->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-
             p->published[e] = last ? zo_predicted(p->w[e], p->m[e], p->v[e], &k) : p->w[e];
         }
     }
@@ -90,18 +79,15 @@ static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
 
 static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float *m, float *v) {
     uint32_t r = zo_random32(o->t, ((uint64_t)x->param << 40) + e);
-
     m[e] = zo_round_moment(m[e], o->config.moments, r & 0xFFFFu);
     v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
 }
 
 void zo_round_moments(zo_t *o, zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
-
     for (uint64_t c = 0; o->config.moments != ZO_MOMENTS_F32 && c < x->channels; c++)
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-
             round_element(o, x, e, p->m, p->v);
             if (x->is_selected[c])
                 round_element(o, x, e, p->device_m, p->device_v);
@@ -111,7 +97,6 @@ void zo_round_moments(zo_t *o, zo_matrix_t *x) {
 void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted) {
     zo_param_t *p = &o->params[x->param];
     zo_target_t to = {.w = p->w, .m = p->m, .v = p->v, .n = x->n};
-
     zo_replay(o, x, &to);
     prepare_publish(o, x, is_predicted);
     zo_drop_slots(x);

@@ -8,7 +8,6 @@
 
 static int is_choice_due(const zo_t *o, uint32_t cohort) {
     uint64_t interval = o->config.select_interval;
-
     if (o->t <= o->config.warm_up)
         return o->t == o->config.warm_up;
     if (o->config.strategy == ZO_SELECT_EPOCH)
@@ -21,10 +20,8 @@ static int is_choice_due(const zo_t *o, uint32_t cohort) {
 /* The k channels with the largest importance, ties by lower index. The caller frees it. */
 static uint8_t *best_of(const zo_matrix_t *x) {
     uint8_t *is_best = zo_zeros(x->channels, 1);
-
     for (uint64_t i = 0; i < x->k; i++) {
         uint64_t best = x->channels;
-
         for (uint64_t c = 0; c < x->channels; c++)
             if (!is_best[c] && (best == x->channels || x->importance[c] > x->importance[best]))
                 best = c;
@@ -36,7 +33,6 @@ static uint8_t *best_of(const zo_matrix_t *x) {
 /* The best become the selected ones; those that were not enter. */
 static void choose(zo_matrix_t *x) {
     uint8_t *is_best = best_of(x);
-
     for (uint64_t c = 0; c < x->channels; c++) {
         x->is_entering[c] |= is_best[c] && !x->is_selected[c];
         x->is_selected[c] = is_best[c];
@@ -47,14 +43,12 @@ static void choose(zo_matrix_t *x) {
 /* Strategy auto: whether the cohort's channels still hold enough of what the best ones would. */
 static int is_kept(const zo_t *o, uint32_t cohort) {
     double held = 0.0, best = 0.0;
-
     if (o->config.strategy != ZO_SELECT_AUTO || o->t == o->config.warm_up)
         return 0;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         const zo_matrix_t *x = &o->matrices[i];
         double of_selected = 0.0, of_best = 0.0;
         uint8_t *is_best;
-
         if (x->cohort != cohort || x->k == 0 || x->k == x->channels)
             continue;
         is_best = best_of(x);
@@ -71,10 +65,8 @@ static int is_kept(const zo_t *o, uint32_t cohort) {
 
 static void choose_cohort(zo_t *o, uint32_t cohort) {
     int keeps = is_kept(o, cohort);
-
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-
         if (x->cohort != cohort)
             continue;
         if (!keeps)

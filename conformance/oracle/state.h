@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oracle/state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
-#ifndef ZF_CONFORMANCE_ORACLE_STATE_H
-#define ZF_CONFORMANCE_ORACLE_STATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -110,5 +109,3 @@ void zo_accept_bits(zo_param_t *p); /* what is visible counts as put there by th
 void zo_drop_slots(zo_matrix_t *x);
 uint64_t zo_depth(const zo_matrix_t *x);                      /* elements of a channel */
 uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */
-
-#endif

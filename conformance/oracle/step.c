@@ -12,10 +12,8 @@
 /* visible = round(src) of one channel; src is an array of the whole parameter. */
 static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
     zo_param_t *p = &o->params[x->param];
-
     for (uint64_t i = 0; i < zo_depth(x) && !p->is_held; i++) {
         uint64_t e = x->first + zo_at(x, c, i);
-
         zo_narrow(p->visible, p->decl.dtype, e, src[e]);
         zo_narrow(p->shown, p->decl.dtype, e, src[e]);
     }
@@ -35,10 +33,8 @@ static void mix(zo_t *o, zo_matrix_t *x) { x->is_mixed |= x->is_edited && !o->pa
 void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace) {
     zo_param_t *p = &o->params[id];
     int is_first = is_replace || !is_part || !p->is_delivered;
-
     for (uint64_t i = 0; i < p->n_elems; i++) {
         float g = zo_widen(grad, p->decl.grad_dtype, i);
-
         p->grad[i] = is_first ? g : p->grad[i] + g;
     }
     p->is_delivered = 1;
@@ -48,7 +44,6 @@ static void end_gradients(zo_t *o) {
     for (uint32_t id = 0; id < o->n_params; id++) {
         zo_param_t *p = &o->params[id];
         float rounded;
-
         p->was_present = p->is_delivered;
         p->is_delivered = 0;
         for (uint64_t i = 0; p->was_present && i < p->n_elems; i++) {
@@ -68,10 +63,8 @@ static int is_all_finite(const zo_param_t *p) {
 static double sum_of_squares(const zo_t *o, uint32_t id) {
     double lanes[32] = {0};
     uint64_t n_units = 0;
-
     for (uint32_t k = 0; k < o->n_matrices; k++) {
         const zo_matrix_t *x = &o->matrices[k];
-
         if (x->param == id)
             zo_take_squares(lanes, &n_units, o->params[id].grad + x->first, x->rows, x->cols, x->channels_are_rows);
     }
@@ -80,11 +73,9 @@ static double sum_of_squares(const zo_t *o, uint32_t id) {
 
 static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
     double sumsq = 0.0, clip;
-
     *r = (zo_report_t){.is_applied = 1, .nonfinite_param = ZO_NO_ID, .clip_factor = 1.0};
     for (uint32_t id = 0; id < o->n_params; id++) {
         const zo_param_t *p = &o->params[id];
-
         if (!p->was_present)
             continue;
         r->n_present++;
@@ -104,7 +95,6 @@ static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
 
 static void take_record(const zo_t *o, zo_matrix_t *x, double s_t) {
     const float *g = o->params[x->param].grad + x->first;
-
     if (!x->channels_are_rows)
         zo_column_sums(x->record, g, x->rows, x->cols);
     for (uint64_t c = 0; c < x->channels && x->channels_are_rows; c++)
@@ -117,7 +107,6 @@ static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, co
     const zo_param_t *p = &o->params[x->param];
     uint64_t n = x->rows * x->cols;
     zo_slot_t *slot = &x->slots[x->n_slots++];
-
     slot->grad = zo_zeros(n, sizeof(float));
     memcpy(slot->grad, p->grad + x->first, n * sizeof(float));
     slot->is_applied = r->is_applied;
@@ -129,10 +118,8 @@ static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, co
 
 static void copy_to_device(zo_t *o, zo_matrix_t *x, uint64_t c) {
     zo_param_t *p = &o->params[x->param];
-
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = x->first + zo_at(x, c, i);
-
         p->device_w[e] = p->w[e];
         p->device_m[e] = p->m[e];
         p->device_v[e] = p->v[e];
@@ -152,16 +139,13 @@ static void enter_channels(zo_t *o, zo_matrix_t *x) {
 
 static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     zo_param_t *p = &o->params[x->param];
-
     for (uint64_t c = 0; c < x->channels; c++) {
         zo_scalars_t k;
-
         if (!x->is_selected[c] || p->is_held)
             continue;
         k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-
             zo_update(&p->device_w[e], &p->device_m[e], &p->device_v[e], p->grad[e], &k);
         }
         show(o, x, c, p->device_w);
@@ -187,7 +171,6 @@ static void fetch(zo_t *o, zo_matrix_t *x) {
 
 static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
-
     zo_replay_matrix(o, x,
                      zo_steps_ahead(&o->config, &o->config.groups[o->params[x->param].decl.group]) > 0 && !is_warm_up);
     x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
@@ -206,7 +189,6 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
 static void count_records(zo_t *o, const zo_report_t *r) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-
         for (uint64_t c = 0; r->is_applied && o->params[x->param].was_present && c < x->channels; c++)
             x->importance[c] += x->record[c];
     }
@@ -215,13 +197,10 @@ static void count_records(zo_t *o, const zo_report_t *r) {
 /* "Resident blocks": the only state is updated, and shown. */
 static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     zo_param_t *p = &o->params[x->param];
-
     for (uint64_t c = 0; c < x->channels; c++) {
         zo_scalars_t k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->n[c]);
-
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-
             zo_update(&p->w[e], &p->m[e], &p->v[e], p->grad[e], &k);
         }
         show(o, x, c, p->w);
@@ -231,7 +210,6 @@ static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, c
 
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
-
     o->t++;
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_behind |= o->params[id].is_held;
@@ -247,7 +225,6 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
-
         if (x->is_resident) {
             if (is_present && r->is_applied)
                 update_resident(o, x, args->groups, r);
@@ -289,7 +266,6 @@ void zo_discard(zo_t *o, int is_epoch_end) {
 
 uint64_t zo_n_batch(const zo_decl_t *decl) {
     uint64_t n = 1;
-
     for (uint32_t i = 0; i < decl->n_batch_axes; i++)
         n *= (uint64_t)decl->shape[i];
     return n;
@@ -298,7 +274,6 @@ uint64_t zo_n_batch(const zo_decl_t *decl) {
 static int is_within(const zo_t *o, const zo_matrix_t *x, const zo_range_t *range) {
     const zo_param_t *p = &o->params[x->param];
     uint64_t batch;
-
     if (x->param != range->id || range->n_batches == 0)
         return x->param == range->id;
     batch = x->first / (p->n_elems / zo_n_batch(&p->decl));
@@ -329,7 +304,6 @@ void zo_rest(zo_t *o) {
 static void take_over(zo_t *o, zo_matrix_t *x, int is_reset) {
     zo_param_t *p = &o->params[x->param];
     uint64_t n = x->rows * x->cols;
-
     for (uint64_t i = x->first; i < x->first + n; i++)
         p->w[i] = zo_widen(p->visible, p->decl.dtype, i);
     if (is_reset) {
@@ -346,7 +320,6 @@ static void take_over(zo_t *o, zo_matrix_t *x, int is_reset) {
 
 void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset) {
     zo_param_t *p = &o->params[range->id];
-
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (!is_within(o, &o->matrices[i], range))
             fetch(o, &o->matrices[i]);
@@ -373,11 +346,9 @@ void zo_write_back(zo_t *o, uint32_t id, const void *visible) {
 void zo_overwrite(zo_t *o, uint32_t id, const void *visible) {
     zo_param_t *p = &o->params[id];
     uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
-
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         uint64_t at = x->first * elem;
-
         if (x->param == id &&
             memcmp((char *)p->visible + at, (const char *)visible + at, x->rows * x->cols * elem) != 0)
             x->is_edited = 1;
@@ -397,7 +368,6 @@ void zo_accept(zo_t *o, uint32_t id) {
 void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-
         zo_replay_matrix(o, x, 0);
         x->is_publish_due = x->is_unfetched = x->is_sent_next = 0;
         x->is_sent = 1;
@@ -416,7 +386,6 @@ static void take_edit(zo_param_t *p, uint64_t e, int is_edited) {
     uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
     char *visible = (char *)p->visible + e * elem;
     uint32_t due;
-
     zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
     if (is_edited && memcmp(visible, &due, elem) != 0)
         p->w[e] = zo_widen(p->visible, p->decl.dtype, e);
@@ -427,7 +396,6 @@ static void take_edit(zo_param_t *p, uint64_t e, int is_edited) {
 /* Elements that are told apart together: neighbours from the matrix's first on. */
 static uint64_t told_together(const zo_t *o, const zo_matrix_t *x) {
     uint64_t least = (o->config.block_elems ? o->config.block_elems : 65536) / 128;
-
     if (!o->config.by_bands)
         return 1;
     if (least < 4)
@@ -438,12 +406,10 @@ static uint64_t told_together(const zo_t *o, const zo_matrix_t *x) {
 static void take_edits(zo_t *o, zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
     uint64_t elem = zo_dtype_nbytes(p->decl.dtype), n = told_together(o, x), end = x->first + x->rows * x->cols;
-
     for (uint64_t first = x->first; first < end; first += n) {
         uint64_t last = end - first < n ? end : first + n, at = first * elem;
         int is_edited = (o->config.by_bands && x->is_mixed) ||
                         memcmp((char *)p->visible + at, (char *)p->shown + at, (last - first) * elem) != 0;
-
         for (uint64_t e = first; e < last; e++)
             take_edit(p, e, is_edited);
     }
@@ -475,7 +441,6 @@ void zo_restart(zo_t *o) {
     memset(o->last_choice, 0, sizeof o->last_choice);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-
         memset(x->is_selected, 0, x->channels);
         memset(x->is_entering, 0, x->channels);
         memset(x->importance, 0, x->channels * sizeof *x->importance);
@@ -485,14 +450,12 @@ void zo_restart(zo_t *o) {
 void zo_export(const zo_t *o, uint32_t id, float *dst) {
     const zo_param_t *p = &o->params[id];
     float *m = zo_zeros(p->n_elems, sizeof *m), *v = zo_zeros(p->n_elems, sizeof *v);
-
     memcpy(dst, p->w, p->n_elems * sizeof *dst);
     memcpy(m, p->m, p->n_elems * sizeof *m);
     memcpy(v, p->v, p->n_elems * sizeof *v);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         const zo_matrix_t *x = &o->matrices[i];
         zo_target_t to = {.w = dst, .m = m, .v = v};
-
         if (x->param != id)
             continue;
         to.n = zo_zeros(x->channels, sizeof *x->n);

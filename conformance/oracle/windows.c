@@ -8,7 +8,6 @@
 /* Appends step t's value: the history of every step is kept, to be added up plainly. */
 static void append(double **history, uint64_t t, double value) {
     double *grown = zo_zeros(t + 1, sizeof *grown);
-
     if (*history)
         memcpy(grown, *history, t * sizeof *grown);
     grown[t] = value;
@@ -18,7 +17,6 @@ static void append(double **history, uint64_t t, double value) {
 
 void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record) {
     double deferred = 0.0, selected = 0.0;
-
     if (!o->config.is_interval_auto)
         return;
     for (uint64_t c = 0; has_record && c < x->channels; c++)
@@ -32,7 +30,6 @@ void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record) {
 
 static double sum_of(const double *history, uint64_t first, uint64_t last) {
     double sum = 0.0;
-
     for (uint64_t u = first; u <= last; u++)
         sum += history[u];
     return sum;
@@ -42,16 +39,13 @@ static int has_caught_up(const zo_t *o, const zo_matrix_t *x) {
     uint64_t last = o->t - 2, choice = o->last_choice[x->cohort];
     double deferred = sum_of(x->deferred, o->opened[x->cohort] + 1, last) / (double)(x->channels - x->k);
     double selected = sum_of(x->selected, choice + 1, last) / (double)x->k / (double)(last - choice);
-
     return deferred >= selected;
 }
 
 static int is_ready(const zo_t *o, uint32_t cohort) {
     uint32_t n = 0, n_ready = 0;
-
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         const zo_matrix_t *x = &o->matrices[i];
-
         if (x->cohort != cohort || x->k == 0 || x->k == x->channels)
             continue;
         n++;
@@ -62,7 +56,6 @@ static int is_ready(const zo_t *o, uint32_t cohort) {
 
 static int closes_by_data(const zo_t *o, uint32_t cohort) {
     uint64_t length = o->t - o->opened[cohort], bound = o->config.update_interval;
-
     if (o->opened[cohort] == o->base)
         bound = cohort + 1;
     return length >= bound || (length >= 3 && is_ready(o, cohort));
@@ -71,7 +64,6 @@ static int closes_by_data(const zo_t *o, uint32_t cohort) {
 static int closes_by_clock(const zo_t *o, uint32_t cohort) {
     uint64_t interval = o->config.update_interval;
     uint64_t first = o->base + cohort + 1;
-
     return o->t >= first && (o->t - first) % interval == 0;
 }
 

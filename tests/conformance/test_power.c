@@ -16,7 +16,6 @@ static const double betas[] = {0.0,       0.1,    0.5,     0.8,
 
 static void compare(double b, uint32_t n) {
     double oracle = zo_power(b, n), engine = zfi_power(b, n);
-
     ck_assert_msg(memcmp(&oracle, &engine, sizeof oracle) == 0, "%.17g^%u: oracle %a, engine %a", b, n, oracle, engine);
 }
 
@@ -39,7 +38,6 @@ ZT_TEST(large_n) {
 
 ZT_TEST(random_betas) {
     uint64_t x = 1;
-
     for (int i = 0; i < 200000; i++) {
         x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         compare((double)(x >> 11) * 0x1p-53, (uint32_t)(x >> 7) >> (i % 32));

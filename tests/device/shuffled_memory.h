@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/device/shuffled_memory.h - what the shuffling backend (shuffle.c) has given, pinned, released and freed, and
  * whether operations keep to it. All that is wrong ends the process with a message. */
-#ifndef ZF_TESTS_SHUFFLED_MEMORY_H
-#define ZF_TESTS_SHUFFLED_MEMORY_H
+#pragma once
 
 #include <pthread.h>
 
@@ -32,5 +31,3 @@ void shuffled_check(shuffled_t *shuffled, const zfi_op_t *op);
 _Noreturn void shuffled_fail(const char *what, const void *at, uint64_t nbytes);
 /* Zeroed, and never NULL. */
 void *shuffled_allocate(size_t nbytes);
-
-#endif

@@ -2,8 +2,7 @@
 /* tests/fuzz/fuzz.h - what the fuzzers share. A fuzzer is one file fuzz_<name>.c with LLVMFuzzerTestOneInput; libFuzzer
  * gives it inputs, or replay.c those of corpus/<name>. An input must never crash, hang, leak or break what FUZZ_CHECK
  * says. */
-#ifndef ZT_FUZZ_H
-#define ZT_FUZZ_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ typedef struct fuzz_file {
 } fuzz_file_t;
 void fuzz_file_start(fuzz_file_t *file, const void *data, size_t nbytes);
 void fuzz_file_end(fuzz_file_t *file);
-
-#endif

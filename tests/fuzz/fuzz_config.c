@@ -48,7 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
     uint32_t n = 0;
     zf_error_t err = {.struct_size = sizeof err};
     zfi_config_t config, before;
-
     FUZZ_CHECK(rest != NULL, "no memory");
     memcpy(rest, data, nbytes);
     rest[nbytes] = 0;

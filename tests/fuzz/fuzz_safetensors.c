@@ -29,7 +29,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
     fuzz_file_t file;
     unsigned char *bytes;
     size_t n = nbytes + 8, tail;
-
     if (nbytes == 0)
         return 0;
     tail = data[0] == 255 ? 0 : data[0];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/model.h - two small parameters, one instance, and configurations of every mode: what checkpoints of the
  * corpus were saved from and are loaded into. */
-#ifndef ZT_FUZZ_MODEL_H
-#define ZT_FUZZ_MODEL_H
+#pragma once
 
 #include "zf/ext/state.h"
 #include "zf/plugin.h"
@@ -24,5 +23,3 @@ void fuzz_model_start(fuzz_model_t *model, uint32_t config);
 /* Up to n steps with holes; the first error ends them and is returned. */
 zf_status_t fuzz_model_steps(fuzz_model_t *model, uint32_t n);
 void fuzz_model_end(fuzz_model_t *model);
-
-#endif

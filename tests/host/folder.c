@@ -14,7 +14,6 @@ void zt_folder_make(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
 
 void zt_folder_remove(void) {
     char command[64];
-
     (void)snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
     memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
@@ -23,7 +22,6 @@ void zt_folder_remove(void) {
 const char *zt_path(const char *name) {
     static char paths[2][256];
     static int turn;
-
     turn = !turn;
     (void)snprintf(paths[turn], sizeof paths[turn], "%s/%s", folder, name);
     return paths[turn];
@@ -31,7 +29,6 @@ const char *zt_path(const char *name) {
 
 void zt_write(const char *name, const void *bytes, size_t nbytes) {
     FILE *file = fopen(zt_path(name), "wb");
-
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fwrite(bytes, 1, nbytes, file), nbytes);
     ck_assert_int_eq(fclose(file), 0);
@@ -40,7 +37,6 @@ void zt_write(const char *name, const void *bytes, size_t nbytes) {
 void zt_write_tensors(const char *name, const char *header, uint64_t claimed, const void *data, size_t nbytes) {
     size_t n = strlen(header);
     unsigned char *bytes = malloc(8 + n + nbytes);
-
     ck_assert_ptr_nonnull(bytes);
     for (size_t i = 0; i < 8; i++)
         bytes[i] = (unsigned char)(claimed >> (8 * i));

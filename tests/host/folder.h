@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/host/folder.h - a folder of the test's own, removed with all that is in it. */
-#ifndef ZT_FOLDER_H
-#define ZT_FOLDER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ const char *zt_path(const char *name);
 void zt_write(const char *name, const void *bytes, size_t nbytes);
 /* A safetensors file that says its header has so many bytes. */
 void zt_write_tensors(const char *name, const char *header, uint64_t claimed, const void *data, size_t nbytes);
-
-#endif

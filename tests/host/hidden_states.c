@@ -28,7 +28,6 @@ static void write_all(const host_encoder_t *e, const host_batch_t *batch, const 
         for (size_t layer = 0; layer <= config->n_layers; layer++) {
             const float *all = layer == 0 ? e->embedded : e->layers[layer - 1].out;
             size_t first = (size_t)batch->starts[i], n = (size_t)batch->starts[i + 1] - first;
-
             (void)fwrite(all + first * config->hidden, sizeof(float), n * config->hidden, stdout);
         }
     (void)fwrite(e->pooled, sizeof(float), batch->n_sequences * config->hidden, stdout);

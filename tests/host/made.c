@@ -14,7 +14,6 @@ static void make_row(host_corpus_t *c, size_t row, glue_rng_t rng) {
     size_t first = c->starts[row], counter = row * 2 * ZT_MADE_TOKENS;
     size_t n = LEAST_TOKENS + (size_t)glue_rng_below(rng, counter++, ZT_MADE_TOKENS - LEAST_TOKENS + 1);
     size_t label = (size_t)glue_rng_below(rng, counter++, 2);
-
     for (size_t i = 1; i + 1 < n; i++)
         c->ids[first + i] = N_SPECIAL + 2 + (int32_t)glue_rng_below(rng, counter++, ZT_MADE_PIECES - N_SPECIAL - 2);
     c->ids[first] = CLS;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/host/made.h - examples without a file: rows of random pieces, whose class says which of two pieces is among
  * them. */
-#ifndef ZT_MADE_H
-#define ZT_MADE_H
+#pragma once
 
 #include "host/examples.h"
 
@@ -10,5 +9,3 @@ enum { ZT_MADE_TRAIN = 2000, ZT_MADE_DEV = 300, ZT_MADE_PIECES = 40, ZT_MADE_TOK
 
 /* Release with host_examples_close. */
 void zt_examples_make(host_examples_t *out);
-
-#endif

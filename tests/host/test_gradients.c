@@ -38,14 +38,12 @@ static void setup(fixture_t *f, int is_regression, double dropout) {
                                   .layer_norm_eps = 1e-12,
                                   .init_std = 0.3};
     glue_error_t err = {""};
-
     ck_assert_msg(host_model_init(&f->model, &config, &err) == 0, "%s", err.text);
     host_model_randomise(&f->model, 7);
     for (size_t i = 0; i < f->model.params.n; i++) /* biases and LayerNorm away from their special values 0 and 1 */
         if (f->model.params.list[i].n_dims == 1)
             for (size_t j = 0; j < f->model.params.list[i].n_elems; j++) {
                 host_param_t *p = &f->model.params.list[i];
-
                 host_param_set(p, j, host_param_get(p, j) + 0.2f * (float)glue_rng_normal(glue_rng(9, i), j));
             }
     ck_assert_msg(host_encoder_init(&f->encoder, &f->model, &err) == 0, "%s", err.text);
@@ -64,7 +62,6 @@ static void teardown(fixture_t *f) {
 /* Mean loss; leaves d_logits for backward. */
 static double loss(fixture_t *f) {
     glue_error_t err = {""};
-
     ck_assert_msg(host_encoder_forward(&f->encoder, &f->batch, 1, 99, NULL, &err) == 0, "%s", err.text);
     return host_encoder_loss(&f->encoder, &f->batch, 1.0 / N_SEQUENCES) / N_SEQUENCES;
 }
@@ -73,7 +70,6 @@ static double difference_quotient(fixture_t *f, host_param_t *p, size_t i) {
     const float step = 0x1p-12f;
     float middle = host_param_get(p, i), above = middle + step, below = middle - step;
     double loss_above, loss_below;
-
     host_param_set(p, i, above);
     loss_above = loss(f);
     host_param_set(p, i, below);
@@ -84,7 +80,6 @@ static double difference_quotient(fixture_t *f, host_param_t *p, size_t i) {
 
 static double largest_gradient(const host_param_t *p) {
     double largest = 0.0;
-
     for (size_t i = 0; i < p->n_elems; i++)
         largest = fmax(largest, fabs((double)((const float *)p->grad)[i]));
     return largest;
@@ -93,10 +88,8 @@ static double largest_gradient(const host_param_t *p) {
 /* The truncation error of the quotient is about step^2 = 6e-8 times a third derivative. */
 static void check_param(fixture_t *f, host_param_t *p) {
     double tolerance = 2e-5 * largest_gradient(p) + 5e-8;
-
     for (size_t i = 0; i < p->n_elems; i++) {
         double expected = difference_quotient(f, p, i), found = (double)((const float *)p->grad)[i];
-
         ck_assert_msg(fabs(found - expected) <= tolerance, "%s element %zu: backward gives %.9g, differences %.9g",
                       p->name, i, found, expected);
     }
@@ -105,7 +98,6 @@ static void check_param(fixture_t *f, host_param_t *p) {
 static void check_all(int is_regression, double dropout) {
     glue_error_t err = {""};
     fixture_t f;
-
     setup(&f, is_regression, dropout);
     (void)loss(&f);
     ck_assert_msg(host_encoder_backward(&f.encoder, &f.batch, NULL, &err) == 0, "%s", err.text);
@@ -125,7 +117,6 @@ ZT_TEST(test_gradients_add) {
     glue_error_t err = {""};
     fixture_t f;
     float once;
-
     setup(&f, 0, 0.0);
     (void)loss(&f);
     (void)host_encoder_backward(&f.encoder, &f.batch, NULL, &err);

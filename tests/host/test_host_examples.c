@@ -53,7 +53,6 @@ static void write_rows(const rows_t *rows, const char *metadata, const char *ren
 static void refused(const rows_t *rows, const char *metadata, const char *renamed, const char *reason) {
     host_examples_t examples;
     glue_error_t err = {""};
-
     write_rows(rows, metadata, renamed);
     ck_assert_msg(host_examples_open(zt_path(FILE_NAME), &examples, &err) == -1, "opened, although \"%s\"", reason);
     ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, FILE_NAME) != NULL, "\"%s\" lacks \"%s\"",
@@ -63,7 +62,6 @@ static void refused(const rows_t *rows, const char *metadata, const char *rename
 ZT_TEST(test_read) {
     host_examples_t e;
     glue_error_t err = {""};
-
     write_rows(&good, METADATA("5", "2"), NULL);
     ck_assert_msg(host_examples_open(zt_path(FILE_NAME), &e, &err) == 0, "%s", err.text);
     ck_assert_str_eq(e.task, "cola");
@@ -85,7 +83,6 @@ ZT_TEST(test_read) {
 ZT_TEST(test_refused) {
     static const char fits[] = METADATA("5", "2");
     rows_t rows = good;
-
     refused(&good, METADATA("x", "2"), NULL, "\"pieces\" is missing");
     refused(&good, "\"__metadata__\":{}", NULL, "\"pieces\" is missing");
     refused(&good, fits, "dev.types", "dev.types is missing");

@@ -13,7 +13,6 @@
 
 static float *filled(size_t n, uint32_t seed) {
     float *x = malloc(n * sizeof *x);
-
     ck_assert_ptr_nonnull(x);
     for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -26,19 +25,16 @@ static float *filled(size_t n, uint32_t seed) {
 static double rounded(float x) {
     int exponent;
     double mantissa = frexp((double)x, &exponent);
-
     return ldexp(nearbyint(ldexp(mantissa, 8)), exponent - 8);
 }
 
 /* The operand as the product takes it, rows x columns without gaps. */
 static double *dense(host_matrix_t a, size_t rows, size_t columns, int is_rounded) {
     double *x = malloc(rows * columns * sizeof *x);
-
     ck_assert_ptr_nonnull(x);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < columns; j++) {
             float value = a.is_transposed ? a.data[j * a.stride + i] : a.data[i * a.stride + j];
-
             x[i * columns + j] = is_rounded ? rounded(value) : (double)value;
         }
     return x;
@@ -53,15 +49,12 @@ static void check_product(size_t m, size_t n, size_t k, int a_transposed, int b_
     host_matrix_t a = {.data = a_data, .stride = a_stride, .is_transposed = a_transposed};
     host_matrix_t b = {.data = b_data, .stride = b_stride, .is_transposed = b_transposed};
     double *x = dense(a, m, k, is_bf16), *y = dense(b, k, n, is_bf16);
-
     host_matmul(m, n, k, 1.0, a, b, keep, out, stride);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
             double sum = keep * (double)before[i * stride + j], bound = 0.0;
-
             for (size_t p = 0; p < k; p++) {
                 double term = x[i * k + p] * y[p * n + j];
-
                 sum += term;
                 bound += fabs(term);
             }
@@ -94,7 +87,6 @@ ZT_TEST(test_fp32) {
 
 ZT_TEST(test_bf16) {
     const char *missing = host_matmul_use_bf16();
-
     if (missing != NULL)
         printf("products in bf16 cannot be computed here: %s\n", missing);
     ck_assert_int_eq(host_matmul_is_bf16(), missing == NULL);

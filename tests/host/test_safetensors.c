@@ -17,7 +17,6 @@
 static zf_safetensors_t opens(const char *header, const void *data, size_t data_nbytes) {
     zf_safetensors_t file;
     char why[ZF_SAFETENSORS_WHY] = "";
-
     zt_write_tensors(FILE_NAME, header, strlen(header), data, data_nbytes);
     ck_assert_msg(zf_safetensors_open(zt_path(FILE_NAME), &file, why, sizeof why) == 0, "%s", why);
     return file;
@@ -26,7 +25,6 @@ static zf_safetensors_t opens(const char *header, const void *data, size_t data_
 static void fails_at(const char *path, const char *reason) {
     zf_safetensors_t file;
     char why[ZF_SAFETENSORS_WHY] = "";
-
     ck_assert_msg(zf_safetensors_open(path, &file, why, sizeof why) == -1, "opened, although \"%s\"", reason);
     ck_assert_msg(strstr(why, reason) != NULL, "\"%s\" lacks \"%s\"", why, reason);
 }
@@ -36,7 +34,6 @@ static void fails(const char *reason) { fails_at(zt_path(FILE_NAME), reason); }
 /* The header with 16 bytes of data is refused. */
 static void refuses(const char *header, const char *reason) {
     static const unsigned char data[16];
-
     zt_write_tensors(FILE_NAME, header, strlen(header), data, sizeof data);
     fails(reason);
 }
@@ -53,7 +50,6 @@ ZT_TEST(test_values) {
     static const uint64_t n_elems[] = {2, 2, 1};
     float two[2];
     char why[ZF_SAFETENSORS_WHY];
-
     ck_assert_uint_eq(f.n, 3);
     for (size_t i = 0; i < 3; i++) {
         ck_assert_str_eq(f.tensors[i].name, names[i]);
@@ -81,7 +77,6 @@ ZT_TEST(test_no_file) {
 ZT_TEST(test_lengths) {
     static const unsigned char data[16];
     zf_safetensors_t f;
-
     zt_write_tensors(FILE_NAME, "{}", 3, NULL, 0);
     fails("claims a header of 3 bytes");
     zt_write_tensors(FILE_NAME, "{}", UINT64_MAX, NULL, 0);
@@ -124,7 +119,6 @@ ZT_TEST(test_shrinking) {
     zf_safetensors_t f = opens(TENSOR("[4]", "[0,16]"), data, 16);
     float values[4];
     char why[ZF_SAFETENSORS_WHY];
-
     ck_assert_int_eq(truncate(zt_path(FILE_NAME), 60), 0);
     ck_assert_int_eq(zf_safetensors_read(&f, f.tensors[0].offset, values, sizeof values, why, sizeof why), -1);
     ck_assert_ptr_nonnull(strstr(why, "shorter"));

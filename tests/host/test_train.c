@@ -26,7 +26,6 @@ static void teardown(void) { host_examples_close(&examples); }
 static host_run_result_t runs(void) {
     glue_error_t err = {""};
     host_run_result_t result;
-
     ck_assert_msg(host_run(&examples, &options, &result, &err) == 0, "%s", err.text);
     return result;
 }
@@ -40,7 +39,6 @@ static int same_losses(const host_run_result_t *a, const host_run_result_t *b) {
 
 ZT_TEST(test_same_seed_same_bits) {
     host_run_result_t a = runs(), b = runs(), c;
-
     ck_assert(same_losses(&a, &b));
     ck_assert(a.dev.loss == b.dev.loss);
     ck_assert_mem_eq(a.dev.values, b.dev.values, a.dev.n_rows * sizeof *a.dev.values);
@@ -55,7 +53,6 @@ ZT_TEST(test_same_seed_same_bits) {
 /* 4 micro-batches of 8 rows are one batch of 32, but for rounding; parts are totals, but for rounding. */
 ZT_TEST(test_accumulation) {
     host_run_result_t whole, total, parts;
-
     options.train.batch = 32;
     whole = runs();
     options.train.batch = 8;
@@ -74,7 +71,6 @@ ZT_TEST(test_accumulation) {
 
 ZT_TEST(test_bf16_trains) {
     host_run_result_t wide, narrow;
-
     options.train.n_steps = 60;
     wide = runs();
     options.model.dtype = HOST_BFLOAT16;
@@ -87,7 +83,6 @@ ZT_TEST(test_bf16_trains) {
 
 ZT_TEST(test_schedule) {
     host_train_options_t o = {.n_steps = 100, .hyper = {.lr = 2.0}, .warmup_share = 0.1};
-
     ck_assert_double_eq(host_learning_rate(&o, 0), 0.2);
     ck_assert_double_eq(host_learning_rate(&o, 9), 2.0);
     ck_assert_double_eq(host_learning_rate(&o, 10), 2.0);
@@ -109,7 +104,6 @@ typedef struct watcher {
 
 static int watch_fetch(host_optimizer_t *base, size_t param, glue_error_t *err) {
     watcher_t *w = (watcher_t *)base;
-
     (void)err;
     w->is_in_order &= w->n_fetched % base->params->n == 0 ? param == 0 : param == w->last_fetched + 1;
     w->last_fetched = param;
@@ -121,7 +115,6 @@ static int watch_fetch(host_optimizer_t *base, size_t param, glue_error_t *err) 
 static int watch_grads(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
     watcher_t *w = (watcher_t *)base;
     const char *name = base->params->list[param].name;
-
     (void)err;
     if (w->n_delivered % base->params->n == 0)
         w->is_in_order &= strcmp(name, "classifier.bias") == 0;
@@ -137,7 +130,6 @@ static int watch_grads(host_optimizer_t *base, size_t param, unsigned flags, glu
 
 static int watch_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
     watcher_t *w = (watcher_t *)base;
-
     (void)err;
     w->is_in_order &= args->groups[HOST_GROUP_NO_DECAY].weight_decay == 0.0 && args->groups[0].weight_decay > 0.0;
     w->n_steps++;
@@ -163,7 +155,6 @@ ZT_TEST(test_calls) {
     watcher_t w = {.base = {.ops = &ops}, .is_in_order = 1};
     host_model_t model;
     size_t n;
-
     config.n_layers = 3;
     config.n_pieces = examples.shape.n_pieces;
     config.max_positions = ZT_MADE_TOKENS;
@@ -198,7 +189,6 @@ ZT_TEST(test_calls) {
 ZT_TEST(test_refusals) {
     glue_error_t err = {""};
     host_run_result_t r;
-
     options.model.hidden = 33;
     ck_assert_int_eq(host_run(&examples, &options, &r, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "multiple of 2 heads"));

@@ -8,10 +8,8 @@
 
 const zfi_kernels_t *next_table(const zfi_kernels_t *table) {
     int is_behind = table == zfi_kernels_ref();
-
     for (int isa = 0; isa < ZFI_N_ISAS; isa++) {
         const zfi_kernels_t *one = zfi_kernels_of((zfi_isa_t)isa);
-
         if (one && is_behind)
             return one;
         is_behind |= one == table;
@@ -22,7 +20,6 @@ const zfi_kernels_t *next_table(const zfi_kernels_t *table) {
 uint64_t random_bits(void) {
     static uint64_t state = 20250526;
     uint64_t z = state += 0x9e3779b97f4a7c15u;
-
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
@@ -34,14 +31,12 @@ float random_unit(void) { return (float)(int32_t)(random_bits() >> 40) * 0x1p-23
 
 float float_of(uint32_t bits) {
     float x;
-
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
 uint32_t bits_of(float x) {
     uint32_t bits;
-
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
@@ -56,7 +51,6 @@ static float special(void) {
         0x3f808000, 0x3f818000, 0x3f808001, /* bf16 ties to even: down, up; above a tie */
         0x7f7f8000, 0x00008000, 0x00018000, /* a tie into Inf; ties among denormals */
     };
-
     return float_of(bits[random_below(sizeof bits / sizeof bits[0])]);
 }
 
@@ -91,7 +85,6 @@ static struct allocation {
 static array_t array_allocate(zfi_dtype_t dtype, uint64_t n_elems) {
     const size_t nbytes = zfi_dtype_nbytes(dtype), lead = 2 * (size_t)random_below(8) + 1;
     struct allocation *made = malloc(sizeof *made + (lead + n_elems) * nbytes);
-
     ck_assert_ptr_nonnull(made);
     made->next = allocations;
     allocations = made;
@@ -101,7 +94,6 @@ static array_t array_allocate(zfi_dtype_t dtype, uint64_t n_elems) {
 void arrays_free(void) {
     while (allocations) {
         struct allocation *made = allocations;
-
         allocations = made->next;
         free(made);
     }
@@ -109,11 +101,9 @@ void arrays_free(void) {
 
 array_t array_new(zfi_dtype_t dtype, uint64_t n_elems, contents_t contents) {
     array_t array = array_allocate(dtype, n_elems);
-
     for (uint64_t i = 0; i < n_elems; i++) {
         float x = random_element(contents);
         uint16_t upper;
-
         memcpy(&upper, (char *)&x + 2, sizeof upper);
         if (dtype == ZFI_F32)
             ((float *)array.at)[i] = x;
@@ -127,7 +117,6 @@ array_t array_new(zfi_dtype_t dtype, uint64_t n_elems, contents_t contents) {
 
 array_t array_copy(const array_t *from) {
     array_t array = array_allocate(from->dtype, from->n_elems);
-
     memcpy(array.at, from->at, from->n_elems * zfi_dtype_nbytes(from->dtype));
     return array;
 }
@@ -145,7 +134,6 @@ static int is_nan(uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; }
 void check_arrays(const array_t *want, const array_t *got, const char *table, const char *what, uint64_t n_elems) {
     for (uint64_t i = 0; i < want->n_elems; i++) {
         uint32_t x = bits_at(want, i), y = bits_at(got, i);
-
         if (x != y && !(is_nan(x) && is_nan(y)))
             ck_abort_msg("%s: %s of %llu elements: element %llu is %08x, ref has %08x", table, what,
                          (unsigned long long)n_elems, (unsigned long long)i, y, x);

@@ -4,8 +4,7 @@
  * An array starts an odd number of elements into its allocation and ends with it, so vector loads are unaligned and an
  * access past the end is one past the allocation, which the address sanitizer reports. Equality is by bits, except that
  * a NaN equals a NaN (design: Arithmetic). */
-#ifndef ZF_TEST_ARRAYS_H
-#define ZF_TEST_ARRAYS_H
+#pragma once
 
 #include <kernels.h>
 
@@ -49,5 +48,3 @@ void check_arrays(const array_t *want, const array_t *got, const char *table, co
 
 /* 0 where both are the same bits or both NaN. */
 int doubles_differ(double a, double b);
-
-#endif

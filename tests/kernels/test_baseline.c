@@ -20,10 +20,8 @@ typedef struct operands {
 
 static void check_fma(const operands_t *x) {
     const vf got = vf_fma(x->a, x->b, x->c);
-
     for (int l = 0; l < VL; l++) {
         const float want = fmaf(x->a[l], x->b[l], x->c[l]);
-
         if (bits_of(want) != bits_of(got[l]) && !(isnan(want) && isnan(got[l])))
             ck_abort_msg("fma(%a, %a, %a) = %a, should be %a", (double)x->a[l], (double)x->b[l], (double)x->c[l],
                          (double)got[l], (double)want);
@@ -34,10 +32,8 @@ static void check_many(int n, void (*draw)(float *a, float *b, float *c)) {
     zfi_fp_mode_ieee();
     for (int i = 0; i < n; i++) {
         operands_t x;
-
         for (int l = 0; l < VL; l++) {
             float a, b, c;
-
             draw(&a, &b, &c);
             x.a[l] = a;
             x.b[l] = b;
@@ -56,7 +52,6 @@ static void draw_any(float *a, float *b, float *c) {
 /* The product within 2^40 of the sum's other part. */
 static void draw_near(float *a, float *b, float *c) {
     const int exponent = (int)random_below(120) - 60;
-
     *a = any_sign(1.0f + (float)random_below(1 << 23) * 0x1p-23f);
     *b = any_sign(ldexpf(1.0f + (float)random_below(1 << 23) * 0x1p-23f, exponent));
     *c = any_sign(ldexpf(1.0f + (float)random_below(1 << 23) * 0x1p-23f, exponent + (int)random_below(80) - 40));
@@ -68,7 +63,6 @@ static void draw_tie(float *a, float *b, float *c) {
     const uint32_t exponent = (uint32_t)random_below(255);
     const int half_unit = (int)(exponent > 0 ? exponent : 1) - 151, share = half_unit / 2;
     const float i = (float)random_below(1u << random_below(12));
-
     *c = any_sign(float_of(exponent << 23 | (uint32_t)random_below(1 << 23)));
     *a = any_sign(ldexpf(1.0f + i * 0x1p-23f, share));
     *b = any_sign(ldexpf(1.0f + (random_below(4) ? -i : i) * 0x1p-23f, half_unit - share));
@@ -135,7 +129,6 @@ ZT_TEST(fma_at_known_ties) {
 
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const vf got = vf_fma(vf_splat(known[i].a), vf_splat(known[i].b), vf_splat(known[i].c));
-
         for (int l = 0; l < VL; l++)
             ck_assert_msg(bits_of(got[l]) == bits_of(known[i].want), "row %zu: %a", i, (double)got[l]);
     }
@@ -160,7 +153,6 @@ ZT_TEST(every_half_is_widened) {
         const uint16_t half[VL] = {(uint16_t)first, (uint16_t)(first + 1), (uint16_t)(first + 2),
                                    (uint16_t)(first + 3)};
         const vf got = vf_load_f16(half);
-
         for (int l = 0; l < VL; l++)
             if (bits_of(got[l]) != bits_of(zfi_f16_to_f32(half[l])))
                 ck_abort_msg("%04x: %a", half[l], (double)got[l]);
@@ -170,13 +162,11 @@ ZT_TEST(every_half_is_widened) {
 /* Every sign, exponent and upper bits of a mantissa, with lower bits at, below and above the ties. */
 ZT_TEST(floats_are_narrowed) {
     static const uint32_t lower[] = {0, 1, 0x7ff, 0x800, 0x801, 0xfff, 0x1000, 0x1001, 0x1fff};
-
     set_hostile_mode();
     for (uint32_t upper = 0; upper < 0x80000u; upper += VL)
         for (size_t i = 0; i < sizeof lower / sizeof lower[0]; i++) {
             vf x = {0};
             uint16_t got[VL];
-
             for (uint32_t l = 0; l < VL; l++)
                 x[l] = float_of((upper + l) << 13 | lower[i]);
             vf_store_f16(got, x);
@@ -190,7 +180,6 @@ ZT_TEST(lower_halves_are_stored) {
     static const uint32_t values[VL] = {0, 0x7fff, 0x8000, 0xffff};
     vu x;
     uint16_t got[VL];
-
     memcpy(&x, values, sizeof x);
     vu_store_16(got, x);
     for (int l = 0; l < VL; l++)

@@ -25,7 +25,6 @@ typedef struct geometry {
 static uint64_t choose(uint64_t n, uint32_t *out_index) {
     const uint64_t one_in = 1 + random_below(10);
     uint64_t n_chosen = 0;
-
     for (uint64_t i = 0; i < n; i++)
         if (random_below(one_in) == 0)
             out_index[n_chosen++] = (uint32_t)i;
@@ -60,18 +59,15 @@ static zfi_place_t place_of(const geometry_t *g, const array_t *visible) {
 
 ZT_TEST(gather_compact) {
     static geometry_t g;
-
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         const zfi_dtype_t dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES);
         array_t matrix, want;
-
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
         matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
         want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
         zfi_kernels_ref()->gather(want.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
         for (EACH_TABLE(table)) {
             array_t got = array_new(dtype, want.n_elems, ORDINARY);
-
             table->gather(got.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
             check_arrays(&want, &got, table->name, "gather", want.n_elems);
         }
@@ -81,11 +77,9 @@ ZT_TEST(gather_compact) {
 
 ZT_TEST(scatter_places) {
     static geometry_t g;
-
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         array_t w, start, want;
         zfi_place_t place;
-
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
         w = array_new(ZFI_F32, g.sub.n_rows * g.sub.n_cols, SPECIAL);
         start = array_new((zfi_dtype_t)(repeat % ZFI_N_DTYPES), g.n_visible, ANY_BITS);
@@ -94,7 +88,6 @@ ZT_TEST(scatter_places) {
         zfi_kernels_ref()->scatter(&place, &g.sub, w.at);
         for (EACH_TABLE(table)) {
             array_t got = array_copy(&start);
-
             place = place_of(&g, &got);
             table->scatter(&place, &g.sub, w.at);
             check_arrays(&want, &got, table->name, "scatter", g.n_visible);
@@ -110,7 +103,6 @@ typedef struct ahead {
 
 static ahead_t ahead_copy(const ahead_t *from, const geometry_t *g) {
     ahead_t copy = *from;
-
     copy.w = array_copy(&from->w);
     copy.m = array_copy(&from->m);
     copy.v = array_copy(&from->v);
@@ -141,7 +133,6 @@ static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
 static void fill_visible(ahead_t *start, const geometry_t *g) {
     zfi_place_t place = place_of(g, &start->visible);
     array_t changed = array_copy(&start->w);
-
     for (uint64_t e = 0; e < changed.n_elems; e++)
         if (random_below(10) == 0)
             ((float *)changed.at)[e] += 1.0f;
@@ -159,7 +150,6 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
                      .visible = array_new(visible_dtype, g->n_visible, ORDINARY)};
     ahead_t want;
     uint64_t want_moved;
-
     random_scalars(scalars, scalars_by == 0 ? 1 : scalars_by == 1 ? g->sub.n_rows : g->sub.n_cols);
     start.job = (zfi_run_ahead_t){.v = zfi_rule_has_v(rule) ? start.v.at : NULL,
                                   .grad = grad.at,
@@ -174,7 +164,6 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
     want_moved = zfi_kernels_ref()->run_ahead[rule](&want.job);
     for (EACH_TABLE(table)) {
         ahead_t got = ahead_copy(&start, g);
-
         ck_assert_uint_eq(table->run_ahead[rule](&got.job), want_moved);
         check_arrays(&want.w, &got.w, table->name, "run_ahead: w", n);
         check_arrays(&want.m, &got.m, table->name, "run_ahead: m", n);
@@ -186,7 +175,6 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
 
 ZT_TEST(run_ahead) {
     static geometry_t g;
-
     for (int repeat = 0; repeat < ZT_FEWER(1200); repeat++) {
         geometry_random(&g, repeat % 20 ? 70 : MAX_COLS);
         compare_run_ahead(&g, (zfi_rule_t)(repeat % ZFI_N_RULES), (zfi_dtype_t)random_below(ZFI_N_DTYPES),
@@ -207,14 +195,12 @@ static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels
                          .channels_are_rows = channels_are_rows,
                          .selected = has_mask ? selected : NULL,
                          .place = place_of(g, &want)};
-
     ck_assert_ptr_nonnull(selected);
     for (uint64_t c = 0; c < n_channels; c++)
         selected[c] = random_below(4) == 0;
     zfi_kernels_ref()->publish(&job);
     for (EACH_TABLE(table)) {
         array_t got = array_copy(&start);
-
         job.place = place_of(g, &got);
         table->publish(&job);
         check_arrays(&want, &got, table->name, "publish", g->n_visible);
@@ -225,7 +211,6 @@ static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels
 
 ZT_TEST(publish_masked) {
     static geometry_t g;
-
     for (int repeat = 0; repeat < ZT_FEWER(600); repeat++) {
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
         compare_publish(&g, (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1, repeat % 5 != 0);
@@ -244,7 +229,6 @@ ZT_TEST(digest) {
         unsigned char *a = (unsigned char *)bits.at + at * nbytes, *b = (unsigned char *)bits.at + other * nbytes;
         const uint64_t want = zfi_kernels_ref()->digest(bits.at, dtype, n, index);
         const int differ = memcmp(a, b, nbytes) != 0;
-
         for (EACH_TABLE(table))
             ck_assert_uint_eq(table->digest(bits.at, dtype, n, index), want);
         for (size_t i = 0; i < nbytes; i++) { /* two elements exchanged */
@@ -267,14 +251,12 @@ enum { N_EDITS = 1024, N_PAIRS = N_EDITS * (N_EDITS - 1) / 2, N_KINDS = 6 };
 static uint32_t edited(int kind, float value, float next) {
     float to = kind == 3 ? value * 1.005f : kind == 4 ? next : value;
     uint32_t bits;
-
     memcpy(&bits, &to, 4);
     return kind == 0 ? bits ^ 0x80000000u : kind == 1 ? bits ^ 1u : kind == 2 ? bits ^ 1u << 22 : kind == 5 ? 0 : bits;
 }
 
 static int by_value(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
     return x < y ? -1 : x > y;
 }
 
@@ -287,15 +269,12 @@ static int is_among(const uint64_t *sorted, uint64_t n, uint64_t value) {
 static void check_edits(int kind, float low, float high) {
     uint64_t *moves = malloc(N_EDITS * sizeof *moves), *pairs = malloc(N_PAIRS * sizeof *pairs), n = 0;
     float values[N_EDITS + 1];
-
     for (int i = 0; i <= N_EDITS; i++) {
         float part = (float)random_below(1 << 24) / (float)(1 << 24);
-
         values[i] = (low < 0 && random_below(2) ? -1.0f : 1.0f) * (low + part * (high - low));
     }
     for (int i = 0; i < N_EDITS; i++) {
         uint32_t bits;
-
         memcpy(&bits, &values[i], 4);
         moves[i] = zfi_digest_element(edited(kind, values[i], values[i + 1]), (uint64_t)i) -
                    zfi_digest_element(bits, (uint64_t)i);
@@ -340,12 +319,10 @@ ZT_TEST(random_edits_are_found) {
     for (int edit = 0; edit < ZT_FEWER(EDITS); edit++) {
         const uint64_t n = 1 + random_below(64), first = random_below(N), stride = 2 * random_below(N / 2) + 1;
         const uint32_t flip = edit % 3 ? 1u << random_below(32) : 0;
-
         now = whole;
         for (uint64_t k = 0; k < n; k++) {
             const uint64_t at = (first + k * stride) % N;
             const uint32_t to = flip ? bits[at] ^ flip : bits[(at + 1) % N];
-
             now += zfi_digest_element(to, at) - zfi_digest_element(bits[at], at);
         }
         if (now == whole)

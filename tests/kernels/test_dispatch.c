@@ -20,7 +20,6 @@ ZT_TEST(names_parse_back) {
 
 ZT_TEST(best_is_the_highest_available) {
     const int best = (int)zfi_isa_best();
-
     ck_assert_ptr_nonnull(zfi_kernels_of(ZFI_ISA_GENERIC));
     ck_assert_ptr_nonnull(zfi_kernels_of((zfi_isa_t)best));
     for (int isa = best + 1; isa < ZFI_N_ISAS; isa++)
@@ -46,7 +45,6 @@ ZT_TEST(tables_are_complete) {
 
 ZT_TEST(mode_is_ieee) {
     volatile float tiny = 0x1p-140f, one = 1.0f, small = 0x1p-30f;
-
     ck_assert_int_eq(fesetround(FE_UPWARD), 0);
 #ifdef __x86_64__
     _mm_setcsr(_mm_getcsr() | 0x8040u); /* flush to zero, denormals are zero */

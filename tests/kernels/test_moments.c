@@ -12,11 +12,9 @@
 ZT_TEST(hash_is_even) {
     const double n = 0x1p20, sd = 18918.0 / sqrt(n);
     double low = 0.0, high = 0.0, both = 0.0;
-
     for (uint64_t i = 0; i < (uint64_t)n; i++) {
         const uint32_t r = zfi_random32(0x5eed, 0xfff80000u + i);
         const double a = (double)(r & 0xffffu) - 32767.5, b = (double)(r >> 16) - 32767.5;
-
         low += a;
         high += b;
         both += a * b;
@@ -29,10 +27,8 @@ ZT_TEST(hash_is_even) {
 static void check_all_randoms(uint32_t bits) {
     const uint16_t towards = (uint16_t)(bits >> 16), away = (uint16_t)(towards + 1);
     uint32_t n_towards = 0, n_away = 0;
-
     for (uint32_t r = 0; r < 65536; r++) {
         const uint16_t got = zfi_f32_to_bf16_stochastic(float_of(bits), r | 0xabc00000u);
-
         n_towards += got == towards;
         n_away += got == away;
     }
@@ -67,7 +63,6 @@ enum { MAX_ROWS = 9, MAX_COLS = 1200 };
 
 static uint64_t choose(uint64_t n, uint32_t *out_index) {
     uint64_t n_chosen = 0;
-
     for (uint64_t i = 0; i < n; i++)
         if (random_below(3) == 0)
             out_index[n_chosen++] = (uint32_t)i;
@@ -84,7 +79,6 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
                                .key = random_bits()};
     array_t m, v, want_m, want_v;
     uint64_t n;
-
     if (random_below(2)) {
         job.sub.row_index = row_index;
         job.sub.n_rows = choose(rows, row_index);
@@ -103,7 +97,6 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
     zfi_kernels_ref()->round_moments(&job);
     for (EACH_TABLE(table)) {
         array_t got_m = array_copy(&m), got_v = array_copy(&v);
-
         job.m = got_m.at;
         job.v = has_v ? got_v.at : NULL;
         table->round_moments(&job);

@@ -14,7 +14,6 @@ enum { MAX_SLOTS = 64 };
 
 static zfi_scalars_t scalars_of_step(double lr, double wd, double s, unsigned n) {
     const double b1 = 0.9, b2 = 0.999;
-
     return (zfi_scalars_t){.s = (float)s,
                            .b1 = (float)b1,
                            .one_minus_b1 = (float)(1 - b1),
@@ -56,7 +55,6 @@ static void point_job(state_t *state) {
 
 static void state_new(state_t *state, uint64_t n, const variant_t *a) {
     const zfi_dtype_t state_dtype = a->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
-
     state->w = array_new(ZFI_F32, n, a->contents);
     state->m = array_new(state_dtype, n, a->contents);
     state->v = array_new(state_dtype, n, a->contents == SPECIAL ? SPECIAL : POSITIVE);
@@ -84,7 +82,6 @@ static void state_new(state_t *state, uint64_t n, const variant_t *a) {
 /* A state of its own, but for the gradients. */
 static state_t state_copy(const state_t *from) {
     state_t copy = *from;
-
     copy.w = array_copy(&from->w);
     copy.m = array_copy(&from->m);
     copy.v = array_copy(&from->v);
@@ -97,7 +94,6 @@ static void compare_tables(uint64_t n, const variant_t *a) {
     state_t start, want;
     uint64_t want_bad;
     char what[128];
-
     snprintf(what, sizeof what, "rule %d, %u slots, grads %d, visible %d, moments %d, predict %d", a->rule, a->n_slots,
              a->grad_dtype, a->visible, a->moments, a->has_predict);
     state_new(&start, n, a);
@@ -105,7 +101,6 @@ static void compare_tables(uint64_t n, const variant_t *a) {
     want_bad = zfi_kernels_ref()->replay[a->rule](&want.job);
     for (EACH_TABLE(table)) {
         state_t got = state_copy(&start);
-
         ck_assert_msg(table->replay[a->rule](&got.job) == want_bad, "%s: %s: first non-finite", table->name, what);
         check_arrays(&want.w, &got.w, table->name, what, n);
         check_arrays(&want.m, &got.m, table->name, what, n);
@@ -117,13 +112,11 @@ static void compare_tables(uint64_t n, const variant_t *a) {
 
 ZT_TEST(all_lengths) {
     static const uint32_t n_slots[] = {0, 1, 2, 3, 4, 8, 16};
-
     for (uint64_t n = 0; n <= 67; n++)
         for (int c = 0; c < ZFI_N_DTYPES * (ZFI_N_DTYPES + 1); c++) {
             const variant_t a = {.n_slots = n_slots[random_below(7)],
                                  .grad_dtype = (zfi_dtype_t)(c % ZFI_N_DTYPES),
                                  .visible = c / ZFI_N_DTYPES - 1};
-
             compare_tables(n, &a);
         }
 }
@@ -138,7 +131,6 @@ ZT_TEST(all_variants) {
                              .has_predict = c / ZFI_N_RULES / ZFI_N_DTYPES / ZFI_N_MOMENTS % 2,
                              .visible = (int)random_below(ZFI_N_DTYPES + 1) - 1,
                              .contents = random_below(4) ? ORDINARY : SPECIAL};
-
         compare_tables(random_below(200), &a);
     }
 }
@@ -149,7 +141,6 @@ ZT_TEST(special_values) {
                        .grad_dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES),
                        .visible = 1 + (int)random_below(2),
                        .contents = SPECIAL};
-
         compare_tables(random_below(300), &a);
         a.contents = ANY_BITS;
         a.visible = ZFI_F32;
@@ -162,10 +153,8 @@ ZT_TEST(special_values) {
 
 ZT_TEST(no_slot_writes_only_visible) {
     const variant_t a = {.grad_dtype = ZFI_BF16, .visible = ZFI_F32, .has_predict = 1};
-
     for (EACH_TABLE(table)) {
         state_t start, got;
-
         state_new(&start, 100, &a);
         got = state_copy(&start);
         ck_assert_uint_eq(table->replay[ZFI_RULE_ADAMW](&got.job), UINT64_MAX);
@@ -179,11 +168,9 @@ ZT_TEST(no_slot_writes_only_visible) {
 
 ZT_TEST(first_nonfinite_is_named) {
     const variant_t a = {.n_slots = 1, .visible = -1};
-
     for (EACH_TABLE(table))
         for (uint64_t bad = 0; bad < 131; bad++) {
             state_t state;
-
             state_new(&state, 131, &a);
             state.job.w[bad] = bad % 2 ? INFINITY : NAN;
             state.job.w[130] = -INFINITY;

@@ -14,7 +14,6 @@ static double value_of(zfi_dtype_t dtype, uint32_t bits) {
     const int n_fraction = dtype == ZFI_BF16 ? 7 : 10, bias = dtype == ZFI_BF16 ? 127 : 15;
     const int exponent = (int)(bits & 0x7fffu) >> n_fraction;
     const double fraction = (double)(bits & ((1u << n_fraction) - 1));
-
     return exponent == 0 ? ldexp(fraction, 1 - bias - n_fraction)
                          : ldexp(fraction + ldexp(1.0, n_fraction), exponent - bias - n_fraction);
 }
@@ -25,7 +24,6 @@ static void check_patterns(const zfi_kernels_t *table, zfi_dtype_t dtype) {
     static uint16_t patterns[65536], back[65536];
     static float wide[65536];
     const uint32_t inf = dtype == ZFI_BF16 ? 0x7f80u : 0x7c00u, quiet = dtype == ZFI_BF16 ? 0x40u : 0x200u;
-
     for (uint32_t i = 0; i < 65536; i++)
         patterns[i] = (uint16_t)i;
     table->widen(wide, patterns, dtype, 65536);
@@ -33,7 +31,6 @@ static void check_patterns(const zfi_kernels_t *table, zfi_dtype_t dtype) {
     for (uint32_t i = 0; i < 65536; i++) {
         const uint32_t magnitude = i & 0x7fffu, kept = magnitude > inf ? i | quiet : i;
         const float value = magnitude == inf ? INFINITY : (float)value_of(dtype, i);
-
         ck_assert_uint_eq(back[i], kept);
         if (dtype == ZFI_BF16)
             ck_assert_uint_eq(bits_of(wide[i]), i << 16);
@@ -56,12 +53,10 @@ static uint32_t nearest(zfi_dtype_t dtype, float x) {
     const uint32_t inf = dtype == ZFI_BF16 ? 0x7f80u : 0x7c00u, sign = bits_of(x) >> 16 & 0x8000u;
     const double magnitude = fabs((double)x);
     uint32_t low = 0, high = inf; /* bisection: value(low) <= |x| < value(high) */
-
     if (magnitude >= value_of(dtype, inf))
         return sign | inf;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
-
         *(value_of(dtype, middle) <= magnitude ? &low : &high) = middle;
     }
     {
@@ -77,7 +72,6 @@ ZT_TEST(random_numbers_are_rounded_to_nearest_even) {
         const uint32_t near = (bits & 0x80ffffffu) | (uint32_t)(0x33 + random_below(21)) << 24; /* a half's range */
         const float wide = float_of(tie ? (bits & 0xffff0000u) | 0x8000u : bits);
         const float half = float_of(tie ? (near & 0xffffe000u) | 0x1000u : i % 2 ? bits : near);
-
         if (!isnan(wide))
             ck_assert_uint_eq(zfi_f32_to_bf16(wide), nearest(ZFI_BF16, wide));
         if (!isnan(half))
@@ -88,13 +82,11 @@ ZT_TEST(random_numbers_are_rounded_to_nearest_even) {
 /* Not only equal as numbers: widen and narrow keep the bits of NaNs. */
 static void compare_conversions(const zfi_kernels_t *table, uint64_t n) {
     array_t wide = array_new(ZFI_F32, n, n % 2 ? ANY_BITS : SPECIAL);
-
     for (int dtype = 0; dtype < ZFI_N_DTYPES; dtype++) {
         const size_t nbytes = n * zfi_dtype_nbytes((zfi_dtype_t)dtype);
         array_t source = array_new((zfi_dtype_t)dtype, n, ANY_BITS);
         array_t want = array_copy(&source), got = array_copy(&source);
         array_t want_wide = array_copy(&wide), got_wide = array_copy(&wide);
-
         zfi_kernels_ref()->narrow(want.at, (zfi_dtype_t)dtype, wide.at, n);
         table->narrow(got.at, (zfi_dtype_t)dtype, wide.at, n);
         ck_assert_int_eq(memcmp(want.at, got.at, nbytes), 0);
@@ -114,7 +106,6 @@ ZT_TEST(conversions) {
 static void compare_accumulate(const zfi_kernels_t *table, zfi_dtype_t dtype, uint64_t n, int is_first,
                                contents_t contents) {
     array_t grad = array_new(dtype, n, contents), want = array_new(ZFI_F32, n, contents), got = array_copy(&want);
-
     zfi_kernels_ref()->accumulate(want.at, grad.at, dtype, n, is_first);
     table->accumulate(got.at, grad.at, dtype, n, is_first);
     check_arrays(&want, &got, table->name, "accumulate", n);
@@ -135,7 +126,6 @@ static void compare_mean(const zfi_kernels_t *table, zfi_dtype_t dtype, uint64_t
     array_t grads[MAX_SLOTS], want = array_new(ZFI_F32, n, ORDINARY), got = array_copy(&want);
     const void *at[MAX_SLOTS];
     float s[MAX_SLOTS];
-
     for (uint32_t k = 0; k < n_slots; k++) {
         grads[k] = array_new(dtype, n, contents);
         at[k] = grads[k].at;
@@ -168,7 +158,6 @@ static void compare_lateness(const zfi_kernels_t *table, zfi_dtype_t grad_dtype,
                                 .visible_dtype = visible_dtype,
                                 .n_elems = n};
     const double want = zfi_kernels_ref()->lateness(&job), got = table->lateness(&job);
-
     ck_assert_msg(fabs(got - want) <= 1e-6 * 1e-3 * 1e-3 * (double)n, "%s: lateness of %d elements: %g, want %g",
                   table->name, (int)n, got, want);
     ck_assert(table->lateness(&job) == got);
@@ -193,7 +182,6 @@ ZT_TEST(lateness_by_hand) {
                           .grad_dtype = ZFI_F32,
                           .visible_dtype = ZFI_BF16,
                           .n_elems = 2};
-
     ck_assert(zfi_kernels_ref()->lateness(&job) == -5.5);
     job.weight = NULL;
     ck_assert(zfi_kernels_ref()->lateness(&job) == -2.0);

@@ -18,7 +18,6 @@ ZT_TEST(order_by_hand) {
     zfi_stats_matrix_t matrix = {.rows = 1, .cols = 65, .abs_sums = NULL};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
     zfi_stats_result_t result;
-
     grad[32] = grad[64] = 1.0f;
     zfi_kernels_ref()->stats(&job, &result);
     ck_assert(result.sum_squares == 0x1p24);
@@ -35,14 +34,12 @@ ZT_TEST(all_of_range_counts) {
     static const float values[] = {0x1p-149f, 0x1p-126f, 1e-30f, 1e-25f, 0x1p-59f, 0x1p-58f, 1e18f, 1e19f, 0x1p127f};
     static float grad[40 * 300];
     double sums[300];
-
     for (size_t k = 0; k < 2 * sizeof values / sizeof values[0]; k++)
         for (int c = 0; c < 2; c++) {
             const double x = (double)values[k / 2], n = k % 2 ? 12000.0 : 1.0;
             zfi_stats_matrix_t matrix = {.rows = 40, .cols = 300, .abs_sums = sums};
             zfi_stats_t job = {grad, ZFI_F32, c, &matrix, 1};
             zfi_stats_result_t result;
-
             for (int i = 0; i < 12000; i++)
                 grad[i] = k % 2 || i == 7 ? values[k / 2] : 0.0f;
             zfi_kernels_ref()->stats(&job, &result);
@@ -56,7 +53,6 @@ ZT_TEST(nonfinite_are_counted) {
     zfi_stats_matrix_t matrix = {.rows = 100, .cols = 100, .abs_sums = NULL};
     zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
     zfi_stats_result_t result;
-
     for (int i = 0; i < 10000; i++)
         grad[i] = 3.4e38f; /* finite, also squared in double */
     for (EACH_TABLE_FROM(table, zfi_kernels_ref())) {
@@ -77,7 +73,6 @@ typedef struct shape {
 
 static double *new_sums(uint64_t n) {
     double *sums = malloc((size_t)(n + 1) * sizeof *sums);
-
     ck_assert_ptr_nonnull(sums);
     for (uint64_t i = 0; i < n; i++)
         sums[i] = -1.0; /* must be overwritten */
@@ -95,7 +90,6 @@ static zfi_stats_result_t run(const zfi_kernels_t *table, const array_t *grad, i
                              .matrices = matrices,
                              .n_matrices = n_matrices};
     zfi_stats_result_t result = {.sum_squares = -1.0, .n_nonfinite = 77};
-
     for (uint32_t k = 0; k < n_matrices; k++) {
         out_sums[k] = is_wanted >> k & 1 ? new_sums(channels_are_rows ? shapes[k].rows : shapes[k].cols) : NULL;
         matrices[k] = (zfi_stats_matrix_t){.rows = shapes[k].rows, .cols = shapes[k].cols, .abs_sums = out_sums[k]};
@@ -117,7 +111,6 @@ static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtyp
     uint64_t n_elems = 0;
     array_t grad;
     zfi_stats_result_t want, got;
-
     for (uint32_t k = 0; k < n_matrices; k++)
         n_elems += shapes[k].rows * shapes[k].cols;
     grad = array_new(dtype, n_elems, contents);
@@ -142,7 +135,6 @@ ZT_TEST(all_lengths) {
     for (uint64_t n = 0; n <= 67; n++)
         for (int c = 0; c < 2 * ZFI_N_DTYPES; c++) {
             const shape_t row = {1, n}, column = {n, 1};
-
             compare(&row, 1, (zfi_dtype_t)(c / 2), c % 2, ORDINARY, 1);
             compare(&column, 1, (zfi_dtype_t)(c / 2), c % 2, ORDINARY, 1);
         }
@@ -155,7 +147,6 @@ ZT_TEST(every_path) {
         {2, 70001},  {33, 256},  {31, 257},  {40, 2049}, {64, 1},     {3000, 1},   {1, 3000},
         {70, 2047},  {4096, 3},  {1000, 32}, {65, 8192}, {67, 12288}, {300, 1024}, {66, 8224},
     };
-
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         for (int c = 0; c < 2 * ZFI_N_DTYPES; c++)
             compare(&shapes[k], 1, (zfi_dtype_t)(c / 2), c % 2, c / 2 ? SPECIAL : ORDINARY, 1);
@@ -165,7 +156,6 @@ ZT_TEST(every_path) {
 ZT_TEST(every_range) {
     static const shape_t shapes[] = {{70, 600}, {33, 2100}, {40, 1030}, {1, 2500}, {2500, 1}};
     static const contents_t ranges[] = {EDGE, ANY_BITS};
-
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         for (int c = 0; c < 4 * ZFI_N_DTYPES; c++)
             for (int repeat = 0; repeat < 5; repeat++)
@@ -175,7 +165,6 @@ ZT_TEST(every_range) {
 ZT_TEST(several_matrices) {
     for (int repeat = 0; repeat < 60; repeat++) {
         shape_t shapes[MAX_MATRICES];
-
         for (int k = 0; k < MAX_MATRICES; k++)
             shapes[k] = (shape_t){random_below(150), random_below(repeat % 3 ? 100 : 600)};
         for (int k = 0; k < MAX_MATRICES; k++) /* those that are read once, among others */

@@ -6,8 +6,7 @@
  * names. Of the rest any part may be, in the order of the calls; a call of which an earlier one is lost that it needs
  * (a rename of what was never made) is no state. A file may have its first half alone. Up to ALL_OF calls that are not
  * synced, every subset is a state; of more, all but two of them at most, and two of them at most. */
-#ifndef ZT_CRASH_DISK_H
-#define ZT_CRASH_DISK_H
+#pragma once
 
 /* Records from here on, in the directory and below it; lacks_exchange: RENAME_EXCHANGE fails with EINVAL. */
 void zt_crash_begin(const char *dir, int lacks_exchange);
@@ -18,5 +17,3 @@ void zt_crash_end(void);
 int zt_crash_each(const char *dir, void (*look)(const char *dir, int is_over));
 /* [look] Makes the present state again. */
 void zt_crash_make_again(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/hostile_rig.h - a sound checkpoint, one made of it to do harm, and an instance that is asked to load it
  * and must stay as it is. */
-#ifndef ZT_HOSTILE_RIG_H
-#define ZT_HOSTILE_RIG_H
+#pragma once
 
 #include "state_rig.h"
 
@@ -34,5 +33,3 @@ void zt_index_replace(zt_memory_store_t *store, const char *behind, const char *
 /* Puts a value into element `at` of a parameter's tensor in bad, which becomes cut_off bytes too short; both checksums
  * are right. */
 void zt_plant(uint64_t cut_off, const char *param, const char *tensor, uint64_t at, const void *value, size_t nbytes);
-
-#endif

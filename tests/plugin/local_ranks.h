@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/local_ranks.h - ranks that are threads of one process: zf.collectives/1 by memcpy, so that sanitizers
  * see all of it. Any rank can be made to fail. */
-#ifndef ZT_LOCAL_RANKS_H
-#define ZT_LOCAL_RANKS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -82,5 +81,3 @@ int zt_job_open(void *job, const zt_shape_t *shapes, uint32_t n_shapes);
 void zt_jobs_run(zt_ranks_t *ranks, void *(*run)(void *), int may_fail);
 /* Ends the rigs. */
 void zt_jobs_end(zt_ranks_t *ranks);
-
-#endif

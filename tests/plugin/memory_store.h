@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/memory_store.h - a host's store of blobs in memory, which can be told to fail at its n-th call. */
-#ifndef ZT_MEMORY_STORE_H
-#define ZT_MEMORY_STORE_H
+#pragma once
 
 #include "zf/ext/state.h"
 
@@ -27,5 +26,3 @@ void zt_memory_store_end(zt_memory_store_t *store);
 /* Forgets what it holds; counts calls anew. */
 void zt_memory_store_clear(zt_memory_store_t *store);
 zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name);
-
-#endif

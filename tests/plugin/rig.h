@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/rig.h - a small host: parameters, gradients that depend on (parameter, step) alone, and one instance
  * reached through the public table. Any failure of a call that is not expected to fail ends the test. */
-#ifndef ZT_RIG_H
-#define ZT_RIG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -148,5 +147,3 @@ uint64_t zt_hash(uint64_t x);
         zf_status_t zt_st_ = (call);                                                                                   \
         ck_assert_msg(zt_st_ >= 0, "%s: %d (%s: %s)", #call, zt_st_, (rig)->err.origin, (rig)->err.message);           \
     } while (0)
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/serial.h - AdamW, one element after the other: what the engine must equal bit for bit in replay mode
  * once its windows are flushed. Written from the formulas in kernels/kernels.h, not from the engine's code. */
-#ifndef ZT_SERIAL_H
-#define ZT_SERIAL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void zt_adamw_rule(const zf_rule_update_t *update);
 /* bfloat16 by integers, round to nearest even. */
 uint16_t zt_to_bf16(float x);
 float zt_from_bf16(uint16_t bits);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/state_rig.h - what the tests of checkpoints share: a model of every kind of parameter, runs that do not
  * depend on weights, and the comparison of everything that can be read of two instances. */
-#ifndef ZT_STATE_RIG_H
-#define ZT_STATE_RIG_H
+#pragma once
 
 #include "memory_store.h"
 #include "rig.h"
@@ -67,5 +66,3 @@ zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *pa
                     zf_state_report_t *report);
 zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
                     zf_state_report_t *report);
-
-#endif

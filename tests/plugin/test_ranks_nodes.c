@@ -105,7 +105,7 @@ static void end(job_t *jobs, uint32_t n) {
 /* Every rank shows AdamW of the sums; returns what each sends to other machines. */
 static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_dealt) {
     static job_t jobs[ZT_MAX_RANKS];
-    double abroad = 0;
+    uint64_t abroad = 0;
     zt_ranks_init(&ranks, n);
     ranks.node_ranks = node_ranks;
     ranks.is_dealt = is_dealt;
@@ -118,10 +118,10 @@ static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_
                           "%s: rank %u of %u, %u on a machine, dealt %d: %s is not AdamW's", config, r, n, node_ranks,
                           is_dealt, param->name);
         }
-        abroad = jobs[r].rank->abroad_nbytes > abroad ? (double)jobs[r].rank->abroad_nbytes : abroad;
+        abroad = jobs[r].rank->abroad_nbytes > abroad ? jobs[r].rank->abroad_nbytes : abroad;
     }
     end(jobs, n);
-    return abroad;
+    return (double)abroad;
 }
 
 ZT_TEST(two_levels_are_adamw_of_the_sums) {

@@ -81,7 +81,7 @@ class Usage(TorchTest):
                     self.assertLessEqual(side_by_side(program, make, options, setting == "exact"), BOUND)
 
     def test_what_is_no_number_is_apart(self):
-        self.assertAlmostEqual(apart({"w": 1.0, "v": 2.0}, {"w": 1.0, "v": 2.1}), 0.1 / 2.1, 12)
+        self.assertAlmostEqual(apart({"w": 1.0, "v": 2.0}, {"w": 1.0, "v": 2.1}), 0.1 / 2.1, 6)  # of numbers in fp32
         for mine in ({"w": 1.0, "v": math.nan}, {"w": math.nan, "v": 2.0}, {"w": 1.0}, {"w": 1.0, "v": 2.0, "u": 0.0}):
             self.assertEqual(apart(mine, {"w": 1.0, "v": 2.0}), math.inf)
 

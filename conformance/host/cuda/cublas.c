@@ -32,7 +32,6 @@ static int find_all(host_cublas_t *b, const char *name, glue_error_t *err) {
 
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = dlsym(b->library, functions[i].name);
-
         if (found == NULL)
             return glue_fail(err, "cuBLAS: %s has no %s", name, functions[i].name);
         *(void **)functions[i].at = found;
@@ -42,7 +41,6 @@ static int find_all(host_cublas_t *b, const char *name, glue_error_t *err) {
 
 static int open_library(host_cublas_t *b, glue_error_t *err) {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
-
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         b->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         if (b->library != NULL)
@@ -56,7 +54,6 @@ static int open_library(host_cublas_t *b, glue_error_t *err) {
 int host_cublas_open(void *stream, int is_bf16, host_cublas_t **out, glue_error_t *err) {
     host_cublas_t *b = calloc(1, sizeof *b);
     int st = -1;
-
     *out = NULL;
     if (b == NULL)
         return glue_fail(err, "cuBLAS: out of memory");
@@ -91,7 +88,6 @@ int host_cublas_version(const host_cublas_t *b) { return b->version; }
 int host_cublas_matmul(host_cublas_t *cublas, size_t m, size_t n, size_t k, host_matrix_t a, host_matrix_t b,
                        double keep, host_real_t *out) {
     const float alpha = 1.0f, beta = (float)keep;
-
     return cublas->gemm(cublas->handle, b.is_transposed ? OP_TRANSPOSE : OP_NONE,
                         a.is_transposed ? OP_TRANSPOSE : OP_NONE, (int)n, (int)m, (int)k, &alpha, b.data, TYPE_32F,
                         (int)b.stride, a.data, TYPE_32F, (int)a.stride, &beta, out, TYPE_32F, (int)n, cublas->compute,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublas.h - products of fp32 matrices on a device by cuBLAS, which is opened at run time. */
-#ifndef ZF_CONFORMANCE_HOST_CUDA_CUBLAS_H
-#define ZF_CONFORMANCE_HOST_CUDA_CUBLAS_H
+#pragma once
 
 #include "glue/error.h"
 #include "matmul.h"
@@ -19,5 +18,3 @@ int host_cublas_version(const host_cublas_t *cublas);
 /* out [m, n], row-major and without gaps, = a [m, k] * b [k, n] + keep * out. 0, or cuBLAS's status. */
 int host_cublas_matmul(host_cublas_t *cublas, size_t m, size_t n, size_t k, host_matrix_t a, host_matrix_t b,
                        double keep, host_real_t *out);
-
-#endif

@@ -91,7 +91,6 @@ static zf_cuda_address_t address_of(const void *there) { return (zf_cuda_address
 
 static void zero(host_compute_t *c, void *there, size_t nbytes) {
     device_t *d = (device_t *)c;
-
     if (nbytes > 0 && !has_failed(d))
         check(d, "cuMemsetD8Async", d->cuda.MemsetD8Async(address_of(there), 0, nbytes, d->base.stream));
 }
@@ -100,7 +99,6 @@ static void *allocate(host_compute_t *c, size_t nbytes) {
     device_t *d = (device_t *)c;
     size_t n = nbytes > 0 ? nbytes : 1;
     zf_cuda_address_t at = 0;
-
     if (has_failed(d) || d->cuda.MemAlloc_v2(&at, n) != 0)
         return NULL;
     zero(c, (void *)(uintptr_t)at, n);
@@ -110,7 +108,6 @@ static void *allocate(host_compute_t *c, size_t nbytes) {
 /* What is enqueued may still use it. */
 static void release(host_compute_t *c, void *there) {
     device_t *d = (device_t *)c;
-
     if (there == NULL)
         return;
     (void)d->cuda.StreamSynchronize(d->base.stream);
@@ -119,14 +116,12 @@ static void release(host_compute_t *c, void *there) {
 
 static void copy_in(host_compute_t *c, void *there, const void *from, size_t nbytes) {
     device_t *d = (device_t *)c;
-
     if (nbytes > 0 && !has_failed(d)) /* pageable memory: it has been read when the call returns */
         check(d, "cuMemcpyHtoDAsync", d->cuda.MemcpyHtoDAsync_v2(address_of(there), from, nbytes, d->base.stream));
 }
 
 static void copy_out(host_compute_t *c, void *to, const void *there, size_t nbytes) {
     device_t *d = (device_t *)c;
-
     if (nbytes > 0 && !has_failed(d))
         check(d, "cuMemcpyDtoHAsync", d->cuda.MemcpyDtoHAsync_v2(to, address_of(there), nbytes, d->base.stream));
     if (!has_failed(d))
@@ -137,7 +132,6 @@ static void copy_out(host_compute_t *c, void *to, const void *there, size_t nbyt
 
 static void copy(host_compute_t *c, void *to, const void *from, size_t nbytes) {
     device_t *d = (device_t *)c;
-
     if (nbytes > 0 && !has_failed(d))
         check(d, "cuMemcpyDtoDAsync",
               d->cuda.MemcpyDtoDAsync_v2(address_of(to), address_of(from), nbytes, d->base.stream));
@@ -146,7 +140,6 @@ static void copy(host_compute_t *c, void *to, const void *from, size_t nbytes) {
 /* At least nbytes; 0, or -1 with the device's error set. */
 static int grow(device_t *d, growing_t *memory, size_t nbytes, int has_twin) {
     size_t wanted = nbytes + nbytes / 2;
-
     if (has_failed(d))
         return -1;
     if (nbytes <= memory->nbytes)
@@ -167,7 +160,6 @@ static int grow(device_t *d, growing_t *memory, size_t nbytes, int has_twin) {
 
 static void launch(device_t *d, int kernel, uint64_t n_blocks, unsigned n_threads, void **args) {
     unsigned blocks = n_blocks < HOST_CUDA_MOST_BLOCKS ? (unsigned)n_blocks : HOST_CUDA_MOST_BLOCKS;
-
     if (blocks > 0 && !has_failed(d))
         check(d, kernel_names[kernel],
               d->cuda.LaunchKernel(d->kernels[kernel], blocks, 1, 1, n_threads, 1, 1, 0, d->base.stream, args, NULL));
@@ -210,7 +202,6 @@ static void tanh_backward(host_compute_t *c, const host_real_t *y, size_t n, hos
 static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probability, glue_rng_t rng) {
     uint64_t key = rng.key;
     float scale = (float)(1.0 / (1.0 - probability));
-
     if (probability > 0.0)
         LAUNCH_EACH((device_t *)c, dropout, n, &x, &n, &probability, &scale, &key);
 }
@@ -218,7 +209,6 @@ static void dropout(host_compute_t *c, host_real_t *x, size_t n, double probabil
 static void norm_forward(host_compute_t *c, host_affine_arrays_t p, size_t n, size_t width, double eps, host_real_t *x,
                          host_real_t *normal, host_real_t *inverse_deviation) {
     float small = (float)eps;
-
     LAUNCH((device_t *)c, norm_forward, n, HOST_CUDA_THREADS, &p.weight, &p.bias, &n, &width, &small, &x, &normal,
            &inverse_deviation);
 }
@@ -257,7 +247,6 @@ static void add_chosen(host_compute_t *c, const void *table, host_dtype_t type, 
                        size_t width, host_real_t *x) {
     device_t *d = (device_t *)c;
     const int32_t *list = send_rows(d, rows, n);
-
     if (type == HOST_FLOAT32)
         LAUNCH_EACH(d, add_chosen_f32, n * width, &table, &list, &n, &width, &x);
     else
@@ -267,20 +256,17 @@ static void add_chosen(host_compute_t *c, const void *table, host_dtype_t type, 
 static void take_chosen(host_compute_t *c, const host_real_t *table, const int32_t *rows, size_t n, size_t width,
                         host_real_t *x) {
     const int32_t *list = send_rows((device_t *)c, rows, n);
-
     LAUNCH_EACH((device_t *)c, take_chosen, n * width, &table, &list, &n, &width, &x);
 }
 
 static void put_chosen(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
                        const host_real_t *x) {
     const int32_t *list = send_rows((device_t *)c, rows, n);
-
     LAUNCH_EACH((device_t *)c, put_chosen, n * width, &table, &list, &n, &width, &x);
 }
 
 static int by_row_and_place(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
     return x < y ? -1 : x > y;
 }
 
@@ -290,7 +276,6 @@ static void add_to_chosen(host_compute_t *c, host_real_t *table, const int32_t *
     device_t *d = (device_t *)c;
     uint64_t *keys, n_pieces = 0;
     int32_t *order, *first, *piece_rows, *there;
-
     if (n == 0 || grow(d, &d->lists, n * sizeof *keys + (3 * n + 1) * sizeof *order, 1) != 0)
         return;
     keys = d->lists.here;
@@ -327,7 +312,6 @@ static void matmul(host_compute_t *c, size_t m, size_t n, size_t k, host_matrix_
     device_t *d = (device_t *)c;
     host_cuda_matrix_t left = elements_of(a), right = elements_of(b);
     float kept = (float)keep;
-
     if (m == 0 || n == 0 || has_failed(d))
         return;
     if (d->cublas != NULL)
@@ -344,7 +328,6 @@ typedef struct attention {
 static int send_places(device_t *d, const host_attention_shape_t *shape, attention_t *out) {
     size_t n_tokens = (size_t)shape->starts[shape->n_sequences];
     host_cuda_place_t *places;
-
     *out = (attention_t){.n_tokens = n_tokens,
                          .n_heads = shape->n_heads,
                          .width = shape->head_width,
@@ -354,7 +337,6 @@ static int send_places(device_t *d, const host_attention_shape_t *shape, attenti
     places = d->lists.here;
     for (size_t s = 0; s < shape->n_sequences; s++) {
         int32_t first = shape->starts[s], length = shape->starts[s + 1] - first;
-
         for (int32_t t = first; t < first + length; t++)
             places[t] = (host_cuda_place_t){first, length, out->n_probs};
         out->n_probs += shape->n_heads * (uint64_t)length * (uint64_t)length;
@@ -374,7 +356,6 @@ static void attention_forward(host_compute_t *c, const host_attention_shape_t *s
     float scale = (float)(1.0 / sqrt((double)shape->head_width)), one = 1.0f;
     uint32_t no = 0;
     attention_t a;
-
     if (send_places(d, shape, &a) != 0)
         return;
     LAUNCH_ROWS(d, attention_scores, a, &scale, &q, &k, &probs);
@@ -391,7 +372,6 @@ static void attention_backward(host_compute_t *c, const host_attention_shape_t *
     uint32_t no = 0, yes = 1;
     float *d_scores;
     attention_t a;
-
     (void)d_probs; /* of one head; here all of them are in work */
     if (send_places(d, shape, &a) != 0 || grow(d, &d->d_probs, a.n_probs * sizeof *d_scores, 0) != 0)
         return;
@@ -407,7 +387,6 @@ static void attention_backward(host_compute_t *c, const host_attention_shape_t *
 
 static void close_device(host_compute_t *c) {
     device_t *d = (device_t *)c;
-
     if (d->is_retained) /* another device may be current since */
         (void)d->cuda.CtxSetCurrent(d->context);
     host_cublas_close(d->cublas);
@@ -456,7 +435,6 @@ static const host_compute_ops_t cuda_ops = {.name = "cuda",
 
 static int find_device(device_t *d, char name[DEVICE_NAME_NBYTES], glue_error_t *err) {
     int n = 0, device, rc = d->cuda.Init(0);
-
     if (rc == 0)
         rc = d->cuda.DeviceGetCount(&n);
     if (rc != 0 || d->number < 0 || d->number >= n)
@@ -484,7 +462,6 @@ static int open_products(device_t *d, const host_cuda_options_t *options, const 
     glue_error_t missing = {""};
     char *what = d->base.what;
     size_t nbytes = sizeof d->base.what;
-
     if (options->products != HOST_PRODUCTS_OWN &&
         host_cublas_open(d->base.stream, options->is_bf16, &d->cublas, &missing) == 0) {
         (void)snprintf(what, nbytes, "%s, products by cuBLAS %d%s", device, host_cublas_version(d->cublas),
@@ -500,14 +477,12 @@ static int open_products(device_t *d, const host_cuda_options_t *options, const 
 
 static int open_driver(device_t *d, glue_error_t *err) {
     char why[256];
-
     return zf_cuda_driver_open(&d->cuda, why, sizeof why) != 0 ? glue_fail(err, "cuda: %s", why) : 0;
 }
 
 int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err) {
     device_t *d = calloc(1, sizeof *d);
     char name[DEVICE_NAME_NBYTES] = "";
-
     *out = NULL;
     if (d == NULL)
         return glue_fail(err, "cuda: out of memory");

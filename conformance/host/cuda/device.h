@@ -4,8 +4,7 @@
  * The driver is opened at run time, so a zf-host that was built with this runs on machines without CUDA. One stream
  * orders everything; copy_out waits for it, nothing else does. The primary context is current on the thread that opened
  * the device from then on, which is the thread that trains. */
-#ifndef ZF_CONFORMANCE_HOST_CUDA_DEVICE_H
-#define ZF_CONFORMANCE_HOST_CUDA_DEVICE_H
+#pragma once
 
 #include "compute.h"
 
@@ -19,5 +18,3 @@ typedef struct host_cuda_options {
 
 /* Release with host_compute_close. A build without nvcc, a machine without driver or device: an error that says so. */
 int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h - what kernels.cu and what launches it agree on. */
-#ifndef ZF_CONFORMANCE_HOST_CUDA_KERNELS_H
-#define ZF_CONFORMANCE_HOST_CUDA_KERNELS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ typedef struct host_cuda_matrix {
     const float *data;
     uint64_t row, column;
 } host_cuda_matrix_t;
-
-#endif

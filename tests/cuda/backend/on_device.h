@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* on_device.h - a rig (tests/plugin/rig.h) whose parameters and gradients are the device's. What the rig has of them
  * are copies. */
-#ifndef ZT_ON_DEVICE_H
-#define ZT_ON_DEVICE_H
+#pragma once
 
 #include <check.h>
 #include <cuda.h>
@@ -43,5 +42,3 @@ static inline void read_values(zt_rig_t *rig, uint32_t n) {
         need(cuMemcpyDtoH(rig->params[i].visible, (CUdeviceptr)(uintptr_t)rig->params[i].tensor.dl.data,
                           rig->params[i].tensor.nbytes));
 }
-
-#endif

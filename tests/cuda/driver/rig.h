@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* driver/rig.h - what the tests of the driver's double share: one device, kernels, and a training that is ordered by
  * events alone. */
-#ifndef ZT_DRIVER_RIG_H
-#define ZT_DRIVER_RIG_H
+#pragma once
 
 #include <check.h>
 #include <cuda.h>
@@ -26,5 +25,3 @@ CUresult launch(const char *name, uint32_t blocks, CUstream s, CUdeviceptr words
  * by number; 0: none. Returns how many weights differ from the host's. */
 enum { N_WAITS = 6 };
 uint32_t train(int left_out);
-
-#endif

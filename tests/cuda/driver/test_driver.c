@@ -525,7 +525,7 @@ enum { HAS_TSAN = 0 };
 
 /* The wait that is left out, and the seed. */
 static void train_without(int which) {
-    char seed[8];
+    char seed[12];
     snprintf(seed, sizeof seed, "%d", which / N_WAITS + 1);
     set("FAKECUDA_SEED", seed);
     set("FAKECUDA_DELAY_US", "3000");

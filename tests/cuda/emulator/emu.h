@@ -13,8 +13,7 @@
  * garbage, another one for each block.
  *
  * Cost: about 20 to 50 ns per memory access, a few ns per other instruction. */
-#ifndef EMU_H
-#define EMU_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -185,5 +184,3 @@ static inline uint64_t emu_bfi(uint64_t a, uint64_t into, uint32_t at, uint32_t 
     uint64_t mask = (n >= 64 ? UINT64_MAX : (1ull << n) - 1) << at;
     return (into & ~mask) | (a << at & mask);
 }
-
-#endif

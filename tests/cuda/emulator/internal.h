@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/emulator/internal.h - one launch, as the emulator's own files see it. */
-#ifndef EMU_INTERNAL_H
-#define EMU_INTERNAL_H
+#pragma once
 
 #include "emu.h"
 
@@ -49,5 +48,3 @@ void emu_traffic_finish(emu_traffic_t *t);
 
 /* tsan.c: global accesses as the thread sanitizer sees them, where there is one. */
 void emu_tsan_access(const unsigned char *p, uint32_t nbytes, emu_kind_t kind);
-
-#endif

@@ -25,7 +25,6 @@ typedef struct handle {
 
 API cublasCreate_v2(handle_t **out) {
     const char *fails = getenv("FAKECUBLAS_FAIL");
-
     *out = fails != NULL ? NULL : calloc(1, sizeof **out);
     return *out != NULL ? SUCCESS : NOT_INITIALIZED;
 }
@@ -61,7 +60,6 @@ static size_t elements(int rows, int columns, int stride) {
 
 static float *take(const void *there, size_t n) {
     float *here = malloc((n + 1) * sizeof *here);
-
     if (here == NULL ||
         (n > 0 && cuMemcpyDtoH(here, (CUdeviceptr)(uintptr_t)there, n * sizeof *here) != CUDA_SUCCESS)) {
         free(here);
@@ -77,7 +75,6 @@ API cublasGemmEx(handle_t *h, int op_a, int op_b, int m, int n, int k, const voi
     size_t n_a, n_b, n_c;
     float *x, *y, *z;
     int st = EXECUTION_FAILED;
-
     if (a_type != 0 || b_type != 0 || c_type != 0 || algorithm != -1 ||
         (compute != COMPUTE_32F && compute != COMPUTE_32F_FAST_16BF) || lda < a_rows || ldb < b_rows || ldc < m)
         return INVALID_VALUE;

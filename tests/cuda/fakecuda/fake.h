@@ -6,8 +6,7 @@
  * see. The only orders that it is told of are those that CUDA promises, by fc_release and fc_acquire: from an enqueue
  * to the work, from a marker (an event, a synchronisation) to who waits for it, between a stream's memory operation and
  * the host's word. */
-#ifndef FC_FAKE_H
-#define FC_FAKE_H
+#pragma once
 
 #include <cuda.h>
 #include <stddef.h>
@@ -196,5 +195,3 @@ CUresult fc_launch_work(CUstream s, CUhostFn fn, void *user);
 
 void fc_note_stream_write(uint64_t a); /* a stream wrote this word */
 int fc_is_stream_written(uint64_t a);
-
-#endif

@@ -10,8 +10,7 @@
  * Only what libzfplugin uses is here: communicators that do not block. Like NCCL it takes the device of the calling
  * thread, and a call may return ncclInProgress: then its work is on the stream only once ncclCommGetAsyncError says
  * ncclSuccess, and any other call before is a finding. */
-#ifndef FN_DOUBLE_H
-#define FN_DOUBLE_H
+#pragma once
 
 #include "fake.h"
 
@@ -79,5 +78,3 @@ typedef struct fn_work {
 
 /* Puts it on its stream, now or a little later; takes it over. */
 fn_result_t fn_work_launch(fn_work_t *work);
-
-#endif

@@ -23,7 +23,6 @@ static host_compute_t *open_device(host_products_t products, int is_bf16) {
     host_cuda_options_t options = {.products = products, .is_bf16 = is_bf16};
     glue_error_t err = {""};
     host_compute_t *out;
-
     ck_assert_msg(host_cuda_open(&options, &out, &err) == 0, "%s", err.text);
     return out;
 }
@@ -41,7 +40,6 @@ static uint32_t n_twins;
 static twin_t twin(size_t n, double scale) {
     host_compute_t *device = both[THERE];
     twin_t t = {n, {malloc(n * sizeof(float)), device->ops->allocate(device, n * sizeof(float))}};
-
     ck_assert_ptr_nonnull(t.at[THERE]);
     for (size_t i = 0; i < n; i++)
         t.at[HERE][i] = (float)(scale * glue_rng_normal(glue_rng(11, n_twins + 1), i));
@@ -61,7 +59,6 @@ static void drop_twins(void) {
 static void expect(twin_t t, double tolerance, const char *what) {
     float *found = malloc(t.n * sizeof *found);
     double largest = 1e-30;
-
     both[THERE]->ops->copy_out(both[THERE], found, t.at[THERE], t.n * sizeof(float));
     for (size_t i = 0; i < t.n; i++)
         largest = fmax(largest, fabs((double)t.at[HERE][i]));
@@ -81,7 +78,6 @@ static void setup(void) {
 
 static void teardown(void) {
     glue_error_t err = {""};
-
     drop_twins();
     ck_assert_msg(host_compute_check(both[THERE], &err) == 0, "%s", err.text);
     host_compute_close(both[THERE]);
@@ -91,7 +87,6 @@ static void teardown(void) {
 
 START_TEST(test_rows) {
     twin_t y = twin(N, 1.0), row = twin(WIDTH, 1.0), x = twin(N, 1.0), sum = twin(WIDTH, 1.0);
-
     for (int p = 0; p < 2; p++) {
         both[p]->ops->fill_rows(both[p], y.at[p], row.at[p], ROWS, WIDTH);
         both[p]->ops->add(both[p], y.at[p], x.at[p], N);
@@ -107,7 +102,6 @@ START_TEST(test_chosen) {
     uint16_t narrow[TABLE_ROWS * WIDTH];
     int32_t rows[ROWS], distinct[TABLE_ROWS];
     void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
-
     for (int i = 0; i < ROWS; i++)
         rows[i] = (int32_t)glue_rng_below(glue_rng(5, 0), (uint64_t)i, TABLE_ROWS - 2); /* some often, two never */
     for (int i = 0; i < TABLE_ROWS; i++)
@@ -132,7 +126,6 @@ START_TEST(test_types) {
     twin_t x = twin(N, 3.0), wide = twin(N, 1.0);
     uint16_t narrow[N];
     void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
-
     x.at[HERE][0] = INFINITY;
     x.at[HERE][1] = -1e-41f;
     x.at[HERE][2] = 3.3961e38f; /* rounds up to infinity */
@@ -149,7 +142,6 @@ END_TEST
 
 START_TEST(test_elements) {
     twin_t x = twin(N, 3.0), y = twin(N, 1.0), cdf = twin(N, 1.0), d = twin(N, 1.0), t = twin(N, 1.0);
-
     for (int p = 0; p < 2; p++) {
         both[p]->ops->gelu_forward(both[p], x.at[p], N, y.at[p], cdf.at[p]);
         both[p]->ops->gelu_backward(both[p], x.at[p], cdf.at[p], N, d.at[p]);
@@ -166,7 +158,6 @@ END_TEST
 /* A mask by itself: bits, whatever the values are. */
 START_TEST(test_dropout) {
     twin_t x = twin(N, 1.0), y = twin(N, 1.0), d = twin(N, 1.0);
-
     for (int p = 0; p < 2; p++) {
         both[p]->ops->dropout(both[p], x.at[p], N, 0.5, glue_rng(8, 9));
         both[p]->ops->tanh_backward(both[p], y.at[p], N, d.at[p]);
@@ -179,7 +170,6 @@ END_TEST
 START_TEST(test_norm) {
     twin_t x = twin(N, 2.0), weight = twin(WIDTH, 1.0), bias = twin(WIDTH, 1.0), normal = twin(N, 1.0);
     twin_t inverse = twin(ROWS, 1.0), d = twin(N, 1.0), d_weight = twin(WIDTH, 1.0), d_bias = twin(WIDTH, 1.0);
-
     for (int p = 0; p < 2; p++) {
         both[p]->ops->norm_forward(both[p], (host_affine_arrays_t){weight.at[p], bias.at[p]}, ROWS, WIDTH, 1e-5,
                                    x.at[p], normal.at[p], inverse.at[p]);
@@ -229,7 +219,6 @@ END_TEST
 
 START_TEST(test_cublas) {
     host_compute_t *cublas = open_device(HOST_PRODUCTS_CUBLAS, 0);
-
     ck_assert_ptr_nonnull(strstr(cublas->what, "cuBLAS"));
     with_device(cublas, all_products, 1e-6);
     with_device(open_device(HOST_PRODUCTS_AUTO, 1), all_products, 1e-2);
@@ -240,7 +229,6 @@ END_TEST
 static void product_of_one(double number) {
     host_compute_t *device = both[THERE];
     float *x = twin(1, 1.0).at[THERE], *y = twin(1, 1.0).at[THERE], value = (float)number;
-
     device->ops->copy_in(device, x, &value, sizeof value);
     device->ops->matmul(device, 1, 1, 1, (host_matrix_t){x, 1, 0}, (host_matrix_t){x, 1, 0}, 0.0, y);
     device->ops->copy_out(device, &value, y, sizeof value);
@@ -298,7 +286,6 @@ static void make_model(host_model_t *model, host_dtype_t dtype) {
                                   .init_std = 0.3,
                                   .dtype = dtype};
     glue_error_t err = {""};
-
     ck_assert_msg(host_model_init(model, &config, &err) == 0, "%s", err.text);
     host_model_randomise(model, 7);
 }
@@ -308,7 +295,6 @@ static double pass(host_model_t *model, host_params_t *out_grads) {
     host_encoder_t encoder;
     glue_error_t err = {""};
     double loss = 0.0;
-
     ck_assert_int_eq(host_encoder_init(&encoder, model, &err), 0);
     for (int i = 0; i < 2; i++) {
         ck_assert_msg(host_encoder_forward(&encoder, &batch, 1, 99, NULL, &err) == 0, "%s", err.text);
@@ -329,7 +315,6 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
     host_params_t expected, found;
     glue_error_t err = {""};
     double loss_here, loss_there;
-
     make_model(&here, dtype);
     make_model(&there, dtype);
     ck_assert_msg(host_params_move(&there.params, both[THERE], &err) == 0, "%s", err.text);
@@ -338,7 +323,6 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
     ck_assert_double_eq_tol(loss_here, loss_there, 1e-5);
     for (size_t i = 0; i < expected.n; i++) {
         double largest = 1e-2; /* of a key's bias it is 0 but for rounding */
-
         for (size_t j = 0; j < expected.list[i].n_elems; j++)
             largest = fmax(largest, fabs((double)host_param_get(&expected.list[i], j)));
         for (size_t j = 0; j < expected.list[i].n_elems; j++)
@@ -364,7 +348,6 @@ END_TEST
 static void expect_refusal(const host_cuda_options_t *options, const char *text) {
     glue_error_t err = {""};
     host_compute_t *out;
-
     ck_assert_int_eq(host_cuda_open(options, &out, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, text));
     ck_assert_ptr_null(out);
@@ -380,7 +363,6 @@ END_TEST
 START_TEST(test_out_of_memory) {
     host_compute_t *device = both[THERE];
     glue_error_t err = {""};
-
     ck_assert_ptr_null(device->ops->allocate(device, (size_t)1 << 50));
     ck_assert_int_eq(host_compute_check(device, &err), 0);
     device->ops->copy(device, NULL, NULL, 64); /* a driver's error */

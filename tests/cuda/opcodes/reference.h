@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/opcodes/reference.h - expected results: of single instructions, and of threads together. Values are 64-bit
  * words that hold the bits of a type. */
-#ifndef RF_REFERENCE_H
-#define RF_REFERENCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ typedef struct rf_together {
 
 extern const rf_together_t rf_together[];
 extern const uint32_t rf_n_together;
-
-#endif
