@@ -69,7 +69,7 @@ def start_line(s: dict) -> str:
     if s["equal_steps"] >= s["steps"]:
         found = f"equal in every digit (so up to step {s['equal_steps']})"
     else:
-        allowed = "; not judged: torch's AdamW rounds otherwise" if s["allowed"] is None else f"; allowed {s['allowed']:.0e}"
+        allowed = "; not judged: AdamW rounds otherwise there" if s["allowed"] is None else f"; allowed {s['allowed']:.0e}"
         found = f"largest relative difference {s['largest_difference']:.1e} (seed {s['seed']}, step {s['step']}{allowed})"
     return f"  start         {said}: loss of steps 1..{s['steps']} against AdamW's, {found}"
 

@@ -200,7 +200,7 @@ class Told(unittest.TestCase):
             first, second = (path.read_bytes() for path in paths)
         self.assertEqual(first, second)
         for said in ("SST-2", "AdamW", "exact", "ZenFlow", "training loss"):
-            self.assertIn(f"<!-- {said} -->".encode(), first)
+            self.assertIn(f">{said}</text>".encode(), first)
 
     def test_the_json_file_holds_every_figure(self):
         with tempfile.TemporaryDirectory() as folder:
