@@ -242,22 +242,11 @@ static uint64_t digest_line(const comparison_t *it, uint32_t i) {
     return digest_words(line, sizeof line / 4);
 }
 
-/* What a failed transport may still write to is left to it. */
-static void drop(const comparison_t *it, void *all) {
-    if (!zfi_ranks_holds_memory(&it->inst->engine))
-        free(all);
-}
-
-/* Of each rank nbytes, this one's own: [n_ranks][nbytes], to be dropped. */
+/* Of each rank nbytes, this one's own: [n_ranks][nbytes], for zfi_ranks_drop. */
 static void *gather(const comparison_t *it, const void *own, uint64_t nbytes, zf_status_t *out_st, zf_error_t *err) {
-    unsigned char *all = calloc(it->n_ranks, nbytes);
-    if (!all) {
-        *out_st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-        return NULL;
-    }
-    memcpy(all + it->rank * nbytes, own, nbytes);
-    *out_st = zfi_ranks_gather(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
-    *out_st = zfi_hook_failed(it->inst, *out_st, "bind_params", "the ranks could not be compared", err);
+    void *all = zfi_ranks_collect(&it->inst->engine, it->group, own, nbytes, out_st);
+    *out_st = all ? zfi_hook_failed(it->inst, *out_st, "bind_params", "the ranks could not be compared", err)
+                  : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
     return all;
 }
 
@@ -286,7 +275,7 @@ static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t othe
         st = zfi_error_by(err, ZF_ERR_RANKS, other, "bind_params",
                           "rank 0 and rank %" PRIu32 " differ: \"%s\" and \"%s\"", other, first, second);
     }
-    drop(it, all);
+    zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
 
@@ -304,7 +293,7 @@ static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err
         for (uint32_t r = 1; r < it->n_ranks && !st; r++)
             if (all[(uint64_t)r * n + i] != all[i])
                 st = report_line(it, i, r, err);
-    drop(it, all);
+    zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
 
@@ -346,7 +335,7 @@ static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
         most = all[r].n_lines > most ? all[r].n_lines : most;
         is_equal &= all[r].n_lines == all[0].n_lines && all[r].digest == all[0].digest;
     }
-    drop(it, all);
+    zfi_ranks_drop(&it->inst->engine, all);
     if (st || is_equal)
         return st;
     st = find_line(it, (uint32_t)most, err);
@@ -382,7 +371,7 @@ static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_mem
     *out_first = self.rank;
     for (uint32_t r = 0; r < it->n_ranks && !st; r++)
         *out_first = all[r].rank < *out_first ? all[r].rank : *out_first;
-    drop(it, all);
+    zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
 
@@ -404,7 +393,7 @@ static zf_status_t find_self(const comparison_t *it, norm_member_t *out, zf_erro
     uint64_t *all = gather(&norm, &own, sizeof own, &st, err);
     if (!st)
         *out = (norm_member_t){all[0], norm.rank};
-    drop(&norm, all);
+    zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
 

@@ -47,15 +47,9 @@ static at_t find_self(zfi_engine_t *engine) {
     return (at_t){nodes->inside, nodes->between};
 }
 
-static zf_status_t learn(zfi_engine_t *engine, at_t *all, zf_error_t *err) {
-    uint32_t n_ranks = zfi_n_ranks(engine), n_nodes;
-    zf_status_t st;
-    all[zfi_rank(engine)] = find_self(engine);
-    st = zfi_ranks_gather(engine, 0, ZF_COLLECTIVE_FOR_BIND, 0, all, sizeof *all);
-    if (st)
-        return zfi_poisoned(engine, err);
-    st = check(all, n_ranks, err);
-    n_nodes = all[0].between.n_ranks;
+static zf_status_t place_parts(zfi_engine_t *engine, const at_t *all, zf_error_t *err) {
+    uint32_t n_ranks = zfi_n_ranks(engine), n_nodes = all[0].between.n_ranks;
+    zf_status_t st = check(all, n_ranks, err);
     if (st || n_nodes == 1 || n_nodes == n_ranks)
         return st;
     engine->nodes.part_of = calloc(n_ranks, sizeof *engine->nodes.part_of);
@@ -69,14 +63,14 @@ static zf_status_t learn(zfi_engine_t *engine, at_t *all, zf_error_t *err) {
 zf_status_t zfi_nodes_open(zfi_engine_t *engine, zf_error_t *err) {
     uint32_t n_ranks = zfi_n_ranks(engine);
     zf_status_t st;
-    at_t *all;
+    at_t own, *all;
     if (!zfi_wants_two_levels(engine) || n_ranks == 1 || engine->nodes.part_of)
         return ZF_OK;
-    all = calloc(n_ranks, sizeof *all);
+    own = find_self(engine);
+    all = zfi_ranks_collect(engine, 0, &own, sizeof own, &st);
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the places of %" PRIu32 " ranks", n_ranks);
-    st = learn(engine, all, err);
-    if (!zfi_ranks_holds_memory(engine)) /* else a transport that was given up may write there */
-        free(all);
+    st = st ? zfi_poisoned(engine, err) : place_parts(engine, all, err);
+    zfi_ranks_drop(engine, all);
     return st;
 }

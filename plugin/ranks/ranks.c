@@ -432,6 +432,23 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
     return gather(engine, engine->ranks, &what);
 }
 
+void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
+    zfi_member_t place = zfi_member(engine, group);
+    unsigned char *all = calloc(place.n_ranks, nbytes);
+    *out_st = ZF_ERR_MEMORY;
+    if (!all)
+        return NULL;
+    memcpy(all + place.rank * nbytes, own, nbytes);
+    *out_st = zfi_ranks_gather(engine, group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    return all;
+}
+
+/* What a failed transport may still write to is left to it. */
+void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
+    if (!zfi_ranks_holds_memory(engine))
+        free(all);
+}
+
 zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
                                      uint64_t nbytes) {
     zfi_exchange_t what = {

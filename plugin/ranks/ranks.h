@@ -71,6 +71,11 @@ zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32
  * count its updates, so each matrix's count becomes the largest of any rank. */
 zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts);
 
+/* [hook] In bind_params: of each rank of a group nbytes, this one's `own`: [ranks][nbytes], for zfi_ranks_drop whatever
+ * *out_st is. NULL: ZF_ERR_MEMORY, and nothing was exchanged. */
+void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st);
+void zfi_ranks_drop(const zfi_engine_t *engine, void *all);
+
 static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
     return engine->comm_ops->holds_memory(engine->comm);
 }

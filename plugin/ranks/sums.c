@@ -73,46 +73,6 @@ static void work(zfi_engine_t *engine, zfi_kernel_t kernel, const void *args, ui
         zfi_launch_cpu[kernel](engine->kernels, args);
 }
 
-/* Sums up what has arrived for this rank's part. */
-static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
-    work(engine, ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
-}
-
-/* This rank's part of a bucket's sums is added up over the second group. */
-static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
-    zfi_ranks_t *ranks = it->ranks;
-    const zfi_bucket_t *bucket = it->bucket;
-    unsigned char *parts = zfi_mirrored(ranks, zfi_arriving(ranks));
-    uint64_t nbytes = zfi_part_nbytes(bucket);
-    unsigned char *own = parts + bucket->place2.rank * nbytes;
-    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
-                           .bucket = bucket->number2,
-                           .step = it->step,
-                           .recv = parts,
-                           .nbytes = nbytes,
-                           .group = bucket->group2,
-                           .stream = ranks->engine->ranks_stream};
-    zf_status_t st;
-    if (bucket->group2 == 0)
-        return ZF_OK;
-    sum_part(ranks->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
-                                                    .own = sums,
-                                                    .out = own,
-                                                    .n_elems = bucket->part_elems,
-                                                    .dtype = bucket->dtype,
-                                                    .n_ranks = 1});
-    st = zfi_collective(ranks->engine, &what);
-    if (!st)
-        sum_part(ranks->engine, &(zfi_sum_parts_args_t){.own = own,
-                                                        .arrived = parts,
-                                                        .out = sums,
-                                                        .n_elems = bucket->part_elems,
-                                                        .dtype = bucket->dtype,
-                                                        .rank = bucket->place2.rank,
-                                                        .n_ranks = bucket->place2.n_ranks});
-    return st;
-}
-
 /* What travels for a bucket's sums, of all ranks that one level has. */
 static zfi_exchange_t exchange_of(const summing_t *it, int32_t purpose, uint32_t group) {
     const zfi_bucket_t *bucket = it->bucket;
@@ -124,7 +84,8 @@ static zfi_exchange_t exchange_of(const summing_t *it, int32_t purpose, uint32_t
                             .stream = it->ranks->engine->ranks_stream};
 }
 
-/* Every member of a group sends [n_ranks] runs of parts, and sums those that it gets in its own place. */
+/* Among whom runs of parts are summed: every member of a group sends [n_ranks] of them, and sums those that it gets in
+ * its own place. */
 typedef struct level {
     uint32_t group;
     zfi_member_t place;
@@ -132,8 +93,38 @@ typedef struct level {
     uint32_t divisor;
 } level_t;
 
+/* This rank's own run and those that have arrived of the others, [n_ranks]. */
+static void sum_runs(const summing_t *it, const level_t *level, const void *own, const void *arrived, void *out) {
+    zfi_sum_parts_args_t args = {.own = own,
+                                 .arrived = arrived,
+                                 .out = out,
+                                 .n_elems = level->n_parts * it->bucket->part_elems,
+                                 .dtype = it->bucket->dtype,
+                                 .rank = level->place.rank,
+                                 .n_ranks = level->place.n_ranks,
+                                 .divisor = level->divisor};
+    work(it->ranks->engine, ZFI_KERNEL_SUM_PARTS, &args, sizeof args);
+}
+
+/* This rank's part of a bucket's sums is added up over the second group. */
+static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
+    const level_t copy = {.place = {0, 1}, .n_parts = 1}, second = {it->bucket->group2, it->bucket->place2, 1, 0};
+    zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, second.group);
+    unsigned char *parts = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
+    unsigned char *own = parts + second.place.rank * what.nbytes;
+    zf_status_t st;
+    if (second.group == 0)
+        return ZF_OK;
+    what.bucket = it->bucket->number2;
+    what.recv = parts;
+    sum_runs(it, &copy, sums, NULL, own);
+    st = zfi_collective(it->ranks->engine, &what);
+    if (!st)
+        sum_runs(it, &second, own, parts, sums);
+    return st;
+}
+
 static zf_status_t sum_level(const summing_t *it, const level_t *level, unsigned char *runs, unsigned char *out) {
-    const zfi_bucket_t *bucket = it->bucket;
     zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, level->group);
     zf_status_t st;
     what.nbytes *= level->n_parts;
@@ -141,14 +132,7 @@ static zf_status_t sum_level(const summing_t *it, const level_t *level, unsigned
     what.recv = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
     st = zfi_collective(it->ranks->engine, &what);
     if (!st)
-        sum_part(it->ranks->engine, &(zfi_sum_parts_args_t){.own = runs + level->place.rank * what.nbytes,
-                                                            .arrived = what.recv,
-                                                            .out = out,
-                                                            .n_elems = level->n_parts * bucket->part_elems,
-                                                            .dtype = bucket->dtype,
-                                                            .rank = level->place.rank,
-                                                            .n_ranks = level->place.n_ranks,
-                                                            .divisor = level->divisor});
+        sum_runs(it, level, runs + level->place.rank * what.nbytes, what.recv, out);
     return st;
 }
 

@@ -50,16 +50,16 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
 /* The least of any rank that holds the same. */
 static zf_status_t take_least(zfi_engine_t *engine, uint64_t *nbytes, zf_error_t *err) {
     uint32_t n_ranks = zfi_n_ranks(engine);
-    uint64_t *all = calloc(n_ranks, sizeof *all);
+    uint64_t own = *nbytes, *all;
     zf_status_t st;
+    if (n_ranks == 1)
+        return ZF_OK;
+    all = zfi_ranks_collect(engine, 0, &own, sizeof own, &st);
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u ranks", n_ranks);
-    all[zfi_rank(engine)] = *nbytes;
-    st = n_ranks > 1 ? zfi_ranks_gather(engine, 0, ZF_COLLECTIVE_FOR_BIND, 0, all, sizeof *all) : ZF_OK;
     for (uint32_t r = 0; r < n_ranks; r++)
         *nbytes = all[r] < *nbytes ? all[r] : *nbytes;
-    if (!st || !zfi_ranks_holds_memory(engine))
-        free(all);
+    zfi_ranks_drop(engine, all);
     return st ? zfi_error(err, st, "bind_params", "ranks could not agree on [device] state_mib") : ZF_OK;
 }
 
