@@ -132,10 +132,10 @@ MEASURED = (
     Glue("cola", "glue", "CoLA, 500 steps of 32 rows, pretrained", 110, HOST + "cola --steps 500"),
     Glue("cola-torch", "glue", "CoLA, 400 steps of 32 rows, pretrained", 130, TORCH + "cola --steps 400 --batch 32"),
     Glue("mrpc-torch", "glue", "MRPC, 230 steps of 16 rows, pretrained", 100, TORCH + "mrpc"),
-    Glue("sst2-torch", "glue", "SST-2, 300 steps of 16 rows, pretrained", 80, TORCH + "sst2"),
+    Glue("sst2-torch", "glue", "SST-2, 200 steps of 16 rows, pretrained", 80, TORCH + "sst2 --steps 200"),
     Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,windows,noise", 2),
-    Glue("peers", "peers", "SST-2, 300 steps of 16 rows, pretrained", 150,
-         "--trainer torch --model MODEL --dropout 0 --deepspeed --exact-seeds 3 --seeds 3 --task sst2"),
+    Glue("peers", "peers", "SST-2, 200 steps of 16 rows, pretrained", 150,
+         "--trainer torch --model MODEL --dropout 0 --deepspeed --exact-seeds 3 --seeds 3 --task sst2 --steps 200"),
     Lateness("lateness", "lateness", "lateness", 20),
     Tasks("settings", "other settings", 16, "s2-lag1-auto,s4-lag0-auto,s1-lag1-auto", 2),
 )
