@@ -33,8 +33,9 @@ static const zc_option_t table[] = {
     ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
               .choices = "cpu cuda"),
     ZC_OPTION("transport", ZC_CHOICE_TEXT, AT(transport), "NAME",
-              "[shard] transport: host (default), that is MPI, or nccl; each with _two_level, on two machines in name",
-              .choices = "host nccl host_two_level nccl_two_level"),
+              "[shard] transport: host (default), that is MPI, or nccl; each with _two_level, on two machines in name; "
+              "nccl_native",
+              .choices = "host nccl host_two_level nccl_two_level nccl_native"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/comm/comm.h - what ranks exchange, as one table per transport.
  *
- * A transport moves bytes; every sum over ranks is made afterwards, by rank index, so that all ranks have the same
- * bits. Exchanges are made by the instance's own threads, one after the other in each lane (ranks/ranks.h),
- * in an order that is the same on every rank. Each is named by its purpose, bucket and step: an error says them.
+ * A transport moves bytes; sums over ranks are made afterwards, by rank index, so that their bits do not depend on it.
+ * NCCL can sum by itself where the configuration asks for that. Exchanges are made by the instance's own threads, one
+ * after the other in each lane (ranks/ranks.h), in an order that is the same on every rank. Each is named by its
+ * purpose, bucket and step: an error says them.
  *
  * Failure. A peer that does not come within the deadline, or a transport that fails, ends the transport: its error
  * names who and what, the exchange that was under way is given up, and no other is begun. */
@@ -29,14 +30,18 @@ typedef struct zfi_comm_env {
     uint32_t norm_group; /* all that train together, by the host's number; 0: group 0 is */
 } zfi_comm_env_t;
 
-/* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. */
+/* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. With `is_sum`, which
+ * zfi_comm_nccl alone has: reduce-scatter of send [size][nbytes] to recv [nbytes], which may be this rank's part of
+ * send. */
 typedef struct zfi_exchange {
     int32_t purpose; /* ZF_COLLECTIVE_FOR_... */
     uint32_t bucket; /* or ZF_NO_ID */
     uint64_t step;
     const void *send;
     void *recv;
-    uint64_t nbytes;      /* of one rank's part */
+    uint64_t nbytes; /* of one rank's part */
+    int is_sum;
+    zfi_dtype_t dtype;    /* of what is summed */
     uint32_t lane;        /* exchanges of one lane have one order, and one thread; those of two are independent */
     uint32_t group;       /* among whom: as `join` numbered it; 0 = data parallel */
     zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when

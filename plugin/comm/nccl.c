@@ -3,10 +3,10 @@
  *
  * Model. What lies in the device's memory goes by NCCL, on the stream that the exchange names; what lies in the host's
  * goes by the host's zf.collectives/1, which also carry the ids that NCCL begins with. NCCL moves bytes as any
- * transport does, and sums nothing: an all-to-all is a group of sends and receives. Each direction of a process group
- * has a communicator of its own, gradients and values, so that neither waits for the other; they are made without
- * blocking: those of group 0 in create, those of others with their first exchange, since exchanges have an order that
- * all ranks of a group can keep, and joins have none.
+ * transport does: an all-to-all is a group of sends and receives. It sums where it is asked to. Each direction of a
+ * process group has a communicator of its own, gradients and values, so that neither waits for the other; they are made
+ * without blocking: those of group 0 in create, those of others with their first exchange, since exchanges have an
+ * order that all ranks of a group can keep, and joins have none.
  *
  * An exchange is over when its stream is; meanwhile NCCL is asked for asynchronous errors. A communicator that failed,
  * or whose exchange has passed the deadline, is aborted, which ends its kernels. NCCL does not tell which rank is
@@ -370,13 +370,25 @@ static int all_to_all(const zfi_comm_t *comm, const group_t *group, zfi_nccl_com
     return rc;
 }
 
+/* [a stream is lent] This rank's part of the sums of all parts. */
+static int reduce_scatter(const direction_t *direction, const zfi_comm_t *comm, const zfi_exchange_t *exchange,
+                          void *stream) {
+    static const int types[] = {
+        [ZFI_F32] = ZFI_NCCL_FLOAT32, [ZFI_BF16] = ZFI_NCCL_BFLOAT16, [ZFI_F16] = ZFI_NCCL_FLOAT16};
+    return comm->nccl->ncclReduceScatter(exchange->send, exchange->recv,
+                                         (size_t)(exchange->nbytes / zfi_dtype_nbytes(exchange->dtype)),
+                                         types[exchange->dtype], ZFI_NCCL_SUM, direction->comm, stream);
+}
+
 /* [a stream is lent] The exchange, and its name. */
 static int enqueue(const zfi_comm_t *comm, const group_t *group, const direction_t *direction,
                    const zfi_exchange_t *exchange, void *stream) {
     int rc = comm->nccl->ncclGroupStart(), ended;
     if (is_taken(rc))
         rc = all_gather(comm, group, direction->comm, direction->on_device, sizeof(zfi_post_t), stream);
-    if (is_taken(rc) && exchange->send)
+    if (is_taken(rc) && exchange->is_sum)
+        rc = reduce_scatter(direction, comm, exchange, stream);
+    else if (is_taken(rc) && exchange->send)
         rc = all_to_all(comm, group, direction->comm, exchange, stream);
     else if (is_taken(rc))
         rc = all_gather(comm, group, direction->comm, exchange->recv, (size_t)exchange->nbytes, stream);

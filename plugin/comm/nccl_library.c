@@ -22,11 +22,10 @@ static zf_status_t find_functions(void *library, zfi_nccl_t *out, zf_error_t *er
         void *at; /* where its address goes */
     } functions[] = {
 #define ROW(name) {#name, &out->name}
-        ROW(ncclGetVersion),        ROW(ncclGetUniqueId),    ROW(ncclCommInitRankConfig),
-        ROW(ncclCommFinalize),      ROW(ncclCommDestroy),    ROW(ncclCommAbort),
-        ROW(ncclCommGetAsyncError), ROW(ncclGetErrorString), ROW(ncclGetLastError),
-        ROW(ncclAllGather),         ROW(ncclSend),           ROW(ncclRecv),
-        ROW(ncclGroupStart),        ROW(ncclGroupEnd),
+        ROW(ncclGetVersion),   ROW(ncclGetUniqueId), ROW(ncclCommInitRankConfig), ROW(ncclCommFinalize),
+        ROW(ncclCommDestroy),  ROW(ncclCommAbort),   ROW(ncclCommGetAsyncError),  ROW(ncclGetErrorString),
+        ROW(ncclGetLastError), ROW(ncclAllGather),   ROW(ncclReduceScatter),      ROW(ncclSend),
+        ROW(ncclRecv),         ROW(ncclGroupStart),  ROW(ncclGroupEnd),
 #undef ROW
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {

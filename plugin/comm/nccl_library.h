@@ -13,8 +13,9 @@
 
 /* Codes of versions: 21403 is 2.14.3. */
 enum { ZFI_NCCL_LEAST_VERSION = 21403 };
-enum { ZFI_NCCL_SUCCESS = 0, ZFI_NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
-enum { ZFI_NCCL_UINT8 = 1 };                             /* ncclDataType_t */
+enum { ZFI_NCCL_SUCCESS = 0, ZFI_NCCL_IN_PROGRESS = 7 };                                        /* ncclResult_t */
+enum { ZFI_NCCL_UINT8 = 1, ZFI_NCCL_FLOAT16 = 6, ZFI_NCCL_FLOAT32 = 7, ZFI_NCCL_BFLOAT16 = 9 }; /* ncclDataType_t */
+enum { ZFI_NCCL_SUM = 0 };                                                                      /* ncclRedOp_t */
 
 typedef struct zfi_nccl_comm *zfi_nccl_comm_t;
 typedef struct zfi_nccl_id {
@@ -43,6 +44,8 @@ typedef struct zfi_nccl {
     const char *(*ncclGetErrorString)(int result);
     const char *(*ncclGetLastError)(zfi_nccl_comm_t comm);
     int (*ncclAllGather)(const void *send, void *recv, size_t n_send, int type, zfi_nccl_comm_t comm, void *stream);
+    int (*ncclReduceScatter)(const void *send, void *recv, size_t n_recv, int type, int op, zfi_nccl_comm_t comm,
+                             void *stream);
     int (*ncclSend)(const void *send, size_t n, int type, int peer, zfi_nccl_comm_t comm, void *stream);
     int (*ncclRecv)(void *recv, size_t n, int type, int peer, zfi_nccl_comm_t comm, void *stream);
     int (*ncclGroupStart)(void);

@@ -30,6 +30,7 @@ static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST},
                                           {"nccl", ZFI_TRANSPORT_NCCL},
                                           {"host_two_level", ZFI_TRANSPORT_HOST | ZFI_TRANSPORT_TWO_LEVEL},
                                           {"nccl_two_level", ZFI_TRANSPORT_NCCL | ZFI_TRANSPORT_TWO_LEVEL},
+                                          {"nccl_native", ZFI_TRANSPORT_NCCL | ZFI_TRANSPORT_NATIVE},
                                           {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t modes[] = {
@@ -114,13 +115,15 @@ static const zfi_key_t keys[] = {
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
      "rank. auto: 40 million elements, or 1 million for each rank if that is more, and less towards the end of the "
      "backward pass: halves of what is left, down to a sixteenth."},
-    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, "host | nccl | host_two_level | nccl_two_level",
+    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, "host | nccl | host_two_level | nccl_two_level | nccl_native",
      "host",
      "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "
      "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and carry "
      "the rest. ..._two_level: gradients are summed inside each machine first, then between machines, so that a network "
      "card carries a share of them instead of all; machines have as many ranks each. The order of additions is another "
-     "one, and does not depend on the transport. The same on every rank. nccl: emulated, never run on hardware."},
+     "one, and does not depend on the transport. nccl_native: NCCL sums, in the gradients' data type and an order of its "
+     "own (rings, trees, switches that add); other bits than the rest, within rounding. The same on every rank. nccl: "
+     "emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, "auto | none", "auto",

@@ -141,6 +141,11 @@ static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
 }
 
+/* The transport sums what it moves; else each rank does, by rank index. */
+static inline int zfi_transport_sums(const zfi_engine_t *engine) {
+    return (engine->config.transport & ZFI_TRANSPORT_NATIVE) != 0;
+}
+
 static inline int zfi_wants_two_levels(const zfi_engine_t *engine) {
     return (engine->config.transport & ZFI_TRANSPORT_TWO_LEVEL) != 0;
 }

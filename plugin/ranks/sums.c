@@ -5,7 +5,10 @@
  * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
  * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else parts are collected from the
  * bucket's flat memory first, by the table `cut`, and the sums stay where they are. Each rank sends (P-1)/P of the
- * bucket in either exchange; in two levels (nodes.h), less of it to other machines. */
+ * bucket in either exchange; in two levels (nodes.h), less of it to other machines.
+ *
+ * Where the transport sums (nccl_native), its reduce-scatter takes the place of the all-to-all and of the additions: in
+ * its own order and with its own roundings to the data type. The division stays here. */
 #include "ranks/sums.h"
 
 #include "instance/gradient_place.h"
@@ -136,6 +139,21 @@ static zf_status_t sum_level(const summing_t *it, const level_t *level, unsigned
     return st;
 }
 
+static zf_status_t sum_by_transport(const summing_t *it, const unsigned char *all_parts, unsigned char *sums,
+                                    uint32_t divisor) {
+    const level_t divided = {.place = {0, 1}, .n_parts = 1, .divisor = divisor};
+    zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, it->bucket->group);
+    zf_status_t st;
+    what.is_sum = 1;
+    what.dtype = it->bucket->dtype;
+    what.send = all_parts;
+    what.recv = sums;
+    st = zfi_collective(it->ranks->engine, &what);
+    if (!st && divisor)
+        sum_runs(it, &divided, sums, NULL, sums);
+    return st;
+}
+
 /* This rank's part of all_parts, over all ranks, comes to `sums`. */
 static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsigned char *sums) {
     const zfi_bucket_t *bucket = it->bucket;
@@ -146,6 +164,8 @@ static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsi
     level_t between = {nodes->between_group, nodes->between, 1, divisor};
     unsigned char *of_node = all_parts + nodes->inside.rank * nodes->between.n_ranks * zfi_part_nbytes(bucket);
     zf_status_t st;
+    if (zfi_transport_sums(it->ranks->engine) && bucket->place.n_ranks > 1)
+        return sum_by_transport(it, all_parts, sums, divisor);
     if (!zfi_has_two_levels(it->ranks->engine, bucket->group))
         return sum_level(it, &all, all_parts, sums);
     st = sum_level(it, &inside, all_parts, of_node);

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--only WHAT] [--cases N] [--seed S] [--limit S] [BUILD]
 #
-#   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3, and with process groups: law 4 bit
-#      for bit, and bytes
+#   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3, and with process groups, in two
+#      levels, and with sums by NCCL (the shares that ranks deliver have exact sums): law 4 bit for bit, and bytes
 #   2. a rank that comes late, dies, whose NCCL fails, that sends too little or never connects: every rank says so in time
 #   3. what cannot begin: no library, an old one, shared hardware queues: an error on every rank that names the first one
 #
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=$2 && shift ;;
     --limit) limit=$2 && shift ;;
     --*)
-        sed -n '3,14p' "$0" >&2
+        sed -n '3,15p' "$0" >&2
         exit 2
         ;;
     *) build=$(CDPATH='' cd -- "$1" && pwd) || exit 2 ;;
@@ -148,6 +148,11 @@ if [ "$only" != faults ]; then
     transport=nccl_two_level
     conforms 4 1 2
     [ $short -eq 1 ] || conforms 4 0 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
+    transport=nccl_native
+    conforms 3 1 2
+    [ $short -eq 1 ] || conforms 3 0 "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
+    [ $short -eq 1 ] || conforms 2 3 "$cases"
+    [ $short -eq 1 ] || grouped 4 2
     transport=nccl
     grouped 2 "$cases"
     [ $short -eq 1 ] || grouped 4 2

@@ -24,6 +24,7 @@ typedef enum fn_result {
     FN_IN_PROGRESS = 7
 } fn_result_t;
 
+enum { FN_UINT8 = 1, FN_FLOAT16 = 6, FN_FLOAT32 = 7, FN_BFLOAT16 = 9 }; /* ncclDataType_t */
 enum { FN_MAX_RANKS = 16, FN_MAILBOX_NBYTES = 1 << 18, FN_MAX_ITEMS = 8 * FN_MAX_RANKS };
 
 /* Whether FAKENCCL_FAULT has that this rank does this wrong, at its how manieth exchange. */
@@ -32,7 +33,7 @@ int fn_does(int rank, const char *wrong, uint64_t number);
 /* From one rank to another. Full from when the sender sets it until the receiver has emptied it. */
 typedef struct fn_mailbox {
     uint32_t is_full;
-    uint32_t kind;          /* of the call: 'g' all-gather, 's' send and receive */
+    uint32_t kind;          /* of the call: 'g' all-gather, 'r' reduce-scatter, 's' send and receive */
     uint64_t number;        /* of the call on its communicator */
     uint64_t total, nbytes; /* of the message, and of this piece */
     unsigned char bytes[FN_MAILBOX_NBYTES];
@@ -64,9 +65,16 @@ uint64_t fn_random(const fn_comm_t *comm);
 typedef struct fn_item {
     int is_send, peer;
     uint32_t kind;
-    uint64_t at, nbytes, n_done;
-    int is_over;
+    uint64_t at, nbytes, n_done; /* at: the device's memory, or in fn_sum_t's parts where it is received to be summed */
+    int is_over, is_summed;
 } fn_item_t;
+
+/* What a call sums once its messages have passed. */
+typedef struct fn_sum {
+    unsigned char *parts; /* [n_ranks][nbytes]; NULL: nothing */
+    uint64_t send, recv, nbytes;
+    int type;
+} fn_sum_t;
 
 typedef struct fn_work {
     fn_comm_t *comm;
@@ -74,7 +82,13 @@ typedef struct fn_work {
     uint32_t n_items;
     uint64_t number;
     fn_item_t items[FN_MAX_ITEMS]; /* between two ranks one goes after the other */
+    fn_sum_t sum;
 } fn_work_t;
+
+/* sum.c: of an element; 0: nothing that is summed. */
+uint64_t fn_type_nbytes(int type);
+/* This rank's part of the sums of parts [n_ranks][part_nbytes]. */
+void fn_sum(const unsigned char *parts, uint64_t part_nbytes, int type, int rank, int n_ranks, unsigned char *out);
 
 /* Puts it on its stream, now or a little later; takes it over. */
 fn_result_t fn_work_launch(fn_work_t *work);

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { UINT8 = 1, LOOK_US = 200 };
+enum { LOOK_US = 200 };
 
 typedef struct fn_id {
     char internal[128];
@@ -33,6 +33,7 @@ ENTRY ncclCommGetAsyncError(fn_comm_t *comm, int *out);
 EXPORTED const char *ncclGetErrorString(int result);
 EXPORTED const char *ncclGetLastError(fn_comm_t *comm);
 ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream);
+ENTRY ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream);
 ENTRY ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
 ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
 ENTRY ncclGroupStart(void);
@@ -237,7 +238,7 @@ static void add(fn_work_t *work, char kind, int is_send, int peer, const void *a
 /* In place only: that is all that libzfplugin asks for. */
 int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
     fn_work_t *work;
-    if (type != UINT8 || send != (unsigned char *)recv + (size_t)comm->rank * n)
+    if (type != FN_UINT8 || send != (unsigned char *)recv + (size_t)comm->rank * n)
         return FN_INVALID_ARGUMENT;
     work = work_for(comm, stream, __func__);
     if (!work)
@@ -247,6 +248,35 @@ int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *c
             continue;
         add(work, 'g', 1, r, send, n);
         add(work, 'g', 0, r, (unsigned char *)recv + (size_t)r * n, n);
+    }
+    if (depth)
+        return FN_SUCCESS;
+    return (int)fn_work_launch(work);
+}
+
+/* Sums only, one in a group. */
+int ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream) {
+    uint64_t nbytes = n * fn_type_nbytes(type);
+    const unsigned char *parts = send;
+    fn_work_t *work;
+    if (nbytes == 0 || op != 0)
+        return FN_INVALID_ARGUMENT;
+    if (recv != parts + (uint64_t)comm->rank * nbytes && (unsigned char *)recv + nbytes > parts &&
+        (unsigned char *)recv < parts + (uint64_t)comm->n_ranks * nbytes)
+        fc_finding("ncclReduceScatter: the result lies on what is sent, and is not this rank's part of it");
+    work = work_for(comm, stream, __func__);
+    if (!work || work->sum.parts)
+        return FN_INVALID_USAGE;
+    work->sum = (fn_sum_t){calloc((size_t)comm->n_ranks, nbytes), (uint64_t)(uintptr_t)send, (uint64_t)(uintptr_t)recv,
+                           nbytes, type};
+    if (!work->sum.parts)
+        return FN_SYSTEM_ERROR;
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (r == comm->rank)
+            continue;
+        add(work, 'r', 1, r, parts + (uint64_t)r * nbytes, nbytes);
+        add(work, 'r', 0, r, work->sum.parts + (uint64_t)r * nbytes, nbytes);
+        work->items[work->n_items - 1].is_summed = 1;
     }
     if (depth)
         return FN_SUCCESS;
@@ -270,7 +300,7 @@ int ncclGroupEnd(void) {
 
 static int point_to_point(int is_send, const void *at, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
     fn_work_t *work;
-    if (type != UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
+    if (type != FN_UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
         return FN_INVALID_ARGUMENT;
     if (depth == 0) {
         fc_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");

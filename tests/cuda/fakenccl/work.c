@@ -66,7 +66,8 @@ static int empty(const fn_work_t *work, fn_item_t *item) {
                    (char)box->kind);
         return -1;
     }
-    to = bytes_at(item->at + item->n_done, box->nbytes);
+    to = item->is_summed ? (unsigned char *)(uintptr_t)item->at + item->n_done
+                         : bytes_at(item->at + item->n_done, box->nbytes);
     if (!to)
         return -1;
     memcpy(to, box->bytes, box->nbytes);
@@ -119,6 +120,25 @@ static void do_wrong(fn_work_t *work) {
         stand_still(work->comm);
 }
 
+/* Once all messages have passed. */
+static void sum(const fn_work_t *work) {
+    const fn_sum_t *it = &work->sum;
+    const fn_comm_t *comm = work->comm;
+    uint64_t own_at = (uint64_t)comm->rank * it->nbytes;
+    const unsigned char *own = bytes_at(it->send + own_at, it->nbytes);
+    unsigned char *out = bytes_at(it->recv, it->nbytes);
+    if (!own || !out)
+        return;
+    memcpy(it->parts + own_at, own, it->nbytes);
+    fn_sum(it->parts, it->nbytes, it->type, comm->rank, comm->n_ranks, out);
+}
+
+static void drop(fn_work_t *work) {
+    fn_comm_drop(work->comm);
+    free(work->sum.parts);
+    free(work);
+}
+
 /* [the stream's thread] */
 static void CUDA_CB run(void *raw) {
     fn_work_t *work = raw;
@@ -128,16 +148,16 @@ static void CUDA_CB run(void *raw) {
     __atomic_add_fetch(&n_peers, (uint64_t)work->comm->n_ranks - 1, __ATOMIC_RELAXED);
     while (!fn_comm_is_ended(work->comm) && move_all(work, work->items))
         fc_pause_us(LOOK_US);
-    fn_comm_drop(work->comm);
-    free(work);
+    if (work->sum.parts && !fn_comm_is_ended(work->comm))
+        sum(work);
+    drop(work);
 }
 
 static fn_result_t put(fn_work_t *work) {
     CUresult rc = fn_comm_is_ended(work->comm) ? CUDA_ERROR_INVALID_HANDLE : fc_launch_work(work->stream, run, work);
     if (!rc)
         return FN_SUCCESS;
-    fn_comm_drop(work->comm);
-    free(work);
+    drop(work);
     return FN_UNHANDLED_CUDA_ERROR;
 }
 
