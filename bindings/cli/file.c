@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "progress.h"
 
 int zf_cli_complain(const char *path, const char *format, ...) {
     char text[1024];
@@ -17,7 +16,6 @@ int zf_cli_complain(const char *path, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    zf_cli_progress_end();
     fprintf(stderr, "zf: ");
     zf_cli_print(stderr, path);
     fprintf(stderr, ": ");
@@ -43,7 +41,8 @@ static int open_file(const char *path, uint64_t *out_nbytes) {
     return -1;
 }
 
-char *zf_cli_read_fd(int fd, size_t nbytes) {
+/* The next nbytes of a file with a NUL behind them, to be freed; NULL: errno says why. */
+static char *read_bytes(int fd, size_t nbytes) {
     char *out = malloc(nbytes + 1);
     size_t done = 0;
     while (out && done < nbytes) {
@@ -72,7 +71,7 @@ char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbyte
         close(fd);
         return NULL;
     }
-    out = zf_cli_read_fd(fd, (size_t)nbytes);
+    out = read_bytes(fd, (size_t)nbytes);
     if (out)
         *out_nbytes = (size_t)nbytes;
     else

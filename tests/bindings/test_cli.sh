@@ -31,8 +31,8 @@ wrong 'a command is missing'
 wrong 'there is no command docter' docter
 wrong 'ckpt: a command is missing' ckpt
 wrong 'ckpt: there is no command verfy' ckpt verfy x
-wrong 'ckpt verify: need one DIR' ckpt verify
-wrong '"--quik" is no option' doctor --quik
+wrong 'ckpt verify: .*required: DIR' ckpt verify
+wrong 'unrecognized arguments: --quik' doctor --quik
 wrong 'MODEL is missing' plan
 wrong 'required: --command' tune
 expect 0 '^zf [0-9]*\.[0-9]*\.[0-9]*$' "$zf" --version
