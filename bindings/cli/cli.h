@@ -33,11 +33,8 @@ int zf_cli_fail(const zf_error_t *err);
 int zf_cli_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints text that came from a file: control characters, and what else a terminal would obey, as \\xNN (text.c). */
 void zf_cli_print(FILE *to, const char *text);
-/* Prints "zf: PATH: what is wrong"; returns 1 (file.c). */
+/* Prints "zf: PATH: what is wrong"; returns 1. */
 int zf_cli_complain(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* All of a file with a NUL behind it, to be freed; NULL after a message. */
-char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbytes);
-
 /* Becomes Python, which does the command with these words; 1 after a message (script.c). */
 int zf_cli_run_script(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv);
 

@@ -3,13 +3,12 @@
  *
  * Model: the plugin reads and judges the file; an instance that is created with it and bound to nothing says the
  * effective values. What is printed is an INI file again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 #include "zf/ext/config.h"
 
-enum { MOST_NBYTES = 1 << 20, VALUE_NBYTES = 128, MOST_NOTES = 32, NOTE_NBYTES = 400 };
+enum { VALUE_NBYTES = 128, MOST_NOTES = 32, NOTE_NBYTES = 400 };
 
 /* ---- what create says -------------------------------------------------------------------------------------------- */
 
@@ -48,13 +47,13 @@ static int print_values(const zf_config_ext_t *config, zf_instance_t *inst) {
     return 0;
 }
 
-static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, const char *text, char **overrides,
-                int n_overrides) {
+/* Of a file, which the plugin reads and judges. */
+static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, char **overrides, int n_overrides) {
     static notes_t notes;
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = &notes, .log = take_note};
     zf_create_args_t args = {.struct_size = sizeof args,
                              .host = &host,
-                             .config_text = text,
+                             .config_path = path,
                              .overrides = (const char *const *)overrides,
                              .n_overrides = (uint32_t)n_overrides,
                              .device_type = ZF_DEVICE_CPU};
@@ -76,44 +75,6 @@ static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, 
     return status;
 }
 
-/* The plugin calls the text "config_text"; the user knows it by its path. */
-static int refuse(const char *path, const char *message) {
-    static const char own_name[] = "config_text:";
-    fprintf(stderr, "zf: ");
-    for (const char *at = message, *found; *at; at = found) {
-        char part[512];
-        found = strstr(at, own_name);
-        if (!found)
-            found = at + strlen(at);
-        snprintf(part, sizeof part, "%.*s", (int)(found - at), at);
-        zf_cli_print(stderr, part);
-        if (*found) {
-            zf_cli_print(stderr, path);
-            found += sizeof own_name - 2; /* the colon stays */
-        }
-    }
-    fprintf(stderr, "\n");
-    return 1;
-}
-
-static int check_file(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, char **overrides,
-                      int n_overrides) {
-    zf_error_t err = {.struct_size = sizeof err};
-    size_t n;
-    char *text = zf_cli_read_file(path, MOST_NBYTES, &n);
-    int status = 1;
-    if (!text)
-        return 1;
-    if (n == 0) /* a text of 0 bytes is NUL-terminated: the same */
-        text[0] = '\0';
-    if (config->check(text, n, (const char *const *)overrides, (uint32_t)n_overrides, &err) < 0)
-        status = refuse(path, err.message);
-    else
-        status = show(cli, config, path, text, overrides, n_overrides);
-    free(text);
-    return status;
-}
-
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv) {
     const zf_config_ext_t *config;
     const char *section = "";
@@ -121,7 +82,7 @@ int zf_cli_config(zf_cli_t *cli, int argc, char **argv) {
     if (!config)
         return 1;
     if (argc >= 1)
-        return check_file(cli, config, argv[0], argv + 1, argc - 1);
+        return show(cli, config, argv[0], argv + 1, argc - 1);
     for (uint32_t i = 0; i < config->n_keys(); i++) {
         zf_error_t err = {.struct_size = sizeof err};
         zf_config_key_t key = {.struct_size = sizeof key};

@@ -112,9 +112,22 @@ int zf_cli_misuse(const char *format, ...) {
     return 2;
 }
 
-/* No command is called so. The words of a group that is there, or the groups. */
+int zf_cli_complain(const char *path, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "zf: ");
+    zf_cli_print(stderr, path);
+    fprintf(stderr, ": ");
+    zf_cli_print(stderr, text);
+    fprintf(stderr, "\n");
+    return 1;
+}
+
+/* No command is called so. */
 static int misuse_command(const char *word, const char *second) {
-    const char *separator = "";
     int is_group = 0;
     for (size_t i = 0; i < N_COMMANDS && word; i++)
         is_group |= strcmp(commands[i].group, word) == 0;
@@ -124,16 +137,7 @@ static int misuse_command(const char *word, const char *second) {
         zf_cli_misuse("%s: %s%s", word, second ? "there is no command " : "a command is missing", second ? second : "");
     else
         zf_cli_misuse("there is no command %s", word);
-    fprintf(stderr, "usage: zf %s", is_group ? word : "");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        const char *name = is_group ? commands[i].name : commands[i].group;
-        if (!commands[i].what ||
-            (is_group ? strcmp(commands[i].group, word) != 0 : i > 0 && strcmp(commands[i - 1].group, name) == 0))
-            continue;
-        fprintf(stderr, "%s%s", *separator ? separator : is_group ? " " : "", name);
-        separator = "|";
-    }
-    fprintf(stderr, " ...; zf --help says what each does\n");
+    fprintf(stderr, "usage: zf [--plugin FILE] COMMAND ...; zf --help lists the commands\n");
     return 2;
 }
 
