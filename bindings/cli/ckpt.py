@@ -114,7 +114,7 @@ def main():
         parser.add_argument(argument)
     try:
         for line in run(*vars(parser.parse_args(sys.argv[2:])).values()):
-            print(*map(printable, line.split("\n")), sep="\n")
+            print(printable(line))
     except Failed as failure:
         say(str(failure))
         return 1

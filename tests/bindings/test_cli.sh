@@ -145,6 +145,7 @@ printf '{"format":"zf.state","version":1,"kind":"\\u001b[31m","plugin":"\\u009b3
     >"$dir/escapes/zf_state.json"
 printf '{"a":\033[31mred}' >"$dir/broken/zf_state.json"
 expect 0 'x1b\[2Jwé' "$zf" ckpt inspect "$dir/escapes"
+expect 0 '^note: a.x0ab.x7f$' "$zf" ckpt inspect "$dir/escapes"
 expect 1 'zf_state.json' "$zf" ckpt inspect "$dir/broken"
 for name in escapes broken; do
     "$zf" ckpt inspect "$dir/$name" >"$dir/shown" 2>&1
