@@ -31,8 +31,7 @@ typedef struct rig_spec {
     const char *config;                /* INI text; NULL = defaults */
     const zf_rule_callback_t *rule;    /* NULL: AdamW */
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
-    int does_not_fetch;
-    int does_not_clip; /* else every step is clipped */
+    int does_not_clip;                 /* else every step is clipped */
 } rig_spec_t;
 
 typedef struct rig {
