@@ -11,7 +11,7 @@ add_library(zf_conform_abi STATIC
             ${abi_dir}/abi_slots.c ${abi_dir}/abi_state.c ${abi_dir}/abi_store.c ${abi_dir}/abi_table.c
             ${abi_dir}/abi_training.c ${abi_dir}/abi_watch.c)
 target_include_directories(zf_conform_abi PUBLIC ${abi_dir} PRIVATE ${zf_signatures_dir})
-target_link_libraries(zf_conform_abi PUBLIC zf_abi zf_json zf_oracle PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
+target_link_libraries(zf_conform_abi PUBLIC zf_abi zf_glue zf_loader zf_oracle PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
 target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi") # embedded, not looked for
 if(ZF_TESTS)
     target_compile_definitions(zf_conform_abi PRIVATE ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")

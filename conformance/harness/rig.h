@@ -77,8 +77,8 @@ void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n);
 /* step with ZF_STEP_... flags. */
 void rig_step(rig_t *rig, uint32_t flags);
 
-/* quiesce(DRAIN): nothing runs when it returns. */
-void rig_drain(rig_t *rig);
+/* ZF_QUIESCE_DRAIN or FLUSH: nothing runs when it returns. */
+void rig_quiesce(rig_t *rig, int32_t mode);
 
 /* ns of the smallest possible hook, poll. */
 double rig_poll_ns(const rig_t *rig);
