@@ -44,7 +44,7 @@ static int save(zx_run_t *run, int is_compact) {
 
 /* What does not fit is refused where it was to go on to the bit; so are parameters that come and go, without PARTIAL.
  * Nothing has changed then. */
-static int load_in_vain(zx_run_t *run, zx_store_t *store, const zx_change_t *change) {
+static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_t *change) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = "load in vain", .step = run->host.step, .element = UINT64_MAX};
     int is_other_model = change->n_missing + change->n_extra > 0;
