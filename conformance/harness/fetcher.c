@@ -39,6 +39,13 @@ static void fetch(fetcher_t *host, uint32_t first, uint32_t n) {
     host->waited_ns += zc_now_ns() - start;
 }
 
+/* Its gradients of the pass before are about to be overwritten. */
+static void take_back(fetcher_t *host, uint32_t layer) {
+    const uint64_t start = zc_now_ns();
+    rig_wait(&host->rig, &host->done[layer]);
+    host->waited_ns += zc_now_ns() - start;
+}
+
 static void deliver(fetcher_t *host, uint32_t layer, int is_last) {
     const uint32_t n = host->spec.per_layer, first = layer * n;
     const uint64_t start = zc_now_ns();
@@ -63,7 +70,7 @@ static void backward(fetcher_t *host, int is_last) {
     const fetcher_spec_t *spec = &host->spec;
     const int comes_later = spec->is_serial && is_last;
     for (uint32_t layer = spec->n_layers; layer-- > 0;) {
-        rig_wait(&host->rig, &host->done[layer]); /* its gradients of the pass before are about to be overwritten */
+        take_back(host, layer);
         compute(spec->backward_ns, is_last);
         if (!comes_later)
             deliver(host, layer, is_last);
