@@ -79,6 +79,7 @@ ZT_TEST(hostile_indexes) {
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"64\""},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":4"},
         {"\"params\"", "\"name\":\"", "\"name\":\"\\u0000"},
+        {"\"params\"", "\"name\":\"", "\"name\":\"q"}, /* a parameter that is not bound here, and one that is missing */
     };
     zt_hostile_start(config);
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
