@@ -10,7 +10,7 @@ import time
 
 from zfplugin.library import SONAME, find
 
-from .options import Option, count, override, parse, positive, real, refuse_others
+from .options import Option, count, override, parse, positive, probability, real, refuse_others
 from .runs import CannotRun
 from .tasks import Task, find_task
 
@@ -35,10 +35,10 @@ TABLE = (
     Option("steps", "N", "optimizer steps of a run (2000; --model: the task's)", count),
     Option("batch", "N", "rows of a step (32, torch 16)", count),
     Option("lr", "X", "peak learning rate (1e-3; --model: 1e-4)", real),
+    Option("dropout", "X", "probability (none; torch: the model's own)", probability),
     Option("jobs", "N", "runs at the same time (2, torch 1)", count),
     Option("out", "DIR", "results and kept runs (zf-conform-glue)", default="zf-conform-glue"),
     Option("warmup", "X", "share of the steps in which the rate rises (0.1)", real, of="c"),
-    Option("dropout", "X", "probability (none)", real, of="c"),
     Option("max-tokens", "N", "cut longer texts (128; --model: the task's)", count, of="c"),
     Option("dtype", "TYPE", "parameters and gradients: fp32 (default) or bf16", choices=("fp32", "bf16"), of="c"),
     Option("products", "TYPE", "matrix products of fp32 (default), or of operands rounded to bf16 where the processor has such",

@@ -23,14 +23,23 @@ def count(text: str) -> int:
     return int(text)
 
 
-def positive(text: str) -> float:
+def number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
-    if not 0 < value < 1e6:
+        return math.nan
+
+
+def positive(text: str) -> float:
+    if not 0 < number(text) < 1e6:
         raise unfit(text, "a number above 0, below 10^6")
-    return value
+    return float(text)
+
+
+def probability(text: str) -> str:
+    if not 0 <= number(text) < 1:
+        raise unfit(text, "a number of at least 0, below 1")
+    return text
 
 
 def real(text: str) -> str:

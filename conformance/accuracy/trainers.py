@@ -176,7 +176,7 @@ class Torch:
     def run(self, arm: Arm, seed: int) -> Run:
         a = self.args
         deciding = ["--task", self.task.name, "--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
-                    *options_of(a, ("precision", "threads")), "--optimizer",
+                    *options_of(a, ("precision", "dropout", "threads")), "--optimizer",
                     arm.name if arm.name.startswith("deepspeed") else "plugin" if arm.is_plugin else "adamw",
                     *plugin_options(arm)]
         places = ["--data", self.data, "--model", self.model]

@@ -29,6 +29,7 @@ def parse(argv):
     p.add_argument("--steps", type=int)
     p.add_argument("--batch", type=int, default=16)
     p.add_argument("--lr", type=float, default=1e-4)
+    p.add_argument("--dropout", type=float, help="probability (the model's own)")
     p.add_argument("--precision", choices=("autocast", "float32", "bfloat16"), default="autocast")
     p.add_argument("--threads", type=int)
     p.add_argument("--out", required=True, help="JSON report")
@@ -39,8 +40,8 @@ def train(args) -> dict:
     task, path = find_task(args.task), model.locate(args.model)
     files = [read(task, find_file(task, args.data, name)) for name in ("train.tsv", *task.dev)]
     tokens = [model.tokenize(path, task, examples) for examples in files]
-    settings = Settings(path, args.optimizer, lr=args.lr, batch=args.batch, steps=args.steps or task.steps, precision=args.precision,
-                        plugin=args.plugin, config=args.config, overrides=tuple(args.set))
+    settings = Settings(path, args.optimizer, lr=args.lr, batch=args.batch, steps=args.steps or task.steps, dropout=args.dropout,
+                        precision=args.precision, plugin=args.plugin, config=args.config, overrides=tuple(args.set))
     return run(args.seed, task, tokens[0], tokens[1:], settings, sum(f.n_skipped for f in files))
 
 

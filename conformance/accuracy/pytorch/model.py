@@ -28,7 +28,7 @@ def locate(model: str) -> str:
     return model
 
 
-def build(path: str, task: Task, seed: int):
+def build(path: str, task: Task, seed: int, dropout: float | None = None):
     """The pretrained encoder with a fresh classifier, the same for every arm of a seed."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
@@ -37,8 +37,9 @@ def build(path: str, task: Task, seed: int):
     logging.disable_progress_bar()
     torch.manual_seed(seed)
     kind = "regression" if not task.labels else "single_label_classification"
+    rates = {} if dropout is None else {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     return AutoModelForSequenceClassification.from_pretrained(
-        path, num_labels=task.n_outputs, problem_type=kind, dtype=torch.float32)
+        path, num_labels=task.n_outputs, problem_type=kind, dtype=torch.float32, **rates)
 
 
 @dataclasses.dataclass

@@ -24,6 +24,7 @@ class Settings:
     clip: float = 1.0
     batch: int = 16
     steps: int = 400
+    dropout: float | None = None  # probability, of attention too; None: the model's own
     warm_up: float = 0.1  # share of the steps in which the rate rises
     # autocast: weights and gradients in float32, matrix products in bfloat16 (torch.autocast); float32: all in float32;
     # bfloat16: weights and gradients too (the plugin and DeepSpeed keep fp32 master weights, torch's AdamW does not)
@@ -158,7 +159,7 @@ def report(model, found: dict, sizes: dict) -> dict:
 
 def run(seed: int, task: Task, train: Tokens, dev: list[Tokens], s: Settings, n_skipped: int = 0) -> dict:
     """Trains and predicts."""
-    model = build(s.model, task, seed).train()
+    model = build(s.model, task, seed, s.dropout).train()
     if s.optimizer.startswith("deepspeed"):
         s = dataclasses.replace(s, precision="bfloat16")
     if s.precision == "bfloat16":
