@@ -2,26 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh - builds the fuzzers of tests/fuzz in build/fuzz and runs them, one after another, from their corpora.
 #
-#   sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [NAME...]
+#   sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [NAME...]
 #   sh tests/fuzz.sh --can            # builds nothing: prints the compiler that can
 #
 #   --build DIR   they are built there already (ZF_FUZZ=ON): no build of their own
 #   --seconds N   each so long (default 60)
-#   --runs N      over N inputs in all instead, which the fuzzers share by what an input costs: sh tests/fuzz.sh --runs 1000000
-#   --jobs N      so many processes of each side by side (default 1); with --runs they share the inputs
+#   --runs N      each over N inputs instead; one of hooks or checkpoint trains an instance, and costs as much as 30 to 50 of the others
 #   NAME...       these only: config checkpoint hooks safetensors
 #
 # New inputs that reach new code go to corpus/ of that build, never into the source. What a fuzzer finds lies in its found/, with
-# the command that repeats it. With --runs a line every minute says how far it is, and the last one how many
-# inputs there were in all. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
+# the command that repeats it. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
 set -u
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
 
 limit=max_total_time=60
-runs=0
-jobs=1
 build=build/fuzz
 is_built=0
 is_asked=0
@@ -31,32 +27,16 @@ while [ $# -gt 0 ]; do
     --can) is_asked=1 ;;
     --build) build=${2:?}; is_built=1; shift ;;
     --seconds) limit=max_total_time=${2:?}; shift ;;
-    --runs) runs=${2:?}; shift ;;
-    --jobs) jobs=${2:?}; shift ;;
+    --runs) limit=runs=${2:?}; shift ;;
     config | checkpoint | hooks | safetensors) names="$names $1" ;;
     *)
-        echo "usage: sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|safetensors...]" >&2
+        echo "usage: sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [config|checkpoint|hooks|safetensors...]" >&2
         exit 2
         ;;
     esac
     shift
 done
 names=${names:-config checkpoint hooks safetensors}
-
-# weight NAME: its part of the inputs. One of hooks or checkpoint builds and trains an instance, and
-# costs as much as 30 to 50 of the others.
-weight() {
-    case $1 in
-    hooks) echo 4 ;;
-    checkpoint) echo 8 ;;
-    config) echo 28 ;;
-    *) echo 30 ;;
-    esac
-}
-weights=0
-for name in $names; do
-    weights=$((weights + $(weight "$name")))
-done
 
 # find_clang - with libFuzzer; 77: what is missing
 find_clang() {
@@ -89,48 +69,22 @@ fi
 [ "$is_built" -eq 1 ] || build_fuzzers || exit
 mkdir -p "$build/found"
 
-# tell NAME SHARE: every minute, how many inputs there were; libFuzzer says so now and then only.
-tell() {
-    while sleep 60 >/dev/null 2>&1; do # which outlives this by up to a minute and holds no pipe
-        n=$(for log in "$build/$1".[0-9]*.log; do sed -n 's/^#\([0-9][0-9]*\).*/\1/p' "$log" | tail -n 1; done | awk '{ n += $1 } END { print n + 0 }')
-        echo "fuzz: $1: at least $n of $2 inputs so far"
-    done
-}
-
 # fuzz NAME: prints one line; the whole log is NAME.log in $build
 fuzz() {
     corpus=$build/corpus/$1
+    log=$build/$1.log
     mkdir -p "$corpus"
     dict=
     [ ! -f "tests/fuzz/$1.dict" ] || dict=-dict=tests/fuzz/$1.dict
     most=4096
     [ "$1" != checkpoint ] || most=65536
-    share=$(((runs * $(weight "$1") + weights - 1) / weights))
-    [ "$runs" -eq 0 ] || limit=runs=$(((share + jobs - 1) / jobs))
-    pids=
-    failed=0
-    job=0
-    while [ "$job" -lt "$jobs" ]; do
-        # shellcheck disable=SC2086 # a list of words
-        "$build/tests/fuzz/fuzz_$1" "-$limit" $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
-            -artifact_prefix="$build/found/$1-" "$corpus" "tests/fuzz/corpus/$1" >"$build/$1.$job.log" 2>&1 &
-        pids="$pids $!"
-        job=$((job + 1))
-    done
-    [ "$runs" -eq 0 ] || tell "$1" "$share" &
-    teller=$!
-    for pid in $pids; do
-        wait "$pid" || failed=1
-    done
-    kill "$teller" 2>/dev/null
-    wait "$teller" 2>/dev/null
-    n=$(cat "$build/$1".[0-9]*.log | awk '/^stat::number_of_executed_units:/ { n += $2 } END { print n + 0 }')
-    all=$((all + n))
-    if [ "$failed" -eq 0 ]; then
-        echo "fuzz: $1: nothing in $n inputs ($(sed -n 's/^#[0-9]*.*DONE *//p' "$build/$1.0.log" | sed 's/ lim:.*//'))"
+    # shellcheck disable=SC2086 # a list of words
+    if "$build/tests/fuzz/fuzz_$1" "-$limit" $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$build/found/$1-" "$corpus" "tests/fuzz/corpus/$1" >"$log" 2>&1; then
+        echo "fuzz: $1: nothing in $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs ($(sed -n 's/^#[0-9]*.*DONE *//p' "$log" | sed 's/ lim:.*//'))"
         return 0
     fi
-    grep -h -e 'ERROR:' -e 'runtime error' -e 'fuzz.*: .*: ' -e 'Test unit written' -e '    #[0-9] ' "$build/$1".[0-9]*.log | head -n 30
+    grep -e 'ERROR:' -e 'runtime error' -e 'fuzz.*: .*: ' -e 'Test unit written' -e '    #[0-9] ' "$log" | head -n 30
     echo "fuzz: $1: FOUND; repeat: $build/tests/fuzz/fuzz_$1 $(ls -t "$build/found/$1-"* 2>/dev/null | head -n 1)"
     return 1
 }
@@ -139,10 +93,7 @@ ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_O
 UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 export ASAN_OPTIONS UBSAN_OPTIONS
 status=0
-all=0
 for name in $names; do
-    rm -f "$build/$name".[0-9]*.log
     fuzz "$name" || status=1
 done
-[ "$runs" -eq 0 ] || echo "fuzz: $all inputs in all"
 exit $status

@@ -130,61 +130,30 @@ kills() {
 # loads P:Q - what P ranks saved goes on with Q
 loads() {
     # shellcheck disable=SC2086 # words
-    conforms "${1#*:}" $drawn --load "$moves/${1%:*}"
+    conforms "${1#*:}" $drawn ${split:+--split "${1%:*}"} --load "$moves/${1%:*}"
 }
 
-# moved CASES N... - saved by each number of ranks, the same data by all, and loaded by each
+# moved OPTIONS N... - saved by each number of ranks, the same data by all, and loaded by each. With $split each number of ranks has another
+# part of the state resident
+split=
 moved() {
-    drawn="--cases $1 --seed 31" first=$2
+    drawn=$1 first=$2
     shift
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    pairs=
     for p in "$@"; do
         mkdir "$moves/$p" || exit 2
         # shellcheck disable=SC2086 # words
-        conforms "$p" $drawn --save "$moves/$p"
+        conforms "$p" $drawn ${split:+--split "$p"} --save "$moves/$p"
         for data in "$moves/$first"/*/*.safetensors; do
-            cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
+            [ -n "$split" ] || cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
         done
-    done
-    pairs=
-    for p in "$@"; do
         for q in "$@"; do
             pairs="$pairs $p:$q"
         done
     done
     # shellcheck disable=SC2086 # words
     beside 2 loads $pairs
-    rm -r "$moves"
-}
-
-# splits P:Q - what P ranks saved with a part of the state resident goes on with Q, where another part is
-splits() {
-    conforms "${1#*:}" --cases "$n_split" --seed 34 --split "${1%:*}" --load "$moves/${1%:*}"
-}
-
-# split_moves CASES N...
-split_moves() {
-    n_split=$1
-    shift
-    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    pairs=
-    for p in "$@"; do
-        mkdir "$moves/$p" || exit 2
-        conforms "$p" --cases "$n_split" --seed 34 --split "$p" --save "$moves/$p"
-        for q in "$@"; do
-            pairs="$pairs $p:$q"
-        done
-    done
-    # shellcheck disable=SC2086 # words
-    beside 2 splits $pairs
-    rm -r "$moves"
-}
-
-# grouped_moves N CASES - process groups: each part of a model saved, and loaded again
-grouped_moves() {
-    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    conforms "$1" --groups --cases "$2" --seed 9 --save "$moves"
-    conforms "$1" --groups --cases "$2" --seed 9 --load "$moves"
     rm -r "$moves"
 }
 
@@ -282,9 +251,11 @@ if [ "$short" -eq 1 ]; then
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     conforms 4 --groups --cases 8 --seed 14
     conforms 4 --transport host_two_level --cases 6 --seed 15
-    moved 6 2 3
-    split_moves 5 1 2
-    grouped_moves 4 8
+    moved "--cases 6 --seed 31" 2 3
+    split=yes
+    moved "--cases 5 --seed 34" 1 2
+    split=
+    moved "--groups --cases 8 --seed 9" 4
     audited 6
     recovery=--enable-recovery
     kills 2
@@ -304,10 +275,12 @@ else
         "8 --groups --cases 40 --seed 29" \
         "4 --transport host_two_level --cases 40 --seed 30" \
         "8 --transport host_two_level --groups --cases 20 --seed 31"
-    moved 20 1 2 3 4 8
-    split_moves 20 1 2 3 4
-    grouped_moves 4 60
-    grouped_moves 8 30
+    moved "--cases 20 --seed 31" 1 2 3 4 8
+    split=yes
+    moved "--cases 20 --seed 34" 1 2 3 4
+    split=
+    moved "--groups --cases 60 --seed 9" 4
+    moved "--groups --cases 30 --seed 9" 8
     audited 40
     recovery=--enable-recovery
     kills 30

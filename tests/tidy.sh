@@ -1,11 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tidy.sh [--analyze] [--base REVISION] [FILE...] - clang-tidy over kernels/, plugin/, bindings/ and conformance/, or over FILEs.
+# tidy.sh [--analyze] [FILE...] - clang-tidy over kernels/, plugin/, bindings/ and conformance/, or over FILEs.
 #
-#   --analyze         also the path-sensitive checks (clang-analyzer-*), which take minutes for the whole tree
-#   --base REVISION   only files that differ from that revision
+#   --analyze   also the path-sensitive checks (clang-analyzer-*), which take minutes for the whole tree
 #
-#   ZF_JOBS=N         files side by side (default: the processors of this machine)
+#   ZF_JOBS=N   files side by side (default: the processors of this machine)
 #
 # .clang-tidy says which checks and why. Exit status: 0 nothing found; 1 findings, which are printed; 2 could not run;
 # 77 clang or clang-tidy is not installed.
@@ -14,7 +13,6 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
 
 checks=
-base=
 while [ $# -gt 0 ]; do
     case $1 in
     --analyze)
@@ -22,10 +20,6 @@ while [ $# -gt 0 ]; do
         # Version 14 does not know the C library's va_start; memcpy_s is not in the GNU C library.
         checks=$checks,-clang-analyzer-valist.Uninitialized
         checks=$checks,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling
-        ;;
-    --base)
-        base=${2:?"--base needs a revision"}
-        shift
         ;;
     --*)
         sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
@@ -61,17 +55,10 @@ list() {
 
 if [ $# -gt 0 ]; then
     printf '%s\n' "$@" >"$build/files"
-elif [ -n "$base" ]; then
-    git diff --name-only --diff-filter=d "$base" -- >"$build/changed" || exit 2
-    list | grep -Fx -f "$build/changed" >"$build/files"
 else
     list >"$build/files"
 fi
 
-if [ -n "$base" ] && [ ! -s "$build/files" ]; then
-    echo "tidy: no file of these folders differs from $base"
-    exit 0
-fi
 n=$(wc -l <"$build/files")
 started=$(date +%s)
 # shellcheck disable=SC2086 # no word, or one

@@ -4,16 +4,18 @@
 
 BUILD is a build tree with ZF_BENCH. Its zf-bench-hooks runs a host whose forward and backward take a given time (--only plan), with paced
 workers and with the plugin's kernels. `zf plan --device cpu` is asked for the same model and windows, with the compute that the host took
-without the plugin in the same run. Speeds of link, replays and the plugin's own passes are what `zf doctor` measured just before, as a user would
-have them; the pace of paced workers is what they did in the run.
+without the plugin in the same run. Speeds of replays and the plugin's own passes are what `zf doctor` measured just before, as a user would
+have them, the link is plain copying; the pace of paced workers is what they did in the run.
 
 Exit status 0 where every row lies within the bound (0.15), 1 where one does not, 2 where it could not be measured."""
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 TOKENS = 1e6
 
@@ -40,11 +42,21 @@ def planned(zf, folder, row, doctor, *more):
         json.dump({**speeds, "memory": doctor["memory"], "own": doctor["own"]}, file)
     tflops = 2 * n * TOKENS / (row["alone_ms"] / 3 * 1e-3) / 1e12
     text = run(*zf, "plan", model, "--device", "cpu", "--json", "--machine", machine, "--tokens", f"{TOKENS:.0f}", "--sequence", "0",
-               "--tflops", f"{tflops:.9g}", "--efficiency", "1", "--link", f"{doctor['bandwidth']['copy_gb_per_s'] / 2:.6g}",
+               "--tflops", f"{tflops:.9g}", "--efficiency", "1", "--link", f"{doctor['copy_gb_per_s']:.6g}",
                *([] if row["fetches"] else ["--no-fetch"]),
                "--set", f"zenflow.update_interval={row['update_interval']}", "--set", f"zenflow.publish_lag={row['publish_lag']}",
                *(["--set", "zenflow.topk_ratio=0"] if row["pace_ns"] else []), *more)
     return json.loads(text)["configured"]
+
+
+def copy_gb_per_s():
+    """Of plain copying, which is the link where the CPU is the device: the best of a few."""
+    source, target, best = bytes(1 << 27), bytearray(1 << 27), math.inf
+    for _ in range(5):
+        began = time.perf_counter()
+        target[:] = source
+        best = min(best, time.perf_counter() - began)
+    return len(source) / best / 1e9
 
 
 def main():
@@ -57,7 +69,7 @@ def main():
     plugin = os.path.join(args.build, "plugin", "libzfplugin.so.1")
     zf = [os.path.join(args.build, "bindings", "cli", "zf"), "--plugin", plugin]
     with tempfile.TemporaryDirectory() as folder:
-        doctor = json.loads(run(*zf, "doctor", "--json"))
+        doctor = {**json.loads(run(*zf, "doctor", "--json")), "copy_gb_per_s": copy_gb_per_s()}
         measured = args.measured or os.path.join(folder, "measured.json")
         if not args.measured:
             run(os.path.join(args.build, "conformance", "bench", "zf-bench-hooks"), "--plugin", plugin, "--only", "plan", "--json", measured)

@@ -19,12 +19,6 @@ static void compare(double b, uint32_t n) {
     ck_assert_msg(memcmp(&oracle, &engine, sizeof oracle) == 0, "%.17g^%u: oracle %a, engine %a", b, n, oracle, engine);
 }
 
-ZT_TEST(every_small_n) {
-    for (size_t i = 0; i < sizeof betas / sizeof *betas; i++)
-        for (uint32_t n = 0; n < 20000; n++)
-            compare(betas[i], n);
-}
-
 /* Every number of bits, and patterns of bits that neighbours do not have. */
 ZT_TEST(large_n) {
     for (size_t i = 0; i < sizeof betas / sizeof *betas; i++)

@@ -27,6 +27,15 @@ uint64_t random_bits(void) {
 
 uint64_t random_below(uint64_t n) { return n == 0 ? 0 : random_bits() % n; }
 
+uint64_t random_subset(uint64_t n, uint32_t *out_index) {
+    const uint64_t one_in = 1 + random_below(10);
+    uint64_t n_chosen = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (random_below(one_in) == 0)
+            out_index[n_chosen++] = (uint32_t)i;
+    return n_chosen;
+}
+
 float random_unit(void) { return (float)(int32_t)(random_bits() >> 40) * 0x1p-23f - 1.0f; }
 
 float float_of(uint32_t bits) {

@@ -23,6 +23,8 @@ uint32_t bits_of(float x);
 uint64_t random_bits(void);
 uint64_t random_below(uint64_t n); /* 0 where n is 0 */
 float random_unit(void);           /* [-1, 1) */
+/* Rising, of 0 .. n-1; returns its size. */
+uint64_t random_subset(uint64_t n, uint32_t *out_index);
 
 typedef enum contents {
     ORDINARY, /* normal numbers around 1e-3 */

@@ -21,16 +21,6 @@ typedef struct geometry {
     int has_col_offset;
 } geometry_t;
 
-/* A rising random subset of 0..n; returns its size. */
-static uint64_t choose(uint64_t n, uint32_t *out_index) {
-    const uint64_t one_in = 1 + random_below(10);
-    uint64_t n_chosen = 0;
-    for (uint64_t i = 0; i < n; i++)
-        if (random_below(one_in) == 0)
-            out_index[n_chosen++] = (uint32_t)i;
-    return n_chosen;
-}
-
 static void geometry_random(geometry_t *g, uint64_t max_cols) {
     g->rows = random_below(MAX_ROWS + 1);
     g->cols = random_below(max_cols + 1);
@@ -42,11 +32,11 @@ static void geometry_random(geometry_t *g, uint64_t max_cols) {
     g->sub = (zfi_submatrix_t){.n_rows = g->rows, .n_cols = g->cols};
     if (random_below(2) == 0) {
         g->sub.row_index = g->row_index;
-        g->sub.n_rows = choose(g->rows, g->row_index);
+        g->sub.n_rows = random_subset(g->rows, g->row_index);
     }
     if (random_below(4) != 0) {
         g->sub.col_index = g->col_index;
-        g->sub.n_cols = choose(g->cols, g->col_index);
+        g->sub.n_cols = random_subset(g->cols, g->col_index);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_dispatch.c - names, availability, complete tables, and the floating-point mode of the plugin's threads. */
+/* test_dispatch.c - names, availability, and the floating-point mode of the plugin's threads. */
 #include <check.h>
 #include <fenv.h>
 #include <string.h>
@@ -25,22 +25,6 @@ ZT_TEST(best_is_the_highest_available) {
     for (int isa = best + 1; isa < ZFI_N_ISAS; isa++)
         ck_assert_ptr_null(zfi_kernels_of((zfi_isa_t)isa));
     ck_assert_ptr_null(zfi_kernels_of(ZFI_N_ISAS));
-}
-
-static void check_table(const zfi_kernels_t *table, const char *name) {
-    ck_assert_str_eq(table->name, name);
-    for (int rule = 0; rule < ZFI_N_RULES; rule++)
-        ck_assert(table->replay[rule] && table->run_ahead[rule]);
-    ck_assert(table->round_moments);
-    ck_assert(table->mean_grad && table->lateness && table->stats && table->gather && table->scatter && table->publish);
-    ck_assert(table->accumulate && table->widen && table->narrow);
-}
-
-ZT_TEST(tables_are_complete) {
-    check_table(zfi_kernels_ref(), "ref");
-    for (int isa = 0; isa < ZFI_N_ISAS; isa++)
-        if (zfi_kernels_of((zfi_isa_t)isa))
-            check_table(zfi_kernels_of((zfi_isa_t)isa), zfi_isa_name((zfi_isa_t)isa));
 }
 
 ZT_TEST(mode_is_ieee) {

@@ -77,30 +77,4 @@ static void try_sum(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ra
 
 ZT_TEST(sum_parts) { try_all(try_sum); }
 
-/* n_ranks stretches, turned round. */
-static void try_move(const zfi_kernels_t *table, zfi_dtype_t dtype, uint32_t n_ranks, uint32_t n) {
-    size_t elem = zfi_dtype_nbytes(dtype);
-    uint64_t all = (uint64_t)n_ranks * n;
-    unsigned char *from = array_of(dtype, all, 1), *to = array_of(dtype, all, 0);
-    unsigned char *back = array_of(dtype, all, 0);
-    zfi_move_t moves[MOST_RANKS];
-    zfi_move_args_t args = {.moves = moves, .n = n_ranks, .dtype = dtype, .from = from, .to = to};
-    for (uint32_t r = 0; r < n_ranks; r++)
-        moves[r] = (zfi_move_t){r * n, (n_ranks - 1 - r) * n, n};
-    zfi_launch_cpu[ZFI_KERNEL_MOVE](table, &args);
-    for (uint32_t r = 0; r < n_ranks; r++)
-        ck_assert_int_eq(memcmp(from + r * n * elem, to + (n_ranks - 1 - r) * n * elem, n * elem), 0);
-    ck_assert_int_eq(to[all * elem], GUARD);
-    args.from = back; /* and turned again: what it was */
-    args.goes_back = 1;
-    zfi_launch_cpu[ZFI_KERNEL_MOVE](table, &args);
-    ck_assert_int_eq(memcmp(from, back, all * elem), 0);
-    ck_assert_int_eq(back[all * elem], GUARD);
-    free(from);
-    free(to);
-    free(back);
-}
-
-ZT_TEST(move) { try_all(try_move); }
-
 ZT_SUITE("launch_ranks")

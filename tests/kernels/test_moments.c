@@ -61,14 +61,6 @@ ZT_TEST(stochastic_keeps_the_kind) {
 
 enum { MAX_ROWS = 9, MAX_COLS = 1200 };
 
-static uint64_t choose(uint64_t n, uint32_t *out_index) {
-    uint64_t n_chosen = 0;
-    for (uint64_t i = 0; i < n; i++)
-        if (random_below(3) == 0)
-            out_index[n_chosen++] = (uint32_t)i;
-    return n_chosen;
-}
-
 static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments, int has_v, contents_t contents) {
     static uint32_t row_index[MAX_ROWS], col_index[MAX_COLS];
     zfi_round_moments_t job = {.sub = {.n_rows = rows, .n_cols = cols},
@@ -81,11 +73,11 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
     uint64_t n;
     if (random_below(2)) {
         job.sub.row_index = row_index;
-        job.sub.n_rows = choose(rows, row_index);
+        job.sub.n_rows = random_subset(rows, row_index);
     }
     if (random_below(2)) {
         job.sub.col_index = col_index;
-        job.sub.n_cols = choose(cols, col_index);
+        job.sub.n_cols = random_subset(cols, col_index);
     }
     n = job.sub.n_rows * job.sub.n_cols;
     m = array_new(ZFI_F32, n, contents);

@@ -95,19 +95,26 @@ void zt_index_replace(zt_memory_store_t *store, const char *behind, const char *
     zt_index_seal(store, out);
 }
 
-void zt_plant(uint64_t cut_off, const char *param, const char *tensor, uint64_t at, const void *value, size_t nbytes) {
-    char key[64], was[200], is[200], *text = zt_index_text(&zt_hostile.bad), *from = strstr(text, param);
-    unsigned long long offset, n, crc, file;
-    zt_blob_t *data = zt_memory_store_find(&zt_hostile.bad, ZT_DATA_BLOB);
+zt_range_t zt_index_range(zt_memory_store_t *store, const char *param, const char *tensor) {
+    char key[64];
+    const char *from = strstr(zt_index_text(store), param);
+    zt_range_t at;
     snprintf(key, sizeof key, "\"%s\":{", tensor);
     from = from ? strstr(from, key) : NULL;
-    if (!from || sscanf(from + strlen(key), "\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &file,
-                        &offset, &n, &crc) != 4)
+    if (!from || sscanf(from + strlen(key), "\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &at.file,
+                        &at.offset, &at.nbytes, &at.crc) != 4)
         ck_abort_msg("no tensor %s of %s", tensor, param);
-    ck_assert_uint_lt(at * nbytes, n);
-    memcpy(data->data + offset + at * nbytes, value, nbytes);
-    snprintf(was, sizeof was, "\"nbytes\":%llu,\"crc32\":%llu", n, crc);
-    snprintf(is, sizeof is, "\"nbytes\":%llu,\"crc32\":%u", n - cut_off,
-             zfi_crc32(0, data->data + offset, n - cut_off));
+    return at;
+}
+
+void zt_plant(uint64_t cut_off, const char *param, const char *tensor, uint64_t at, const void *value, size_t nbytes) {
+    char was[200], is[200];
+    zt_range_t range = zt_index_range(&zt_hostile.bad, param, tensor);
+    unsigned char *data = zt_memory_store_find(&zt_hostile.bad, ZT_DATA_BLOB)->data + range.offset;
+    ck_assert_uint_lt(at * nbytes, range.nbytes);
+    memcpy(data + at * nbytes, value, nbytes);
+    snprintf(was, sizeof was, "\"nbytes\":%llu,\"crc32\":%llu", range.nbytes, range.crc);
+    snprintf(is, sizeof is, "\"nbytes\":%llu,\"crc32\":%u", range.nbytes - cut_off,
+             zfi_crc32(0, data, range.nbytes - cut_off));
     zt_index_replace(&zt_hostile.bad, was, was, is);
 }

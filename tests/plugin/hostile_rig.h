@@ -30,6 +30,11 @@ char *zt_index_text(zt_memory_store_t *store);
 void zt_index_seal(zt_memory_store_t *store, char *text);
 /* Replaces the first `from` at or after `behind` (NULL: anywhere). */
 void zt_index_replace(zt_memory_store_t *store, const char *behind, const char *from, const char *to);
+/* Where the first tensor of this name lies, of the parameter or what else begins with these words. */
+typedef struct zt_range {
+    unsigned long long file, offset, nbytes, crc;
+} zt_range_t;
+zt_range_t zt_index_range(zt_memory_store_t *store, const char *param, const char *tensor);
 /* Puts a value into element `at` of a parameter's tensor in bad, which becomes cut_off bytes too short; both checksums
  * are right. */
 void zt_plant(uint64_t cut_off, const char *param, const char *tensor, uint64_t at, const void *value, size_t nbytes);

@@ -108,11 +108,6 @@ static void copy(const zt_rank_t *rank, const struct zt_call *call) {
     }
 }
 
-static int is_held(const zt_ranks_t *all, const zf_collective_t *what) {
-    return all->held_from && what->purpose == ZF_COLLECTIVE_FOR_VALUES && what->bucket == 0 &&
-           what->step >= all->held_from;
-}
-
 static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
@@ -122,8 +117,6 @@ static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     pthread_mutex_lock(&all->lock);
     if (call->number != number_of(request)) { /* all have copied, and gone on */
         st = ZF_OK;
-    } else if (is_held(all, &call->what[rank->rank])) {
-        st = ZF_IN_PROGRESS;
     } else if (call->n_posted == all->size) {
         if (!call->is_copied[rank->rank])
             copy(rank, call);

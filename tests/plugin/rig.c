@@ -191,6 +191,11 @@ void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags) {
     zt_rig_bind(rig);
 }
 
+void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags) {
+    zt_rig_start(rig, shapes, n);
+    zt_rig_open(rig, config, flags);
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 void zt_rig_fill_grad(zt_rig_t *rig, uint32_t number, uint64_t step) {
@@ -242,15 +247,20 @@ void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence) {
     ZT_OK(rig, rig->cpu->fence_wait(fence, 60000000000u, &rig->err));
 }
 
-zf_status_t zt_rig_try_step(zt_rig_t *rig) {
-    zf_fence_t fence = {.struct_size = sizeof fence};
+zf_status_t zt_rig_deliver_all(zt_rig_t *rig, zf_fence_t *fence) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < rig->n_params && st >= 0; i++) {
         if (rig->params[i].shape.flags & ZF_PARAM_FROZEN)
             continue;
         zt_rig_fill_grad(rig, i, rig->step + 1);
-        st = zt_rig_deliver(rig, i, 0, rig->queue ? &fence : NULL); /* in order: the last covers them all */
+        st = zt_rig_deliver(rig, i, 0, fence); /* in order: the last covers them all */
     }
+    return st;
+}
+
+zf_status_t zt_rig_try_step(zt_rig_t *rig) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_status_t st = zt_rig_deliver_all(rig, rig->queue ? &fence : NULL);
     if (st >= 0)
         st = zt_rig_submit(rig, 0, NULL);
     if (st < 0)
@@ -367,13 +377,17 @@ int zt_shows(const zt_param_t *param, const void *values) {
     return memcmp(param->visible, values, zt_nbytes(param)) == 0;
 }
 
-float *zt_export(zt_rig_t *rig, uint32_t number) {
+zf_status_t zt_try_export(zt_rig_t *rig, uint32_t number, float *out) {
     const zt_param_t *param = &rig->params[number];
-    float *out = calloc(param->n_elems + 1, sizeof *out);
     zf_export_item_t item = {
         .struct_size = sizeof item, .id = param->id, .dst = out, .dst_nbytes = param->n_elems * sizeof *out};
+    return rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err);
+}
+
+float *zt_export(zt_rig_t *rig, uint32_t number) {
+    float *out = calloc(rig->params[number].n_elems + 1, sizeof *out);
     ck_assert(out != NULL);
-    ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
+    ZT_OK(rig, zt_try_export(rig, number, out));
     return out;
 }
 
@@ -418,4 +432,9 @@ void zt_rig_check_flushed(zt_rig_t *rig) {
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     zt_rig_check_export(rig);
     zt_rig_check_visible(rig);
+}
+
+void zt_rig_end_flushed(zt_rig_t *rig) {
+    zt_rig_check_flushed(rig);
+    zt_rig_end(rig);
 }

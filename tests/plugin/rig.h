@@ -77,15 +77,19 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig);
 void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback);
 /* create and bind */
 void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags);
+/* start and open */
+void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags);
 
 /* Fills the parameter's gradient of a step: grad (rounded to its type) and grad_values. */
 void zt_rig_fill_grad(zt_rig_t *rig, uint32_t param, uint64_t step);
 /* One delivery, TOTAL | LAST unless flags say otherwise. */
 zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence);
+/* Fills and delivers every parameter's gradient of the next step, up to the first error; the fence is of the last. */
+zf_status_t zt_rig_deliver_all(zt_rig_t *rig, zf_fence_t *fence);
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report);
 /* What zt_rig_submit() would submit now. */
 zf_status_t zt_rig_announce(zt_rig_t *rig);
-/* Fills and delivers every parameter's gradient, submits, and updates the serial AdamW. Ends the test on an error. */
+/* Delivers all, submits, and updates the serial AdamW. Ends the test on an error. */
 void zt_rig_step(zt_rig_t *rig);
 void zt_rig_steps(zt_rig_t *rig, int n);
 /* The same up to the first error, which it returns. */
@@ -112,12 +116,14 @@ void zt_gate_pass(void *unused);
 size_t zt_nbytes(const zt_param_t *param);
 int zt_shows(const zt_param_t *param, const void *values);
 float *zt_export(zt_rig_t *rig, uint32_t param);
+zf_status_t zt_try_export(zt_rig_t *rig, uint32_t param, float *out);
 /* The counter of zf.stats/1 that has this name. */
 uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);
 /* The parts of the memory plan (instance/run.h). */
 const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig);
 /* FLUSH; export and the visible values equal the serial AdamW bit for bit. */
 void zt_rig_check_flushed(zt_rig_t *rig);
+void zt_rig_end_flushed(zt_rig_t *rig); /* ... and the rig ends */
 /* The visible values do. */
 void zt_rig_check_visible(const zt_rig_t *rig);
 /* export equals the serial AdamW bit for bit; nothing is flushed. */

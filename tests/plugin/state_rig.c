@@ -182,6 +182,14 @@ const char *zt_state_dir(void) {
     return dir;
 }
 
+const char *zt_state_path(const char *name) {
+    static _Thread_local char paths[2][300];
+    static _Thread_local int turn;
+    turn = !turn;
+    snprintf(paths[turn], sizeof paths[turn], "%s/%s", zt_state_dir(), name);
+    return paths[turn];
+}
+
 static zf_state_args_t args_of(const zf_state_store_t *store, const char *path, uint32_t flags) {
     return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .flags = flags, .path = path, .store = store};
 }

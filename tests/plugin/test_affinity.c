@@ -140,8 +140,7 @@ ZT_TEST(the_system_is_read) {
 
 static void start(zt_rig_t *rig, const char *config) {
     static const zt_shape_t shapes[] = {{.rows = 48, .cols = 40}};
-    zt_rig_start(rig, shapes, 1);
-    zt_rig_open(rig, config, 0);
+    zt_rig_make(rig, shapes, 1, config, 0);
 }
 
 /* Four instances of three workers each on sixteen cores, of which the first is the trainer's. */

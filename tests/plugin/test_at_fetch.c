@@ -42,24 +42,6 @@ static void fetch(const uint32_t *params, uint32_t n) {
     zt_rig_wait(&rig, &fence);
 }
 
-/* What was not fetched comes with the next step, before its own close. */
-ZT_TEST(unfetched_comes_with_the_next_step) {
-    enum { ONE = 5 };
-    static float before[MOST_ELEMS];
-    start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
-                ZF_CREATE_CAP_FETCH);
-    zt_rig_step(&rig); /* in warm-up the step itself shows its values */
-    for (int t = 1; t < 6; t++) {
-        memcpy(before, rig.params[ONE].serial.w, zt_nbytes(&rig.params[ONE]));
-        zt_rig_step(&rig);
-        zt_rig_finish_step(&rig);
-        ck_assert(zt_shows(&rig.params[ONE], before));
-    }
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
-
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static atomic_int is_held, n_waiting;
@@ -111,8 +93,7 @@ ZT_TEST(only_what_is_late_waits) {
     for (uint32_t p = 1; p < last; p++)
         ck_assert(is_as_remembered(p));
     ck_assert_uint_gt(zt_rig_counter(&rig, "stall_replay_ns"), before);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 /* ---- a host that does not fetch ---------------------------------------------------------------------------------- */

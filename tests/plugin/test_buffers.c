@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_buffers.c - [shard] stage = 1 and 2: buckets take buffers in turn. As many as the order of deliveries needs, and
- * none before the exchange of its former bucket is over. */
+/* test_buffers.c - [shard] stage = 1 and 2: buckets take buffers in turn, as many as the order of deliveries needs.
+ * That none is taken before the exchange of its former bucket is over, zf-conform shard shows. */
 #include <check.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #include "instance/instance.h"
 #include "local_ranks.h"
@@ -20,26 +18,11 @@ static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\
 
 typedef struct job {
     ZT_JOB;
-    int is_forward, is_late, has_hole;
-    _Atomic uint32_t n_delivered;
+    int is_forward, has_hole;
     uint32_t n_buffers;
 } job_t;
 
 static job_t jobs[N_RANKS];
-
-static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
-
-/* The other rank has collected three buckets, which it cannot without this one unless it overwrites the first of them.
- */
-static void let_the_first_go_first(void) {
-    const job_t *first = &jobs[0];
-    for (int i = 0; i < 50; i++) {
-        if (atomic_load(&first->n_delivered) >= 3 && first->rig.inst &&
-            zfi_timeline_now(&((zf_instance_t *)first->rig.inst)->engine.lines.collected) >= 3)
-            return;
-        sleep_ms(1);
-    }
-}
 
 static void step(job_t *job) {
     zt_rig_t *rig = &job->rig;
@@ -50,7 +33,6 @@ static void step(job_t *job) {
             continue;
         zt_rig_fill_grad(rig, param, rig->step + 1);
         job->st = zt_rig_deliver(rig, param, 0, i + 1 + (uint32_t)job->has_hole == N_PARAMS ? &fence : NULL);
-        atomic_fetch_add(&job->n_delivered, 1);
     }
     if (job->st >= 0)
         job->st = zt_rig_submit(rig, 0, NULL);
@@ -67,8 +49,6 @@ static void *run_job(void *raw) {
     for (int i = 0; i < N_PARAMS; i++)
         shapes[i] = shape;
     zt_job_open(job, shapes, N_PARAMS);
-    if (job->is_late && job->rank->rank)
-        let_the_first_go_first();
     for (int t = 0; t < STEPS && job->st >= 0; t++)
         step(job);
     if (job->st >= 0)
@@ -78,7 +58,6 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-/* Both ranks so, but that the first one is not late. */
 static void expect_buffers(job_t as, uint32_t n) {
     static zt_ranks_t ranks;
     as.config = stage_2;
@@ -104,11 +83,6 @@ ZT_TEST(as_many_as_the_order_needs) {
 /* All others are open when the first bucket, of which no rank has a gradient, is to go. */
 ZT_TEST(one_is_left_for_what_goes_next) {
     expect_buffers((job_t){.uses_queue = 1, .is_forward = 1, .has_hole = 1}, N_PARAMS);
-}
-
-ZT_TEST(none_is_collected_into_before_its_exchange) {
-    expect_buffers((job_t){.uses_queue = 1, .is_late = 1}, 2);
-    expect_buffers((job_t){.is_late = 1}, 2);
 }
 
 ZT_SUITE("buffers")

@@ -4,7 +4,6 @@
 
 #include <check.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "instance/run.h"
@@ -95,24 +94,19 @@ static int32_t fail_when_told(void *ctx, const zf_rule_update_t *u) {
 ZT_TEST(a_code_ends_an_export) {
     zf_rule_callback_t given = {.struct_size = sizeof given, .name = "fails", .update = fail_when_told};
     zf_status_t st = ZF_OK;
-    float *dst;
-    zf_export_item_t item = {.struct_size = sizeof item, .id = 3};
+    float dst[70 * 48];
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
     zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\nfull_warm_up_rounds = 1\n", 0);
-    item.dst_nbytes = rig.params[3].n_elems * sizeof *dst;
-    item.dst = dst = malloc(item.dst_nbytes);
-    ck_assert_ptr_nonnull(dst);
     for (int i = 0; i < 4 && st >= 0; i++) { /* at every other step the window is open */
         atomic_store(&fails_now, 0);
         zt_rig_step(&rig);
         ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
         atomic_store(&fails_now, 1);
-        st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+        st = zt_try_export(&rig, 3, dst);
     }
     zt_refused(&rig.err, st, ZF_ERR_RULE, "returned -3");
     ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_RULE);
-    free(dst);
     zt_rig_end(&rig);
 }
 

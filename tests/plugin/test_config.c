@@ -14,6 +14,7 @@
 
 #include "config/config_table.h"
 #include "kernels.h"
+#include "state_rig.h"
 #include "suite.h"
 #include "wrap.h"
 
@@ -47,15 +48,6 @@ static void refused_bytes(const char *text, size_t nbytes, const char *part) {
 
 static void refused(const char *text, const char *part) { refused_bytes(text, strlen(text), part); }
 
-/* Each of the values, up to NULL, is refused so; a key may have a part of its value already. */
-static void refused_each(const char *section, const char *key, const char *const *values, const char *part) {
-    char text[128];
-    for (; *values; values++) {
-        snprintf(text, sizeof text, "[%s]\n%s%s %s\n", section, key, strchr(key, '=') ? "" : " =", *values);
-        refused(text, part);
-    }
-}
-
 static void refused_override(const char *override, const char *part) {
     ck_assert_int_eq(parse_override(NULL, override), ZF_ERR_CONFIG);
     ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
@@ -81,29 +73,33 @@ ZT_TEST(whole_file) {
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
 }
 
-ZT_TEST(how_numbers_are_written) {
+/* As it is read it is printed, but for what is another name of the same. */
+ZT_TEST(values_are_read_and_printed) {
     static const struct {
-        const char *text;
-        double value;
-    } good[] = {{"2e-1", 0.2}, {"2E-1", 0.2},    {"25e-2", 0.25},  {".5", 0.5},
-                {"1.", 1},     {"+.5e+00", 0.5}, {"0.005e02", 0.5}};
-    char text[64];
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", good[i].text);
+        const char *section, *key, *value, *printed;
+    } of[] = {{"zenflow", "topk_ratio", "2e-1", "0.2"},     {"zenflow", "topk_ratio", "2E-1", "0.2"},
+              {"zenflow", "topk_ratio", "25e-2", "0.25"},   {"zenflow", "topk_ratio", ".5", "0.5"},
+              {"zenflow", "topk_ratio", "1.", "1"},         {"zenflow", "topk_ratio", "+.5e+00", "0.5"},
+              {"zenflow", "topk_ratio", "0.005e02", "0.5"}, {"zenflow", "predict", "0", "off"},
+              {"zenflow", "predict", "auto", "auto"},       {"zenflow", "publish_lag", "auto", "auto"},
+              {"zenflow", "select_interval", "7", "7"},     {"zenflow", "select_interval", "auto", "auto"},
+              {"zenflow", "update_interval", "6", "6"},     {"zenflow", "update_interval", "auto", "auto"},
+              {"host", "local_rank", "3/4", "3/4"},         {"host", "local_rank", "0/4096", "0/4096"},
+              {"host", "local_rank", "auto", "auto"},       {"device", "state_mib", "3", "3"},
+              {"device", "state_mib", "all", "all"},        {"device", "state_mib", "auto", "auto"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "[%s]\n%s = %s\n", of[i].section, of[i].key, of[i].value);
         ck_assert_msg(parse(text) == ZF_OK, "%s: %s", text, err.message);
-        ck_assert_msg(config.topk_ratio == good[i].value, "%s: %g", text, config.topk_ratio);
+        zfi_key_print(zfi_key_at((uint32_t)zfi_key_find(of[i].section, of[i].key)), &config, text, sizeof text);
+        ck_assert_str_eq(text, of[i].printed);
     }
-    refused_each("zenflow", "topk_ratio", (const char *const[]){"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x", NULL},
-                 "is no real");
-}
-
-ZT_TEST(a_rank_is_one_of_the_ranks) {
-    ck_assert(parse("[host]\nlocal_rank = 3/4\n") == ZF_OK && config.local_rank == 3 && config.local_ranks == 4);
-    ck_assert(parse("[host]\nlocal_rank = 0/4096\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 4096);
-    ck_assert(parse("[host]\nlocal_rank = auto\n") == ZF_OK && config.local_rank == 0 && config.local_ranks == 0);
-    refused_each("host", "local_rank",
-                 (const char *const[]){"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2", NULL},
-                 "allowed: auto | R/N");
+    ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK && config.is_interval_auto);
+    ck_assert_uint_eq(config.update_interval, 16);
+    ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
+    ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
+    ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
 }
 
 ZT_TEST(steps_of_a_trace) {
@@ -119,10 +115,6 @@ ZT_TEST(steps_of_a_trace) {
         ck_assert_str_eq(config.trace_file, "a steps b");
         ck_assert(config.trace_first_step == good[i].first && config.trace_steps == good[i].n);
     }
-    refused_each(
-        "trace", "file = a steps",
-        (const char *const[]){"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all", NULL},
-        "PATH steps N | PATH steps FIRST..LAST");
 }
 
 ZT_TEST(steps_of_an_audit) {
@@ -131,15 +123,6 @@ ZT_TEST(steps_of_an_audit) {
     ck_assert_str_eq(config.audit_file, "a b");
     ck_assert(parse("[audit]\nfile = a every b every 7\n") == ZF_OK && config.audit_every == 7);
     ck_assert_str_eq(config.audit_file, "a every b");
-    refused_each("audit", "file = a every", (const char *const[]){"0", "-1", "1000000001", "2 3", "all", "1..2", NULL},
-                 "none | PATH | PATH every N, of 1000000000");
-}
-
-ZT_TEST(state_on_the_device) {
-    ck_assert(parse("[device]\nstate_mib = 3\n") == ZF_OK && config.resident_nbytes == 3 << 20);
-    ck_assert(parse("[device]\nstate_mib = all\n") == ZF_OK && config.resident_nbytes == ZFI_RESIDENT_ALL);
-    ck_assert(parse("[device]\nstate_mib = auto\n") == ZF_OK && config.resident_nbytes == 0 && config.is_auto_resident);
-    ck_assert(parse("") == ZF_OK && config.resident_nbytes == 0 && !config.is_auto_resident);
 }
 
 static void expect_exact(const char *text) {
@@ -206,31 +189,6 @@ ZT_TEST(prediction) {
     }
 }
 
-/* As it is read it is printed, but for what is another name of the same. */
-ZT_TEST(values_are_printed) {
-    static const struct {
-        const char *key, *value, *printed;
-    } of[] = {{"predict", "0", "off"},
-              {"predict", "auto", "auto"},
-              {"publish_lag", "auto", "auto"},
-              {"select_interval", "7", "7"},
-              {"select_interval", "auto", "auto"},
-              {"update_interval", "6", "6"},
-              {"update_interval", "auto", "auto"}};
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        char text[64];
-        snprintf(text, sizeof text, "[zenflow]\n%s = %s\n", of[i].key, of[i].value);
-        ck_assert_int_eq(parse(text), ZF_OK);
-        ck_assert_int_eq(
-            zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", of[i].key), text, sizeof text, NULL), ZF_OK);
-        ck_assert_str_eq(text, of[i].printed);
-    }
-    ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK && config.is_interval_auto);
-    ck_assert_uint_eq(config.update_interval, 16);
-    ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
-}
-
 ZT_TEST(overrides) {
     const char *const list[] = {"zenflow.topk_ratio=0.5", "zenflow.topk_ratio = 0.25 ", "log.level=warn"};
     if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK)
@@ -290,6 +248,28 @@ ZT_TEST(what_is_wrong) {
     ck_assert(strstr(err.message, "zf.ini:2") == NULL);
     refused("[zenflow]\ntopk_ratio\npublish_lag\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
+}
+
+/* Each of the values is refused so; a key may have a part of its value already. */
+ZT_TEST(values_that_are_none) {
+    static const struct {
+        const char *line, *part, *values[11];
+    } of[] = {{"[zenflow]\ntopk_ratio =", "is no real", {"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x"}},
+              {"[host]\nlocal_rank =",
+               "allowed: auto | R/N",
+               {"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2"}},
+              {"[trace]\nfile = a steps",
+               "PATH steps N | PATH steps FIRST..LAST",
+               {"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all"}},
+              {"[audit]\nfile = a every",
+               "none | PATH | PATH every N, of 1000000000",
+               {"0", "-1", "1000000001", "2 3", "all", "1..2"}}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (const char *const *value = of[i].values; *value; value++) {
+            char text[128];
+            snprintf(text, sizeof text, "%s %s\n", of[i].line, *value);
+            refused(text, of[i].part);
+        }
 }
 
 /* What is gone is refused in a text and in an override, with its place and with what to use instead. */
@@ -408,26 +388,21 @@ ZT_WRAP(ssize_t, read, int fd, void *buf, size_t nbytes) {
 }
 
 ZT_TEST(a_file_in_pieces) {
-    char path[] = "/tmp/zf-test-config-XXXXXX";
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    close(fd);
+    const char *path = zt_state_path("zf.ini");
     write_file(path, "[log]\nlevel = warn\n", 19);
     is_in_pieces = 1;
     ck_assert_msg(parse_file(path) == ZF_OK, "%s", err.message);
     is_in_pieces = 0;
     ck_assert_int_eq(config.level, ZF_LOG_WARN);
     ck_assert_uint_eq(given, 19);
-    unlink(path);
 }
 
 ZT_TEST(files) {
-    char dir[] = "/tmp/zf-test-config-XXXXXX", path[64], *big;
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/zf.ini", dir);
+    const char *path = zt_state_path("zf.ini");
+    char *big;
     ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
     ck_assert(strstr(err.message, path) && strstr(err.message, "errno 2") && err.native_code == 2);
-    ck_assert_int_eq(parse_file(dir), ZF_ERR_CONFIG);
+    ck_assert_int_eq(parse_file(zt_state_dir()), ZF_ERR_CONFIG);
     ck_assert(strstr(err.message, "not a regular file") != NULL);
     ck_assert_int_eq(parse_file(""), ZF_ERR_CONFIG);
     ck_assert_int_eq(parse_file(NULL), ZF_ERR_CONFIG);
@@ -443,26 +418,9 @@ ZT_TEST(files) {
     free(big);
     ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
     ck_assert(strstr(err.message, "more than 1048576 bytes") != NULL);
-    unlink(path);
-    rmdir(dir);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
-
-ZT_TEST(keys_describe_themselves) {
-    zfi_config_t deflt;
-    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, &deflt, NULL), ZF_OK);
-    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
-        zf_config_key_t key = {.struct_size = sizeof key};
-        char value[64], text[256];
-        ck_assert_int_eq(zfi_config_key(i, &key, NULL), ZF_OK);
-        ck_assert(*key.section && *key.key && *key.type && *key.range && *key.deflt && strlen(key.doc) > 20);
-        ck_assert_int_eq(zfi_config_value(&deflt, i, value, sizeof value, NULL), ZF_OK);
-        ck_assert_str_eq(value, key.deflt);
-        snprintf(text, sizeof text, "[%s]\n%s = %s\n", key.section, key.key, value);
-        ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
-    }
-}
 
 ZT_TEST(values_are_cut) {
     char buf[8] = "zzzzzzz";

@@ -80,12 +80,10 @@ typedef struct split {
 } split_t;
 
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank; /* NULL: one rank */
+    ZT_JOB; /* rank = NULL: one rank */
     const split_t *split;
     zf_plan_t plan;
     uint64_t host, device, said[2]; /* mapped; as zf.stats/1 says it */
-    zf_status_t st;
 } job_t;
 
 static uint64_t draw(uint64_t *at, uint64_t n) { return zt_hash((*at)++) % n; }
@@ -221,14 +219,13 @@ static void check_split(uint64_t number) {
     draw_split(number, &split);
     snprintf(state, sizeof state, "%llu", (unsigned long long)split.state_nbytes);
     ck_assert_int_eq(split.state_nbytes ? setenv("ZF_TEST_STATE_BYTES", state, 1) : unsetenv("ZF_TEST_STATE_BYTES"), 0);
-    zt_ranks_init(&ranks, split.n_ranks);
+    zt_jobs_start(&ranks, split.n_ranks, jobs, sizeof *jobs, &(job_t){.split = &split});
     for (uint32_t r = 0; r < split.n_ranks; r++) {
-        jobs[r] = (job_t){.rank = split.n_ranks > 1 ? &ranks.ranks[r] : NULL, .split = &split};
+        jobs[r].rank = split.n_ranks > 1 ? jobs[r].rank : NULL;
         ranks.ranks[r].flags = split.flags;
     }
-    zt_ranks_run(split.n_ranks, run_job, jobs, sizeof *jobs);
+    zt_jobs_run(&ranks, run_job, 0);
     for (uint32_t r = 0; r < split.n_ranks; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s: %s", r, jobs[r].rig.err.message, split.config);
         check_bytes(&jobs[r]);
         n_owned += jobs[r].plan.n_owned_elems;
         state_nbytes += jobs[r].plan.host_state_nbytes;
@@ -241,9 +238,7 @@ static void check_split(uint64_t number) {
     ck_assert_msg(state_nbytes >= need && state_nbytes <= need + split.n_ranks * counts,
                   "split %llu: state of %llu bytes on the host, need %llu: %s", (unsigned long long)number,
                   (unsigned long long)state_nbytes, (unsigned long long)need, split.config);
-    for (uint32_t r = 0; r < split.n_ranks; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
+    zt_jobs_end(&ranks);
 }
 
 ZT_TEST(bytes_are_those_of_a_run) {

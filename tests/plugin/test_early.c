@@ -29,13 +29,10 @@ static uint64_t early_taken, early_lost; /* up to the newest count() */
 
 #define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\naffinity = none\ndeadline_ms = 60000\n"
 
-/* The last one with a fence, so that they are on their way. */
+/* With a fence, so that they are on their way. */
 static void deliver_all(zt_rig_t *to) {
     zf_fence_t fence = {.struct_size = sizeof fence};
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        zt_rig_fill_grad(to, i, to->step + 1);
-        ZT_OK(to, zt_rig_deliver(to, i, 0, i + 1 == N_SHAPES ? &fence : NULL));
-    }
+    ZT_OK(to, zt_rig_deliver_all(to, &fence));
 }
 
 /* All gradients, and as many early replays as there is room for. */
@@ -54,15 +51,11 @@ static void submit(zt_rig_t *to) {
 }
 
 static void start(void) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, EXACT, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, EXACT, 0);
     early_taken = early_lost = 0;
 }
 
-static void end(void) {
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
-}
+static void end(void) { zt_rig_end_flushed(&rig); }
 
 /* What early replays were of use and not, since the last time. */
 static void count(uint64_t *out_taken, uint64_t *out_lost) {

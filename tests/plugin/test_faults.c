@@ -33,7 +33,6 @@ static zt_rig_t rig;
 /* Every hook now returns this error, with a message that has the part in it; destroy ends. */
 static void expect_poisoned(zf_status_t want, const char *part) {
     static float out[24 * 40];
-    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
     for (int hook = 0; hook < 8; hook++) {
         zf_status_t st = ZF_OK;
         memset(rig.err.message, 0, sizeof rig.err.message);
@@ -50,7 +49,7 @@ static void expect_poisoned(zf_status_t want, const char *part) {
         if (hook == 5)
             st = zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
         if (hook == 6)
-            st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+            st = zt_try_export(&rig, 0, out);
         if (hook == 7)
             st = rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err);
         ck_assert_msg(st == want, "hook %d returns %d, need %d", hook, st, want);
@@ -64,10 +63,7 @@ static void expect_poisoned(zf_status_t want, const char *part) {
 static zf_status_t step_until_error(zf_fence_t *fence) {
     zf_status_t st = ZF_OK;
     for (int i = 0; i < 40 && st >= 0; i++) {
-        for (uint32_t p = 0; p < N_SHAPES && st >= 0; p++) {
-            zt_rig_fill_grad(&rig, p, rig.step + 1);
-            st = zt_rig_deliver(&rig, p, 0, p == N_SHAPES - 1 ? fence : NULL);
-        }
+        st = zt_rig_deliver_all(&rig, fence);
         if (st >= 0)
             st = zt_rig_submit(&rig, ZF_STEP_WAIT, NULL);
     }
@@ -129,20 +125,16 @@ ZT_TEST(the_hosts_own_work_is_no_timeout) {
         zt_rig_steps(&rig, 1);
     }
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 ZT_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its commands run after destroy has given up */
-    zf_status_t st = ZF_OK;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
     zt_rig_steps(&rig, 3);
     zt_rig_block(&rig);
-    for (uint32_t p = 0; p < N_SHAPES && st >= 0; p++)
-        st = zt_rig_deliver(&rig, p, 0, NULL);
-    if (st >= 0)
+    if (zt_rig_deliver_all(&rig, NULL) >= 0)
         zt_rig_submit(&rig, 0, NULL);
     rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
@@ -190,8 +182,7 @@ static void pause_between_steps(const char *text, int is_queue) {
         if (i == 6)
             ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     }
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 ZT_TEST(a_pause_is_no_timeout) { /* due publishes of more chunks than the ring holds; entering state of many blocks */
@@ -230,8 +221,7 @@ static int child_of_fork(void) {
 ZT_TEST(fork_in_mid_window) {
     int status = -1;
     pid_t pid;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZF_CREATE_CAP_FETCH);
     zt_rig_steps(&rig, 7);
     fflush(NULL);
     pid = fork();
@@ -240,8 +230,7 @@ ZT_TEST(fork_in_mid_window) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", (unsigned)status);
     zt_rig_steps(&rig, 8);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 /* ---- alignment --------------------------------------------------------------------------------------------------- */
@@ -259,8 +248,7 @@ ZT_TEST(odd_addresses_are_refused) {
     zt_contains(rig.err.message, "gradient of \"layer.0.weight\"");
     rig.params[0].grad_tensor.dl.byte_offset = 0;
     zt_rig_steps(&rig, 3);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 ZT_SUITE("faults")

@@ -249,17 +249,7 @@ ZT_TEST(steps_that_differ) {
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
-static void save_to(job_t *job, const char *path) {
-    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
-    job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
-    if (job->st >= 0)
-        job->st = zt_state(&job->rig)->load(job->rig.inst, &args, NULL, &job->rig.err);
-}
-static void save_all(job_t *job) {
-    char path[300];
-    snprintf(path, sizeof path, "%s/all", zt_state_dir());
-    save_to(job, path);
-}
+static void save_all(job_t *job) { job->st = zt_save(&job->rig, NULL, zt_state_path("all"), 0, NULL); }
 
 /* Each rank has an expert of its own beside what both have. */
 static void experts(job_t *job) {
@@ -268,22 +258,18 @@ static void experts(job_t *job) {
         ((float *)(void *)job->rig.params[1].visible)[i] += (float)job->rank->rank;
 }
 
-static zf_state_args_t at(char buf[300], const char *name, uint32_t part) {
-    snprintf(buf, 300, "%s/%s-%u", zt_state_dir(), name, part);
-    return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .path = buf};
+static const char *part_of(const char *name, uint32_t part) {
+    static _Thread_local char path[300];
+    snprintf(path, sizeof path, "%s/%s-%u", zt_state_dir(), name, part);
+    return path;
 }
 static void save_part(job_t *job, const char *name) {
-    char path[300];
-    zf_state_args_t args = at(path, name, job->rank->rank);
     if (job->st >= 0)
-        job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+        job->st = zt_save(&job->rig, NULL, part_of(name, job->rank->rank), 0, NULL);
 }
 static void load_part(job_t *job, const char *name, uint32_t part, uint32_t flags) {
-    char path[300];
-    zf_state_args_t args = at(path, name, part);
-    args.flags = flags;
     if (job->st >= 0)
-        job->st = zt_state(&job->rig)->load(job->rig.inst, &args, NULL, &job->rig.err);
+        job->st = zt_load(&job->rig, NULL, part_of(name, part), flags, NULL);
 }
 
 /* Saved at step 6 ("six") and at step 12, of two runs that part at step 6. The windows of S = 2 are open at neither: a
@@ -334,10 +320,8 @@ static void load_first(job_t *job) {
     expect_own(job, 1, ZF_ERR_CHECKPOINT, "part 0 of 2 of a model, this rank trains part 1", "cannot load its part");
 }
 static void save_wrongly(job_t *job) {
-    char path[300];
-    zf_state_args_t args = at(path, "wrongly", job->rank->rank);
-    args.flags = job->rank->rank ? ZF_STATE_PARTIAL : 0;
-    job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+    job->st =
+        zt_save(&job->rig, NULL, part_of("wrongly", job->rank->rank), job->rank->rank ? ZF_STATE_PARTIAL : 0, NULL);
     expect_own(job, 1, ZF_ERR_UNSUPPORTED_FIELD, "flags", "rank 1 of the norm group refused");
 }
 
@@ -371,11 +355,9 @@ ZT_TEST(experts_have_checkpoints_with_what_is_beside_them) {
 }
 
 ZT_TEST(a_part_that_refuses_to_save_stops_the_others) {
-    char path[300];
     expect(&(job_t){.script = save_wrongly}, 1, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm group refused");
     expect(&(job_t){.declare = experts, .script = save_wrongly}, 0, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm");
-    at(path, "wrongly", 0);
-    ck_assert_int_ne(access(path, F_OK), 0);
+    ck_assert_int_ne(access(part_of("wrongly", 0), F_OK), 0);
 }
 
 ZT_SUITE("groups")

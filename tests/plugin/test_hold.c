@@ -24,10 +24,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const char holds[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
                             "select_interval = 2\non_overwrite = hold\n";
 
-static void start(const char *config, uint32_t flags) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, flags);
-}
+static void start(const char *config, uint32_t flags) { zt_rig_make(&rig, shapes, N_SHAPES, config, flags); }
 
 static size_t nbytes_of(uint32_t p) { return zt_nbytes(&rig.params[p]); }
 
@@ -122,8 +119,7 @@ ZT_TEST(hold_and_written_back) {
     for (uint32_t t = 0; t < 4 * N_SHAPES; t++) {
         uint32_t p = t % N_SHAPES, is_late = t % 3;
         unsigned char *was;
-        zt_rig_start(&twin, shapes, N_SHAPES);
-        zt_rig_open(&twin, holds, 0);
+        zt_rig_make(&twin, shapes, N_SHAPES, holds, 0);
         start(holds, 0);
         zt_rig_steps(&rig, 6 + (int)(t % 5));
         zt_rig_steps(&twin, 6 + (int)(t % 5) + (is_late != 0));

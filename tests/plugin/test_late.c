@@ -133,9 +133,7 @@ static void *run(void *raw) {
     if (out->st >= 0)
         out->st = train(out);
     for (uint32_t i = 0; i < N_SHAPES && out->st >= 0; i++) {
-        zf_export_item_t item = {.struct_size = sizeof item, .id = i, .dst = out->weights[i]};
-        item.dst_nbytes = out->rig.params[i].n_elems * sizeof(float);
-        out->st = out->rig.zf->export_params(out->rig.inst, &item, 1, sizeof item, &out->rig.err);
+        out->st = zt_try_export(&out->rig, i, out->weights[i]);
         memcpy(out->visible[i], out->rig.params[i].visible, zt_nbytes(&out->rig.params[i]));
     }
     return NULL;
@@ -211,8 +209,7 @@ ZT_TEST(the_control_thread) {
     enum { AHEAD = 6 };
     static unsigned char memory[AHEAD][N_SHAPES][4 * MOST_ELEMS];
     zfi_timeline_t *down;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, WINDOWS "topk_ratio = 0\n", ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, WINDOWS "topk_ratio = 0\n", ZF_CREATE_CAP_FETCH);
     down = &rig.inst->engine.lines.down;
     atomic_store(&holds_control, 1);
     for (int t = 0; t < AHEAD; t++) {

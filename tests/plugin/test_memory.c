@@ -43,8 +43,7 @@ static void check_planned_is_measured(void) {
 }
 
 ZT_TEST(sums_and_staging_are_counted) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, "", 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, "", 0);
     for (int part = 0; part < 2; part++) {
         zt_rig_fill_grad(&rig, 0, 1);
         ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
@@ -96,8 +95,7 @@ ZT_TEST(what_others_were_promised_is_not_there) {
 ZT_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
     char text[128];
     uint64_t need;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, NO_SPARES, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, NO_SPARES, 0);
     need = rig.layout.host_nbytes + rig.layout.device_nbytes;
     rig.zf->destroy(rig.inst, NULL);
     snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
@@ -112,8 +110,7 @@ ZT_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less d
 ZT_TEST(early_replays_take_what_is_left) {
     char text[128];
     uint64_t least, most;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, NO_SPARES, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, NO_SPARES, 0);
     least = rig.layout.host_nbytes + rig.layout.device_nbytes;
     ck_assert_uint_eq(rig.inst->run->hs.n_spares, 0);
     rig.zf->destroy(rig.inst, NULL);
@@ -127,8 +124,7 @@ ZT_TEST(early_replays_take_what_is_left) {
     ck_assert_uint_lt(rig.layout.host_nbytes + rig.layout.device_nbytes, most);
     zt_rig_steps(&rig, 6);
     check_planned_is_measured();
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 /* ---- the formulas of docs/memory.md ------------------------------------------------------------------------------ */
@@ -167,8 +163,7 @@ ZT_TEST(bytes_follow_the_formulas) {
     for (uint32_t s = 1; s <= 8; s *= 2) {
         const zfi_layout_t *parts;
         double n;
-        zt_rig_start(&rig, many, N);
-        zt_rig_open(&rig, in_windows(s), 0);
+        zt_rig_make(&rig, many, N, in_windows(s), 0);
         n = (double)rig.layout.n_elems;
         parts = zt_rig_parts(&rig);
         ck_assert_double_eq_tol((double)parts->host_state_nbytes / n, 12.0, 0.01);
@@ -183,9 +178,9 @@ ZT_TEST(bytes_follow_the_formulas) {
 static double beside(const zt_shape_t *shape, const char *block_elems) {
     double nbytes;
     setenv("ZF_TEST_BLOCK_ELEMS", block_elems, 1);
-    zt_rig_start(&rig, shape, 1);
-    zt_rig_open(
-        &rig, "[zenflow]\nupdate_interval = 2\nselect_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n", 0);
+    zt_rig_make(&rig, shape, 1,
+                "[zenflow]\nupdate_interval = 2\nselect_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n",
+                0);
     unsetenv("ZF_TEST_BLOCK_ELEMS");
     zt_rig_steps(&rig, 9);
     check_planned_is_measured();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_no_memory.c - every allocation of create, bind, step, save, load and destroy fails once, one at a
  * time: the call says so, what was there before is whole, and the instance goes on or is poisoned and can be destroyed.
+ * After the first steps there is none that could.
  *
  * The linker gives the plugin's calls of the C library to the __wrap_ functions below, and jansson is told to allocate
  * through them. So the sweep runs under AddressSanitizer too, which finds what a failed call forgets to free. */
@@ -21,6 +22,7 @@
 #include "state_rig.h"
 #include "suite.h"
 #include "wrap.h"
+#include "zf/ext/draft/digest.h"
 
 /* ---- allocations that fail --------------------------------------------------------------------------------------- */
 
@@ -92,8 +94,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static void open_small(zt_rig_t *of, const char *zenflow) {
     char text[512];
     snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads = 2\n[log]\nlevel = error\n", zenflow);
-    zt_rig_start(of, shapes, N_SHAPES);
-    zt_rig_open(of, text, 0);
+    zt_rig_make(of, shapes, N_SHAPES, text, 0);
     state = zt_state(of);
 }
 
@@ -287,16 +288,10 @@ ZT_TEST(bind_again) {
     zt_rig_end(&rig);
 }
 
-static void open_filled(void) {
-    open_small(&rig, config);
-    for (uint32_t i = 0; i < rig.n_params; i++)
-        zt_rig_fill_grad(&rig, i, 1);
-}
+static void open_fresh(void) { open_small(&rig, config); }
 
 static zf_status_t step_it(void) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < rig.n_params && st >= 0; i++)
-        st = zt_rig_deliver(&rig, i, 0, NULL);
+    zf_status_t st = zt_rig_deliver_all(&rig, NULL);
     return st < 0 ? st : zt_rig_submit(&rig, ZF_STEP_WAIT, NULL);
 }
 
@@ -307,7 +302,7 @@ static void ends(int64_t n) {
 
 /* Hooks allocate at most while an instance is young: what fails there is an error, and destroy frees all of it. */
 ZT_TEST(step_and_destroy) {
-    sweep(&(sweep_t){"step", open_filled, step_it, ends, 1, 0});
+    sweep(&(sweep_t){"step", open_fresh, step_it, ends, 1, 0});
     zt_rig_end(&rig);
     open_small(&rig, config);
     zt_state_steps(&rig, 5);
@@ -333,6 +328,66 @@ ZT_TEST(audit) {
         ck_assert(has_failed || n > 20);
     }
     end_as_reference("audited at last");
+}
+
+/* ---- when nothing may be allocated ------------------------------------------------------------------------------- */
+
+static zf_status_t worst; /* of the calls of a step; Check allocates where it asserts */
+static void note_error(zf_status_t st) { worst = st < 0 ? st : worst; }
+
+/* A step of all that hooks are given: a hole, parts, gradients that are not finite or dropped, a fetch, a digest. */
+static void varied_step(void) {
+    const zf_digest_ext_t *ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    const zf_tensor_t *first = &rig.params[0].grad_tensor;
+    zf_fence_t read = {.struct_size = sizeof read}, ready = {.struct_size = sizeof ready};
+    uint64_t step = rig.step + 1, digest;
+    for (uint32_t i = 0; i < rig.n_params; i++) {
+        int is_parted = i == 1 && step % 3 == 0;
+        if (i == 0 && step % 5 == 3)
+            continue;
+        zt_rig_fill_grad(&rig, i, step);
+        if (i == 2 && step % 7 == 2)
+            memset(rig.params[i].grad, 0xFF, 2);
+        if (is_parted)
+            note_error(zt_rig_deliver(&rig, i, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
+        note_error(zt_rig_deliver(&rig, i, is_parted ? ZF_GRAD_PART | ZF_GRAD_LAST : 0, &read));
+    }
+    if (step % 11 == 5)
+        note_error(zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    note_error(zt_rig_submit(&rig, 0, NULL));
+    note_error(rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &ready, &rig.err));
+    note_error(ext->digest(rig.inst, &first, 1, &digest, &rig.err));
+    note_error(rig.zf->param_release(rig.inst, NULL, 0, 0, &rig.stream, &rig.err));
+    note_error(rig.cpu->fence_wait(&read, 60000000000u, &rig.err)); /* gradients may be filled again */
+}
+
+/* By no hook and no thread of the plugin, once there were parts, whose sums are mapped when they first come. */
+ZT_TEST(later_steps) {
+    static const char *const modes[] = {"windows", "mean"};
+    for (int k = 0; k < 4; k++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "[zenflow]\nmode = %s\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\n"
+                 "full_warm_up_rounds = 4\n[host]\nthreads = 2\n",
+                 modes[k % 2]);
+        start_small();
+        if (k / 2)
+            zt_rig_use_queue(&rig);
+        zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+        while (rig.step < 3)
+            varied_step();
+        zt_rig_sync(&rig);
+        arm(INT64_MAX);
+        while (rig.step < 200)
+            varied_step();
+        (void)disarm();
+        ZT_OK(&rig, worst);
+        ck_assert_msg(n_left == INT64_MAX, "%s, queue %d: %lld allocations", modes[k % 2], k / 2,
+                      (long long)(INT64_MAX - n_left));
+        ck_assert_uint_gt(zt_rig_counter(&rig, "reselects"), 20); /* what this test is about did happen */
+        ck_assert_uint_gt(zt_rig_counter(&rig, "steps_skipped"), 10);
+        zt_rig_end(&rig);
+    }
 }
 
 ZT_SUITE_WITH("no_memory", start, NULL)

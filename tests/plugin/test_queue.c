@@ -47,15 +47,14 @@ static void *push_many(void *raw) {
     return NULL;
 }
 
-/* Each of N_PUSHERS threads pushes N_PER_PUSHER numbered commands. */
-static void push_from_all(void *(*push)(void *)) {
+ZT_TEST(many_pushers) { /* more than the queue holds: pushers wait */
     pthread_t threads[N_PUSHERS];
     uint32_t ids[N_PUSHERS];
     void *failed;
     create();
     for (uint32_t i = 0; i < N_PUSHERS; i++) {
         ids[i] = i;
-        pthread_create(&threads[i], NULL, push, &ids[i]);
+        pthread_create(&threads[i], NULL, push_many, &ids[i]);
     }
     for (int i = 0; i < N_PUSHERS; i++) {
         pthread_join(threads[i], &failed);
@@ -68,14 +67,10 @@ static void push_from_all(void *(*push)(void *)) {
     zfi_queue_destroy(queue);
 }
 
-ZT_TEST(many_pushers) { push_from_all(push_many); } /* more than the queue holds: pushers wait */
-
 /* ---- a queue that stands still ----------------------------------------------------------------------------------- */
 
-enum { A_WHILE_US = 60000 };
 static const uint64_t a_moment = 30000000; /* ns */
 static zfi_timeline_t gate;
-static _Atomic uint32_t n_pushed;
 
 /* Stands still until the gate reaches what the arguments say. */
 static void wait_at_gate(void *value) { zfi_timeline_wait(&gate, *(uint64_t *)value, a_minute, NULL); }
@@ -122,36 +117,6 @@ static void rest(void) {
     while (cells(&first) != 0)
         sched_yield();
     ck_assert_uint_eq(first, 0);
-}
-
-static void *push_over_the_brim(void *unused) {
-    (void)unused;
-    for (uint32_t i = 0; i < ZFI_QUEUE_CELLS + 100; i++) {
-        zfi_queue_push(queue, count, NULL, 0, NULL);
-        atomic_fetch_add(&n_pushed, 1);
-    }
-    return NULL;
-}
-
-ZT_TEST(full) {
-    pthread_t pusher;
-    uint64_t seq = 0;
-    zfi_timeline_init(&gate, "gate");
-    create();
-    push_gate(1, &seq);
-    ck_assert_uint_eq(seq, 1);
-    pthread_create(&pusher, NULL, push_over_the_brim, NULL);
-    while (atomic_load(&n_pushed) < ZFI_QUEUE_CELLS - 1)
-        sched_yield();
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(atomic_load(&n_pushed), ZFI_QUEUE_CELLS - 1); /* the command at the gate lies where it is run */
-    ck_assert_uint_eq(zfi_timeline_now(&queue->executed), 0);
-    ck_assert_int_eq(zfi_timeline_wait(&queue->executed, 1, 1000000, NULL), ZF_ERR_TIMEOUT);
-    zfi_timeline_signal(&gate, 1);
-    pthread_join(pusher, NULL);
-    sync_queue();
-    ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS + 100);
-    end_still();
 }
 
 ZT_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "instance/instance.h"
@@ -36,22 +35,13 @@ typedef struct job {
     uint64_t leaves_before; /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other;
     uint32_t drifts_to; /* windows of so many steps in the end */
-    float exported[24 * 40];
 } job_t;
 
 static zt_ranks_t ranks;
 
-static void export_one(job_t *job) {
-    zf_export_item_t item = {.struct_size = sizeof item, .dst = job->exported, .dst_nbytes = sizeof job->exported};
-    if (job->asks_for_other) {
-        item.id = job->rig.params[1].id;
-        item.dst_nbytes = 17 * sizeof(float);
-    }
-    job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
-}
-
-/* The host writes a parameter, then trains one less of them. */
+/* The host writes a parameter. */
 static void edit(job_t *job) {
+    static _Thread_local float exported[24 * 40];
     zt_rig_t *rig = &job->rig;
     float *w = (float *)(void *)rig->params[0].visible;
     for (size_t i = 0; i < rig->params[0].n_elems; i++)
@@ -61,13 +51,7 @@ static void edit(job_t *job) {
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
     if (job->st >= 0)
-        export_one(job);
-    rig->n_params--;
-    if (job->st >= 0)
-        job->st = zt_rig_try_bind(rig);
-    for (int i = 0; i < STEPS && job->st >= 0; i++)
-        job->st = zt_rig_try_step(rig);
-    rig->n_params++;
+        job->st = zt_try_export(rig, (uint32_t)job->asks_for_other, exported);
 }
 
 static void *run_job(void *raw) {
@@ -144,76 +128,7 @@ ZT_TEST(denormals_are_summed_for_a_host_that_flushes_them) {
     zt_jobs_end(&ranks);
 }
 
-/* After FLUSH every rank shows what one rank would. */
-static void check_visible(uint32_t rank) {
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        const zt_param_t *param = &jobs[rank].rig.params[i];
-        size_t nbytes = param->n_elems * param->elem_nbytes;
-        ck_assert_mem_eq(param->visible, jobs[0].rig.params[i].visible, nbytes);
-        if (!shapes[i].is_bf16)
-            ck_assert_mem_eq(param->visible, param->serial.w, nbytes);
-    }
-}
-
-/* ---- publishing at fetch ----------------------------------------------------------------------------------------- */
-
-/* Everything closes at every step, nothing runs ahead; each parameter has a bucket of its own. */
-static const char at_fetch[] =
-    "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n"
-    "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
-    "stage = 1\nbucket_bytes = 1\n";
-
-static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
-    zt_rig_t *rig = &job->rig;
-    *fence = (zf_fence_t){.struct_size = sizeof *fence};
-    ZT_OK(rig, zt_fetch(rig, rig->params[param].id, fence));
-    if (rig->queue)
-        zt_rig_sync(rig);
-}
-
 static pthread_barrier_t both;
-static void hold_from(uint64_t step) {
-    pthread_mutex_lock(&ranks.lock);
-    ranks.held_from = step;
-    pthread_mutex_unlock(&ranks.lock);
-}
-
-/* The last parameter's values do not come: whoever fetches another one has it, and nothing waits for the step. */
-static void *run_held_job(void *raw) {
-    job_t *job = raw;
-    zt_rig_t *rig = &job->rig;
-    zf_fence_t first, last;
-    if (zt_job_open(job, shapes, N_SHAPES))
-        job->st = zt_rig_try_step(rig);
-    if (job->st < 0)
-        return NULL;
-    hold_from(2);
-    job->st = zt_rig_try_step(rig);
-    zt_rig_finish_step(rig);
-    fetch(job, 0, &first);
-    zt_rig_wait(rig, &first);
-    ck_assert(zt_shows(&rig->params[0], rig->params[0].serial.w));
-    fetch(job, N_SHAPES - 1, &last);
-    nanosleep(&(struct timespec){0, 50000000}, NULL);
-    ck_assert(!zt_shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
-    pthread_barrier_wait(&both);
-    hold_from(0);
-    zt_rig_wait(rig, &last);
-    ck_assert(zt_shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
-    job->st = zt_quiesce(rig, ZF_QUIESCE_FLUSH);
-    return NULL;
-}
-
-ZT_TEST(a_fetch_waits_for_its_bucket) {
-    start(2, &(job_t){.config = at_fetch});
-    ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
-    pthread_barrier_init(&both, NULL, 2);
-    zt_jobs_run(&ranks, run_held_job, 0);
-    pthread_barrier_destroy(&both);
-    for (uint32_t r = 0; r < 2; r++)
-        check_visible(r);
-    zt_jobs_end(&ranks);
-}
 
 static void expect(job_t *job, zf_status_t st, const char *text) {
     zt_refused(&job->rig.err, job->st, st, text);
@@ -367,30 +282,10 @@ ZT_TEST(a_set_that_one_refuses_all_refuse) {
 ZT_TEST(destroyed_in_the_middle_of_a_step) {
     zf_status_t st;
     run_alike(run_job, 2, &(job_t){.config = config});
-    for (uint32_t i = N_SHAPES; i-- > 0;)
-        ck_assert_int_eq(zt_rig_deliver(&jobs[0].rig, i, 0, NULL), ZF_OK);
+    ZT_OK(&jobs[0].rig, zt_rig_deliver_all(&jobs[0].rig, NULL));
     st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
     zt_refused(&jobs[0].rig.err, st, ZF_ERR_STATE, "is on its way to the other ranks");
     zt_jobs_end(&ranks);
-}
-
-/* What n ranks are told, and one less to train, leaves on each what it leaves where one trains alone. */
-ZT_TEST(ranks_are_edited) {
-    static job_t one;
-    const job_t as = {.config = sharded, .is_edited = 1};
-    run_alike(run_job, 1, &as);
-    one = jobs[0];
-    zt_ranks_free(&ranks);
-    run_alike(run_job, 4, &as);
-    for (int r = 0; r < 4; r++) {
-        ck_assert_mem_eq(jobs[r].exported, one.exported, sizeof one.exported);
-        for (uint32_t i = 0; i < N_SHAPES; i++) {
-            const zt_param_t *param = &jobs[r].rig.params[i];
-            ck_assert_mem_eq(param->visible, one.rig.params[i].visible, param->n_elems * param->elem_nbytes);
-        }
-    }
-    zt_jobs_end(&ranks);
-    zt_rig_end(&one.rig);
 }
 
 ZT_SUITE("ranks")

@@ -12,16 +12,14 @@ enum { N_SHAPES = 3, STEPS = 5, ROWS = 768, COLS = 16 };
 static const zt_shape_t shapes[N_SHAPES] = {
     {ROWS, COLS, .flags = ZF_PARAM_AVERAGE}, {ROWS, COLS, .is_bf16 = 1}, {ROWS, 0, .flags = ZF_PARAM_AVERAGE}};
 
-static zt_ranks_t ranks;
-static float odd_one; /* of the first element on rank 0: makes sums that are rounded */
-
 typedef struct job {
-    zt_rig_t rig;
-    zt_rank_t *rank;
-    const char *config;
-    zf_status_t st;
+    ZT_JOB;
     float masters[N_SHAPES][ROWS * COLS];
 } job_t;
+
+static zt_ranks_t ranks;
+static job_t jobs[ZT_MAX_RANKS];
+static float odd_one; /* of the first element on rank 0: makes sums that are rounded */
 
 static float gradient(uint32_t rank, uint32_t param, uint64_t step, size_t i) {
     if (odd_one != 0.0f)
@@ -64,38 +62,17 @@ static void step(job_t *job) {
 }
 
 static void export_all(job_t *job) {
-    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
-        zf_export_item_t item = {.struct_size = sizeof item,
-                                 .id = job->rig.params[i].id,
-                                 .dst = job->masters[i],
-                                 .dst_nbytes = job->rig.params[i].n_elems * sizeof(float)};
-        job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
-    }
+    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++)
+        job->st = zt_try_export(&job->rig, i, job->masters[i]);
 }
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    zt_job_open(job, shapes, N_SHAPES);
     for (int t = 0; t < STEPS && job->st >= 0; t++)
         step(job);
     export_all(job);
     return NULL;
-}
-
-static void run(job_t *jobs, uint32_t n, const char *config) {
-    memset(jobs, 0, ZT_MAX_RANKS * sizeof *jobs);
-    for (uint32_t r = 0; r < n; r++) {
-        jobs[r].config = config;
-        jobs[r].rank = &ranks.ranks[r];
-    }
-    zt_ranks_run(n, run_job, jobs, sizeof *jobs);
-}
-
-static void end(job_t *jobs, uint32_t n) {
-    for (uint32_t r = 0; r < n; r++)
-        zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
 }
 
 #define CONFIG(stage, transport)                                                                                       \
@@ -104,14 +81,12 @@ static void end(job_t *jobs, uint32_t n) {
 
 /* Every rank shows AdamW of the sums; returns what each sends to other machines. */
 static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_dealt) {
-    static job_t jobs[ZT_MAX_RANKS];
     uint64_t abroad = 0;
-    zt_ranks_init(&ranks, n);
+    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, &(job_t){.config = config});
     ranks.node_ranks = node_ranks;
     ranks.is_dealt = is_dealt;
-    run(jobs, n, config);
+    zt_jobs_run(&ranks, run_job, 0);
     for (uint32_t r = 0; r < n; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u of %u: %s", r, n, jobs[r].rig.err.message);
         for (uint32_t p = 0; p < N_SHAPES; p++) {
             const zt_param_t *param = &jobs[r].rig.params[p];
             ck_assert_msg(memcmp(jobs[r].masters[p], param->serial.w, param->n_elems * sizeof(float)) == 0,
@@ -120,7 +95,7 @@ static double train(const char *config, uint32_t n, uint32_t node_ranks, int is_
         }
         abroad = jobs[r].rank->abroad_nbytes > abroad ? jobs[r].rank->abroad_nbytes : abroad;
     }
-    end(jobs, n);
+    zt_jobs_end(&ranks);
     return (double)abroad;
 }
 
@@ -154,18 +129,17 @@ ZT_TEST(sums_of_a_machine_are_rounded_on_their_way) {
 }
 
 ZT_TEST(who_does_not_know_its_machine_is_refused_on_every_rank) {
-    static job_t jobs[ZT_MAX_RANKS];
     static const char *const words[] = {"no group ZF_GROUP_NODE", "not as many ranks"};
     for (int which = 0; which < 2; which++) {
-        zt_ranks_init(&ranks, 4);
+        zt_jobs_start(&ranks, 4, jobs, sizeof *jobs, &(job_t){.config = CONFIG("1", "host_two_level")});
         ranks.node_ranks = which == 0 ? 0 : 2;
         ranks.ranks[3].says_size = which == 0 ? 0 : 3;
-        run(jobs, 4, CONFIG("1", "host_two_level"));
+        zt_jobs_run(&ranks, run_job, 1);
         for (uint32_t r = 0; r < 4; r++) {
             zt_refused(&jobs[r].rig.err, jobs[r].st, ZF_ERR_RANKS, words[which]);
             zt_contains(jobs[r].rig.err.message, "set transport = host");
         }
-        end(jobs, 4);
+        zt_jobs_end(&ranks);
     }
 }
 

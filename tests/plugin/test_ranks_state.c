@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32.h"
@@ -27,15 +26,10 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
     "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
 static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
-/* Windows end by what the ranks' channels measured together. */
-#define BY_DATA                                                                                                        \
-    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"                                       \
-    "full_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"                        \
-    "level = error\n[shard]\nbucket_bytes = 1000\n"
 
 typedef struct job {
     ZT_JOB;
-    const char *save_to, *load_from, *note;
+    const char *save_to, *load_from, *note; /* names in zt_state_dir() */
     const zf_state_store_t *store;
     uint32_t flags, n_saves, n_missing;
     int cannot_write, delivers_before, writes_before, delivers_first;
@@ -64,9 +58,12 @@ static void train(job_t *job, uint64_t until) {
         job->st = zt_rig_try_step(&job->rig);
 }
 
-static void move(job_t *job, const char *path, int is_load) {
-    zf_state_args_t args = {
-        .struct_size = sizeof args, .flags = job->flags, .path = path, .store = job->store, .note = job->note};
+static void move(job_t *job, const char *name, int is_load) {
+    zf_state_args_t args = {.struct_size = sizeof args,
+                            .flags = job->flags,
+                            .path = zt_state_path(name),
+                            .store = job->store,
+                            .note = job->note};
     const zf_state_ext_t *state = zt_state(&job->rig);
     if (job->store)
         args.path = NULL;
@@ -87,10 +84,8 @@ static void *run_job(void *raw) {
         for (uint32_t i = 0; i <= job->n_saves; i++)
             move(job, job->save_to, 0);
     }
-    for (uint32_t i = N_SHAPES; i-- > 0 && job->delivers_before;) {
-        zt_rig_fill_grad(&job->rig, i, job->rig.step + 1);
-        job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
-    }
+    if (job->delivers_before)
+        job->st = zt_rig_deliver_all(&job->rig, NULL);
     if (job->writes_before)
         job->st = job->rig.zf->params_changed(job->rig.inst, NULL, 0, 0, 0, &job->rig.err);
     if (job->delivers_first) { /* which is in the last bucket */
@@ -145,18 +140,7 @@ static void check_failed(const job_t *jobs, uint32_t n, zf_status_t st, const ch
     }
 }
 
-static const char *path_of(const char *name) {
-    static char paths[2][256];
-    static int turn;
-    turn = !turn;
-    snprintf(paths[turn], sizeof paths[turn], "%s/%s", zt_state_dir(), name);
-    return paths[turn];
-}
-
-static int exists(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0;
-}
+static int exists(const char *name) { return access(zt_state_path(name), F_OK) == 0; }
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
 
@@ -197,10 +181,9 @@ ZT_TEST(each_has_a_store_with_all_of_it) {
 
 /* Into instances that have trained. */
 ZT_TEST(back_to_where_it_was) {
-    const char *path = path_of("moved");
     job_t first[MOST] = {0}, jobs[MOST] = {0};
-    run(first, 3, sharded, path, NULL);
-    run(jobs, 3, sharded, path, path);
+    run(first, 3, sharded, "moved", NULL);
+    run(jobs, 3, sharded, "moved", "moved");
     check_like(jobs, 3, first);
     end(jobs);
     end(first);
@@ -210,13 +193,12 @@ ZT_TEST(back_to_where_it_was) {
 
 /* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
 ZT_TEST(one_cannot_write) {
-    const char *path = path_of("full");
     job_t first[MOST] = {0}, jobs[MOST] = {0};
-    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = zt_state_path("full")};
     zf_error_t err = {.struct_size = sizeof err};
-    run(first, 3, sharded, path, NULL);
+    run(first, 3, sharded, "full", NULL);
     jobs[2].cannot_write = 1;
-    run(jobs, 3, sharded, path, NULL);
+    run(jobs, 3, sharded, "full", NULL);
     check_failed(jobs, 3, ZF_ERR_STORAGE, "No space left on device");
     ck_assert(strncmp(jobs[0].why, "rank 2 of 3: cannot write", 25) == 0);
     ck_assert(strncmp(jobs[2].why, "cannot write", 12) == 0);
@@ -226,49 +208,66 @@ ZT_TEST(one_cannot_write) {
     end(first);
 }
 
-ZT_TEST(directories_that_differ) {
-    char other[256];
-    job_t jobs[MOST] = {0};
-    snprintf(other, sizeof other, "%s/elsewhere", zt_state_dir());
-    ck_assert(mkdir(other, 0777) == 0 || errno == EEXIST);
-    snprintf(other, sizeof other, "%s/elsewhere/here", zt_state_dir());
-    jobs[1].save_to = other;
-    run(jobs, 2, sharded, path_of("here"), NULL);
-    check_failed(jobs, 2, ZF_ERR_STORAGE, "give every rank the same directory");
-    ck_assert(!exists(other) && !exists(path_of("here")));
-    end(jobs);
-}
+static const zf_state_store_t a_store = {.struct_size = sizeof a_store};
+#define GO(...)                                                                                                        \
+    { .load_from = __VA_ARGS__ }
+#define SAVE(...)                                                                                                      \
+    { .save_to = "differ", __VA_ARGS__ }
 
-/* Two ranks save, the second one otherwise: no file is made. */
-static void differ(const char *config, const job_t *usual, const job_t *other, zf_status_t st, const char *words) {
-    job_t jobs[MOST] = {*usual, *other};
-    run(jobs, 2, config, path_of("differ"), NULL);
-    check_failed(jobs, 2, st, words);
-    ck_assert(!exists(path_of("differ")));
-    end(jobs);
-}
+/* What two ranks do, and both are told. "first" and "second" are there. */
+static const struct {
+    const char *config;
+    job_t ranks[2];
+    zf_status_t st;
+    const char *words;
+} refused[] = {
+    {sharded, {SAVE(0), {.save_to = "elsewhere/differ"}}, ZF_ERR_STORAGE, "give every rank the same directory"},
+    {sharded,
+     {SAVE(0), {.save_to = "other"}},
+     ZF_ERR_RANKS,
+     "rank 0 differ in the name at the end of the path of save"},
+    {sharded,
+     {SAVE(0), SAVE(.flags = ZF_STATE_COMPACT)},
+     ZF_ERR_RANKS,
+     "rank 1 and rank 0 differ in the flags of save"},
+    {sharded, {SAVE(0), SAVE(.note = "another")}, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save"},
+    {sharded, {SAVE(0), SAVE(.flags = 1u << 20)}, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000"},
+    {replicated, {SAVE(0), SAVE(.store = &a_store)}, ZF_ERR_RANKS, "or in who has a store"},
+    {sharded, {GO("first"), GO("second")}, ZF_ERR_RANKS, "rank 1 and rank 0 do not load the same"},
+    {sharded, {GO("first"), GO("none")}, ZF_ERR_STORAGE, "cannot open the checkpoint"},
+    {sharded, {GO("none"), GO("none")}, ZF_ERR_STORAGE, "cannot open the checkpoint"},
+    {sharded,
+     {SAVE(.load_from = "differ", .delivers_before = 1), SAVE(.load_from = "differ", .delivers_before = 1)},
+     ZF_ERR_STATE,
+     "on their way to the other ranks"},
+};
 
-ZT_TEST(arguments_that_differ) {
-    zf_state_store_t store = {.struct_size = sizeof store};
-    const job_t usual = {.config = sharded}, stored = {.store = &store};
-    char other[256];
-    snprintf(other, sizeof other, "%s", path_of("other_name"));
-    differ(sharded, &usual, &(job_t){.flags = ZF_STATE_COMPACT}, ZF_ERR_RANKS,
-           "rank 1 and rank 0 differ in the flags of save");
-    differ(sharded, &usual, &(job_t){.note = "another"}, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
-    differ(sharded, &usual, &(job_t){.save_to = other}, ZF_ERR_RANKS,
-           "rank 1 and rank 0 differ in the name at the end of the path of save");
-    differ(replicated, &usual, &stored, ZF_ERR_RANKS, "or in who has a store");
-    differ(sharded, &usual, &(job_t){.flags = 1u << 20}, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
+ZT_TEST(ranks_that_differ) {
+    job_t saved[MOST] = {0};
+    ck_assert_int_eq(zt_shell("mkdir %s", zt_state_path("elsewhere")), 0);
+    run(saved, 2, sharded, "first", NULL);
+    end(saved);
+    memset(saved, 0, sizeof saved);
+    saved[0].note = saved[1].note = "of its own";
+    run(saved, 2, sharded, "second", NULL);
+    end(saved);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        job_t jobs[MOST] = {refused[i].ranks[0], refused[i].ranks[1]};
+        run(jobs, 2, refused[i].config, NULL, NULL);
+        check_failed(jobs, 2, refused[i].st, refused[i].words);
+        ck_assert_msg(exists("differ") == jobs[0].delivers_before && !exists("elsewhere/differ"), "%s",
+                      refused[i].words);
+        end(jobs);
+    }
 }
 
 /* A byte of the last file's last tensor, which is some rank's alone to read. */
-static void damage(const char *path) {
+static void damage(const char *name) {
     char file[300];
     int fd;
     off_t size;
     unsigned char byte = 0;
-    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", path);
+    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_state_path(name));
     fd = open(file, O_RDWR);
     size = lseek(fd, 0, SEEK_END);
     ck_assert(fd >= 0 && pread(fd, &byte, 1, size / 2) == 1);
@@ -278,13 +277,11 @@ static void damage(const char *path) {
 }
 
 ZT_TEST(damaged) {
-    char path[256];
     job_t saved[MOST] = {0}, loaded[MOST] = {0}, fresh[MOST] = {0};
-    snprintf(path, sizeof path, "%s", path_of("damaged"));
-    run(saved, 2, sharded, path, NULL);
+    run(saved, 2, sharded, "damaged", NULL);
     end(saved);
-    damage(path);
-    run(loaded, 4, sharded, NULL, path);
+    damage("damaged");
+    run(loaded, 4, sharded, NULL, "damaged");
     check_failed(loaded, 4, ZF_ERR_CHECKPOINT, "is damaged");
     run(fresh, 1, replicated, NULL, NULL); /* and each went on as if it had not been called */
     check_shows(&loaded[1], &fresh[0]);
@@ -292,60 +289,20 @@ ZT_TEST(damaged) {
     end(fresh);
 }
 
-ZT_TEST(checkpoints_that_differ) {
-    char other[256];
-    job_t first[MOST] = {0}, second[MOST] = {0}, jobs[MOST] = {0};
-    snprintf(other, sizeof other, "%s/second", zt_state_dir());
-    second[0].note = second[1].note = "of its own";
-    run(first, 2, sharded, path_of("first"), NULL);
-    end(first);
-    run(second, 2, sharded, other, NULL);
-    end(second);
-    jobs[1].load_from = other;
-    run(jobs, 2, sharded, NULL, path_of("first"));
-    check_failed(jobs, 2, ZF_ERR_RANKS, "rank 1 and rank 0 do not load the same");
-    end(jobs);
-}
-
-/* Both, or one alone: the other one reads nothing either, and says why. */
-ZT_TEST(nothing_to_load) {
-    char missing[256];
-    job_t saved[MOST] = {0}, jobs[MOST] = {0}, none[MOST] = {0};
-    snprintf(missing, sizeof missing, "%s/missing", zt_state_dir());
-    run(saved, 2, sharded, path_of("there"), NULL);
-    end(saved);
-    jobs[1].load_from = missing;
-    run(jobs, 2, sharded, NULL, path_of("there"));
-    check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
-    end(jobs);
-    run(none, 2, sharded, NULL, missing);
-    check_failed(none, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
-    end(none);
-}
-
-ZT_TEST(gradients_on_their_way) {
-    job_t jobs[MOST] = {0};
-    jobs[0].delivers_before = jobs[1].delivers_before = 1;
-    run(jobs, 2, sharded, path_of("way"), path_of("way"));
-    check_failed(jobs, 2, ZF_ERR_STATE, "on their way to the other ranks");
-    end(jobs);
-}
-
 /* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
  * other's run could be filled in place. */
 static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
-    const char *path = path_of("first");
     job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
     first[0].n_missing = first[1].n_missing = n_missing;
-    run(first, 2, sharded, path, NULL);
+    run(first, 2, sharded, "first", NULL);
     end(first);
     for (int r = 0; r < 2; r++) {
         jobs[r].flags = fresh[r].flags = flags;
         jobs[r].writes_before = fresh[r].writes_before = 1;
     }
     jobs[0].delivers_first = 1;
-    run(jobs, 2, sharded, NULL, path);
-    run(fresh, 2, sharded, NULL, path);
+    run(jobs, 2, sharded, NULL, "first");
+    run(fresh, 2, sharded, NULL, "first");
     check_like(jobs, 2, fresh);
     end(jobs);
     end(fresh);
@@ -359,13 +316,12 @@ ZT_TEST(one_rank_delivers_before_a_load) {
 /* params_changed is each rank's own call at stage 0. Ranks that differ in it fail the next step, unless a load comes
  * first, which undoes it. */
 ZT_TEST(a_load_forgets_what_one_rank_was_told) {
-    const char *path = path_of("told");
     job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
-    run(first, 2, replicated, path, NULL);
+    run(first, 2, replicated, "told", NULL);
     end(first);
     jobs[0].writes_before = 1;
-    run(jobs, 2, replicated, NULL, path);
-    run(fresh, 2, replicated, NULL, path);
+    run(jobs, 2, replicated, NULL, "told");
+    run(fresh, 2, replicated, NULL, "told");
     check_like(jobs, 2, fresh);
     end(jobs);
     end(fresh);

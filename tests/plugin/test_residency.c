@@ -22,10 +22,7 @@ static const char config[] = "[zenflow]\ntopk_ratio = 0.1\nupdate_interval = 4\n
 
 static zt_rig_t rig, other;
 
-static void open_rig(zt_rig_t *to, uint32_t flags) {
-    zt_rig_start(to, shapes, N_SHAPES);
-    zt_rig_open(to, config, flags);
-}
+static void open_rig(zt_rig_t *to, uint32_t flags) { zt_rig_make(to, shapes, N_SHAPES, config, flags); }
 
 static const zf_residency_ext_t *residency(void) { return zt_table()->get_extension(ZF_EXT_RESIDENCY); }
 static zf_status_t release(uint32_t what) { return residency()->release(rig.inst, what, &rig.stream, NULL, &rig.err); }
@@ -186,16 +183,13 @@ ZT_TEST(refused_by_name) {
 
 /* An edit that nobody announced would be lost by a load. */
 ZT_TEST(an_edit_meanwhile_is_found) {
-    zf_export_item_t item = {.struct_size = sizeof item};
     static float masters[96 * 130];
     open_rig(&rig, ZF_CREATE_CAP_RELEASE);
     zt_rig_steps(&rig, 5);
     ZT_OK(&rig, release(ZF_RELEASE_DEVICE));
-    item.id = rig.params[0].id, item.dst = masters, item.dst_nbytes = sizeof masters;
-    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    ZT_OK(&rig, zt_try_export(&rig, 0, masters));
     ((float *)(void *)rig.params[0].visible)[77] += 1;
-    zt_refused(&rig.err, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), ZF_ERR_OVERWRITTEN,
-               rig.params[0].name);
+    zt_refused(&rig.err, zt_try_export(&rig, 0, masters), ZF_ERR_OVERWRITTEN, rig.params[0].name);
     ZT_OK(&rig, resume());
     ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN); /* it is known after that, too */
     zt_rig_end(&rig);

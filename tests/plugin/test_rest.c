@@ -56,8 +56,7 @@ ZT_TEST(a_deadline_of_the_hosts_own) {
     zt_rig_steps(&rig, 5);
     gives_up(ZF_QUIESCE_DRAIN);
     gives_up(ZF_QUIESCE_FLUSH);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
 }
 
 /* ---- what destroy loses ------------------------------------------------------------------------------------------ */
@@ -98,14 +97,14 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
 }
 
 /* n steps, then destroy: the warning has the number of elements that really lack an update, and comes once. */
-static uint64_t ends_after(int n, uint32_t create_flags, int lag, const zf_destroy_args_t *args) {
+static uint64_t ends_after(int n, uint32_t create_flags, int lag) {
     zt_rig_t twin;
     uint64_t lost, params;
     train(&twin, n, create_flags, lag);
     ZT_OK(&twin, zt_quiesce(&twin, ZF_QUIESCE_FLUSH));
     train(&rig, n, create_flags, lag);
     n_said = 0, said_elems = said_params = 0;
-    rig.zf->destroy(rig.inst, args);
+    rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
     lost = count_lost(&twin, &params);
     ck_assert_msg(
@@ -120,16 +119,10 @@ static uint64_t ends_after(int n, uint32_t create_flags, int lag, const zf_destr
 ZT_TEST(destroy_says_how_many_updates_are_lost) {
     setenv("ZF_TEST_BLOCK_ELEMS", "300", 1); /* several blocks of a parameter */
     for (int n = 0; n < 13; n++) {
-        ck_assert_int_eq(ends_after(n, 0, 0, NULL) > 0, n > 2);
-        ck_assert_int_eq(ends_after(n, ZF_CREATE_CAP_FETCH, 0, NULL) > 0, n > 2); /* closes wait for a fetch, too */
-        ck_assert_int_eq(ends_after(n, 0, 1, NULL) > 0, n > 2);                   /* ... or for the next step */
+        ck_assert_int_eq(ends_after(n, 0, 0) > 0, n > 2);
+        ck_assert_int_eq(ends_after(n, ZF_CREATE_CAP_FETCH, 0) > 0, n > 2); /* closes wait for a fetch, too */
+        ck_assert_int_eq(ends_after(n, 0, 1) > 0, n > 2);                   /* ... or for the next step */
     }
-}
-
-ZT_TEST(destroy_with_flush_loses_none) {
-    static const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
-    ck_assert_uint_eq(ends_after(7, 0, 0, &flush), 0);
-    ck_assert_uint_eq(ends_after(10, ZF_CREATE_CAP_FETCH, 0, &flush), 0);
 }
 
 /* ---- destroy at every point ---------------------------------------------------------------------------------------
@@ -173,8 +166,7 @@ ZT_TEST(destroy_waits_for_every_stream_it_was_given) {
     zf_stream_t stream = {.struct_size = sizeof stream};
     zf_fence_t fence = {.struct_size = sizeof fence};
     pthread_t opener;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZF_CREATE_CAP_FETCH);
     ZT_OK(&rig, rig.cpu->queue_create(&other, &stream, &rig.err));
     zt_rig_steps(&rig, 5);
     zt_gate_close();
@@ -193,8 +185,7 @@ ZT_TEST(destroy_waits_for_every_stream_it_was_given) {
 
 /* The same call again, once what the message says is done. */
 ZT_TEST(an_edit_is_retryable) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 3);
     rig.params[2].visible[1] ^= 1;
     ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN);
@@ -207,8 +198,7 @@ ZT_TEST(an_edit_is_retryable) {
 
 ZT_TEST(a_folder_that_is_missing_is_retryable) {
     char path[600];
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 3);
     snprintf(path, sizeof path, "%s.missing/state", zt_state_dir());
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);

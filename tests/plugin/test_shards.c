@@ -362,41 +362,17 @@ ZT_TEST(another_order_of_fetches_is_found_before_anything_is_updated) { run(out_
  * bucket. */
 static void load_first(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    const zf_state_ext_t *state = zt_state(rig);
-    zf_state_args_t args = {.struct_size = sizeof args};
-    char path[300];
-    snprintf(path, sizeof path, "%s/first", zt_state_dir());
-    args.path = path;
-    good(job, state->save(rig->inst, &args, NULL, &rig->err));
+    good(job, zt_save(rig, NULL, zt_state_path("first"), 0, NULL));
     look(job, 3);
     if (job->rank->rank == 0) {
         zt_rig_fill_grad(rig, 0, 77);
         good(job, zt_rig_deliver(rig, 0, 0, NULL));
     }
-    good(job, state->load(rig->inst, &args, NULL, &rig->err));
+    good(job, zt_load(rig, NULL, zt_state_path("first"), 0, NULL));
     train(job);
     train(job);
 }
 
 ZT_TEST(a_rank_delivers_before_a_load) { run(load_first, 0); }
-
-/* Every rank gets all of the masters. */
-static void export_all(job_t *job) {
-    zt_rig_t *rig = &job->rig;
-    static float out[N_RANKS][N_ELEMS];
-    float *dst = out[job->rank->rank];
-    train(job);
-    train(job);
-    for (uint32_t i = 0; i + 1 < N_PARAMS && !job->wrong[0]; i++) {
-        zf_export_item_t item = {
-            .struct_size = sizeof item, .id = rig->params[i].id, .dst = dst, .dst_nbytes = BUCKET_NBYTES};
-        good(job, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
-        if (!job->wrong[0] && memcmp(dst, rig->params[i].serial.w, BUCKET_NBYTES) != 0)
-            WRONG(job, "%s: export", rig->params[i].name);
-    }
-    train(job);
-}
-
-ZT_TEST(export_gives_whole_parameters) { run(export_all, 0); }
 
 ZT_SUITE("shards")

@@ -54,18 +54,15 @@ ZT_TEST(another_rule_is_refused) {
 /* The host's rule is known by its name and by how many moments it keeps. */
 ZT_TEST(another_host_rule_is_refused) {
     zf_rule_callback_t other = callback;
-    zt_memory_store_start(&store);
     zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &callback, ""};
-    zt_state_open(&rig, zt_state_configs[0]);
-    zt_state_steps(&rig, 5);
-    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
     zt_state_mode.callback = &other;
     for (int i = 0; i < 2; i++) {
         other.name = i ? "decay" : "decline";
         other.n_moments = i ? 2 : 1;
         zt_state_open(&copy, zt_state_configs[0]);
-        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
-        ck_assert_msg(strstr(copy.err.message, i ? "\"decay\" of 2" : "\"decline\"") != NULL, "%s", copy.err.message);
+        zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT,
+                   i ? "\"decay\" of 2" : "\"decline\"");
         zt_rig_end(&copy);
     }
     zt_rig_end(&rig);
@@ -78,11 +75,8 @@ ZT_TEST(another_host_rule_is_refused) {
  * configuration holds the same. */
 ZT_TEST(exact_or_not_at_all) {
     zt_image_t before;
-    zt_memory_store_start(&store);
-    zt_state_open(&rig, zt_state_configs[0]);
-    zt_state_steps(&rig, 9);
+    zt_state_saved(&rig, &store, zt_state_configs[0], 9, 0);
     zt_state_open_copy(&copy, zt_state_configs[0], 1);
-    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
     zt_state_check_equal(&rig, &copy, "loaded exactly");
     zt_rig_end(&copy);

@@ -100,8 +100,7 @@ ZT_TEST(another_declaration_is_carried) {
 ZT_TEST(another_model) {
     zt_shape_t other[] = {{.rows = 96, .cols = 81}, {.rows = 17}};
     zt_state_saved(&rig, &store, zt_state_configs[0], 7, 0);
-    zt_rig_start(&copy, other, 2);
-    zt_rig_open(&copy, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
+    zt_rig_make(&copy, other, 2, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
     ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, NULL), ZF_ERR_CHECKPOINT);
     ck_assert_msg(strstr(copy.err.message, "96, 80") && strstr(copy.err.message, "96, 81"), "%s", copy.err.message);
     zt_state_end(&rig, &copy, &store);

@@ -70,8 +70,7 @@ static zf_step_report_t step(int is_bad) {
 }
 
 ZT_TEST(says_what_the_report_said) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     ck_assert_uint_eq(record_of(0, ZF_IN_PROGRESS).step, 0);
     for (uint64_t t = 1; t <= 20; t++) {
         zf_step_report_t report = step(t == 7);
@@ -96,8 +95,7 @@ ZT_TEST(says_what_the_report_said) {
 ZT_TEST(records_add_up_to_the_counters) {
     uint64_t sum[MOST] = {0}, before[MOST];
     zf_counter_t now = {.struct_size = sizeof now};
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     ck_assert_uint_le(rig.stats->n_counters(), MOST);
     zt_rig_steps(&rig, 50);
     for (uint64_t t = 1; t <= 50; t++)
@@ -165,8 +163,7 @@ ZT_TEST(after_a_load) {
     const zf_state_ext_t *ext = zt_table()->get_extension(ZF_EXT_STATE);
     zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
     zt_memory_store_start(&store);
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 5);
     ZT_OK(&rig, ext->save(rig.inst, &args, NULL, &rig.err));
     zt_rig_steps(&rig, 4);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_timeline.c - counters that only rise: deadlines, no lost wake-up. Poison is test_device's. */
+/* tests/plugin/test_timeline.c - counters that only rise: deadlines, no lost wake-up. Poison is test_backends'. */
 #define _GNU_SOURCE
 #include "base/timeline.h"
 

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/trace.h"
-#include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {
@@ -18,26 +17,13 @@ static const zt_shape_t shapes[] = {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;
-static char folder[] = "/tmp/zf-trace-XXXXXX";
-static char path[sizeof folder + 64];
-
-static const char *in_folder(const char *name) {
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void make_folder(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
-
-static void remove_folder(void) { ck_assert_int_eq(zt_shell("rm -rf %s", folder), 0); }
-
 static void train(const char *trace_steps, int n_steps) {
     char config[512];
     snprintf(config, sizeof config,
              "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\nselect_interval = 4\n[host]\nthreads = 2\n"
              "[trace]\nfile = %s%s\n",
-             in_folder("t.json"), trace_steps);
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
+             zt_state_path("t.json"), trace_steps);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, n_steps);
 }
 
@@ -46,8 +32,8 @@ static void train(const char *trace_steps, int n_steps) {
 /* The events of a trace; each is checked. */
 static json_t *events_of(const char *name, json_t **out_whole) {
     json_error_t problem;
-    json_t *whole = json_load_file(in_folder(name), JSON_REJECT_DUPLICATES, &problem), *events;
-    ck_assert_msg(whole != NULL, "%s: %s", path, problem.text);
+    json_t *whole = json_load_file(zt_state_path(name), JSON_REJECT_DUPLICATES, &problem), *events;
+    ck_assert_msg(whole != NULL, "%s: %s", name, problem.text);
     events = json_object_get(whole, "traceEvents");
     ck_assert(json_is_array(events));
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -104,10 +90,8 @@ static json_int_t place_of(const json_t *events, const char *lane) {
 
 ZT_TEST(asked_for_steps) {
     json_t *whole, *events;
-    make_folder();
     train(" steps 5..8", 20);
-    zt_rig_check_flushed(&rig);
-    zt_rig_end(&rig);
+    zt_rig_end_flushed(&rig);
     events = events_of("t.json", &whole);
     ck_assert_int_eq(count(events, "host", "step"), 4);
     ck_assert_int_eq(count(events, "host", "grads_ready"), 4 * N_SHAPES);
@@ -123,25 +107,21 @@ ZT_TEST(asked_for_steps) {
         ck_assert_int_lt(place_of(events, lanes[i - 1]), place_of(events, lanes[i]));
     }
     json_decref(whole);
-    remove_folder();
 }
 
 /* Fewer steps than asked for: what there was is written at the end; 0 steps: all of them. */
 ZT_TEST(until_the_end) {
     static const char *const lines[] = {" steps 3..102", " steps 0"};
     json_t *whole;
-    make_folder();
     for (int i = 0; i < 2; i++) {
         train(lines[i], 8);
-        zt_rig_check_flushed(&rig);
-        zt_rig_end(&rig);
+        zt_rig_end_flushed(&rig);
         json_t *events = events_of("t.json", &whole);
         ck_assert_int_eq(count(events, "host", "step"), i ? 8 : 6);
         ck_assert_int_eq(count(events, "host", "quiesce"), 1); /* ours */
         ck_assert_int_eq(count(events, "host", "destroy"), 1); /* the rig's */
         json_decref(whole);
     }
-    remove_folder();
 }
 
 ZT_TEST(no_such_folder) {
@@ -156,22 +136,21 @@ ZT_TEST(no_such_folder) {
 ZT_TEST(no_regular_file) {
     static const char *const plants[] = {"ln -s precious t.json", "mkfifo t.json", "ln -s /dev/null t.json"};
     char config[256];
-    make_folder();
-    snprintf(config, sizeof config, "[trace]\nfile = %s\n", in_folder("t.json"));
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n", zt_state_path("t.json"));
     for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
-        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", folder, plants[i]), 0);
+        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", zt_state_dir(), plants[i]),
+                         0);
         zt_rig_start(&rig, shapes, N_SHAPES);
         zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE, "no regular file");
         zt_rig_end(&rig);
-        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", folder), 0);
+        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", zt_state_dir()), 0);
     }
-    remove_folder();
 }
 
 /* ---- of the module ----------------------------------------------------------------------------------------------- */
 
 static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uint32_t rank, uint32_t n_ranks) {
-    zfi_trace_wish_t wish = {in_folder(name), first, n, rank, n_ranks, 64};
+    zfi_trace_wish_t wish = {zt_state_path(name), first, n, rank, n_ranks, 64};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_trace_t *trace = NULL;
     ck_assert_msg(zfi_trace_open(&wish, &trace, &err) == ZF_OK, "%s", err.message);
@@ -182,19 +161,17 @@ static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uin
 ZT_TEST(files) {
     zfi_trace_t *traces[4];
     static const char *const names[] = {"a.json", "a.2.json", "a.rank1.json", "b"};
-    make_folder();
     traces[0] = open_trace("a.json", 1, 1, 0, 1);
     traces[1] = open_trace("a.json", 1, 1, 0, 1);
     traces[2] = open_trace("a.json", 1, 1, 1, 2);
     traces[3] = open_trace("b", 1, 1, 0, 1);
     for (int i = 0; i < 4; i++) {
         json_t *whole;
-        ck_assert_str_eq(zfi_trace_file(traces[i]), in_folder(names[i]));
+        ck_assert_str_eq(zfi_trace_file(traces[i]), zt_state_path(names[i]));
         ck_assert_int_eq(zfi_trace_close(traces[i]), 0);
         ck_assert_uint_eq(json_array_size(events_of(names[i], &whole)), 1);
         json_decref(whole);
     }
-    remove_folder();
 }
 
 /* What finds no room is counted. */
@@ -203,17 +180,15 @@ ZT_TEST(full) {
     zfi_trace_t *trace;
     json_t *whole;
     json_error_t problem;
-    make_folder();
     trace = open_trace("t.json", 1, 0, 0, 1);
     ck_assert_int_eq(zfi_trace_step(trace, 1), 0);
     for (uint64_t i = 0; i < ROOM + MORE; i++)
         zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
-    whole = json_load_file(in_folder("t.json"), 0, &problem);
+    whole = json_load_file(zt_state_path("t.json"), 0, &problem);
     ck_assert_msg(whole != NULL, "%s", problem.text);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
     json_decref(whole);
-    remove_folder();
 }
 
 /* ---- what the steps took ----------------------------------------------------------------------------------------- */
@@ -234,7 +209,6 @@ static double now_s(void) {
  */
 ZT_TEST(what_steps_took) {
     static const char *const steps[] = {"11..26", "11..1000"};
-    make_folder();
     for (int k = 0; k < 2; k++) {
         double began = 0, took = 0;
         char lines[64];
@@ -267,7 +241,6 @@ ZT_TEST(what_steps_took) {
         ck_assert(counted_of(whole, "update_interval") == 2 && counted_of(whole, "publish_lag") == 0);
         json_decref(whole);
     }
-    remove_folder();
 }
 
 ZT_SUITE("trace")

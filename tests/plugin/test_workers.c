@@ -7,17 +7,13 @@
 #include "replay/workers.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "device/cpu/cpu.h"
-#include "instance/memory.h"
-#include "instance/tables.h"
+#include "instance/instance.h"
 #include "rig.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
-#include "state/make.h"
 #include "step/publish.h"
 #include "step/scalars.h"
 #include "step/updater.h"
@@ -31,69 +27,19 @@ static zt_rig_t rig;
 static zfi_run_t *run;
 static float before[48 * 40];
 
-/* A run without workers: configuration, a CPU device, parameters, plan, memory, tables and clocks, so that modules can
- * be called one by one on the test's own thread. Streams and the control thread have nothing to do but what it gives
- * them.
- */
-static zfi_run_t *make_run(const char *config) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zfi_engine_t *engine = calloc(1, sizeof *engine);
-    zfi_param_t *params = NULL;
-    zfi_run_t *made;
-    zf_status_t st;
-    ck_assert(engine != NULL);
-    engine->host = &rig.host;
-    engine->device_type = ZF_DEVICE_CPU;
-    engine->kernels = zfi_kernels_of(zfi_isa_best());
-    engine->ops = &zfi_device_cpu;
-    engine->comm_ops = &zfi_comm_self;
-    zfi_engine_init(engine);
-    st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
-    zfi_config_settle(&engine->config, 0);
-    engine->policy = zfi_config_policy(&engine->config);
-    engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
-    if (!st)
-        st = zfi_engine_open(engine, &err);
-    if (!st)
-        st = zfi_params_build(rig.decls, rig.n_params, sizeof *rig.decls, ZF_DEVICE_CPU, &params, &err);
-    ck_assert_msg(st == ZF_OK, "%s", err.message);
-    made = zfi_run_make(engine, params, rig.n_params);
-    ck_assert(made != NULL);
-    made->n_groups = ZT_MAX_GROUPS;
-    if (!st)
-        st = zfi_plan_build(&engine->config, made->params, rig.n_params, NULL, &made->plan, &err);
-    if (!st)
-        st = zfi_memory_bind(made, &err);
-    ck_assert_msg(st == ZF_OK, "%s", err.message);
-    zfi_window_start(&made->windows);
-    zfi_step_bind(made);
-    ck_assert_int_eq(zfi_tables_upload(&made->side), ZF_OK);
-    return made;
-}
-
-static void free_run(void) {
-    zfi_engine_t *engine = run->engine;
-    zfi_engine_stop(engine);
-    zfi_run_free(run);
-    zfi_engine_close(engine);
-    zfi_engine_free(engine);
-    free(engine);
-}
-
-static void start(uint32_t n_workers) {
-    zt_rig_start(&rig, shapes, 1);
-    run = make_run("[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        memcpy(run->hs.chunks->w + run->plan.matrices[i].state_base, rig.params[0].serial.w, sizeof before);
+/* An instance at rest: its workers and streams have nothing to do but what the test gives them, and modules can be
+ * called one by one on the test's own thread. */
+static void start(const char *config) {
+    zt_rig_make(&rig, shapes, 1, config, 0);
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+    run = rig.inst->run;
     ck_assert_uint_eq(run->plan.n_matrices, 1);
     memcpy(before, rig.params[0].serial.w, sizeof before);
-    ck_assert_int_eq(zfi_workers_start(&run->replays, run->early, n_workers, &run->workers, NULL), ZF_OK);
 }
 
 static void end(void) {
     zf_error_t over = {.struct_size = sizeof over, .status = ZF_ERR_STATE, .message = "over"};
     zfi_poison(run->engine, &over);
-    free_run();
     zt_rig_end(&rig);
 }
 
@@ -120,6 +66,8 @@ static void push(uint64_t t, uint64_t choice_step) {
     zfi_workers_push(run->workers, &close);
 }
 
+#define CLOSES "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n"
+
 static int is_untouched(void) {
     usleep(A_WHILE_US);
     return memcmp(run->hs.chunks->w + run->plan.matrices[0].state_base, before, sizeof before) == 0;
@@ -130,7 +78,7 @@ static void finishes(uint64_t job) {
 }
 
 ZT_TEST(waits_for_entering_state_to_be_read) {
-    start(2);
+    start(CLOSES "threads = 2\n");
     zfi_timeline_signal(&run->engine->lines.down, 1);
     push(1, 9);
     ck_assert(is_untouched());
@@ -140,7 +88,7 @@ ZT_TEST(waits_for_entering_state_to_be_read) {
 }
 
 ZT_TEST(waits_for_the_window_before) { /* which hangs; other workers are free */
-    start(8);
+    start(CLOSES "threads = 8\n");
     zfi_timeline_signal(&run->engine->lines.up, 1 << 30);
     zfi_timeline_signal(&run->engine->lines.down, 2);
     push(1, 9);
@@ -154,22 +102,8 @@ ZT_TEST(waits_for_the_window_before) { /* which hangs; other workers are free */
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-static zfi_timeline_t gate; /* what a stream is held at */
-
 /* What was collected goes to the streams. */
 static void send(void) { ck_assert_int_eq(zfi_send(run->engine), ZF_OK); }
-
-static void start_copies(const char *config) {
-    zt_rig_start(&rig, shapes, 1);
-    run = make_run(config);
-    zfi_timeline_init(&gate, "gate");
-}
-
-static void end_copies(void) {
-    free_run();
-    zt_rig_end(&rig);
-    zfi_timeline_free(&gate);
-}
 
 /* The row of step t, begun. */
 static zfi_step_row_t *begin_row(uint64_t t) {
@@ -193,27 +127,27 @@ static void reaches(zfi_timeline_t *timeline, uint64_t value) {
 static void publication_waits_for(int missing) {
     enum { HOST = 1 };
     zfi_close_t close;
-    uint64_t room, end;
-    start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
+    uint64_t room, last;
+    start("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
     zfi_timeline_t *inputs[] = {&run->engine->lines.jobs, &run->engine->lines.publish_due, &run->engine->lines.merged};
     room = run->plan.ring_chunks;
     run->clock.next_job = room;
     zfi_window_close(&run->windows, 0, 1, 0, &close);
-    end = room + close.n_chunks;
+    last = room + close.n_chunks;
     memset(run->hs.published, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
     for (int i = 0; i < 3; i++)
         if (i != missing)
-            zfi_timeline_signal(inputs[i], end);
+            zfi_timeline_signal(inputs[i], last);
     zfi_publish_upload(&run->publishing, &close);
     send();
     usleep(missing == HOST ? 500000 : 0);
     stays_at(&run->engine->lines.up, 0);
     ck_assert_int_eq(zfi_is_poisoned(run->engine), 0);
     ck_assert_uint_eq(run->dev.ring[0], 0);
-    zfi_timeline_signal(inputs[missing], end);
-    reaches(&run->engine->lines.up, end);
+    zfi_timeline_signal(inputs[missing], last);
+    reaches(&run->engine->lines.up, last);
     ck_assert_uint_eq(run->dev.ring[0], 7);
-    end_copies();
+    end();
 }
 
 ZT_TEST(a_published_chunk_waits_for_its_place) {
@@ -223,7 +157,7 @@ ZT_TEST(a_published_chunk_waits_for_its_place) {
 
 ZT_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was counted */
     uint64_t n_sums;
-    start_copies("");
+    start("");
     n_sums = run->plan.n_sums;
     run->plan.record_sums = (n_sums + 5) / 6;
     run->plan.n_record_parts = 6;
@@ -248,7 +182,7 @@ ZT_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was
     }
     for (uint64_t i = 0; i < n_sums; i++)
         ck_assert(run->sel.importance[i] == 2.0 * (double)i);
-    end_copies();
+    end();
 }
 
 ZT_SUITE("workers")
