@@ -412,8 +412,6 @@ const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader) { return loader->
 
 const char *zf_loader_file(const zf_loader_t *loader) { return loader->file; }
 
-int zf_loader_has(const zf_loader_t *loader, size_t offset) { return has_slot(loader->plugin, offset); }
-
 /* ---- fences ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t now_ns(void) {

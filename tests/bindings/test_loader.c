@@ -220,10 +220,6 @@ ZT_TEST(good) {
     const zf_plugin_t *plugin = zf_loader_plugin(loader);
     ck_assert_uint_eq(plugin->abi, ZF_ABI_0_6);
     contains(zf_loader_file(loader), "mock_good.so");
-    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(describe)), 1);
-    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(get_extension)), 1);
-    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0);
-    ck_assert_int_eq(zf_loader_has(loader, (size_t)-1), 0);
     zf_loader_close(loader);
 
     /* the library stays mapped, also one that was not linked with -z nodelete */
@@ -238,14 +234,11 @@ ZT_TEST(opened_twice) {
     zf_loader_t *second = opens(MOCK_DIR "/../mocks/mock_good.so");
     ck_assert_ptr_eq(zf_loader_plugin(first), zf_loader_plugin(second));
     zf_loader_close(first);
-    ck_assert_int_eq(zf_loader_has(second, ZF_LOADER_SLOT(step)), 1);
     zf_loader_close(second);
 }
 
 ZT_TEST(longer_table) {
-    zf_loader_t *loader = opens(MOCK_DIR "/mock_long_table.so");
-    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0); /* a slot that is there but NULL */
-    zf_loader_close(loader);
+    zf_loader_close(opens(MOCK_DIR "/mock_long_table.so"));
 }
 
 ZT_TEST(path_from_the_environment) {
