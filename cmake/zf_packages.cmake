@@ -45,12 +45,10 @@ zf_package(dev libzfplugin-dev libdevel "libzfplugin1 ${zf_same_version}"
            "optimizer offload with selective updates, for trainers in C"
            "Headers, the static loader with which a C trainer opens libzfplugin.so.1,"
            "files for CMake and pkg-config, documents and examples.")
-zf_package(tools zfplugin-tools utils "libzfplugin1 ${zf_same_version}"
+zf_package(tools zfplugin-tools utils "libzfplugin1 ${zf_same_version}, python3"
            "optimizer offload with selective updates, command line"
            "The program zf: what this machine gives the plugin, what a model will need,"
            "which settings fit, where a step went; checkpoints inspected and verified.")
-set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "python3") # zf plan, tune, audit
-set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "bash-completion")
 if(TARGET zf_mpi)
     list(APPEND CPACK_COMPONENTS_ALL mpi)
     zf_package(mpi libzf-mpi libs "libzfplugin-dev ${zf_same_version}"

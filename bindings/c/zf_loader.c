@@ -91,42 +91,15 @@ static void show_abis(const uint32_t *abis, uint32_t n, char *buf, size_t nbytes
 
 /* ---- 1. the file ------------------------------------------------------------------------------------------------- */
 
-/* ELF number of the machine that this code is compiled for; EM_NONE where we cannot say. */
+/* ELF's number of the machine that this program is built for; EM_NONE where nobody says. */
 static unsigned own_machine(void) {
-#if defined(__x86_64__)
-    return EM_X86_64;
-#elif defined(__i386__)
-    return EM_386;
-#elif defined(__aarch64__)
-    return EM_AARCH64;
-#elif defined(__arm__)
-    return EM_ARM;
-#elif defined(__riscv)
-    return EM_RISCV;
-#elif defined(__powerpc64__)
-    return EM_PPC64;
-#else
-    return EM_NONE;
-#endif
-}
-
-static const char *machine_name(unsigned machine) {
-    switch (machine) {
-    case EM_X86_64:
-        return "x86-64";
-    case EM_386:
-        return "32-bit x86";
-    case EM_AARCH64:
-        return "AArch64";
-    case EM_ARM:
-        return "32-bit ARM";
-    case EM_RISCV:
-        return "RISC-V";
-    case EM_PPC64:
-        return "64-bit POWER";
-    default:
-        return "another machine";
-    }
+    ElfW(Ehdr) header = {.e_machine = EM_NONE};
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, &header, sizeof header) != (ssize_t)sizeof header)
+        header.e_machine = EM_NONE;
+    if (fd >= 0)
+        close(fd);
+    return header.e_machine;
 }
 
 static zf_status_t check_elf(const char *file, const ElfW(Ehdr) * header, size_t nbytes, zf_error_t *err) {
@@ -142,8 +115,8 @@ static zf_status_t check_elf(const char *file, const ElfW(Ehdr) * header, size_t
         return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is cut short: %zu bytes; copy it again", file, nbytes);
     if (own_machine() != EM_NONE && header->e_machine != own_machine())
         return fail(err, ZF_LOADER_ERR_FILE, 0,
-                    "%s is built for %s (ELF machine %u), this program for %s; install the matching one", file,
-                    machine_name(header->e_machine), (unsigned)header->e_machine, machine_name(own_machine()));
+                    "%s is built for another machine (ELF's number %u), this program for %u; install the matching one",
+                    file, (unsigned)header->e_machine, own_machine());
     if (header->e_type != ET_DYN)
         return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is an ELF file but not a shared library (type %u)", file,
                     (unsigned)header->e_type);
@@ -438,8 +411,6 @@ void zf_loader_close(zf_loader_t *loader) {
 const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader) { return loader->plugin; }
 
 const char *zf_loader_file(const zf_loader_t *loader) { return loader->file; }
-
-int zf_loader_has(const zf_loader_t *loader, size_t offset) { return has_slot(loader->plugin, offset); }
 
 /* ---- fences ------------------------------------------------------------------------------------------------------ */
 

@@ -52,11 +52,6 @@ const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader);
 /* The opened file as the dynamic linker names it. Valid until close. */
 const char *zf_loader_file(const zf_loader_t *loader);
 
-/* 1 if the plugin's table has the slot at this byte offset and it is not NULL. For slots newer than the oldest ABI that
- * the host serves: if (zf_loader_has(loader, ZF_LOADER_SLOT(quiesce))) ... */
-int zf_loader_has(const zf_loader_t *loader, size_t offset);
-#define ZF_LOADER_SLOT(member) offsetof(zf_plugin_t, member)
-
 /* Waits on the calling thread for a fence that a hook returned: at once for ZF_FENCE_NONE, through "zf.cpu/1" for a
  * host counter if the plugin has it, else by looking at the counter in growing pauses of up to 1 ms. [any-thread]
  * Errors: ZF_ERR_TIMEOUT after timeout_ns; ZF_ERR_POISONED when the counter says that the instance has ended (poll()

@@ -506,22 +506,12 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
     return fetch(trainer, &item);
 }
 
-static zf_status_t changed(zf_trainer_t *t, const zf_param_item_t *item) {
-    return take(t, t->zf->params_changed(t->instance, item, item != NULL, sizeof *item, 0, &t->error));
-}
-
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer) {
     zf_status_t st = check(trainer, 1, "params_changed");
-    return st < 0 ? st : changed(trainer, NULL);
-}
-
-zf_status_t zf_trainer_array_changed(zf_trainer_t *trainer, int32_t array) {
-    zf_param_item_t item = {.struct_size = sizeof item};
-    zf_status_t st = check_array(trainer, array, "array_changed");
     if (st < 0)
         return st;
-    item.id = trainer->ids[array];
-    return changed(trainer, &item);
+    return take(trainer,
+                trainer->zf->params_changed(trainer->instance, NULL, 0, sizeof(zf_param_item_t), 0, &trainer->error));
 }
 
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer) {

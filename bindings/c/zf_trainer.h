@@ -114,9 +114,6 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
  * or discard(). With OVERLAP a step does not wait to look: it is taken, and the call after it returns that error. */
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
 
-/* The same of one array: updates of the others that are under way go on. */
-zf_status_t zf_trainer_array_changed(zf_trainer_t *trainer, int32_t array);
-
 /* Every update that is still under way arrives: the weights are those to evaluate, write or keep. Training may go on.
  */
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer);

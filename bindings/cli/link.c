@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/link.c - how fast page-locked memory travels to a CUDA device and back (contract in speed.h), by the
+/* bindings/cli/link.c - how fast page-locked memory travels to a CUDA device and back (contract in ask.h), by the
  * driver, which is opened at run time. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "ask.h"
 #include "lib/cuda_driver.h"
-#include "speed.h"
 
 enum { BUFFER_NBYTES = 64 << 20, N_COPIES = 8, N_ROUNDS = 3 };
 enum { UP, DOWN, N_WAYS };
@@ -80,6 +80,8 @@ const char *zf_speed_link(int device, zf_link_speed_t *out) {
     *out = (zf_link_speed_t){.up = 0};
     if (zf_cuda_driver_open(&link.cuda, unused, sizeof unused) != 0)
         return "the driver lacks functions";
+    if (link.cuda.Init(0))
+        return "the driver does not start";
     if (link.cuda.DevicePrimaryCtxRetain(&link.context, device))
         return "no context on the device";
     why = link.cuda.CtxSetCurrent(link.context) ? "no context on the device" : open_buffers(&link);

@@ -4,19 +4,19 @@
 #include <string.h>
 
 #include "cli.h"
-#include "progress.h"
 
 static const zf_cli_command_t commands[] = {
-    {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
+    {"doctor", NULL, "[--json] [--quick] [--need cuda]",
      "what this machine has for the plugin and what is missing; measures unless --quick",
      "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
      "  --quick            nothing is measured (a measurement takes about ten seconds)\n"
-     "  --need cuda|mpi    exit status 1 where that is missing; without it only the plugin is needed\n",
-     zf_cli_doctor},
+     "  --need cuda        exit status 1 where no device takes the plugin's kernels; without it only the plugin is "
+     "needed\n",
+     NULL},
     {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
      "  MODEL                a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, "
      "Qwen2,\n"
-     "                       Qwen3, GPT-2, BERT, RoBERTa, OPT, T5), or a list of shapes:\n"
+     "                       Qwen3, GPT-2, BERT, RoBERTa), or a list of shapes:\n"
      "                       [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n"
      "  --config FILE        configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
      "  --device cuda|cpu    where the parameters live (cuda)\n"
@@ -34,12 +34,12 @@ static const zf_cli_command_t commands[] = {
      "  --net N              GB/s of network per rank (25); --latency N us per collective (20)\n"
      "  --host N             GB/s of replays per machine (50)\n"
      "  --own N              ns per parameter and step of the plugin's own passes on the device (0)\n",
-     zf_cli_plan},
-    {"plan-bytes", NULL, "", NULL, NULL, zf_cli_plan_bytes}, /* what plan.py asks: no command of a user's */
+     NULL},
+    {"ask", NULL, "", NULL, NULL, zf_cli_ask}, /* what the commands in Python ask: no command of a user's */
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
-     "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
-     "  Each key of FILE is printed with its effective value and where that comes from: a line of FILE, a\n"
-     "  SECTION.KEY=VALUE given behind it, or the default. The output is a configuration file again.\n",
+     "every configuration key with range, default and meaning; with FILE: check it, show what holds",
+     "  Each key is printed with its effective value, and with its default where that is another one. The output is a\n"
+     "  configuration file again.\n",
      zf_cli_config},
     {"tune", NULL, "--command COMMAND [OPTIONS]",
      "runs your own trainer under each of several settings and writes the least late one that it hardly waits for",
@@ -55,19 +55,17 @@ static const zf_cli_command_t commands[] = {
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"
      "  --timeout SECONDS    a setting that takes longer is ended and counts as failed (3600)\n"
      "  --output FILE        what is chosen, as an INI file (zf-tuned.ini); --force overwrites it\n"
-     "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n"
-     "  --json               for programs\n",
-     zf_cli_tune},
+     "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n",
+     NULL},
     {"audit", NULL, "A B", "the first step, array, parameter and rank in which two runs with [audit] file part",
      "  A and B are the paths of [audit] file, without .rankN. Settings and shapes that differ are named first.\n"
      "  exit status  0: no difference in the steps that both have; 1: they part; 2: nothing could be compared\n",
-     zf_cli_audit},
-    {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect},
-    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify},
-    {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
-     zf_cli_ckpt_consolidate},
-    {"page", NULL, "man|bash|configuration|counters",
-     "the manual page of this command, its completion in bash, or the page of all keys or counters", NULL, zf_cli_page},
+     NULL},
+    {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, NULL},
+    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, NULL},
+    {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL, NULL},
+    {"page", NULL, "man|configuration|counters", "the manual page of this command, or the page of all keys or counters",
+     NULL, zf_cli_page},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -114,9 +112,22 @@ int zf_cli_misuse(const char *format, ...) {
     return 2;
 }
 
-/* No command is called so. The words of a group that is there, or the groups. */
+int zf_cli_complain(const char *path, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "zf: ");
+    zf_cli_print(stderr, path);
+    fprintf(stderr, ": ");
+    zf_cli_print(stderr, text);
+    fprintf(stderr, "\n");
+    return 1;
+}
+
+/* No command is called so. */
 static int misuse_command(const char *word, const char *second) {
-    const char *separator = "";
     int is_group = 0;
     for (size_t i = 0; i < N_COMMANDS && word; i++)
         is_group |= strcmp(commands[i].group, word) == 0;
@@ -126,16 +137,7 @@ static int misuse_command(const char *word, const char *second) {
         zf_cli_misuse("%s: %s%s", word, second ? "there is no command " : "a command is missing", second ? second : "");
     else
         zf_cli_misuse("there is no command %s", word);
-    fprintf(stderr, "usage: zf %s", is_group ? word : "");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        const char *name = is_group ? commands[i].name : commands[i].group;
-        if (!commands[i].what ||
-            (is_group ? strcmp(commands[i].group, word) != 0 : i > 0 && strcmp(commands[i - 1].group, name) == 0))
-            continue;
-        fprintf(stderr, "%s%s", *separator ? separator : is_group ? " " : "", name);
-        separator = "|";
-    }
-    fprintf(stderr, " ...; zf --help says what each does\n");
+    fprintf(stderr, "usage: zf [--plugin FILE] COMMAND ...; zf --help lists the commands\n");
     return 2;
 }
 
@@ -143,6 +145,8 @@ static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc,
     int status;
     if (argc > 0 && strcmp(argv[0], "--help") == 0)
         return help(command);
+    if (!command->run)
+        return zf_cli_run_script(cli, command, argc, argv);
     status = command->run(cli, argc, argv);
     if (status == 2)
         print_usage(stderr, command);
@@ -152,7 +156,6 @@ static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc,
 }
 
 int zf_cli_fail(const zf_error_t *err) {
-    zf_cli_progress_end();
     fprintf(stderr, "zf: ");
     zf_cli_print(stderr, err->message); /* it may name what a file holds */
     fprintf(stderr, "\n");

@@ -271,55 +271,8 @@ def bert(c, _):
     return h
 
 
-def opt(c, _):
-    h, f, layers = c.size("hidden_size"), c.size("ffn_dim"), c.layers("num_hidden_layers")
-    e, of = c.size("word_embed_proj_dim", default=h), "model.decoder."
-    c.add(of + "embed_tokens.weight", c.size("vocab_size"), e)
-    c.add(of + "embed_positions.weight", c.size("max_position_embeddings") + 2, h)
-    if e != h:
-        c.add(of + "project_in.weight", h, e)
-        c.add(of + "project_out.weight", e, h)
-    for _ in c.each(layers, of + "layers.{}."):
-        for name in ("k_proj", "v_proj", "q_proj", "out_proj"):
-            c.linear(f"self_attn.{name}", h, h)
-        c.norm("self_attn_layer_norm", h)
-        c.linear("fc1", f, h)
-        c.linear("fc2", h, f)
-        c.norm("final_layer_norm", h)
-    if c.is_set("do_layer_norm_before", True):
-        c.norm(of + "final_layer_norm", h)
-    return h
-
-
-def t5(c, _):
-    h, f, layers, vocab = c.size("d_model"), c.size("d_ff"), c.layers("num_layers"), c.size("vocab_size")
-    heads, decoder = c.size("num_heads"), c.size("num_decoder_layers", default=layers, most=10000)
-    inner = heads * c.size("d_kv", most=1 << 16)
-    inputs = ("wi_0", "wi_1") if str(c.members.get("feed_forward_proj")).startswith("gated") else ("wi",)
-    c.add("shared.weight", vocab, h)
-    for stack, n, attentions in (("encoder", layers, ("layer.0.SelfAttention",)),
-                                 ("decoder", decoder, ("layer.0.SelfAttention", "layer.1.EncDecAttention"))):
-        c.add(f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-              c.size("relative_attention_num_buckets", default=32), heads)
-        for _ in c.each(n, stack + ".block.{}."):
-            for name in attentions:
-                for part in "qkv":
-                    c.add(f"{name}.{part}.weight", inner, h)
-                c.add(f"{name}.o.weight", h, inner)
-                c.add(f"{name.rpartition('.')[0]}.layer_norm.weight", h)
-            for name in inputs:
-                c.add(f"ff.{name}.weight", f, h)
-            c.add("ff.wo.weight", h, f)
-            c.add("ff.layer_norm.weight", h)
-        c.add(f"{stack}.final_layer_norm.weight", h)
-    if not c.is_set("tie_word_embeddings", True):
-        c.add("lm_head.weight", vocab, h)
-    c.model.n_layers = layers + decoder
-    return h
-
-
 FAMILIES = {"llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "gpt2": gpt2, "bert": bert, "roberta": bert,
-            "opt": opt, "xlm-roberta": bert, "t5": t5}
+            "xlm-roberta": bert}
 
 
 def read_config(model, config):

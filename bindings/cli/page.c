@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/page.c - zf page man|bash|configuration|counters: the manual page of the command and its completion in
- * bash, from the table of commands and their --help; and the pages of all keys and counters (docs/configuration.md,
- * docs/counters.md), from the plugin's tables. None of them says anything that its table does not. */
+/* bindings/cli/page.c - zf page man|configuration|counters: the manual page of the command, from the table of commands
+ * and their --help; and the pages of all keys and counters (docs/configuration.md, docs/counters.md), from the plugin's
+ * tables. None of them says anything that its table does not. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,35 +55,6 @@ static int print_man(void) {
            ".SH EXIT STATUS\n0: done. 1: it failed; the message says what to do. 2: it was called wrongly.\n"
            ".SH SEE ALSO\n.BR zf_create (3),\n.BR zf_step (3)\nand the pages that they name: the contracts of all "
            "hooks, from zf/plugin.h and zf/ext/.\nREADME.md of libzfplugin.\n");
-    return 0;
-}
-
-/* Words behind a command are what its --help shows, and files. */
-static const char bash[] = "_zf() {\n"
-                           "    local word=${COMP_WORDS[COMP_CWORD]} words\n"
-                           "    case $COMP_CWORD in\n"
-                           "    1) words=\"--plugin --help $_zf_groups\" ;;\n"
-                           "    2) words=$(for pair in $_zf_pairs; do [ \"${pair%%:*}\" = \"${COMP_WORDS[1]}\" ] && "
-                           "echo \"${pair#*:}\"; done) ;;\n"
-                           "    esac\n"
-                           "    [ \"$COMP_CWORD\" -eq 1 ] || words+=\" $(zf \"${COMP_WORDS[1]}\" --help 2>/dev/null | "
-                           "grep -o -- '--[a-z-]*' | sort -u)\"\n"
-                           "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
-                           "}\n"
-                           "complete -o default -F _zf zf\n";
-
-static int print_bash(void) {
-    size_t n;
-    const zf_cli_command_t *commands = zf_cli_commands(&n);
-    printf("# Completion of zf in bash; written by `zf page bash`.\n_zf_groups=\"");
-    for (size_t i = 0; i < n; i++)
-        if (commands[i].what && (i == 0 || strcmp(commands[i].group, commands[i - 1].group) != 0))
-            printf("%s%s", i ? " " : "", commands[i].group);
-    printf("\"\n_zf_pairs=\"");
-    for (size_t i = 0; i < n; i++)
-        if (commands[i].name)
-            printf("%s:%s ", commands[i].group, commands[i].name);
-    printf("\"\n%s", bash);
     return 0;
 }
 
@@ -150,7 +121,5 @@ int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
         return print_counters(cli);
     if (argc == 1 && strcmp(argv[0], "man") == 0)
         return print_man();
-    if (argc == 1 && strcmp(argv[0], "bash") == 0)
-        return print_bash();
-    return zf_cli_misuse("page: need man, bash, configuration or counters");
+    return zf_cli_misuse("page: need man, configuration or counters");
 }

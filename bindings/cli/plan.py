@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import timeline
 from models import WIDTH, read_model
-from terminal import Failed, Parser, ask_zf, number, printable, progress, read_file, say
+from terminal import Failed, Parser, Progress, ask_zf, number, printable, read_file, say
 
 INTERVALS = (1, 2, 3, 4, 8)
 LONGEST_CHOSEN = 4  # longer windows are for those who measured what they lose
@@ -150,7 +150,7 @@ class Plan:
         self.measured = self.take_measured()
         self.speeds = {name: getattr(options, name) for name in NUMBERS}
         self.speeds = {name: NUMBERS[name][1] if given is None else given for name, given in self.speeds.items()} | self.measured
-        with progress(f"planning {options.model}"):
+        with Progress(f"planning {options.model}"):
             self.make()
 
     def take_measured(self):
@@ -171,7 +171,7 @@ class Plan:
         asked = {"config": self.text, "overrides": options.overrides, "fetches": not options.no_fetch, "space": space,
                  "is_cpu": options.device == "cpu", "n_ranks": options.ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
-        found = json.loads(ask_zf("plan-bytes", input=json.dumps(asked)))
+        found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
         return found["keys"], found["plans"]
 
     def make(self):

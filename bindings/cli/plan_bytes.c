@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cli.h"
+#include "ask.h"
 #include "zf/ext/config.h"
 #include "zf/ext/draft/plan.h"
 
@@ -86,7 +86,7 @@ static int declare_all(const request_t *request, decls_t *out) {
             i++;
         if (i == n)
             return 0;
-        zf_cli_complain("plan-bytes", "tensor %u makes no sense", i);
+        zf_cli_complain("ask plan", "tensor %u makes no sense", i);
     }
     drop(out);
     return 1;
@@ -198,18 +198,18 @@ static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, const request_t *requ
     return status;
 }
 
-int zf_cli_plan_bytes(zf_cli_t *cli, int argc, char **argv) {
+int zf_ask_plan(zf_cli_t *cli, char **words) {
     const zf_plan_ext_t *ext = zf_cli_extension(cli, ZF_EXT_PLAN);
     request_t request = {0};
     json_error_t problem;
     json_t *asked = json_loadf(stdin, 0, &problem);
     int status = 1;
-    (void)argc, (void)argv;
+    (void)words;
     if (!asked || json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "config",
                                  &request.config, "overrides", &request.overrides, "fetches", &request.fetches,
                                  "is_cpu", &request.is_cpu, "n_ranks", &request.n_ranks, "tensors", &request.tensors,
                                  "asks", &request.asks, "space", &request.space))
-        zf_cli_complain("plan-bytes", "%s", problem.text);
+        zf_cli_complain("ask plan", "%s", problem.text);
     else if (ext) {
         request.zf = zf_loader_plugin(cli->loader);
         status = answer(cli, ext, &request);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/replay_speed.c - the replay of the plugin itself, and its own passes (contract in speed.h).
+/* bindings/cli/replay_speed.c - the replay of the plugin itself, and its own passes (contract in ask.h).
  *
  * Replay: one matrix, nothing selected, one cohort and lag 0: the closing step waits for its replay, and nothing else
  * of the plugin works meanwhile. Own passes: one matrix with the defaults in windows of OWN_STEPS steps, so that most
@@ -9,8 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "range.h"
-#include "speed.h"
+#include "ask.h"
 
 enum { COLUMNS = 4096, OWN_STEPS = 8, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
 
@@ -89,6 +88,11 @@ static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
     return run->out->elems_per_s > 0;
 }
 
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 /* Each step is drained before the next begins. */
 static int measure_own(run_t *run, uint32_t interval, zf_error_t *err) {
     double all[OWN_STEPS];
@@ -100,7 +104,8 @@ static int measure_own(run_t *run, uint32_t interval, zf_error_t *err) {
             return 0;
         all[i] = now_ns() - began;
     }
-    run->own_ns = zf_cli_range(all, OWN_STEPS).median / (double)run->n_elems;
+    qsort(all, OWN_STEPS, sizeof *all, by_size);
+    run->own_ns = all[OWN_STEPS / 2] / (double)run->n_elems;
     return 1;
 }
 

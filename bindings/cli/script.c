@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/script.c - commands that are written in Python: finds NAME.py, which does it, and becomes Python.
+/* bindings/cli/script.c - commands that are written in Python: finds GROUP.py, which does it, and becomes Python.
  *
  * Python is ZF_PYTHON, else python3. The script lies beside this program in a build, else where it is installed. */
 #include <errno.h>
@@ -26,24 +26,23 @@ static int find_script(const char *name, char self[PATH_MAX], char out[2 * PATH_
     return zf_cli_complain(out, "%s: it belongs to this command; install it again", strerror(errno));
 }
 
-static int run_script(const char *name, zf_cli_t *cli, int argc, char **argv) {
-    const char *python = getenv("ZF_PYTHON"), *words[MOST_WORDS];
+int zf_cli_run_script(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv) {
+    const char *name = command->group, *python = getenv("ZF_PYTHON"), *words[MOST_WORDS];
+    int n = 2;
     char self[PATH_MAX], script[2 * PATH_MAX];
-    if (argc > MOST_WORDS - 3)
-        return zf_cli_misuse("%s: %d words, at most %d are taken", name, argc, MOST_WORDS - 3);
+    if (argc > MOST_WORDS - 4)
+        return zf_cli_misuse("%s: %d words, at most %d are taken", name, argc, MOST_WORDS - 4);
     if (find_script(name, self, script))
         return 1;
     words[0] = python && *python ? python : "python3";
     words[1] = script;
-    memcpy(words + 2, argv, (size_t)argc * sizeof *words);
-    words[2 + argc] = NULL;
+    if (command->name)
+        words[n++] = command->name;
+    memcpy(words + n, argv, (size_t)argc * sizeof *words);
+    words[n + argc] = NULL;
     setenv("ZF_COMMAND", self, 1);
     if (cli->plugin)
         setenv("ZFPLUGIN_PATH", cli->plugin, 1);
     execvp(words[0], (char **)(size_t)words);
     return zf_cli_complain(words[0], "%s: apt-get install python3, or set ZF_PYTHON", strerror(errno));
 }
-
-int zf_cli_audit(zf_cli_t *cli, int argc, char **argv) { return run_script("audit", cli, argc, argv); }
-int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) { return run_script("plan", cli, argc, argv); }
-int zf_cli_tune(zf_cli_t *cli, int argc, char **argv) { return run_script("tune", cli, argc, argv); }

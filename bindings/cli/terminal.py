@@ -8,6 +8,9 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 
 
 class Failed(Exception):
@@ -49,12 +52,12 @@ def number(least, most):
     return convert
 
 
-def read_file(path, most_nbytes, is_cut=False):
-    """The bytes of a regular file; nothing waits for another one. is_cut: the first ones are enough."""
+def read_file(path, most_nbytes, is_cut=False, flags=0):
+    """The bytes of a regular file; nothing waits for another one. is_cut: the first ones are enough. flags: more of open()."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Failed(f"{path}: is not a regular file")
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags), "rb") as file:
             out = file.read(most_nbytes + 1)
     except OSError as error:
         raise Failed(f"{path}: cannot open: {error.strerror}") from None
@@ -63,21 +66,69 @@ def read_file(path, most_nbytes, is_cut=False):
     return out[:most_nbytes]
 
 
+def check_place(path):
+    """Nothing is written through a link, and nothing but a regular file is replaced. The mode of what is there, or of a new file."""
+    if not os.path.lexists(path):
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise Failed(f"{path}: is not a regular file, and nothing else is replaced: name another file")
+    return stat.S_IMODE(mode)
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A file, in bytes, that takes the path's place when it is whole, on the disk. Where something is raised it leaves nothing."""
+    mode = check_place(path)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path) + ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check_place(path)  # again: time has passed
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def command_of_zf():
+    return os.environ.get("ZF_COMMAND", "zf")
+
+
 def ask_zf(*arguments, **given):
     """What `zf` prints."""
-    done = subprocess.run([os.environ.get("ZF_COMMAND", "zf"), *arguments], capture_output=True, text=True, **given)
+    done = subprocess.run([command_of_zf(), *arguments], capture_output=True, text=True, **given)
     if done.returncode != 0:
         raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
     return done.stdout
 
 
-@contextlib.contextmanager
-def progress(what):
-    """A line that says what is done, on a terminal alone."""
-    if sys.stderr.isatty():
-        print(f"\r\033[Kzf: {printable(what)} ...", end="", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        if sys.stderr.isatty():
+class Progress:
+    """A line that says what is done and for how long, on a terminal alone; a thread writes it anew twice a second."""
+
+    def __init__(self, what):
+        self.what, self.is_terminal, self.ending = printable(what), sys.stderr.isatty(), threading.Event()
+
+    def __enter__(self):
+        self.began = time.monotonic()
+        if self.is_terminal:
+            self.thread = threading.Thread(target=self.show, daemon=True)
+            self.thread.start()
+
+    def __exit__(self, *_):
+        self.ending.set()
+        if self.is_terminal:
+            self.thread.join()
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def show(self):
+        while True:
+            seconds = time.monotonic() - self.began
+            print(f"\r\033[Kzf: {self.what} ... {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+            if self.ending.wait(0.5):
+                return

@@ -16,14 +16,13 @@ import os
 import re
 import signal
 import statistics
-import stat
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 
-from terminal import Failed, Parser, ask_zf, number, printable, read_file, say
+from terminal import Failed, Parser, Progress, ask_zf, check_place, number, printable, read_file, replacing, say
 
 LEAST_STEPS, MOST_STEPS = 16, 300  # of a run, behind warm-up
 SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
@@ -143,32 +142,9 @@ def is_present(text, setting):
     return all(given.get(key) == value for key, value in setting.keys.items())
 
 
-def check_place(path):
-    """Nothing is written through a link, and nothing but a regular file is replaced."""
-    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        raise Failed(f"{path}: is not a regular file")
-
-
 def write_file(path, text):
-    """It takes its place when it is whole, on the disk."""
-    check_place(path)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o666 & ~current_umask())
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def current_umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 # ---- the runs -------------------------------------------------------------------------------------------------------
@@ -179,11 +155,10 @@ def has_ended(process):
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def wait_until(process, end, show=lambda: None):
+def wait_until(process, end):
     while not has_ended(process):
         if time.monotonic() >= end:
             return False
-        show()
         time.sleep(0.02)
     return True
 
@@ -197,41 +172,22 @@ def end_group(process):
     return process.wait()
 
 
-class Progress:
-    """On a terminal one line that counts seconds; elsewhere a line at the begin and one at the end."""
-
-    def __init__(self, what):
-        self.what, self.began, self.shown = what, time.monotonic(), -1
-        self.is_terminal = sys.stderr.isatty()
-        if not self.is_terminal:
-            say(f"{what} ...")
-
-    def show(self):
-        seconds = int(time.monotonic() - self.began)
-        if self.is_terminal and seconds != self.shown:
-            print(f"\rzf: {self.what} ... {seconds} s", end="", file=sys.stderr, flush=True)
-            self.shown = seconds
-
-    def end(self):
-        if self.is_terminal:
-            print(file=sys.stderr)
-        else:
-            say(f"{self.what}: {time.monotonic() - self.began:.1f} s")
-
-
 def run_trainer(command, environment, log_path, timeout_s, what):
     """What went wrong, or an empty text."""
-    progress = Progress(what)
     check_place(log_path)
+    began = time.monotonic()
+    if not sys.stderr.isatty():
+        say(f"{what} ...")
     with open(log_path, "wb") as log:
         process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log,
                                    stderr=subprocess.STDOUT, start_new_session=True, env=environment)
     is_over = False
     try:
-        is_over = wait_until(process, progress.began + timeout_s, progress.show)
+        with Progress(what):
+            is_over = wait_until(process, began + timeout_s)
     finally:
         status = end_group(process)
-        progress.end()
+        say(f"{what}: {time.monotonic() - began:.1f} s")
     if not is_over:
         return f"it was ended after {timeout_s:g} s (--timeout)"
     if status < 0:
@@ -410,21 +366,6 @@ def table(choice, rounds):
         yield f"{setting.name:{width}}{figures}  {choice.verdict(setting)}"
 
 
-def as_json(choice, output):
-    def row(setting):
-        out = {"setting": setting.name, "update_interval": setting.interval, "publish_lag": setting.lag,
-               "has_run": setting.has_run, "verdict": choice.verdict(setting)}
-        for name in ("step_s", "stall", "lateness") if setting.has_run else ():
-            values = getattr(setting, name)
-            is_known = not any(map(math.isnan, values))
-            for end, of in (("", statistics.median), ("_least", min), ("_most", max)):
-                out[("stall_share" if name == "stall" else name) + end] = of(values) if is_known else None
-        return out | ({"steps": int(setting.steps)} if setting.has_run else {})
-    chosen = choice.chosen
-    return {"area": "tune", "max_stall": choice.max_stall, "settings": [row(setting) for setting in choice.all],
-            "chosen": chosen and row(chosen), "reason": chosen and choice.reason(), "output": chosen and output}
-
-
 def refuse_taken(options):
     if not options.force and os.path.lexists(options.output):
         raise Failed(f"{options.output}: is there already: --force overwrites it, --output names another")
@@ -437,14 +378,11 @@ def report(options, choice, folder):
                 f"{choice.chosen.name}: {choice.reason()} (at most {options.max_stall:g} of a step)",
                 *table(choice, options.rounds)]
         write_file(options.output, "".join(f"# {line}\n" for line in head) + configuration(choice.text, choice.chosen))
-    if options.json:
-        print(json.dumps(as_json(choice, options.output), indent=2))
-    else:
-        print(*table(choice, options.rounds), sep="\n")
-    if choice.chosen and not options.json:
+    print(*table(choice, options.rounds), sep="\n")
+    if choice.chosen:
         print(f"\n{choice.chosen.name}: {choice.reason()} (at most {options.max_stall:g} of a step); written to "
               f"{printable(options.output)}\n{choice.quicker()}", end="")
-    if not choice.chosen:
+    else:
         say(f"no setting ran; output and files of the runs: {folder}")
     return 0 if choice.chosen else 1
 
@@ -463,7 +401,6 @@ def read_options():
     parser.add_argument("--output", default="zf-tuned.ini")
     parser.add_argument("--folder")
     parser.add_argument("--force", action="store_true")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.rounds = int(options.rounds)
     if "{config}" not in options.command and "ZF_TUNE_CONFIG" not in options.command:

@@ -31,8 +31,8 @@ wrong 'a command is missing'
 wrong 'there is no command docter' docter
 wrong 'ckpt: a command is missing' ckpt
 wrong 'ckpt: there is no command verfy' ckpt verfy x
-wrong 'ckpt verify: need one DIR' ckpt verify
-wrong '"--quik" is no option' doctor --quik
+wrong 'ckpt verify: .*required: DIR' ckpt verify
+wrong 'unrecognized arguments: --quik' doctor --quik
 wrong 'MODEL is missing' plan
 wrong 'required: --command' tune
 expect 0 '^zf [0-9]*\.[0-9]*\.[0-9]*$' "$zf" --version
@@ -145,6 +145,7 @@ printf '{"format":"zf.state","version":1,"kind":"\\u001b[31m","plugin":"\\u009b3
     >"$dir/escapes/zf_state.json"
 printf '{"a":\033[31mred}' >"$dir/broken/zf_state.json"
 expect 0 'x1b\[2Jwé' "$zf" ckpt inspect "$dir/escapes"
+expect 0 '^note: a.x0ab.x7f$' "$zf" ckpt inspect "$dir/escapes"
 expect 1 'zf_state.json' "$zf" ckpt inspect "$dir/broken"
 for name in escapes broken; do
     "$zf" ckpt inspect "$dir/$name" >"$dir/shown" 2>&1

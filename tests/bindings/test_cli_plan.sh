@@ -52,9 +52,6 @@ models = {
     124439808: dict(model_type="gpt2", n_embd=768, n_layer=12, n_positions=1024, vocab_size=50257),
     109482240: dict(bert, model_type="bert", max_position_embeddings=512, vocab_size=30522),
     124645632: dict(bert, model_type="roberta", max_position_embeddings=514, type_vocab_size=1, vocab_size=50265),
-    125239296: dict(model_type="opt", hidden_size=768, ffn_dim=3072, num_hidden_layers=12,
-                    max_position_embeddings=2048, vocab_size=50272),
-    60506624: dict(model_type="t5", d_model=512, d_ff=2048, d_kv=64, num_heads=8, num_layers=6, vocab_size=32128),
 }
 for n, config in models.items():
     json.dump(config, open("%s/config-%d.json" % (dir, n), "w"))

@@ -45,7 +45,7 @@ tune 0 '^S = [12], lag [01]: .*; written to zf-tuned.ini' --config own.ini --set
 holds zf-tuned.ini 'file = own.json steps 3'
 holds zf-tuned.ini 'full_warm_up_rounds = 5'
 grep -q '^# S = [12], lag [01]  *300  *[0-9.]* ([0-9.]* to [0-9.]*)  *[0-9.]* ([0-9. to]*)  *[-0-9.e]* ([-0-9.e to]*)  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
-expect 0 '^update_interval = [12] *; zf-tuned.ini:' "$zf" config zf-tuned.ini
+expect 0 '^update_interval = [12]' "$zf" config zf-tuned.ini
 [ -z "$(find . -name 'zf-tune-*')" ] || { echo "FAIL: files of the runs are left: $(find .)"; failed=1; }
 tune 1 'zf-tuned.ini: is there already: --force' --config own.ini --command "$trainer {config}"
 
@@ -88,19 +88,10 @@ chooses '^S = 4, lag 0: the least lateness' --settings 2:1,4:0 # as late, and qu
 chooses '^S = 4, lag 0: no setting stalls as little as asked: this one stalls least' --settings 1:0,2:0,4:0 --max-stall 0.001
 sed 's/0.2$/-/' figures >some && mv some figures # not measured in one run: by age, then by time
 chooses '^S = 1, lag 1: lateness was not measured: the youngest values' --settings 2:0,4:0,2:1,1:1
-tune 0 '"update_interval": 2' --force --json --output of.ini --settings 4:0,2:0 --command 'sh figures.sh $ZF_TUNE_CONFIG figures'
-"$zf" tune --force --json --settings 1:0,2:0 --command 'sh figures.sh {config} figures' 2>progress >tuned.json
+tune 0 'written to of.ini' --force --output of.ini --settings 4:0,2:0 --command 'sh figures.sh $ZF_TUNE_CONFIG figures'
+holds of.ini 'update_interval = 2'
+"$zf" tune --force --settings 1:0,2:0 --command 'sh figures.sh {config} figures' 2>progress >/dev/null
 [ "$(grep -c 'round [123] of 3, setting [12] of 2' progress)" -eq 12 ] || { echo "FAIL: no word of progress: $(cat progress)"; failed=1; }
-python3 - tuned.json <<'PY' || { echo "FAIL: --json: $(cat tuned.json)"; failed=1; }
-import json, sys
-tuned = json.load(open(sys.argv[1]))
-assert tuned["area"] == "tune"
-assert [(row["update_interval"], row["publish_lag"], row["verdict"]) for row in tuned["settings"]] == [
-    (1, 0, "stalls too long"), (2, 0, "chosen")], tuned
-assert abs(tuned["settings"][0]["stall_share"] - 0.25) < 1e-9 and tuned["chosen"] == tuned["settings"][1], tuned
-assert tuned["chosen"]["lateness"] == -0.003 and tuned["chosen"]["step_s"] == 0.012, tuned
-assert tuned["chosen"]["step_s_least"] == tuned["chosen"]["step_s_most"] == 0.012, tuned
-PY
 
 # ---- what differs by less than the runs of one setting is no difference: each run takes the next line of its setting ----
 cat >varied.sh <<'SH'

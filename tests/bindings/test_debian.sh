@@ -32,7 +32,7 @@ package() {
 }
 package libzfplugin1 libc6 libinih1 libjansson4
 package libzfplugin-dev libzfplugin1
-package zfplugin-tools libzfplugin1 libjansson4
+package zfplugin-tools libzfplugin1 libjansson4 python3
 package zfplugin-conformance libzfplugin1 libopenblas0 libffi8
 [ ! -e "$build/bindings/mpi/libzf_mpi.so" ] || package libzf-mpi libzfplugin-dev
 [ -z "$(sort "$work/files" | uniq -d)" ] || fail "in two packages: $(sort "$work/files" | uniq -d)"
@@ -42,7 +42,6 @@ libs=$(dirname "$(find "$usr" -name 'libzfplugin.so.1')")
 for page in man1/zf.1 man1/zf-conform.1 man1/zf-host.1 man3/zf_step.3 man3/zf_state_save.3; do
     [ -s "$usr/share/man/$page.gz" ] || fail "no page $page"
 done
-[ -s "$usr/share/bash-completion/completions/zf" ] || fail "no completion of zf"
 unset ZFPLUGIN_PATH
 LD_LIBRARY_PATH=$libs "$usr/bin/zf" doctor --quick >"$work/doctor"
 "$usr/bin/zf" tune 2>&1 | grep -q 'required: --command' || fail "zf tune does not find tune.py"

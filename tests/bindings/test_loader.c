@@ -68,29 +68,26 @@ static void fails_as_file(const void *bytes, size_t nbytes, const char *word) {
     unlink(path);
 }
 
-START_TEST(missing_file) {
+ZT_TEST(missing_file) {
     fails("/no/such/dir/libzfplugin.so", ZF_LOADER_ERR_FILE, "/no/such/dir/libzfplugin.so", "No such file");
     contains(err.message, "ZFPLUGIN_PATH");
     ck_assert_int_eq(err.native_code, 2);
     fails("libzf_found_nowhere.so.9", ZF_LOADER_ERR_FILE, "libzf_found_nowhere.so.9", "LD_LIBRARY_PATH");
 }
-END_TEST
 
-START_TEST(long_path_keeps_its_end) {
+ZT_TEST(long_path_keeps_its_end) {
     char path[1500];
     memset(path, 'x', sizeof path);
     memcpy(path, "/no/", 4);
     strcpy(path + sizeof path - sizeof "/the_end.so", "/the_end.so");
     fails(path, ZF_LOADER_ERR_FILE, "/the_end.so", "...xxx");
 }
-END_TEST
 
-START_TEST(no_library) {
+ZT_TEST(no_library) {
     fails(MOCK_DIR, ZF_LOADER_ERR_FILE, &MOCK_DIR[sizeof MOCK_DIR - 7], "is a directory");
     fails_as_file("update_interval = 4\nmore text here\n", 35, "no ELF header");
     fails_as_file("", 0, "no ELF header");
 }
-END_TEST
 
 /* The first bytes of a real library; the loader must judge them before the dynamic linker does. */
 static void read_header(Elf64_Ehdr *out_header) {
@@ -100,12 +97,12 @@ static void read_header(Elf64_Ehdr *out_header) {
     fclose(file);
 }
 
-START_TEST(headers_of_other_files) {
+ZT_TEST(headers_of_other_files) {
     Elf64_Ehdr good, header;
     read_header(&good);
     header = good;
     header.e_machine = header.e_machine == EM_PPC64 ? EM_X86_64 : EM_PPC64;
-    fails_as_file(&header, sizeof header, header.e_machine == EM_PPC64 ? "64-bit POWER" : "x86-64");
+    fails_as_file(&header, sizeof header, "another machine");
     header = good;
     header.e_ident[EI_CLASS] = header.e_ident[EI_CLASS] == ELFCLASS64 ? ELFCLASS32 : ELFCLASS64;
     fails_as_file(&header, sizeof header, "-bit library");
@@ -115,7 +112,6 @@ START_TEST(headers_of_other_files) {
     fails_as_file(&good, 30, "cut short");
     fails_as_file(&good, sizeof good, "cut short: it has 64 bytes"); /* nothing behind it */
 }
-END_TEST
 
 /* All of a real library; the caller frees it. */
 static unsigned char *read_library(size_t *out_nbytes) {
@@ -146,7 +142,7 @@ static size_t end_of_segments(const unsigned char *bytes) {
 }
 
 /* dlopen maps such a file and dies of SIGBUS where it touches a page behind its end. */
-START_TEST(cut_short_behind_the_header) {
+ZT_TEST(cut_short_behind_the_header) {
     size_t nbytes;
     unsigned char *bytes = read_library(&nbytes);
     size_t end = end_of_segments(bytes);
@@ -159,10 +155,9 @@ START_TEST(cut_short_behind_the_header) {
     unlink(path);
     free(bytes);
 }
-END_TEST
 
 /* Sizes that no sum may wrap around. */
-START_TEST(impossible_segments) {
+ZT_TEST(impossible_segments) {
     size_t nbytes;
     unsigned char *bytes = read_library(&nbytes);
     Elf64_Ehdr header;
@@ -187,7 +182,6 @@ START_TEST(impossible_segments) {
     fails_as_file(bytes, nbytes, "damaged");
     free(bytes);
 }
-END_TEST
 
 /* ---- plugins that break a rule ----------------------------------------------------------------------------------- */
 
@@ -211,26 +205,21 @@ static const struct {
     {"tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
 };
 
-START_TEST(plugins_that_break_a_rule) {
+ZT_TEST(plugins_that_break_a_rule) {
     for (size_t i = 0; i < sizeof mocks / sizeof *mocks; i++) {
         char path[sizeof MOCK_DIR + 32];
         snprintf(path, sizeof path, "%s/mock_%s.so", MOCK_DIR, mocks[i].name);
         fails(path, mocks[i].status, mocks[i].word1, mocks[i].word2);
     }
 }
-END_TEST
 
 /* ---- plugins that work ------------------------------------------------------------------------------------------- */
 
-START_TEST(good) {
+ZT_TEST(good) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     const zf_plugin_t *plugin = zf_loader_plugin(loader);
     ck_assert_uint_eq(plugin->abi, ZF_ABI_0_6);
     contains(zf_loader_file(loader), "mock_good.so");
-    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(describe)), 1);
-    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(get_extension)), 1);
-    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0);
-    ck_assert_int_eq(zf_loader_has(loader, (size_t)-1), 0);
     zf_loader_close(loader);
 
     /* the library stays mapped, also one that was not linked with -z nodelete */
@@ -239,36 +228,29 @@ START_TEST(good) {
     ck_assert_str_eq(is.name, "mock");
     zf_loader_close(NULL);
 }
-END_TEST
 
-START_TEST(opened_twice) {
+ZT_TEST(opened_twice) {
     zf_loader_t *first = opens(MOCK_DIR "/mock_good.so");
     zf_loader_t *second = opens(MOCK_DIR "/../mocks/mock_good.so");
     ck_assert_ptr_eq(zf_loader_plugin(first), zf_loader_plugin(second));
     zf_loader_close(first);
-    ck_assert_int_eq(zf_loader_has(second, ZF_LOADER_SLOT(step)), 1);
     zf_loader_close(second);
 }
-END_TEST
 
-START_TEST(longer_table) {
-    zf_loader_t *loader = opens(MOCK_DIR "/mock_long_table.so");
-    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0); /* a slot that is there but NULL */
-    zf_loader_close(loader);
+ZT_TEST(longer_table) {
+    zf_loader_close(opens(MOCK_DIR "/mock_long_table.so"));
 }
-END_TEST
 
-START_TEST(path_from_the_environment) {
+ZT_TEST(path_from_the_environment) {
     setenv("ZFPLUGIN_PATH", MOCK_DIR "/mock_good.so", 1);
     zf_loader_close(opens(NULL));
     setenv("ZFPLUGIN_PATH", "/no/such/plugin.so", 1);
     fails(NULL, ZF_LOADER_ERR_FILE, "/no/such/plugin.so", "ZFPLUGIN_PATH");
     zf_loader_close(opens(MOCK_DIR "/mock_good.so")); /* an explicit path wins */
 }
-END_TEST
 
 /* Without a path and a variable the plain soname is searched. */
-START_TEST(soname_is_the_last_resort) {
+ZT_TEST(soname_is_the_last_resort) {
     unsetenv("ZFPLUGIN_PATH");
     zf_loader_t *loader = NULL;
     if (zf_loader_open(NULL, &loader, &err) == ZF_OK) /* this machine has one installed */
@@ -276,13 +258,11 @@ START_TEST(soname_is_the_last_resort) {
     else
         contains(err.message, "libzfplugin.so.1");
 }
-END_TEST
 
-START_TEST(null_arguments) {
+ZT_TEST(null_arguments) {
     ck_assert_int_eq(zf_loader_open(MOCK_DIR "/mock_good.so", NULL, &err), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zf_loader_fence_wait(NULL, NULL, 0, &err), ZF_ERR_ARGUMENT);
 }
-END_TEST
 
 /* ---- fences ------------------------------------------------------------------------------------------------------ */
 
@@ -291,7 +271,7 @@ static zf_fence_t counter_fence(const uint64_t *counter, uint64_t value) {
     return fence;
 }
 
-START_TEST(fence_kinds) {
+ZT_TEST(fence_kinds) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_NONE};
     ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_OK);
@@ -304,9 +284,8 @@ START_TEST(fence_kinds) {
     ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_ERR_ARGUMENT);
     zf_loader_close(loader);
 }
-END_TEST
 
-START_TEST(fence_counter) {
+ZT_TEST(fence_counter) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     uint64_t counter = 5;
     zf_fence_t reached = counter_fence(&counter, 5), ahead = counter_fence(&counter, 6);
@@ -319,7 +298,6 @@ START_TEST(fence_counter) {
     contains(err.message, "poll()");
     zf_loader_close(loader);
 }
-END_TEST
 
 typedef struct raiser {
     uint64_t counter; /* atomic: the thread's release store pairs with the loader's acquire load */
@@ -335,7 +313,7 @@ static void *raise_counter(void *arg) {
     return NULL;
 }
 
-START_TEST(fence_of_another_thread) {
+ZT_TEST(fence_of_another_thread) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     raiser_t raiser = {0, 0};
     zf_fence_t fence = counter_fence(&raiser.counter, 1);
@@ -346,9 +324,8 @@ START_TEST(fence_of_another_thread) {
     pthread_join(thread, NULL);
     zf_loader_close(loader);
 }
-END_TEST
 
-START_TEST(fence_through_the_extension) {
+ZT_TEST(fence_through_the_extension) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_cpu_ext.so");
     uint64_t counter = 5;
     zf_fence_t fence = counter_fence(&counter, 5);
@@ -356,11 +333,10 @@ START_TEST(fence_through_the_extension) {
     contains(err.message, "said by the mock's fence_wait");
     zf_loader_close(loader);
 }
-END_TEST
 
 /* ---- what every C host fills in ---------------------------------------------------------------------------------- */
 
-START_TEST(tensors_and_streams) {
+ZT_TEST(tensors_and_streams) {
     float data[24];
     int64_t shape[] = {2, 3, 4};
     zf_tensor_t tensor;
@@ -388,9 +364,8 @@ START_TEST(tensors_and_streams) {
     ck_assert_int_eq(stream.device_type, ZF_DEVICE_CPU);
     ck_assert_uint_eq(stream.handle, 0);
 }
-END_TEST
 
-START_TEST(log_to_stderr) {
+ZT_TEST(log_to_stderr) {
     zf_host_t host;
     zf_host_stderr("test", "1.0", ZF_LOG_WARN, &host);
     ck_assert_uint_eq(host.struct_size, sizeof host);
@@ -410,11 +385,7 @@ START_TEST(log_to_stderr) {
     close(ends[0]);
     close(saved);
 }
-END_TEST
 
 /* ---- main -------------------------------------------------------------------------------------------------------- */
 
-ZT_MAIN_WITH("loader", setup, NULL, missing_file, long_path_keeps_its_end, no_library, headers_of_other_files,
-             cut_short_behind_the_header, impossible_segments, plugins_that_break_a_rule, good, opened_twice,
-             longer_table, path_from_the_environment, soname_is_the_last_resort, null_arguments, fence_kinds,
-             fence_counter, fence_of_another_thread, fence_through_the_extension, tensors_and_streams, log_to_stderr)
+ZT_SUITE_WITH("loader", setup, NULL)

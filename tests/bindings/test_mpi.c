@@ -80,13 +80,12 @@ static void compare(const char *config) {
     }
 }
 
-START_TEST(two_instances_are_kept_apart) {
+ZT_TEST(two_instances_are_kept_apart) {
     char text[256] = "";
     ck_assert_msg(zf_mpi_open(NULL, &mpi, text, sizeof text) == 0, "%s", text);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
         compare(configs[i]);
     zf_mpi_close(mpi);
 }
-END_TEST
 
-ZT_MAIN("mpi", two_instances_are_kept_apart)
+ZT_SUITE("mpi")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each rank of test_torch_ranks.py does: FSDP2's fully_shard has cut the
 parameters, and each process trains its part."""
-import ranks_worker
 import torch
 import torch.distributed as dist
 from ranks_worker import DEFERRED, HYPER, advance, backward, raises, resumes_in_parts, train, whole_of
@@ -115,7 +114,3 @@ def refused():
     for call in (lambda: opt.save("nowhere"), lambda: opt.load("nowhere")):
         raises(zfplugin.errors.StateError, "cut over processes", call)
     opt.close()
-
-
-def hugging_face():
-    ranks_worker.hugging_face([("fsdp", {}, 2)])

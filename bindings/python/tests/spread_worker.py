@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that is spread over processes, tensor x pipeline x data parallel, beside one process that has all of it.
+"""Models that are spread over processes, beside one process that has all of it. Each process has its parts as ordinary contiguous
+parameters, as Megatron does.
 
-Model: two pipeline stages, each x + mlp(norm(x)) with the mlp cut over two processes (columns, then rows) and the norm
-computed on each one's half of the positions (sequence parallel); the embedding stands in the first stage and is the output
-layer of the last. Each process has its parts as ordinary contiguous parameters, as Megatron does. Rank = (data * 2 + stage) * 2 +
-tensor. The reference trains on the whole batch."""
+Tensor x pipeline x data parallel: the shares of gradients are drawn, as sequence parallelism leaves them of a norm, and two stages of an
+embedding that is the output layer, too. Experts: a model of two, each of which some processes have, trained on parts of a batch."""
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, a_folder, advance, raises, train_alone, whole_of
+from ranks_worker import DEFERRED, a_folder, advance, raises, whole_of
 from support import SYNCHRONOUS, config
 from tensor_worker import assert_equal, whole_state
 from torch import nn
@@ -28,16 +27,14 @@ BOUND = 1e-5
 
 
 class Block(nn.Module):
-    """One stage's layers, or the part of them that process t of n has."""
+    """An expert."""
 
-    def __init__(self, seed, t=0, n=1):
+    def __init__(self, seed):
         super().__init__()
         make = torch.Generator().manual_seed(seed)
-        up, down = torch.randn(INNER, WIDTH, generator=make), torch.randn(WIDTH, INNER, generator=make)
-        part = INNER // n
         self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Parameter(up[t * part:(t + 1) * part].clone() * 0.3)
-        self.down = nn.Parameter(down[:, t * part:(t + 1) * part].clone() * 0.3)
+        self.up = nn.Parameter(torch.randn(INNER, WIDTH, generator=make) * 0.3)
+        self.down = nn.Parameter(torch.randn(WIDTH, INNER, generator=make) * 0.3)
 
     def forward(self, x):
         return x + nn.functional.gelu(self.norm(x) @ self.up.T) @ self.down.T
@@ -57,149 +54,65 @@ def loss_of(logits, wanted):
     return nn.functional.cross_entropy(logits.reshape(-1, VOCAB), wanted.reshape(-1))
 
 
-# ---- one process -----------------------------------------------------------------------------------------------------
+# ---- tensor x pipeline x data parallel, on eight processes -----------------------------------------------------------
 
-class Whole(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.blocks = embedding(), nn.ModuleList([Block(1), Block(2)])
-
-    def forward(self, x):
-        x = self.embedding[x]
-        for block in self.blocks:
-            x = block(x)
-        return x @ self.embedding.T
+PLACES = [(rank // 4, rank // 2 % 2, rank % 2) for rank in range(8)]  # data, stage, tensor
+SHAPES = {"embedding": (VOCAB, WIDTH), "norm": (WIDTH,), "up": (INNER // 2, WIDTH)}
 
 
-def train_whole():
-    def loss_of_step(model, step):
-        x, wanted = tokens(step)
-        return loss_of(model(x), wanted)
-    return train_alone(Whole(), loss_of_step, STEPS, CLIP, HYPER)
+def key_of(name, stage, t):
+    """Which parameter of the whole model it is: stages share the embedding, which tensor ranks have whole; these share a norm."""
+    return {"embedding": (name,), "norm": (name, stage), "up": (name, stage, t)}[name]
 
 
-# ---- tensor parallel -------------------------------------------------------------------------------------------------
-
-def _all(values, group):
-    parts = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, values.contiguous(), group=group)
-    return parts
+def drawn(name, *numbers):
+    seed = sum(number * 31**i for i, number in enumerate((len(name), *numbers)))
+    return torch.randn(SHAPES[name], generator=torch.Generator().manual_seed(seed))
 
 
-def _own(values, group):
-    return values.chunk(dist.get_world_size(group), dim=1)[dist.get_rank(group)]
+def gradient(name, step, data, stage, t):
+    """What backward leaves on a process: its share, of its part of the batch; of the embedding tensor ranks have the same."""
+    return drawn(name, step, 1 + data, 1 + stage, 1 + (t if name != "embedding" else 0))
 
-
-class Scatter(torch.autograd.Function):
-    """Of what all have, each takes its positions; gradients are put together again."""
-
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        return _own(x, group)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return torch.cat(_all(grad, ctx.group), dim=1), None
-
-
-class Gather(torch.autograd.Function):
-    """Positions are put together; of their gradients, of which each has a share, each gets the sum of its own."""
-
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        return torch.cat(_all(x, group), dim=1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return _own(sum(_all(grad, ctx.group)), ctx.group), None
-
-
-class Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, group):
-        return sum(_all(x, group))
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad, None
-
-
-def spread_forward(block, x, tensor):
-    normed = Gather.apply(block.norm(Scatter.apply(x, tensor)), tensor)
-    return x + Sum.apply(nn.functional.gelu(normed @ block.up.T) @ block.down.T, tensor)
-
-
-# ---- eight processes -------------------------------------------------------------------------------------------------
 
 def group_of(members_of):
     """This process's group, of those that a function from (data, stage, tensor) gives one value; made by all in one order."""
-    places = [(rank // 4, rank // 2 % 2, rank % 2) for rank in range(8)]
     mine = None
-    for value in sorted({members_of(*place) for place in places}):
-        ranks = [rank for rank, place in enumerate(places) if members_of(*place) == value]
+    for value in sorted({members_of(*place) for place in PLACES}):
+        ranks = [rank for rank, place in enumerate(PLACES) if members_of(*place) == value]
         group = dist.new_group(ranks)
         mine = group if dist.get_rank() in ranks else mine
     return mine
 
 
-class Part(nn.Module):
-    def __init__(self, stage, t):
-        super().__init__()
-        self.embedding, self.block = embedding(), Block(1 + stage, t, 2)
-
-
-def pass_through(part, stage, pipe, tensor, x, wanted):
-    """Forward and backward of one process; the loss in the last stage."""
-    peer = dist.get_global_rank(pipe, 1 - stage)
-    hidden = torch.empty(len(x), LENGTH, WIDTH)
-    if stage == 0:
-        out = spread_forward(part.block, part.embedding[x], tensor)
-        dist.send(out.detach(), peer)
-        dist.recv(hidden, peer)
-        out.backward(hidden)
-        return None
-    dist.recv(hidden, peer)
-    hidden.requires_grad_()
-    loss = loss_of(spread_forward(part.block, hidden, tensor) @ part.embedding.T, wanted)
-    loss.backward()
-    dist.send(hidden.grad, peer)
-    return loss
-
-
-def train_part(settings, folder=None):
-    """What one of eight processes does; compared with the whole model step by step, and at the end."""
-    data_rank, stage, t = dist.get_rank() // 4, dist.get_rank() // 2 % 2, dist.get_rank() % 2
+def train_spread(settings, folder=None):
+    """Beside torch's AdamW of the whole model, with the sums of all shares: the joint norm step by step, and the weights."""
+    data_rank, stage, t = PLACES[dist.get_rank()]
     data, pipe, tensor = (group_of(members) for members in
                           (lambda d, s, t: (s, t), lambda d, s, t: (d, t), lambda d, s, t: (d, s)))
-    part, (expected, whole) = Part(stage, t), train_whole()
-
-    def shared_over(name, _):
-        return pipe if name == "embedding" else tensor if "norm" in name else None
-
+    whole = {key: nn.Parameter(drawn(*key)) for key in {key_of(name, s, t): 0 for name in SHAPES for _, s, t in PLACES}}
+    reference = torch.optim.AdamW(whole.values(), **HYPER)
+    part = {name: nn.Parameter(whole[key_of(name, stage, t)].detach().clone()) for name in SHAPES}
     optimizer = zfplugin.torch.ZenFlow(
-        part.named_parameters(), **HYPER, clip_norm=CLIP, config=config({**SETTINGS, **settings}), group=data,
-        norm_group=dist.group.WORLD, shared_over=shared_over,
+        list(part.items()), **HYPER, clip_norm=CLIP, config=config({**SETTINGS, **settings}), group=data, norm_group=dist.group.WORLD,
+        shared_over=lambda name, _: {"embedding": pipe, "norm": tensor}.get(name),
         counts_in_norm=lambda name, _: name != "embedding" or t == 0)  # each tensor rank has all of its gradient
-    for step, (loss_there, norm_there) in enumerate(expected):
-        x, wanted = (values.chunk(2)[data_rank] for values in tokens(step))
-        optimizer.zero_grad()
-        loss = pass_through(part, stage, pipe, tensor, x, wanted)
+    for step in range(STEPS):
+        for p in whole.values():
+            p.grad = torch.zeros_like(p)
+        for name in SHAPES:
+            part[name].grad = gradient(name, step, data_rank, stage, t)
+            for place in PLACES:
+                if name != "embedding" or place[2] == 0:
+                    whole[key_of(name, *place[1:])].grad += gradient(name, step, *place) / 2
+        norm_there = nn.utils.clip_grad_norm_(whole.values(), CLIP).item()
+        reference.step()
         optimizer.step()
-        if loss is not None:
-            both = torch.stack(_all(loss.detach(), data)).mean().item()
-            assert abs(both - loss_there) < BOUND, f"step {step}: loss {both}, one process has {loss_there}"
         norm = optimizer.grad_norm
         assert abs(norm - norm_there) < BOUND * norm_there, f"step {step}: norm {norm}, one process has {norm_there}"
     optimizer.flush()
-    there = Block(0, t, 2)
-    block = whole.blocks[stage]
-    inner = slice(t * INNER // 2, (t + 1) * INNER // 2)
-    there.load_state_dict({**block.state_dict(), "up": block.up.detach()[inner], "down": block.down.detach()[:, inner]})
-    for name, values in [*there.named_parameters(), ("embedding", whole.embedding)]:
-        ours = part.embedding if name == "embedding" else part.block.get_parameter(name)
-        worst = (ours - values).abs().max().item()
+    for name, p in part.items():
+        worst = (p - whole[key_of(name, stage, t)]).abs().max().item()
         assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"
     if folder is not None:
         own, other = (f"{folder}/stage{stage}-tensor{at}" for at in (t, 1 - t))
@@ -214,10 +127,16 @@ def tensor_pipeline_data():
     """At two stages; and the other tensor rank's checkpoint, of the same names and shapes, is refused."""
     with a_folder() as folder:
         for stage in (0, 2):
-            train_part({"shard.stage": stage, "shard.bucket_bytes": 512}, folder if stage else None)
+            train_spread({"shard.stage": stage, "shard.bucket_bytes": 512}, folder if stage else None)
 
 
 # ---- experts ---------------------------------------------------------------------------------------------------------
+
+def _all(values, group):
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, values.contiguous(), group=group)
+    return parts
+
 
 class Exchange(torch.autograd.Function):
     """[n, ...] of which process i of a group of n gets the i-th, for what it has of all others; its own inverse."""

@@ -220,6 +220,7 @@ class Descriptors(unittest.TestCase):
         self.assertEqual(dl.data, array.ctypes.data)
         self.assertEqual(list(view._strides), [4, 2])
         self.assertEqual(view.struct.nbytes, 4 * 11)
+        self.assertIsNone(tensors.view(numpy.zeros((3, 4), numpy.float32)).struct.dl.strides)  # row-major, as export() needs it
 
     def test_what_is_no_tensor(self):
         with self.assertRaisesRegex(zfplugin.ArgumentError, "weights"):

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZenFlow as a torch.optim.Optimizer, each behaviour beside torch.optim.AdamW on the same model and data."""
 import copy
-import importlib.util
 import io
 import pickle
-import tempfile
 import time
-import unittest
 from unittest import mock
 
 from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, values_of
@@ -22,26 +19,6 @@ class AsAnOptimizer(TorchTest):
             with self.assertRaises(TypeError) as caught:
                 attempt()
             self.assertIn("state_dict", str(caught.exception))
-
-    @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "tensorboard is not installed")
-    def test_metrics_in_tensorboard(self):
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        from torch.utils.tensorboard import SummaryWriter
-
-        model = mlp()
-        opt = self.zenflow(model)
-        with tempfile.TemporaryDirectory() as folder:
-            with SummaryWriter(folder) as writer:
-                for i in range(3):
-                    plain_step(model, opt, i)
-                    opt.write_metrics(writer)
-                opt.write_metrics(writer, step=70)
-            events = EventAccumulator(folder)
-            events.Reload()
-            steps = events.Scalars("zfplugin/steps")
-            self.assertEqual([(e.step, e.value) for e in steps], [(1, 1), (2, 2), (3, 3), (70, 3)])
-            self.assertAlmostEqual(events.Scalars("zfplugin/grad_norm")[-1].value, opt.grad_norm, places=5)
-            self.assertEqual(set(events.Tags()["scalars"]), {f"zfplugin/{name}" for name in opt.metrics()})
 
     def test_report_and_norm(self):
         model = mlp()

@@ -110,6 +110,7 @@ def odd_gradients(run, i):
     run.model[2].weight.grad = torch._neg_view(run.model[2].weight.grad)
     run.model[2].bias.grad = torch.full((1,), 0.1 * i).expand_as(run.model[2].bias)
     run.model[5].weight.grad = run.model[2].weight.grad
+    run.model[3].bias.grad = run.model[2].bias.grad
     run.end()
 
 

@@ -47,10 +47,9 @@ class Collectives:
         self._generation = 0  # instances that were made with this, one after the other
         self._requests = {}   # by the number that the plugin has of each
         kinds = dict(_abi.CollectivesExt._fields_)
+        functions = {name: kinds[name](_guarded(getattr(self, f"_on_{name}"))) for name in ("group", "start", "test", "abort")}
         # the table must outlive the instance, which keeps this object
-        self._table = _abi.CollectivesExt(
-            struct_size=C.sizeof(_abi.CollectivesExt), group=kinds["group"](self._on_group),
-            start=kinds["start"](self._on_start), test=kinds["test"](self._on_test), abort=kinds["abort"](self._on_abort))
+        self._table = _abi.CollectivesExt(struct_size=C.sizeof(_abi.CollectivesExt), **functions)
 
     # ---- for a subclass ----------------------------------------------------------------------------------------------
 
@@ -79,55 +78,51 @@ class Collectives:
         """Address of the table, or None."""
         return C.addressof(self._table) if name == _abi.EXT_COLLECTIVES.encode() else None
 
-    def _on_group(self, _ctx, group, out_rank, out_size, record):
-        try:
-            place = self.place(group)
-        except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
-            return _fail(record, problem)
+    def _on_group(self, group, out_rank, out_size):
+        place = self.place(group)
         if place is None:
-            return _fail(record, f"there is no process group {group}")
+            raise errors.RanksError(f"there is no process group {group}")
         self._generation += group == 0  # an instance asks for that once
         C.c_uint32.from_address(out_rank).value, C.c_uint32.from_address(out_size).value = place
         return _abi.OK
 
-    def _on_start(self, _ctx, raw, out_request, record):
-        try:
-            raw = _abi.Collective.from_address(raw)
-            call = Call(raw.lane % N_LANES, raw.send or 0, raw.recv, raw.nbytes, raw.number, _tag(raw, self._generation),
-                        raw.group)
-            request = self.start(call)
-            self._requests[id(request)] = request
-            C.c_uint64.from_address(out_request).value = id(request)
-            return _abi.OK
-        except BaseException as problem:  # noqa: BLE001
-            return _fail(record, problem)
+    def _on_start(self, raw, out_request):
+        raw = _abi.Collective.from_address(raw)
+        call = Call(raw.lane % N_LANES, raw.send or 0, raw.recv, raw.nbytes, raw.number, _tag(raw, self._generation), raw.group)
+        request = self.start(call)
+        self._requests[id(request)] = request
+        C.c_uint64.from_address(out_request).value = id(request)
+        return _abi.OK
 
-    def _on_test(self, _ctx, number, record):
-        try:
-            request = self._requests[number]
-            if not self.test(request):
-                return _abi.IN_PROGRESS
-            del self._requests[number]
-            return _abi.OK
-        except BaseException as problem:  # noqa: BLE001
-            return _fail(record, problem)
+    def _on_test(self, number):
+        if not self.test(self._requests[number]):
+            return _abi.IN_PROGRESS
+        del self._requests[number]
+        return _abi.OK
 
-    def _on_abort(self, _ctx, number, record):
+    def _on_abort(self, number):
+        request = self._requests.get(number)
+        if request is None or not self.abort(request):
+            return _abi.ERR_RANKS  # kept, with what it reads and writes
+        del self._requests[number]
+        return _abi.OK
+
+
+def _guarded(function):
+    """For the table: what is raised becomes a record, if there is one, and a status."""
+    def call(_ctx, *args):
+        *own, record = args
         try:
-            request = self._requests.get(number)
-            if request is None or not self.abort(request):
-                return _abi.ERR_RANKS  # kept, with what it reads and writes
-            del self._requests[number]
-            return _abi.OK
-        except BaseException as problem:  # noqa: BLE001
+            return function(*own)
+        except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
             return _fail(record, problem)
+    return call
 
 
 def _fail(address, problem):
     """Writes a record if there is one; the status."""
     if address and C.c_uint32.from_address(address).value >= C.sizeof(_abi.Error):
-        is_said = isinstance(problem, (str, errors.ZfError))
-        text = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
+        text = str(problem) if isinstance(problem, errors.ZfError) else f"{type(problem).__name__}: {problem}"
         record = _abi.Error.from_address(address)
         record.status, record.origin = _abi.ERR_RANKS, b"zfplugin"
         record.message = text.encode("utf-8", "replace")[:_abi.Error.message.size - 1]

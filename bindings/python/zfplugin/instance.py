@@ -300,8 +300,6 @@ class Instance:
         decls = (_abi.ParamDecl * max(1, len(params)))()
         names = [param.name.encode() for param in params]
         for i, (param, view) in enumerate(zip(params, views)):
-            if view.is_readonly:
-                raise errors.ArgumentError(f'"{param.name}" is read-only memory: the plugin writes parameters')
             _fill_decl(decls[i], param, view, names[i])
         held = frozenset(view.struct.dl.data for param, view in zip(params, views)
                          if not param.frozen and view.struct.dl.data)
@@ -450,7 +448,7 @@ class Instance:
         array, views = (_abi.ExportItem * max(1, len(destinations)))(), []
         for out, (number, destination) in zip(array, destinations.items()):
             view = tensors.view(destination, f"destination of id {number}")
-            if view.struct.dl.strides or view.is_readonly or view.struct.dl.dtype.bits != 32:
+            if view.struct.dl.strides or view.struct.dl.dtype.bits != 32:
                 raise errors.ArgumentError(f"destination of id {number}: need writable contiguous float32 memory")
             views.append(view)
             out.struct_size, out.id, out.dst = C.sizeof(_abi.ExportItem), number, view.struct.dl.data

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds, opens and negotiates with libzfplugin.so, in pure Python.
 
-Order of the checks, each with a sentence that names the file or symbol and the way out: the file is there and is a
-shared library of this machine; dlopen; the entry exists and lies in the opened file (dlsym also searches what the file
-depends on); a common ABI; a table with every slot of it.
+Order of the checks, each with a sentence that names the file or symbol and the way out: the file is there; dlopen, in the
+dynamic linker's words; the entry exists and lies in the opened file (dlsym also searches what the file depends on); a common
+ABI; a table with every slot of it.
 
 Where the library is looked for: the path given; $ZFPLUGIN_LIBRARY; $ZFPLUGIN_PATH (what C hosts use); the file inside
 this package; the dynamic linker's own places. A path that is given but wrong is an error, never passed over.
 """
 import ctypes
+import errno
 import os
-import platform
-import struct
 from pathlib import Path
 
 from . import _abi, errors
@@ -21,8 +20,6 @@ _INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
 SERVED_ABIS = (_abi.ABI_0_6,)  # one per major, newest first
 
-_MACHINES = {"x86_64": 62, "AMD64": 62, "i686": 3, "aarch64": 183, "armv7l": 40, "riscv64": 243, "ppc64le": 21}
-_MACHINE_NAMES = {62: "x86-64", 3: "32-bit x86", 183: "AArch64", 40: "32-bit ARM", 243: "RISC-V", 21: "64-bit POWER"}
 _HINT = (f"set {VARIABLES[0]} to the full path of libzfplugin.so, or install this package with the library inside "
          "(pip install ./bindings/python)")
 
@@ -47,65 +44,16 @@ def find(path=None):
     return str(inside) if inside.exists() else SONAME
 
 
-def _check_elf(path, header):
-    if header[:4] != b"\x7fELF":
-        raise errors.LoadError(f"{path} is not a shared library (it has no ELF header); {_HINT}")
-    bits = 8 * struct.calcsize("P")
-    if header[4] != bits // 32:
-        raise errors.LoadError(f"{path} is a {32 * header[4]}-bit library, this Python is {bits}-bit; install the "
-                               "matching one")
-    if len(header) < 64:
-        raise errors.LoadError(f"{path} is cut short: {len(header)} bytes; copy it again")
-    kind, machine = struct.unpack_from("<HH" if header[5] == 1 else ">HH", header, 16)
-    own = _MACHINES.get(platform.machine())
-    if own is not None and machine != own:
-        raise errors.LoadError(f"{path} is built for {_MACHINE_NAMES.get(machine, 'another machine')} (ELF machine "
-                               f"{machine}), this Python for {_MACHINE_NAMES[own]}; install the matching one")
-    if kind != 3:
-        raise errors.LoadError(f"{path} is an ELF file but not a shared library (type {kind}); {_HINT}")
-
-
-def _check_whole(path, file):
-    """A file that ends before its segments do would kill the process with SIGBUS in dlopen."""
-    file.seek(0)
-    header = file.read(64)
-    if header[4] != 2 or header[5] != 1:  # 64-bit, little-endian: what the plugin is built for today
-        return
-    table, entry_nbytes, n_entries = (struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54))
-    file.seek(table)
-    segments = file.read(entry_nbytes * n_entries)
-    need = table + entry_nbytes * n_entries
-    for at in range(0, len(segments) - 55, max(entry_nbytes, 56)):
-        kind, offset, nbytes = (struct.unpack_from("<I", segments, at)[0], struct.unpack_from("<Q", segments, at + 8)[0],
-                                struct.unpack_from("<Q", segments, at + 32)[0])
-        if kind == 1:  # PT_LOAD
-            need = max(need, offset + nbytes)
-    have = file.seek(0, os.SEEK_END)
-    if have < need:
-        raise errors.LoadError(f"{path} is cut short: it has {have} bytes and needs {need}; copy it again")
-
-
-def _check_file(path):
-    """path has a slash. The dynamic linker's words for the same cases mislead."""
-    try:
-        if os.path.isdir(path):
-            raise errors.LoadError(f"{path} is a directory; name the library itself, e.g. {path}/{SONAME}")
-        with open(path, "rb") as file:
-            _check_elf(path, file.read(64))
-            _check_whole(path, file)
-    except OSError as problem:
-        if isinstance(problem, errors.ZfError):
-            raise
-        raise errors.LoadError(f"{path}: {problem.strerror}; {_HINT}", native_code=problem.errno or 0) from None
-
-
 def _open(path):
-    if "/" in path:
-        _check_file(path)
+    if os.path.isdir(path):
+        raise errors.LoadError(f"{path} is a directory; name the library itself, e.g. {path}/{SONAME}")
+    if "/" in path and not os.path.exists(path):
+        raise errors.LoadError(f"{path}: No such file; {_HINT}", native_code=errno.ENOENT)
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:
-        hint = f"something that it needs is missing or too old: `ldd {path}` lists what" if "/" in path else _HINT
+        hint = f"it is no library of this machine, or something that it needs is missing or too old: `ldd {path}` lists what" \
+            if "/" in path else _HINT
         raise errors.LoadError(f"cannot open {path}: {problem}; {hint}") from None
 
 

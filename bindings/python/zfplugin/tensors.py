@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptors of dense tensors (zf_tensor_t) for anything that a Python trainer may hold.
 
-Model: torch and numpy arrays are described from their own attributes; everything else through the DLPack protocol
+Model: torch tensors are described from their own attributes; everything else (numpy) through the DLPack protocol
 (__dlpack__), whose capsule is kept as long as the descriptor and released with it. Memory is borrowed: whoever makes a
 TensorView keeps it alive as long as the ABI says that the plugin may read or write.
 """
 import ctypes as C
+import math
 
 from . import _abi, errors
 
@@ -17,7 +18,6 @@ _TORCH = {"torch.float32": FLOAT32, "torch.bfloat16": BFLOAT16, "torch.float16":
           "torch.float64": (_abi.DTYPE_CODE_FLOAT, 64), "torch.int64": (_abi.DTYPE_CODE_INT, 64),
           "torch.int32": (_abi.DTYPE_CODE_INT, 32)}
 _DEVICES = {"cpu": _abi.DEVICE_CPU, "cuda": _abi.DEVICE_CUDA}
-_NUMPY = {"f": _abi.DTYPE_CODE_FLOAT, "i": _abi.DTYPE_CODE_INT, "u": _abi.DTYPE_CODE_UINT}
 
 
 class _DlManaged(C.Structure):
@@ -34,9 +34,8 @@ _capsule_pointer.restype, _capsule_pointer.argtypes = C.c_void_p, [C.py_object, 
 class TensorView:
     """A zf_tensor_t with the arrays it points to; .address is what goes into the ABI. owner: what keeps the memory."""
 
-    def __init__(self, data, dtype, shape, strides, owner, device=(_abi.DEVICE_CPU, 0), is_readonly=False):
+    def __init__(self, data, dtype, shape, strides, owner, device=(_abi.DEVICE_CPU, 0)):
         n = len(shape)
-        self.is_readonly = is_readonly
         if n > _abi.MAX_NDIM:
             raise errors.ShapeError(f"a tensor has {n} axes; at most {_abi.MAX_NDIM}")
         self.owner = owner
@@ -58,10 +57,7 @@ def extent_elems(shape, strides):
     if 0 in shape:
         return 0
     if strides is None:
-        total = 1
-        for axis in shape:
-            total *= axis
-        return total
+        return math.prod(shape)
     return 1 + sum((axis - 1) * stride for axis, stride in zip(shape, strides))
 
 
@@ -91,17 +87,6 @@ def of_torch(tensor, name="tensor"):
     return TensorView(tensor.data_ptr(), torch_dtype(tensor, name), tensor.shape, strides, tensor, device)
 
 
-def _of_numpy(array, name):
-    info = array.__array_interface__
-    kind, size = info["typestr"][1], int(info["typestr"][2:])
-    if info["typestr"][0] == ">" or kind not in _NUMPY:
-        raise errors.DtypeError(f'"{name}" has the numpy type {info["typestr"]}; supported: float32 (bfloat16 through '
-                                "DLPack)")
-    strides = None if info["strides"] is None else [nbytes // size for nbytes in info["strides"]]
-    return TensorView(info["data"][0], (_NUMPY[kind], 8 * size), info["shape"], strides, array,
-                      is_readonly=info["data"][1])
-
-
 class _Capsule:
     """Owns a DLPack capsule that was not consumed: dropping it lets the producer release the memory."""
 
@@ -118,6 +103,8 @@ def _of_dlpack(array, name):
     dl = managed.dl
     shape = [C.c_int64.from_address(dl.shape + 8 * i).value for i in range(dl.ndim)]
     strides = [C.c_int64.from_address(dl.strides + 8 * i).value for i in range(dl.ndim)] if dl.strides else None
+    if strides == [math.prod(shape[axis + 1:]) for axis in range(dl.ndim)]:
+        strides = None  # row-major
     return TensorView((dl.data or 0) + dl.byte_offset, (dl.dtype.code, dl.dtype.bits), shape, strides,
                       _Capsule(array, capsule), (dl.device_type, dl.device_id))
 
@@ -136,14 +123,12 @@ def _of_buffer(array, name):
 
 
 def view(array, name="tensor"):
-    """A TensorView of a torch tensor, a numpy array, anything with __dlpack__, or a float buffer (array.array)."""
+    """A TensorView of a torch tensor, anything with __dlpack__ (a numpy array), or a float buffer (array.array)."""
     if isinstance(array, TensorView):
         return array
     module = type(array).__module__.partition(".")[0]
     if module == "torch" or hasattr(array, "data_ptr"):
         return of_torch(array, name)
-    if hasattr(array, "__array_interface__"):
-        return _of_numpy(array, name)
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, name)
     try:

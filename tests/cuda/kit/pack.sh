@@ -27,9 +27,9 @@ needs() {
 
 cp -L "$build/plugin/libzfplugin.so.1" "$kit/plugin"
 for library in $(needs "$kit/plugin/libzfplugin.so.1"); do cp -L "$library" "$kit/plugin"; done
-cp "$build/bindings/cli/zf" "$build/conformance/zf-conform" "$build/conformance/host/zf-host" "$build/conformance/bench/zf-bench-gpu" \
+cp "$build/bindings/cli/zf" "$build"/bindings/cli/*.py "$build/conformance/zf-conform" "$build/conformance/host/zf-host" "$build/conformance/bench/zf-bench-gpu" \
     "$build/tests/cuda/test_driver_real" "$build/tests/cuda/opcodes" "$build/tests/cuda/test_cuda_host" "$kit/bin"
-for program in "$kit"/bin/*; do
+for program in $(find "$kit/bin" -type f ! -name '*.py'); do
     for library in $(needs "$program"); do cp -L "$library" "$kit/lib"; done
 done
 cp "$build/tests/cuda/libzf_stacks.so" "$kit/stacks"

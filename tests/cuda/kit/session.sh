@@ -41,7 +41,7 @@ python=${PYTHON:-python3}
 has_python=
 command -v "$python" >/dev/null && has_python=1
 more=${EXTRA_LIB:+:$EXTRA_LIB}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export ZT_PTX="$kit/ptx/driver.ptx" PYTHONPATH="$kit/python" ZFPLUGIN_LIBRARY="$plugin" PYTHONDONTWRITEBYTECODE=1
+export ZT_PTX="$kit/ptx/driver.ptx" PYTHONPATH="$kit/python" ZFPLUGIN_LIBRARY="$plugin" PYTHONDONTWRITEBYTECODE=1 ZF_PYTHON="$python"
 began=$(date +%s)
 failed=0
 : >"$out/table.txt"
@@ -92,7 +92,7 @@ if [ "$what" = steps ]; then
     row 480 "training steps" steps.txt "$python" "$steps" "$kit" --pass "$out/pass.txt" --json "$out/steps.json" "$@"
     exit $failed
 fi
-row 10 "this machine" doctor.txt "$kit/bin/zf" --plugin "$plugin" doctor --quick --need cuda
+[ -z "$has_python" ] || row 10 "this machine" doctor.txt "$kit/bin/zf" --plugin "$plugin" doctor --quick --need cuda
 row 20 "instruction forms, plain C" opcodes.txt "$kit/bin/opcodes" "$kit/ptx/opcodes.ptx"
 row 30 "driver as the double models it" driver.txt "$kit/bin/test_driver_real"
 laws 130 "laws, bit for bit" laws.txt $cases 1

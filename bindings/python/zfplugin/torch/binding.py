@@ -98,7 +98,7 @@ class Binding:
         self._hyper_words = memoryview(self._hyper).cast("B").cast("d")
         self._args, self._expected = (_abi.StepArgs(
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
-            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream)) for _ in range(2))
+            elem_size=C.sizeof(_abi.GroupHyper), unscale=1.0, stream=C.addressof(self.instance.stream)) for _ in range(2))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
         self._groups = groups  # of the optimizer: what it says when backward begins is expected of the step
         self.feed.announce = self._announce
@@ -121,7 +121,7 @@ class Binding:
 
     # ---- a step ------------------------------------------------------------------------------------------------------
 
-    def step(self, groups, unscale, clip_norm, is_epoch_end):
+    def step(self, groups, clip_norm, is_epoch_end):
         """One step over the .grad of all parameters; the plugin's report as it is."""
         if self.table.spread is not None:
             settle(self.table.trained)
@@ -132,13 +132,12 @@ class Binding:
         hyper_groups.check_rules(groups, self._rule, self.rules)
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
         self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self._waits else 0)
-        self._args.unscale = unscale
         try:
             self._args.clip_norm = clip_norm or 0.0
         except TypeError:
             raise errors.ArgumentError(f"clip_norm = {clip_norm!r}; allowed: 0 (off) or a positive number") from None
         if self._joint_norm is not None:
-            self._joint_norm.find(unscale)
+            self._joint_norm.find()
             self._args.host_norm = self._joint_norm.address
         if self.fetcher is not None:
             self.fetcher.begin_step()
@@ -150,7 +149,7 @@ class Binding:
     def _announce(self):
         """The step is expected to be as param_groups say now, and as the last one was otherwise."""
         hyper_groups.write(self._groups, self._hyper_words, GROUP_WORDS)
-        self._expected.clip_norm, self._expected.unscale = self._args.clip_norm, self._args.unscale
+        self._expected.clip_norm = self._args.clip_norm
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
 
     def _settle_frozen(self):

@@ -260,11 +260,11 @@ class JointNorm:
         if self._n_found & (self._n_found - 1) == 0:
             self.spread.check_copies(self._params, self._norm.device)
 
-    def find(self, unscale):
+    def find(self):
         """A call that all processes make together."""
         total = torch.zeros_like(self._norm)
         for grad in (grad_of(p) for p in self._counted if p.grad is not None):
             total += torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2
         for group in self.spread.groups:  # all have the same bits after each
             total = sum(_all(total, group))
-        self._norm.copy_(unscale * total.sqrt())
+        self._norm.copy_(total.sqrt())

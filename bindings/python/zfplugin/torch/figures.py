@@ -33,13 +33,6 @@ class Figures:
             out.update({f"lateness/{g}": figures["loss"] for g, figures in enumerate(groups)})
         return {**out, **self.stats()}
 
-    def write_metrics(self, writer, step=None, prefix="zfplugin/"):
-        """All of metrics() as scalars of a torch.utils.tensorboard.SummaryWriter, or of anything with its add_scalar(tag,
-        value, step). step: the plugin's own count of steps where it is None."""
-        metrics = self.metrics()
-        for name, value in metrics.items():
-            writer.add_scalar(prefix + name, value, metrics.get("steps", 0) if step is None else step)
-
     def config(self):
         """Effective configuration: {"section.key": text}."""
         return self._instance.config()

@@ -16,8 +16,7 @@ ones, and the step is announced with what param_groups say when backward begins.
 wrong expectation costs time, never bits.
 
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
-the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
-accumulation_steps say it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
+the last step is how often it is expected in this one, and only the last firing ships; accumulation_steps says it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
 unscales), early shipping is switched off, since each would travel twice.
 
 Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
@@ -79,7 +78,6 @@ class GradientFeed:
         self.is_shipping = overlap  # early shipping at all
         is_told = is_promised or is_releasing or not self.place.is_stream
         self.watched = Watched(self.place) if overlap and not is_told else None
-        self.is_accumulating = False    # inside accumulate()
         self.fixed_count = accumulation_steps or (1 if is_releasing else None)
         self.is_alone = is_alone
         self.is_final, self.is_promised = is_final, is_promised
@@ -192,8 +190,6 @@ class GradientFeed:
 
     def on_gradient(self, i, param):
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
-        if self.is_accumulating:
-            return
         with self.lock:
             self.fired[i] += 1
             try:
@@ -455,8 +451,8 @@ class GradientFeed:
             return
         self.is_shipping = False
         self.log.warning("gradients were changed after backward in %d steps in a row (clipped, unscaled or averaged over "
-                         "processes by the host): from now on they travel at step, without overlap. clip_norm=... and "
-                         "unscale_in_plugin=True keep the overlap", STEPS_UNTIL_OFF)
+                         "processes by the host): from now on they travel at step, without overlap. clip_norm=... keeps the "
+                         "overlap", STEPS_UNTIL_OFF)
 
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""

@@ -13,7 +13,6 @@ The host is torch's CPU thread, or the streams of one CUDA device (devices.py): 
 there in stream order. Without fetch all parameters are what the model should read next when step() returns; with it they are
 fetched by the model's modules before their forward (fetch.py).
 """
-import contextlib
 import functools
 import logging
 import weakref
@@ -76,8 +75,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
     releasable: release() will be called (residency.py): as much page-locked host memory is kept for it as the plugin takes on the device.
-    unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
-        unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
     options_of_torchs: fused, foreach and the like: None and False are taken, anything else is refused with the reason.
     """
@@ -85,8 +82,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False, unscale_in_plugin=False, library=None,
-                 log=None, **options_of_torchs):
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False, library=None, log=None,
+                 **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
         if exact and fetch:
@@ -106,7 +103,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             raise errors.ArgumentError("release_gradients=True gives gradients back during backward: not with overlap=False, group= or norm_group=")
         self.log = log or logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
-        self.unscale_in_plugin = unscale_in_plugin
         self._model = weakref.ref(model) if model is not None else lambda: None
         self._is_epoch_end, self._n_without, self._n_skipped = False, 0, 0
         self._state = moments.State(self._read_moments)
@@ -199,11 +195,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self.param_groups.pop()
             raise
 
-    @property
-    def _step_supports_amp_scaling(self):
-        """What a GradScaler asks: whether it leaves the scale to the optimizer."""
-        return self.unscale_in_plugin
-
     @outside_of_graphs
     @torch.no_grad()
     def step(self, closure=None):
@@ -213,20 +204,15 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._forget_copies()
-        unscale, is_overflow = self._read_scaler()
         is_first = self._binding is None
         self.bind()
         self._take_written()
         binding = self._binding
-        if is_overflow:
-            binding.discard()
-            binding.feed.forget_firings()
-            return loss
         binding.follow(self.param_groups, is_step=not is_first)
         if binding.feed.is_without_gradients():
             self._say_no_gradient()
             return loss
-        self.last_report = _report(binding.step(self.param_groups, unscale, self.clip_norm, self._is_epoch_end))
+        self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
         self._is_epoch_end = False
         self._tally.made_step()
         self._say_skipped()
@@ -404,17 +390,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self._final_weights.remember_loaded()
         return report
 
-    @contextlib.contextmanager
-    def accumulate(self):
-        """Context manager around every backward but the last of a step: nothing is shipped in it. Only a hint."""
-        self.bind()
-        feed = self._binding.feed
-        feed.is_accumulating = True
-        try:
-            yield
-        finally:
-            feed.is_accumulating = False
-
     @torch.no_grad()
     def flush(self):
         """Closes every window: afterwards the parameters are the final weights. Call it at the end of training. Before the
@@ -534,12 +509,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     def _name_of(self, param):
         return self._binding.names.get(id(param), "?") if self._binding is not None else "?"
-
-    def _read_scaler(self):
-        """(factor of the gradients, whether they overflowed), as a GradScaler left them on self for this step."""
-        found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        is_overflow = found_inf is not None and float(found_inf) > 0
-        return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
 
     def _say_no_gradient(self):
         self._n_without += 1

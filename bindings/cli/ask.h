@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, the plugin's replay, its own passes, the link. */
+/* bindings/cli/ask.h - what the commands in Python ask of the plugin and of CUDA's driver: `zf ask` (ask.c) prints it.
+ */
 #pragma once
 
 #include "cli.h"
 
-/* bandwidth.c: GB/s (10^9 bytes) of n_threads together over nbytes of memory, the better of two passes: reading, and
- * copying, which counts the bytes read and those written. 0 after a message: no memory, or no thread. */
-int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, double *out_copy);
+/* devices.c: {found, version, devices: [{name, memory_nbytes, compute_capability}]} or {found, why}, of CUDA's driver.
+ */
+json_t *zf_ask_cuda(void);
+/* {is_taken, kernels}: which of the plugin's images the driver took on a device, or why it took none. */
+json_t *zf_ask_image(const zf_plugin_t *zf, int device);
 
 typedef struct zf_replay_speed {
     double elems_per_s; /* elements x steps of a window, per second, of all workers together */
@@ -28,5 +31,8 @@ typedef struct zf_link_speed {
 } zf_link_speed_t;
 
 /* link.c: between the host's memory and a CUDA device, a few copies of 64 MiB each way. NULL, or why it cannot be
- * measured. The driver has been initialised (zf_machine_cuda). */
+ * measured. */
 const char *zf_speed_link(int device, zf_link_speed_t *out);
+
+/* plan_bytes.c: the plugin's memory plan of what is asked on stdin. 0, or 1 after a message. */
+int zf_ask_plan(zf_cli_t *cli, char **words);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/ask.c - `zf ask WHAT ...`: what the commands in Python ask of the plugin and of CUDA's driver. The
+ * answer is a JSON object on stdout, but for the weights, which are float32. No command of a user's. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask.h"
+#include "zf/ext/state.h"
+
+static int answer(json_t *out) {
+    json_dumpf(out, stdout, JSON_COMPACT);
+    json_decref(out);
+    return 0;
+}
+
+static int open_plugin(zf_cli_t *cli) {
+    zf_error_t err = {.struct_size = sizeof err};
+    return zf_loader_open(cli->plugin, &cli->loader, &err) < 0 ? zf_cli_fail(&err) : 0;
+}
+
+static int ask_plugin(zf_cli_t *cli, char **words) {
+    zf_description_t about = {.struct_size = sizeof about};
+    const zf_plugin_t *zf;
+    char abi[16];
+    (void)words;
+    if (open_plugin(cli))
+        return 1;
+    zf = zf_loader_plugin(cli->loader);
+    zf->describe(&about, NULL);
+    snprintf(abi, sizeof abi, "%u.%u", ZF_ABI_MAJOR(zf->abi), ZF_ABI_MINOR(zf->abi));
+    return answer(json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", zf_loader_file(cli->loader), "version",
+                            about.version ? about.version : "", "abi", abi, "build", about.build ? about.build : "",
+                            "extensions", about.provided_extensions ? about.provided_extensions : ""));
+}
+
+static int ask_cuda(zf_cli_t *cli, char **words) {
+    (void)cli, (void)words;
+    return answer(zf_ask_cuda());
+}
+
+/* DEVICE */
+static int ask_image(zf_cli_t *cli, char **words) {
+    return open_plugin(cli) ? 1 : answer(zf_ask_image(zf_loader_plugin(cli->loader), atoi(words[0])));
+}
+
+/* DEVICE */
+static int ask_link(zf_cli_t *cli, char **words) {
+    zf_link_speed_t speed;
+    const char *why = zf_speed_link(atoi(words[0]), &speed);
+    (void)cli;
+    return answer(why ? json_pack("{s:s}", "why", why)
+                      : json_pack("{s:f, s:f, s:f}", "up_gb_per_s", speed.up, "down_gb_per_s", speed.down,
+                                  "both_gb_per_s", speed.both));
+}
+
+/* UPDATE_INTERVAL ELEMS */
+static int ask_replay(zf_cli_t *cli, char **words) {
+    zf_replay_speed_t speed;
+    if (open_plugin(cli) || !zf_speed_replay(cli, (uint32_t)atoi(words[0]), strtoull(words[1], NULL, 10), &speed))
+        return 1;
+    return answer(json_pack("{s:f, s:i, s:s}", "elems_per_s", speed.elems_per_s, "workers", (int)speed.n_workers,
+                            "kernels", speed.kernels));
+}
+
+/* ELEMS */
+static int ask_own(zf_cli_t *cli, char **words) {
+    double ns;
+    if (open_plugin(cli) || !zf_speed_own(cli, strtoull(words[0], NULL, 10), &ns))
+        return 1;
+    return answer(json_pack("{s:f}", "ns_per_elem", ns));
+}
+
+/* DIR */
+static int ask_verify(zf_cli_t *cli, char **words) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = words[0]};
+    const zf_state_ext_t *state = zf_cli_extension(cli, ZF_EXT_STATE);
+    if (!state)
+        return 1;
+    if (state->verify(&args, &report, &err) < 0)
+        return zf_cli_fail(&err);
+    return answer(json_pack("{s:b, s:I, s:i, s:I}", "is_exact", (int)report.is_exact, "step", (json_int_t)report.step,
+                            "n_params", (int)report.n_params, "nbytes", (json_int_t)report.nbytes));
+}
+
+/* One parameter's weights, as FLUSH would leave them, go to stdout; 1 after a message. */
+static int put_weights(const zf_state_ext_t *state, const zf_state_args_t *args, const char *name, uint64_t n_elems) {
+    zf_error_t err = {.struct_size = sizeof err};
+    float *w = malloc(n_elems * sizeof *w + 1);
+    int status = 0;
+    if (!w)
+        status = zf_cli_complain(name, "no memory for %" PRIu64 " elements", n_elems);
+    else if (state->weights(args, name, w, n_elems, &err) < 0)
+        status = zf_cli_fail(&err);
+    else if (fwrite(w, sizeof *w, n_elems, stdout) != n_elems)
+        status = zf_cli_complain(name, "cannot be written");
+    free(w);
+    return status;
+}
+
+/* DIR; on stdin [[name, elements], ...]: these, one behind the other. */
+static int ask_weights(zf_cli_t *cli, char **words) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = words[0]};
+    const zf_state_ext_t *state = zf_cli_extension(cli, ZF_EXT_STATE);
+    json_t *params = json_loadf(stdin, 0, NULL), *param;
+    int status = !state || !json_is_array(params);
+    size_t i;
+    json_array_foreach(params, i, param) {
+        const char *name = "";
+        json_int_t n = 0;
+        if (!status)
+            status = json_unpack(param, "[s, I]", &name, &n) || put_weights(state, &args, name, (uint64_t)n);
+    }
+    json_decref(params);
+    return status;
+}
+
+static const struct {
+    const char *what;
+    int n_words;
+    int (*ask)(zf_cli_t *cli, char **words);
+} questions[] = {
+    {"plugin", 0, ask_plugin}, {"cuda", 0, ask_cuda},     {"image", 1, ask_image},
+    {"link", 1, ask_link},     {"replay", 2, ask_replay}, {"own", 1, ask_own},
+    {"plan", 0, zf_ask_plan},  {"verify", 1, ask_verify}, {"weights", 1, ask_weights},
+};
+
+int zf_cli_ask(zf_cli_t *cli, int argc, char **argv) {
+    for (size_t i = 0; i < sizeof questions / sizeof *questions && argc > 0; i++)
+        if (strcmp(argv[0], questions[i].what) == 0 && argc == 1 + questions[i].n_words)
+            return questions[i].ask(cli, argv + 1);
+    return zf_cli_misuse("ask: no such question");
+}
