@@ -42,14 +42,11 @@ if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL
     set_target_properties(zf PROPERTIES INSTALL_RPATH "$ORIGIN/${zf_bin_to_lib}")
 endif()
 
-# zf-conform looks for zf-host, its counter of allocations and Python's packages (python/) beside itself (/proc/self/exe, so a link
+# zf-conform looks for zf-host and Python's packages (python/) beside itself (/proc/self/exe, so a link
 # may lead to it).
 if(TARGET zf-conform)
     set(zf_conform_dir ${CMAKE_INSTALL_LIBEXECDIR}/zfplugin)
     install(TARGETS zf-conform zf-host RUNTIME DESTINATION ${zf_conform_dir} COMPONENT conformance)
-    if(TARGET zf_count_alloc)
-        install(TARGETS zf_count_alloc LIBRARY DESTINATION ${zf_conform_dir} COMPONENT conformance)
-    endif()
     foreach(from_to IN ITEMS "bindings/python/zfplugin:zfplugin" "conformance/accuracy:zfplugin/accuracy")
         string(REGEX MATCH "(.*):(.*)" _ ${from_to})
         install(DIRECTORY ${CMAKE_MATCH_1}/ DESTINATION ${zf_conform_dir}/python/${CMAKE_MATCH_2} COMPONENT conformance

@@ -4,7 +4,6 @@
 #
 #   sh conformance/deps.sh            check, and install with apt-get (as root, or through sudo)
 #   sh conformance/deps.sh --tests    also what only tests/run.sh uses
-#   sh conformance/deps.sh --check    check only; may follow --tests
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
 # that is required is there; 1 something required is missing, with the packages and the command to install them. oneDNN,
@@ -79,12 +78,6 @@ as_root() {
 
 check
 [ -n "$missing_required$missing_wanted" ] || exit 0
-[ "${1:-}" != --check ] || {
-    echo "deps: missing:$missing_required$missing_wanted"
-    [ -z "$missing_required" ]
-    exit
-}
-
 if has_command apt-get; then
     echo "deps: installing$missing_required$missing_wanted (apt-get)"
     log=$(mktemp) || exit 1

@@ -14,39 +14,15 @@
 # Exit status: that of glue (0 conforms, 1 does not, 2 could not run, 3 inconclusive); 1 if abi or exact fails.
 set -u
 
-caller=$(pwd)
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 
-# Paths on the command line mean the caller's folder; a model that is no folder there is a package or a hub's name.
-absolute() {
-    case $1 in
-    /*) echo "$1" ;;
-    *) if [ "$arg" != --model ] || [ -d "$caller/$1" ]; then echo "$caller/$1"; else echo "$1"; fi ;;
-    esac
-}
-
 is_build_only=0
-n=$#
-while [ "$n" -gt 0 ]; do
-    arg=$1
-    shift
-    n=$((n - 1))
-    if [ "$arg" = --build-only ]; then
-        is_build_only=1
-        continue
-    fi
-    set -- "$@" "$arg"
+for arg in "$@"; do
     case $arg in
+    --build-only) is_build_only=1 ;;
     --help)
         sed -n '2,/^set -u/s/^# \{0,1\}//p' "$root/conformance/run.sh"
         exit 0
-        ;;
-    --data | --model | --config)
-        [ "$n" -gt 0 ] || break
-        value=$(absolute "$1")
-        shift
-        n=$((n - 1))
-        set -- "$@" "$value"
         ;;
     --plugin | --out)
         echo "run.sh: $arg is set by this script (build/release and build/glue); zf-conform glue takes another one" >&2
@@ -55,15 +31,14 @@ while [ "$n" -gt 0 ]; do
     esac
 done
 
-cd "$root" || exit 2
-sh conformance/deps.sh || exit 2
+sh "$root/conformance/deps.sh" || exit 2
 
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)}
-build=build/release
+build=$root/build/release
 log=$build/build.log
 mkdir -p "$build"
 echo "== building $build"
-if ! { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1 &&
+if ! { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1 &&
     cmake --build "$build" --parallel "$jobs" --target zfplugin zf-host zf-conform >>"$log" 2>&1; }; then
     tail -n 30 "$log"
     echo "run.sh: the build failed; all of it is in $log"
@@ -74,7 +49,7 @@ fi
 
 conform=$build/conformance/zf-conform
 plugin=$build/plugin/libzfplugin.so
-ZF_PYTHON=$(sh conformance/python.sh)
+ZF_PYTHON=$(sh "$root/conformance/python.sh")
 export ZF_PYTHON
 status=0
 
@@ -98,7 +73,7 @@ preface abi "$conform" abi --plugin "$plugin"
 preface exact "$conform" exact --plugin "$plugin" --cases 200
 
 echo "== glue"
-"$conform" glue --plugin "$plugin" --out build/glue "$@"
+"$conform" glue --plugin "$plugin" --out "$root/build/glue" "$@"
 rc=$?
 [ "$rc" -ne 0 ] || exit "$status"
 exit "$rc"

@@ -30,7 +30,7 @@ static struct driver {
 typedef struct options {
     uint32_t rows, cols, link_mib, n_repeats;
     double k;
-    const char *module, *json;
+    const char *json;
     int wants_help;
 } options_t;
 
@@ -41,7 +41,6 @@ static const zc_option_t option_table[] = {
     ZC_OPTION("k", ZC_REAL, AT(k), "SHARE", "of the channels that are selected, default 0.1"),
     ZC_OPTION("repeats", ZC_U32, AT(n_repeats), "N", "default 30", .least = 1, .most = SAMPLES_MAX),
     ZC_OPTION("link-mib", ZC_U32, AT(link_mib), "N", "of a copy over the link, default 256", .least = 1, .most = 65536),
-    ZC_OPTION("module", ZC_TEXT, AT(module), "FILE", "kernels of this file in place of those built in"),
     ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the table, for programs"),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
@@ -168,27 +167,17 @@ static void make_tables(bench_t *b) {
 
 static void load(bench_t *b, int device) {
     int n_at_once = 0, n_processors, major;
-    char *file = NULL;
     const void *image = zfi_cuda_ptx;
     check(cu.base.DeviceGetAttribute(&major, COMPUTE_CAPABILITY_MAJOR, device), "attribute");
     for (uint32_t i = 0; i < zfi_cuda_n_images; i++)
         if (zfi_cuda_images[i].major == major)
             image = zfi_cuda_images[i].begin;
-    if (b->o.module) {
-        FILE *in = fopen(b->o.module, "rb");
-        file = calloc(1, 8 << 20);
-        if (!in || fread(file, 1, (8 << 20) - 1, in) == 0)
-            exit(2);
-        fclose(in);
-        image = file;
-    }
     check(cu.base.ModuleLoadData(&b->module, image), "module");
     check(cu.base.ModuleGetFunction(&b->statistics, b->module, "zf_statistics"), "zf_statistics");
     check(cu.base.ModuleGetFunction(&b->norm, b->module, "zf_norm_params"), "zf_norm_params");
     check(cu.OccupancyMaxActiveBlocksPerMultiprocessor(&n_at_once, b->statistics, ZFI_CUDA_THREADS, 0), "occupancy");
     check(cu.base.DeviceGetAttribute(&n_processors, MULTIPROCESSOR_COUNT, device), "attribute");
     b->n_blocks = (unsigned)(n_at_once < 1 ? 1 : n_at_once) * (unsigned)n_processors;
-    free(file);
 }
 
 static void launch(const bench_t *b, void *function, const void *args, unsigned n_blocks) {

@@ -2,7 +2,7 @@
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
  * --config is the INI text of grads, replay and step (HOOKS_CONFIG else), so that two builds whose defaults
- * differ can be made to do the same work (compare.py). One table per section (hooks.h); plan only if named.
+ * differ can be made to do the same work (compare.py). One table per section (hooks.h).
  * Limits of the machine are measured in the same run, in turn with what they limit. Every figure is the median over all
  * repetitions, with quartiles beside it; the share of a CPU that others took says how far to trust it. The exit status
  * is 0 whether bars are met or not: a benchmark is not a test. */
@@ -17,14 +17,10 @@
 typedef struct section {
     const char *name;
     void (*run)(hooks_t *hooks);
-    int is_apart; /* long, or for plan.py: only where it is named */
 } section_t;
 
-static const section_t sections[] = {{"early", hooks_early, 0},
-                                     {"grads", hooks_grads, 0},
-                                     {"plan", hooks_plan, 1},
-                                     {"replay", hooks_replay, 0},
-                                     {"step", hooks_step, 0}};
+static const section_t sections[] = {
+    {"early", hooks_early}, {"grads", hooks_grads}, {"replay", hooks_replay}, {"step", hooks_step}};
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
@@ -39,8 +35,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the tables, for programs"),
     ZC_OPTION("repeat", ZC_U32, AT(n_repeats), "N", "repetitions, default 15", .least = 1, .most = SAMPLES_MAX),
     ZC_OPTION("config", ZC_TEXT, AT(config), "TEXT", "INI text of grads, replay and step"),
-    ZC_OPTION("only", ZC_CHOICE_TEXT, AT(only), "NAME", "this section alone; plan runs only so",
-              .choices = "early grads plan replay step"),
+    ZC_OPTION("only", ZC_CHOICE_TEXT, AT(only), "NAME", "this section alone", .choices = "early grads replay step"),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
@@ -53,7 +48,7 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 static void run_sections(hooks_t *hooks, const char *only) {
     int n_run = 0;
     for (int i = 0; i < N_SECTIONS; i++) {
-        if (only ? strcmp(only, sections[i].name) != 0 : sections[i].is_apart)
+        if (only && strcmp(only, sections[i].name) != 0)
             continue;
         if (n_run > 0)
             printf("\n");

@@ -4,7 +4,7 @@
  * One row per instruction set, threads, gradient dtype and S (slots). Layout as in the engine: w, m, v are long arrays,
  * the S slots of a chunk lie together. Per repetition, alternating: read-modify-write of the same streams (with and
  * without software prefetch, the better counts), the kernel on arrays far beyond the caches, the kernel on arrays
- * inside them. Medians over repetitions (--best: the best one, for a machine that others use). limit = the lower of
+ * inside them. Medians over repetitions. limit = the lower of
  * read-modify-write and the speed inside the cache. */
 #define _GNU_SOURCE
 #include <math.h>
@@ -56,7 +56,6 @@ typedef struct options {
     int rule, moments;
     uint32_t n_repeats;
     uint32_t n_millions; /* of elements, over all threads */
-    int is_best;         /* report the best repetition, not the median */
     int wants_help;
 } options_t;
 
@@ -71,7 +70,6 @@ static const zc_option_t option_table[] = {
     ZC_OPTION("rule", ZC_CHOICE, AT(rule), "NAME", "update rule, default adamw", .choices = rules),
     ZC_OPTION("moments", ZC_CHOICE, AT(moments), "NAME", "type of the moments, default float32",
               .choices = all_moments),
-    ZC_OPTION("best", ZC_SWITCH, AT(is_best), NULL, "the best repetition of each figure in place of the median"),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
@@ -196,14 +194,6 @@ static void read_modify_write(void *arg, int thread) {
     }
 }
 
-/* The median, or the highest value. */
-static double typical(const samples_t *samples, int is_best) {
-    double best = 0.0;
-    for (int i = 0; i < samples->n; i++)
-        best = fmax(best, samples->at[i]);
-    return is_best ? best : samples_median(samples);
-}
-
 static void set_scalars(bench_t *bench) {
     for (int k = 0; k < MAX_SLOTS; k++) {
         const double n = 1000 + k;
@@ -246,9 +236,9 @@ static void measure(bench_t *bench, team_t *team, const options_t *options, tabl
         samples_add(&cached, n_cached / team_run(team, replay_cached, bench));
     }
     for (int a = 0; a < N_AHEAD; a++)
-        best_rmw = fmax(best_rmw, typical(&rmw[a], options->is_best));
-    speed = typical(&memory, options->is_best);
-    inside = typical(&cached, options->is_best);
+        best_rmw = fmax(best_rmw, samples_median(&rmw[a]));
+    speed = samples_median(&memory);
+    inside = samples_median(&cached);
     ratio = speed / fmin(best_rmw, inside);
     table_row(table, (const char *[]){bench->kernels->name, bench->dtype == ZFI_BF16 ? "bf16" : "fp32"},
               (const double[]){bench->n_threads, bench->n_slots, 1e-9 * nbytes * speed, 1e-9 * speed,

@@ -10,7 +10,8 @@ zf-host of its own, one after the other. A step is the median of the last half o
 device once per step. Beside it: what the plugin counted (stall, bytes over the link), the bytes per parameter that it keeps on
 device and host, and the time that the link needs for these bytes by itself at the rate of --pass (what zf-bench-gpu printed). The state
 on the device (state_mib = all) is the limit in time: the same step without any offloading. --peers: an interpreter with torch and
-deepspeed, in which the same shape is trained by torch's fused AdamW and DeepSpeed's ZeRO-Offload (conformance/peers/gpu_step.py).
+deepspeed, in which the same shape is trained by torch's fused AdamW and DeepSpeed's ZeRO-Offload: random tokens, random weights. Without
+a GPU they run on the CPU, which shows only that they work.
 """
 import argparse
 import json
@@ -19,8 +20,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+SHAPE = ("layers", "hidden", "heads", "batch", "steps", "max_tokens", "dtype")
 ARMS = [("state on the device", ["device.state_mib=all"]),
         ("synchronous offload", ["zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=off"]),
         ("ZenFlow, defaults", []),
@@ -74,16 +76,80 @@ def show(rows, rate):
 
 
 def peers(o):
-    script = os.path.join(ROOT, "conformance/peers/gpu_step.py")
     rows = []
     for arm in ("torch", "deepspeed"):
-        command = [o.peers, script, arm] + [f"--{n}={getattr(o, n)}" for n in ("layers", "hidden", "heads", "batch", "steps", "dtype")]
-        done = subprocess.run(command + [f"--tokens={o.max_tokens}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [o.peers, __file__, "-", "--arm", arm] + [f"--{name.replace('_', '-')}={getattr(o, name)}" for name in SHAPE]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lines = [line for line in done.stdout.split("\n") if line.startswith("{")]
         failure = (done.stderr.strip().split("\n") or [""])[-1]
         row = json.loads(lines[-1]) if done.returncode == 0 and lines else {"failure": failure}
         rows.append((row.pop("name", arm), row))
     return rows
+
+
+# ---- peers, in an interpreter of theirs
+
+def make_model(o, torch):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(vocab_size=4096, hidden_size=o.hidden, num_hidden_layers=o.layers, num_attention_heads=o.heads,
+                        intermediate_size=4 * o.hidden, max_position_embeddings=max(o.max_tokens, 8), num_labels=2,
+                        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return BertForSequenceClassification(config).to(torch.bfloat16 if o.dtype == "bf16" else torch.float32)
+
+
+def torch_steps(o, torch, device):
+    model = make_model(o, torch).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step(ids, labels):
+        model(input_ids=ids, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, "torch AdamW fused, on the device"
+
+
+def deepspeed_steps(o, torch, device):
+    if device == "cpu":
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29577")
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": o.batch, "steps_per_print": 10**9, "gradient_clipping": 1.0,
+              "bf16": {"enabled": o.dtype == "bf16"},
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+              "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": device != "cpu"}}}
+    deepspeed.init_distributed("gloo" if device == "cpu" else "nccl")
+    model = make_model(o, torch)
+    engine, _, _, _ = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())
+
+    def step(ids, labels):
+        engine.backward(engine(input_ids=ids, labels=labels).loss)
+        engine.step()
+
+    return step, f"DeepSpeed {deepspeed.__version__} ZeRO-Offload"
+
+
+def peer(o):
+    """One line of JSON: the median step of the last half."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    step, name = (torch_steps if o.arm == "torch" else deepspeed_steps)(o, torch, device)
+    times = []
+    for _ in range(o.steps):
+        ids = torch.randint(4, 4096, (o.batch, o.max_tokens), device=device)
+        labels = torch.randint(0, 2, (o.batch,), device=device)
+        begin = time.perf_counter()
+        step(ids, labels)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    half = sorted(times[len(times) // 2:])
+    print(json.dumps({"name": name, "step_ms": 1e3 * half[len(half) // 2]}))
+    return 0
 
 
 def main():
@@ -96,7 +162,10 @@ def main():
     parser.add_argument("--pass", dest="measured")
     parser.add_argument("--peers")
     parser.add_argument("--json")
+    parser.add_argument("--arm", choices=("torch", "deepspeed"), help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.arm:
+        return peer(o)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         words = ["--synthetic", os.path.join(folder, "corpus"), "--max-tokens", str(o.max_tokens), "--out", os.path.join(folder, "examples")]

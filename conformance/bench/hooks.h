@@ -36,6 +36,3 @@ void hooks_replay(hooks_t *hooks);
 
 /* The step hook on the calling thread against the number of tensors. */
 void hooks_step(hooks_t *hooks);
-
-/* Steps of a host whose times are known, for `zf plan` to be put beside. */
-void hooks_plan(hooks_t *hooks);

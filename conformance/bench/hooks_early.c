@@ -7,33 +7,33 @@
  * of it. The limit: a step cannot be shorter than its replays, and what arrives last, the first layer's gradients, is
  * needed first: its replay is waited for, the layers-th part of all. A step is long, so that the threads of the CPU's
  * device, which a real one does not have, take little of it. */
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "fetcher.h"
+#include "harness/fetcher.h"
 #include "hooks.h"
 #include "table.h"
 
-enum { SETTLE = 4, N_STEPS = 5, ROWS = 64, FORWARD_MS = 160 };
+enum { LAYERS = 24, PER_LAYER = 4, SETTLE = 4, N_STEPS = 5, ROWS = 64, COLUMNS = 400, FORWARD_MS = 160 };
 
 static const double replays[] = {0.3, 0.5, 0.7, 0.9, 1.1, 1.5};
 enum { N_REPLAYS = sizeof replays / sizeof replays[0] };
 
 /* Milliseconds per step that the host waits. */
 static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
-    const double n_elems = (double)FETCHER_LAYERS * FETCHER_PER_LAYER * ROWS * FETCHER_COLUMNS;
-    char config[160];
-    const fetcher_spec_t spec = {.rows = ROWS,
+    const double n_elems = (double)LAYERS * PER_LAYER * ROWS * COLUMNS;
+    const fetcher_spec_t spec = {.n_layers = LAYERS,
+                                 .per_layer = PER_LAYER,
+                                 .shape = {ROWS, COLUMNS},
+                                 .dtype = zf_dtype_bfloat16(),
+                                 .n_passes = 1,
+                                 .forward_ns = FORWARD_MS * UINT64_C(1000000) / LAYERS,
+                                 .backward_ns = 2 * FORWARD_MS * UINT64_C(1000000) / LAYERS,
                                  .ns_per_elem = replay * 3e6 * FORWARD_MS / n_elems,
-                                 .forward_ns = FORWARD_MS * UINT64_C(1000000),
-                                 .backward_ns = 2 * FORWARD_MS * UINT64_C(1000000),
                                  .does_not_clip = 1,
-                                 .config = config};
+                                 .config = "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\n"
+                                           "full_warm_up_rounds = 1\n[host]\nthreads = 1\n"};
     static fetcher_t host;
     samples_t waited = {0};
-    snprintf(config, sizeof config,
-             "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n"
-             "[host]\nthreads = 1\n");
     if (is_early)
         unsetenv("ZF_TEST_SPARES");
     else
@@ -59,7 +59,7 @@ void hooks_early(hooks_t *hooks) {
         table_begin(hooks->json, "early", "every step exact; what a host waits for, in % of its compute", columns);
     for (int i = 0; i < N_REPLAYS; i++) {
         const quartiles_t at_step = measure(hooks, replays[i], 0), early = measure(hooks, replays[i], 1);
-        const double beyond = replays[i] - 1, first_layer = replays[i] / FETCHER_LAYERS;
+        const double beyond = replays[i] - 1, first_layer = replays[i] / LAYERS;
         table_row(&table, NULL,
                   (const double[]){replays[i], percent * at_step.median, percent * at_step.q1, percent * at_step.q3,
                                    percent * early.median, percent * early.q1, percent * early.q3,

@@ -44,7 +44,7 @@ static void time_deliveries(rig_t *rig, uint32_t n_per_call, cell_t *cell) {
     samples_add(&cell->wall, (double)wall / BURST);
     samples_add(&cell->cpu, (double)cpu / BURST);
     rig_step(rig, ZF_STEP_WAIT);
-    rig_drain(rig);
+    rig_quiesce(rig, ZF_QUIESCE_DRAIN);
 }
 
 static void time_copy(rig_t *rig, void *to, samples_t *samples) {

@@ -24,7 +24,7 @@ static double window_ns(rig_t *rig) {
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
-        rig_drain(rig);
+        rig_quiesce(rig, ZF_QUIESCE_DRAIN);
     }
     return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_counter(rig, "replay_elems") - elems);
 }

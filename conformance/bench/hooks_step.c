@@ -46,7 +46,7 @@ static void time_one(rig_t *rig, samples_t *step, samples_t *step_cpu, samples_t
     wall = zc_now_ns();
     rig_check(rig->zf->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, &ready, &err), &err);
     samples_add(fetch, (double)(zc_now_ns() - wall));
-    rig_drain(rig);
+    rig_quiesce(rig, ZF_QUIESCE_DRAIN);
     samples_add(process, (double)(zc_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - all));
 }
 

@@ -34,20 +34,21 @@ static void long_line(abi_args_t *a) {
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
-#define CASE(rule, slot, want, needle, what, ...)                                                                      \
+#define CASE(rule, slots, want, needle, what, ...)                                                                     \
     static void CONCAT(spoil_, __LINE__)(abi_args_t * a) { (void)(__VA_ARGS__); }
 #include "abi_cases.def"
 #undef CASE
 
 typedef struct bad_case {
     abi_rule_t rule;
-    const char *slot;
+    const char *slots; /* separated by blanks */
     zf_status_t want;
     const char *needle, *what;
     void (*spoil)(abi_args_t *a);
 } bad_case_t;
 
-#define CASE(rule, slot, want, needle, what, ...) {ABI_RULE_##rule, slot, want, needle, what, CONCAT(spoil_, __LINE__)},
+#define CASE(rule, slots, want, needle, what, ...)                                                                     \
+    {ABI_RULE_##rule, slots, want, needle, what, CONCAT(spoil_, __LINE__)},
 static const bad_case_t cases[] = {
 #include "abi_cases.def"
 };
@@ -55,6 +56,11 @@ static const bad_case_t cases[] = {
 enum { N_CASES = sizeof cases / sizeof cases[0], N_LATER_STEPS = 4 };
 
 /* ---- running them ------------------------------------------------------------------------------------------------ */
+
+static int is_of(const bad_case_t *c, const char *slot) {
+    const char *at = strstr(c->slots, slot);
+    return at && (at[strlen(slot)] == ' ' || at[strlen(slot)] == '\0');
+}
 
 static const char *current; /* slot of the probe that the child runs; set before the fork */
 
@@ -82,7 +88,7 @@ static void run_cases(abi_probe_t *probe) {
         return;
     for (size_t i = 0; i < N_CASES; i++) {
         const bad_case_t *c = &cases[i];
-        if (strcmp(c->slot, current) != 0 || !abi_args_fill(&args, &rig, "zf_plugin_t", c->slot))
+        if (!is_of(c, current) || !abi_args_fill(&args, &rig, "zf_plugin_t", current))
             continue;
         c->spoil(&args);
         if (!abi_refused(&args, c->rule, c->want, c->needle, c->what) && !start_anew(&rig, stage))
@@ -101,10 +107,15 @@ static void run_cases(abi_probe_t *probe) {
 }
 
 void abi_case_probes(abi_report_t *report, const abi_env_t *env) {
-    for (size_t i = 0; i < N_CASES; i++) {
-        if (i && strcmp(cases[i].slot, cases[i - 1].slot) == 0)
+    size_t n, c;
+    const abi_entry_t *entries = abi_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].kind != ABI_SLOT || strcmp(entries[i].owner, "zf_plugin_t") != 0)
             continue;
-        current = cases[i].slot;
-        abi_probe_run(report, env, current, run_cases);
+        current = entries[i].name;
+        for (c = 0; c < N_CASES && !is_of(&cases[c], current);)
+            c++;
+        if (c < N_CASES)
+            abi_probe_run(report, env, current, run_cases);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_layout.h - proofs 1 to 3, which call nothing of the plugin: the headers' layout as text, compared with a golden
- * file (abi/layout/); the headers by themselves; the library's file. */
+/* abi_layout.h - proofs 1 and 3, which call nothing of the plugin: the headers' layout as text, compared with a golden
+ * file (abi/layout/); the library's file. */
 #pragma once
 
 #include <stdio.h>
@@ -10,18 +10,9 @@
 /* Writes the layout of the headers this program was compiled with. */
 void abi_layout_dump(FILE *out);
 
-/* Compares two layouts, line by line. Major 0: they must be equal. Major 1 and later: a struct may have new members
- * after its last one, and there may be new structs and constants; nothing else may differ. Each difference is one FAIL.
- */
-void abi_layout_compare(abi_report_t *report, const char *golden, const char *now, unsigned major);
-
 /* The rules that the headers keep whatever the version: no gap, member types, sizes; and the comparison with the golden
  * file of this version, built into the program. */
 void abi_layout_check(abi_report_t *report);
-
-/* Rule HEADERS: every public header compiles by itself, in every language mode, with the compilers at hand. dir is the
- * include directory; skipped with a reason when it has no headers or there is no compiler. */
-void abi_headers_check(abi_report_t *report, const char *dir);
 
 /* Rules EXPORTS, NEEDED, IMPORTS, SONAME, NODELETE, STACK, TEXTREL. Returns 0, or -1 when the file is no shared library
  * of this kind (said in `why`): then nothing was reported. */

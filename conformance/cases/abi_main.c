@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_main.c - zf-conform abi: proofs 1, 2, 3, 5 and 7 of the ABI, against any .so. */
+/* abi_main.c - zf-conform abi: proofs 1, 3, 5 and 7 of the ABI, against any .so. */
 #define _GNU_SOURCE /* realpath */
 #include "abi_probes.h"
 
@@ -17,8 +17,8 @@
 #endif
 
 typedef struct options {
-    const char *plugin, *headers, *mocks, *only, *count_to;
-    int is_tap, is_print_layout, is_layout, is_headers, is_help;
+    const char *plugin, *mocks, *only;
+    int is_print_layout, is_layout, is_help;
 } options_t;
 
 #define AT(member) offsetof(options_t, member)
@@ -26,17 +26,13 @@ typedef struct options {
 static const zc_option_t table[] = {
     ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE",
               "every proof of the ABI against this library (default: ZFPLUGIN_PATH)"),
-    ZC_OPTION("headers", ZC_TEXT, AT(headers), "DIR", "include directory that has zf/plugin.h"),
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("layout", ZC_SWITCH, AT(is_layout), NULL, "proof 1 alone: headers against the golden layout"),
-    ZC_OPTION("headers-only", ZC_SWITCH, AT(is_headers), NULL, "proof 2 alone: headers in every language mode"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
               "the layout of the headers, as abi/layout/v0.6.txt holds it"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
         "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, manners"),
-    ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "TAP version 13 in place of the table"),
-    ZC_OPTION("count-allocations-to", ZC_TEXT, AT(count_to), "N", NULL), /* a counting child (abi_training.c) */
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
 
@@ -97,8 +93,8 @@ static int check_plugin(abi_report_t *report, const abi_env_t *env, const char *
 
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
-static int report_and_return(const abi_report_t *report, const options_t *o) {
-    abi_report_print(report, stdout, o->is_tap);
+static int report_and_return(const abi_report_t *report) {
+    abi_report_print(report, stdout);
     return abi_report_exit_status(report);
 }
 
@@ -116,9 +112,8 @@ static int check_all(const options_t *o, abi_report_t *report) {
     if (o->only) {
         rc = check_part(report, &env, o->only, &why);
     } else {
-        zc_progress_show(&progress, "layout and headers");
+        zc_progress_show(&progress, "layout");
         abi_layout_check(report);
-        abi_headers_check(report, o->headers);
         rc = check_plugin(report, &env, &why);
     }
     zc_progress_end(&progress);
@@ -126,51 +121,25 @@ static int check_all(const options_t *o, abi_report_t *report) {
         fprintf(stderr, "zf-conform abi: %s: %s\n", path, why);
         rc = 2;
     } else {
-        rc = report_and_return(report, o);
+        rc = report_and_return(report);
     }
     free(path);
     return rc;
 }
 
-/* The headers of the source tree in a build with the tests, else those installed with this program; NULL: there are
- * none. */
-static const char *find_headers(void) {
-#ifdef ZFC_HEADERS_DIR
-    return ZFC_HEADERS_DIR;
-#else
-    static char dir[1100];
-    char self[1024], header[1200];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1); /* PREFIX/libexec/zfplugin/zf-conform */
-    self[n > 0 ? n : 0] = '\0';
-    if (n <= 0)
-        return NULL;
-    snprintf(dir, sizeof dir, "%.*s/../../include", (int)(strrchr(self, '/') - self), self);
-    snprintf(header, sizeof header, "%s/zf/plugin.h", dir);
-    return access(header, R_OK) == 0 ? dir : NULL;
-#endif
-}
-
 int zfc_abi_main(int argc, char **argv) {
     static abi_report_t report;
-    options_t o = {.headers = find_headers(), .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
+    options_t o = {.mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
     glue_error_t err;
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform abi: %s\n", err.text), 2;
     if (o.is_help)
         return print_help();
-    if (o.count_to && o.plugin)
-        return abi_count_allocations(o.plugin, atoi(o.count_to));
     if (o.is_print_layout)
         return abi_layout_dump(stdout), 0;
     if (o.is_layout) {
         abi_layout_check(&report);
-        return report_and_return(&report, &o);
-    }
-    if (o.is_headers) {
-        abi_headers_check(&report, o.headers);
-        return report.rules[ABI_RULE_HEADERS].n_pass + report.rules[ABI_RULE_HEADERS].n_fail
-                   ? report_and_return(&report, &o)
-                   : (abi_report_print(&report, stdout, o.is_tap), 77);
+        return report_and_return(&report);
     }
     return check_all(&o, &report);
 }

@@ -19,6 +19,5 @@ extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs *
 
 /* The subcommand; argv[0] is its name. Exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped. */
 int zfc_abi_main(int argc, char **argv);
-/* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
- * the exit status. */
-int abi_count_allocations(const char *plugin, int fd);
+/* Allocations that this thread has asked for so far; NULL: nobody counts them (abi_alloc.c). */
+unsigned long abi_n_allocations(void) __attribute__((weak));

@@ -13,8 +13,6 @@ static const struct {
 #undef ABI_RULE_ROW
 };
 
-const char *abi_rule_name(abi_rule_t rule) { return rule < ABI_N_RULES ? rules[rule].name : "?"; }
-
 void abi_report_add(abi_report_t *report, abi_rule_t rule, abi_verdict_t verdict, const char *detail) {
     abi_finding_t *f = &report->rules[rule];
     if (verdict == ABI_PASS)
@@ -34,28 +32,14 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule) {
     return f->n_fail ? ABI_FAIL : f->n_pass ? ABI_PASS : ABI_SKIP;
 }
 
-static void print_details(const abi_finding_t *f, FILE *out, const char *indent) {
+static void print_details(const abi_finding_t *f, FILE *out) {
     for (unsigned i = 0; i < f->n_details; i++)
-        fprintf(out, "%s%s\n", indent, f->details[i]);
+        fprintf(out, "         %s\n", f->details[i]);
     if (f->n_fail + f->n_skip > f->n_details)
-        fprintf(out, "%s... and %u more\n", indent, f->n_fail + f->n_skip - f->n_details);
+        fprintf(out, "         ... and %u more\n", f->n_fail + f->n_skip - f->n_details);
 }
 
-static void print_tap(const abi_report_t *report, FILE *out) {
-    fprintf(out, "TAP version 13\n1..%d\n", ABI_N_RULES);
-    for (int i = 0; i < ABI_N_RULES; i++) {
-        abi_verdict_t verdict = abi_report_verdict(report, (abi_rule_t)i);
-        const abi_finding_t *f = &report->rules[i];
-        fprintf(out, "%sok %d - %s: %s", verdict == ABI_FAIL ? "not " : "", i + 1, rules[i].name, rules[i].text);
-        if (verdict == ABI_SKIP)
-            fprintf(out, " # SKIP %s", f->n_details ? f->details[0] : "not run");
-        fputc('\n', out);
-        if (verdict != ABI_SKIP)
-            print_details(f, out, "# ");
-    }
-}
-
-static void print_table(const abi_report_t *report, FILE *out) {
+void abi_report_print(const abi_report_t *report, FILE *out) {
     static const char *const words[] = {"pass", "FAIL", "skip"};
     unsigned n[3] = {0, 0, 0};
     fprintf(out, "proof  rule            result  checks  what\n");
@@ -65,16 +49,9 @@ static void print_table(const abi_report_t *report, FILE *out) {
         n[verdict]++;
         fprintf(out, "%5d  %-14s  %-6s  %6u  %s\n", rules[i].proof, rules[i].name, words[verdict],
                 f->n_pass + f->n_fail + f->n_skip, rules[i].text);
-        print_details(f, out, "         ");
+        print_details(f, out);
     }
     fprintf(out, "%u rules hold, %u broken, %u skipped\n", n[ABI_PASS], n[ABI_FAIL], n[ABI_SKIP]);
-}
-
-void abi_report_print(const abi_report_t *report, FILE *out, int is_tap) {
-    if (is_tap)
-        print_tap(report, out);
-    else
-        print_table(report, out);
     fflush(out);
 }
 

@@ -9,10 +9,9 @@
 
 #include <stdio.h>
 
-/* X(enumerator, proof of the design, name on the command line and in TAP, what holds if it passes) */
+/* X(enumerator, proof of the design, name, what holds if it passes) */
 #define ABI_RULES(X)                                                                                                   \
     X(LAYOUT, 1, "layout", "structs, members, slots and constants equal the golden layout")                            \
-    X(HEADERS, 2, "headers", "public headers compile alone in C99, C11, C17 and C++17, pedantic and padded")           \
     X(EXPORTS, 3, "exports", "dynamic symbols equal abi/exports.txt")                                                  \
     X(NEEDED, 3, "needed", "needs no library but libc, libm, libinih and libjansson")                                  \
     X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
@@ -96,15 +95,14 @@ typedef struct abi_report {
     abi_finding_t rules[ABI_N_RULES];
 } abi_report_t;
 
-const char *abi_rule_name(abi_rule_t rule);
 /* One finding; detail may be NULL for a pass. */
 void abi_report_add(abi_report_t *report, abi_rule_t rule, abi_verdict_t verdict, const char *detail);
 
 /* FAIL if any check failed; PASS if one passed; else SKIP. */
 abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule);
 
-/* A table for people, or TAP version 13, one line per rule. */
-void abi_report_print(const abi_report_t *report, FILE *out, int is_tap);
+/* A table, one line per rule, with what was found below it. */
+void abi_report_print(const abi_report_t *report, FILE *out);
 
 /* 0 every rule holds that could be tried, 1 one is broken. */
 int abi_report_exit_status(const abi_report_t *report);

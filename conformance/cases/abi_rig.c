@@ -63,12 +63,15 @@ void abi_host_enter(abi_host_t *host) {
 
 void abi_host_leave(abi_host_t *host) { __atomic_store_n(&host->is_inside, 0, __ATOMIC_SEQ_CST); }
 
-/* On which thread, and is a hook running there? */
-static void check_call(abi_host_t *host, const char *what, void *ctx) {
-    int is_inside = __atomic_load_n(&host->is_inside, __ATOMIC_SEQ_CST);
+/* On which thread, and is a hook running there? NULL: it was called for nobody. */
+static abi_host_t *check_call(void *ctx, const char *what) {
+    abi_host_t *host = ctx;
+    int is_inside = host && __atomic_load_n(&host->is_inside, __ATOMIC_SEQ_CST);
+    if (!host || host->self != host)
+        abort(); /* of another ctx than the host table's */
     abi_check(host->probe, ABI_RULE_HOST_THREAD, is_inside && pthread_equal(host->thread, pthread_self()),
               "%s was called %s", what, is_inside ? "on a thread of the plugin" : "outside of hooks");
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, ctx == host, "%s: another ctx than the host table's", what);
+    return host;
 }
 
 static int is_line(const char *s, size_t n) {
@@ -78,57 +81,32 @@ static int is_line(const char *s, size_t n) {
     return 1;
 }
 
-static void on_log(ffi_cif *cif, void *ret, void **args, void *user) {
-    abi_host_t *host = user;
-    int32_t level = *(int32_t *)args[1], line = *(int32_t *)args[4];
-    const char *component = *(char **)args[2], *file = *(char **)args[3], *text = *(char **)args[5];
-    uint64_t n = *(uint64_t *)args[6];
-    (void)cif, (void)ret;
-    host->n_log++;
-    check_call(host, "log", *(void **)args[0]);
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, level >= ZF_LOG_ERROR && level <= ZF_LOG_DEBUG, "log: level %d", level);
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, component && *component && file && line >= 0,
+static void on_log(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
+                   uint64_t n) {
+    abi_probe_t *probe = check_call(ctx, "log")->probe;
+    abi_check(probe, ABI_RULE_HOST_ARGS, level >= ZF_LOG_ERROR && level <= ZF_LOG_DEBUG, "log: level %d", level);
+    abi_check(probe, ABI_RULE_HOST_ARGS, component && *component && file && line >= 0,
               "log: component is empty, file is NULL or line is negative");
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, text && n > 0 && n < 65536 && is_line(text, (size_t)n),
+    abi_check(probe, ABI_RULE_HOST_ARGS, text && n > 0 && n < 65536 && is_line(text, (size_t)n),
               "log: message of %llu bytes is no line", (unsigned long long)n);
 }
 
-static void on_get_extension(ffi_cif *cif, void *ret, void **args, void *user) {
-    abi_host_t *host = user;
-    const char *id = *(char **)args[1];
-    (void)cif;
-    host->n_get_extension++;
-    check_call(host, "get_extension", *(void **)args[0]);
+static const void *on_get_extension(void *ctx, const char *id) {
+    const abi_host_t *host = check_call(ctx, "get_extension");
     abi_check(host->probe, ABI_RULE_HOST_ARGS, id && strncmp(id, "zf.", 3) == 0 && strchr(id, '/'),
               "get_extension: id \"%s\"", id ? id : "NULL");
-    memcpy(ret, &host->extension, sizeof host->extension);
-}
-
-static void *make_closure(abi_host_t *host, int i, unsigned n, ffi_type *ret,
-                          void (*fn)(ffi_cif *, void *, void **, void *)) {
-    ffi_closure *closure = ffi_closure_alloc(sizeof *closure, &host->closures[i]);
-    if (!closure || ffi_prep_cif(&host->cifs[i], FFI_DEFAULT_ABI, n, ret, host->types[i]) != FFI_OK ||
-        ffi_prep_closure_loc(closure, &host->cifs[i], fn, host, host->closures[i]) != FFI_OK)
-        abort();
-    return host->closures[i];
+    return host->extension;
 }
 
 static void fill_host(abi_host_t *host, abi_probe_t *probe) {
-    ffi_type *log_types[] = {&ffi_type_pointer, &ffi_type_sint32,  &ffi_type_pointer, &ffi_type_pointer,
-                             &ffi_type_sint32,  &ffi_type_pointer, &ffi_type_uint64};
-    void *code;
+    host->self = host;
     host->probe = probe;
-    host->table = (zf_host_t){.struct_size = sizeof host->table, .ctx = host, .name = "zf-conform", .version = "1"};
-    memcpy(host->types[0], log_types, sizeof log_types);
-    host->types[1][0] = host->types[1][1] = &ffi_type_pointer;
-    if (!host->closures[0]) {
-        make_closure(host, 0, 7, &ffi_type_void, on_log);
-        make_closure(host, 1, 2, &ffi_type_pointer, on_get_extension);
-    }
-    code = host->closures[0];
-    memcpy(&host->table.log, &code, sizeof code);
-    code = host->closures[1];
-    memcpy(&host->table.get_extension, &code, sizeof code);
+    host->table = (zf_host_t){.struct_size = sizeof host->table,
+                              .ctx = host,
+                              .name = "zf-conform",
+                              .version = "1",
+                              .log = on_log,
+                              .get_extension = on_get_extension};
 }
 
 /* ---- descriptions ------------------------------------------------------------------------------------------------ */

@@ -3,10 +3,9 @@
  *
  * Four parameters: "a.weight" float32 [6, 5], "b.weight" bfloat16 [4, 8], "c.bias" float32 [5], "d.frozen" float32 [3].
  * Windows of two steps and two warm-up steps, so that after three steps a window is half full and channels are
- * selected. The host table consists of libffi closures that check on which thread and when they are called. */
+ * selected. The host table's functions check on which thread and when they are called. */
 #pragma once
 
-#include <ffi.h>
 #include <pthread.h>
 
 #include "abi_probe.h"
@@ -38,10 +37,7 @@ typedef struct abi_host { /* the host table and what was seen of its use */
     int is_inside; /* a hook runs, on this thread: */
     pthread_t thread;
     const void *extension; /* what get_extension returns */
-    unsigned n_log, n_get_extension;
-    void *closures[2];
-    ffi_cif cifs[2];
-    ffi_type *types[2][7];
+    const struct abi_host *self;
 } abi_host_t;
 
 typedef struct abi_rig {

@@ -7,7 +7,7 @@
 #include "abi_args.h"
 #include "abi_probes.h"
 
-enum { LONGER_BY = 64, N_BAD_SIZES = 4 };
+enum { LONGER_BY = 64 };
 
 static const abi_entry_t *current; /* slot of the probe that the child runs; set before the fork */
 static abi_rig_t rig;
@@ -137,48 +137,33 @@ static unsigned char *resize(site_t *site, size_t nbytes, uint32_t struct_size) 
     return memory;
 }
 
-static int probe_site(int k) {
-    const struct {
-        abi_rule_t rule;
-        uint32_t nbytes, struct_size;
-    } bad[N_BAD_SIZES] = {{ABI_RULE_SHORT, 8, 0},
-                          {ABI_RULE_SHORT, 8, 8},
-                          {ABI_RULE_ABSURD, 0, 0xFFFFFFFFu},
-                          {ABI_RULE_ABSURD, 0, 65536 + 8}};
+/* The call is taken under rule LONGER, else refused. 0: the probe ends. */
+static int judge(abi_rule_t rule, const char *what) {
+    if (rule != ABI_RULE_LONGER)
+        return refused(rule, rule == ABI_RULE_TAIL ? ZF_ERR_UNSUPPORTED_FIELD : 0, what);
+    abi_accepted(&a, rule, what);
+    return start();
+}
+
+/* Struct number k in so many bytes, with this struct_size and this added to its last byte. 0: the probe ends. */
+static int probe_size(int k, abi_rule_t rule, uint32_t nbytes, uint32_t struct_size, unsigned char last) {
     site_t sites[4];
     char what[96];
-    for (int v = 0; v < N_BAD_SIZES + 3; v++) {
-        uint32_t known, size;
-        unsigned char *memory;
-        if (!fill() || find_sites(sites) <= k)
-            return 0;
-        known = (uint32_t)abi_struct_size(sites[k].type);
-        if (v < N_BAD_SIZES) {
-            snprintf(what, sizeof what, "%s with struct_size %u", sites[k].type, bad[v].struct_size);
-            resize(&sites[k], bad[v].nbytes ? bad[v].nbytes : known, bad[v].struct_size);
-            if (!refused(bad[v].rule, 0, what))
-                return 0;
-        } else if (v == N_BAD_SIZES) {
-            snprintf(what, sizeof what, "%s with struct_size %u, 8 too few", sites[k].type, known - 8);
-            resize(&sites[k], known - 8, known - 8);
-            if (!refused(ABI_RULE_SHORT, 0, what))
-                return 0;
-        } else {
-            size = known + LONGER_BY;
-            memory = resize(&sites[k], size, size);
-            if (v == N_BAD_SIZES + 1)
-                memory[size - 1] = 1;
-            snprintf(what, sizeof what, "%s with %d unknown bytes, %s", sites[k].type, LONGER_BY,
-                     v == N_BAD_SIZES + 1 ? "one not zero" : "all zero");
-            if (v == N_BAD_SIZES + 1) {
-                if (!refused(ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, what))
-                    return 0;
-            } else if (!abi_accepted(&a, ABI_RULE_LONGER, what) || !start()) {
-                return start();
-            }
-        }
-    }
-    return 1;
+    if (!fill() || find_sites(sites) <= k)
+        return 0;
+    resize(&sites[k], nbytes, struct_size)[nbytes - 1] |= last;
+    snprintf(what, sizeof what, "%s with struct_size %u%s", sites[k].type, struct_size,
+             last ? ", an unknown byte not zero" : "");
+    return judge(rule, what);
+}
+
+static int probe_site(int k, uint32_t known) {
+    const uint32_t longer = known + LONGER_BY;
+    return probe_size(k, ABI_RULE_SHORT, 8, 0, 0) && probe_size(k, ABI_RULE_SHORT, 8, 8, 0) &&
+           probe_size(k, ABI_RULE_ABSURD, known, 0xFFFFFFFFu, 0) &&
+           probe_size(k, ABI_RULE_ABSURD, known, 65536 + 8, 0) &&
+           probe_size(k, ABI_RULE_SHORT, known - 8, known - 8, 0) && probe_size(k, ABI_RULE_TAIL, longer, longer, 1) &&
+           probe_size(k, ABI_RULE_LONGER, longer, longer, 0);
 }
 
 static void probe_inputs(abi_probe_t *probe) {
@@ -188,7 +173,7 @@ static void probe_inputs(abi_probe_t *probe) {
         return;
     n = find_sites(sites);
     for (int k = 0; k < n; k++)
-        if (!probe_site(k))
+        if (!fill() || find_sites(sites) <= k || !probe_site(k, (uint32_t)abi_struct_size(sites[k].type)))
             return;
     abi_rig_end(&rig);
 }
@@ -233,41 +218,31 @@ static unsigned char *spread(array_t *array, uint32_t stride, uint32_t struct_si
     return memory;
 }
 
-/* 0: the probe ends. */
-static int probe_array(int which) {
+/* Elements so many bytes apart, each with this struct_size (0: both are as they were, and this is said) and this added
+ * to the last one's last byte. 0: the probe ends. */
+static int probe_stride(int which, abi_rule_t rule, uint32_t stride, uint32_t struct_size, unsigned char last) {
     array_t array;
     char what[96];
-    for (int v = 0; v < 9; v++) {
-        uint32_t known, bad[5];
-        unsigned char *memory;
-        if (!fill() || !find_array(which, &array))
+    if (!fill() || !find_array(which, &array))
+        return 0;
+    if (struct_size == 0)
+        *array.elem = stride;
+    else
+        spread(&array, stride, struct_size)[(size_t)array.n * stride - 1] |= last;
+    snprintf(what, sizeof what, "elem_size %u, struct_size %u%s", stride, struct_size,
+             last ? ", its tail not zero" : "");
+    return judge(rule, what);
+}
+
+static int probe_array(int which, uint32_t known) {
+    const uint32_t longer = known + LONGER_BY, wrong[] = {0, 4, known - 8, known + 3, 0xFFFFFFF8u};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (!probe_stride(which, ABI_RULE_ELEM, wrong[i], 0, 0))
             return 0;
-        known = (uint32_t)abi_struct_size(array.type);
-        bad[0] = 0, bad[1] = 4, bad[2] = known - 8, bad[3] = known + 3, bad[4] = 0xFFFFFFF8u;
-        if (v < 5) {
-            snprintf(what, sizeof what, "elem_size %u", bad[v]);
-            *array.elem = bad[v];
-            if (!refused(ABI_RULE_ELEM, 0, what))
-                return 0;
-        } else if (v == 5) {
-            spread(&array, known, known + 8);
-            if (!refused(ABI_RULE_ELEM, 0, "struct_size above elem_size"))
-                return 0;
-        } else if (v == 6) {
-            spread(&array, known, known - 8);
-            if (!refused(ABI_RULE_SHORT, 0, "an element with struct_size 8 too few"))
-                return 0;
-        } else if (v == 7) {
-            memory = spread(&array, known + LONGER_BY, known + LONGER_BY);
-            memory[(size_t)array.n * (known + LONGER_BY) - 1] = 1;
-            if (!refused(ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, "the last element's tail is not zero"))
-                return 0;
-        } else {
-            spread(&array, known + LONGER_BY, known + LONGER_BY);
-            abi_accepted(&a, ABI_RULE_LONGER, "longer elements with a zero tail");
-        }
-    }
-    return start();
+    return probe_stride(which, ABI_RULE_ELEM, known, known + 8, 0) &&
+           probe_stride(which, ABI_RULE_SHORT, known, known - 8, 0) &&
+           probe_stride(which, ABI_RULE_TAIL, longer, longer, 1) &&
+           probe_stride(which, ABI_RULE_LONGER, longer, longer, 0);
 }
 
 static void probe_elements(abi_probe_t *probe) {
@@ -275,7 +250,7 @@ static void probe_elements(abi_probe_t *probe) {
     if (!open_rig(probe))
         return;
     for (int which = 0; fill() && find_array(which, &array); which++)
-        if (!probe_array(which))
+        if (!probe_array(which, (uint32_t)abi_struct_size(array.type)))
             return;
     abi_rig_end(&rig);
 }

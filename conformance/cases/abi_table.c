@@ -94,10 +94,6 @@ const abi_entry_t *abi_table(size_t *out_n) {
     return entries;
 }
 
-const char *abi_header_file(size_t i) {
-    return i < sizeof entries / sizeof entries[0] && entries[i].kind == ABI_HEADER ? entries[i].name : NULL;
-}
-
 size_t abi_struct_size(const char *name) {
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if (entries[i].kind == ABI_END && strcmp(entries[i].owner, name) == 0)

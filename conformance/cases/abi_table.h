@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef enum {
-    ABI_HEADER, /* they come first */
+    ABI_HEADER,
     ABI_CONST,
     ABI_STRING,
     ABI_MACRO,
@@ -34,9 +34,6 @@ typedef struct abi_entry {
 
 /* All entries, in the order of the headers. */
 const abi_entry_t *abi_table(size_t *out_n);
-
-/* Public header number i, relative to the include directory; NULL: there are no more. */
-const char *abi_header_file(size_t i);
 
 /* sizeof a struct by its name; 0 = there is none. */
 size_t abi_struct_size(const char *name);

@@ -78,7 +78,6 @@ static const zc_option_t table[] = {
     ZC_OPTION("deadline", ZC_U32, AT(deadline_s), "S", "seconds for one case, default 120", .least = 1, .most = 99999),
     ZC_OPTION("max-failures", ZC_U32, AT(max_failures), "N", "stop after so many, default 3", .least = 1,
               .most = 99999999),
-    ZC_OPTION("tap", ZC_SWITCH, AT(is_tap), NULL, "output for machines (TAP 13)"),
     ZC_OPTION("quiet", ZC_SWITCH, AT(is_quiet), NULL, "no table, no progress: differences only"),
     ZC_OPTION("resume", ZC_U32, AT(resume), "N", NULL, .least = 1, .most = 1000),
     ZC_OPTION("state", ZC_TEXT, AT(state), "DIR", NULL),
@@ -107,61 +106,17 @@ static void print_table(const zx_options_t *o, const zx_totals_t *t) {
                    t->n_mismatches[i]);
 }
 
-static void print_changes(int law, const uint64_t *n) {
-    if (n[ZX_MOVED] + n[ZX_OTHER_SET])
-        printf("law %d drew: bind_params again %" PRIu64 " times with the same set in other memory, %" PRIu64
-               " with another\n",
-               law, n[ZX_MOVED], n[ZX_OTHER_SET]);
-    if (n[ZX_OTHER_CUT] + n[ZX_OTHER_CONFIG] + n[ZX_OTHER_ORDER] + n[ZX_FAILED_LOAD])
-        printf("law %d drew: loads into another cut %" PRIu64 ", configuration %" PRIu64 ", order or set %" PRIu64
-               "; %" PRIu64 " loads that had to fail\n",
-               law, n[ZX_OTHER_CUT], n[ZX_OTHER_CONFIG], n[ZX_OTHER_ORDER], n[ZX_FAILED_LOAD]);
-    if (n[ZX_FLUSHING])
-        printf("law %d drew: %" PRIu64 " instances of a host whose threads flush denormals\n", law, n[ZX_FLUSHING]);
-    if (n[ZX_LAYERS])
-        printf("law %d drew: %" PRIu64 " fetches and changes of some matrices of a parameter\n", law, n[ZX_LAYERS]);
-    if (n[ZX_RELEASED])
-        printf("law %d drew: %" PRIu64 " releases of the device's memory\n", law, n[ZX_RELEASED]);
-    if (n[ZX_ASKED])
-        printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found; %" PRIu64
-               " taken over by element\n",
-               law, n[ZX_ASKED], n[ZX_WRITTEN], n[ZX_ADOPTED]);
-}
-
-static void print_steps(const zx_totals_t *t) {
-    const uint64_t *n = t->n_clipping;
-    uint64_t n_steps = 0, n_skipped = 0;
-    for (int i = 1; i <= ZX_N_LAWS; i++) {
-        n_steps += t->n_drawn[i][ZX_STEPS];
-        n_skipped += t->n_drawn[i][ZX_SKIPPED];
-    }
-    printf("drew: %" PRIu64 " steps, %" PRIu64 " more that are skipped; cases in which no step clips %" PRIu64
-           ", up to a fifth %" PRIu64 ", up to four fifths %" PRIu64 ", more %" PRIu64 ", all %" PRIu64 "\n",
-           n_steps, n_skipped, n[ZX_NONE_CLIPS], n[ZX_FEW_CLIP], n[ZX_SOME_CLIP], n[ZX_MOST_CLIP], n[ZX_ALL_CLIP]);
-}
-
+/* What came up by chance. */
 static void print_drawn(const zx_totals_t *t) {
-    for (int i = 1; i <= ZX_N_LAWS; i++) {
-        const uint64_t *n = t->n_drawn[i];
-        if (n[ZX_FETCHED] + n[ZX_MISSED] + n[ZX_PAUSED] + n[ZX_LATE])
-            printf("law %d drew: %" PRIu64 " fetches of a parameter, %" PRIu64 " after a pause, %" PRIu64
-                   " that did not come before the next step; %" PRIu64 " late gradients\n",
-                   i, n[ZX_FETCHED], n[ZX_PAUSED], n[ZX_MISSED], n[ZX_LATE]);
-        print_changes(i, n);
-    }
-    print_steps(t);
-}
-
-static void print_tap(const zx_totals_t *t) {
-    printf("TAP version 13\n1..%d\n", ZX_N_LAWS);
-    for (int i = 1; i <= ZX_N_LAWS; i++)
-        if (t->n_values[i] == 0 && t->n_mismatches[i] == 0)
-            printf("ok %d - law %d: %s # SKIP %s\n", i, i, laws[i],
-                   is_without_state(t, i) ? "the plugin has no zf.state/1" : "no case");
-        else
-            printf("%s %d - law %d: %s (%" PRIu64 " cases, %" PRIu64 " values, %" PRIu64 " mismatches)\n",
-                   t->n_mismatches[i] ? "not ok" : "ok", i, i, laws[i], t->n_cases[i], t->n_values[i],
-                   t->n_mismatches[i]);
+    static const char *const names[ZX_N_DRAWN] = {
+#define NAME(id, text) text,
+        ZX_DRAWN(NAME)
+#undef NAME
+    };
+    printf("drew:");
+    for (int i = 0; i < ZX_N_DRAWN; i++)
+        printf("%s %" PRIu64 " %s", i ? "," : "", t->n_drawn[i], names[i]);
+    printf("\n");
 }
 
 static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t seconds) {
@@ -196,9 +151,7 @@ int zx_exact_main(int argc, char **argv) {
         return zx_child_main(&o);
     if (zx_run_batches(&o, &totals) != 0)
         return 2;
-    if (o.is_tap)
-        print_tap(&totals);
-    else if (!o.is_quiet) {
+    if (!o.is_quiet) {
         print_table(&o, &totals);
         print_drawn(&totals);
         print_end(&o, &totals, time(NULL) - start);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "exact_result.h"
 
@@ -27,21 +28,17 @@ typedef struct zx_options {
     uint32_t n_jobs;
     uint32_t deadline_s; /* per case */
     uint32_t max_failures;
-    int is_tap, is_quiet, wants_help;
+    int is_quiet, wants_help;
     uint32_t resume;   /* with child: up to this save dry, then loaded from `state` (law 3) */
     const char *state; /* directory of the checkpoint */
     const char *child; /* "law:case,law:case,...": this process is a child */
 } zx_options_t;
 
-/* No step of a case clips, up to a fifth, up to four fifths, more, all. */
-enum { ZX_NONE_CLIPS, ZX_FEW_CLIP, ZX_SOME_CLIP, ZX_MOST_CLIP, ZX_ALL_CLIP, ZX_N_SHARES };
-
 typedef struct zx_totals {
-    uint64_t n_cases[ZX_N_LAWS + 1];             /* run, by the law they were made for */
-    uint64_t n_values[ZX_N_LAWS + 1];            /* compared */
-    uint64_t n_mismatches[ZX_N_LAWS + 1];        /* cases that broke this law */
-    uint64_t n_drawn[ZX_N_LAWS + 1][ZX_N_DRAWN]; /* by the law that cases were made for */
-    uint64_t n_clipping[ZX_N_SHARES];            /* cases by the share of their steps that clip */
+    uint64_t n_cases[ZX_N_LAWS + 1];      /* run, by the law they were made for */
+    uint64_t n_values[ZX_N_LAWS + 1];     /* compared */
+    uint64_t n_mismatches[ZX_N_LAWS + 1]; /* cases that broke this law */
+    uint64_t n_drawn[ZX_N_DRAWN];
     uint64_t n_done, n_failures;
 } zx_totals_t;
 
@@ -54,7 +51,17 @@ const char *zx_isa_of(const zx_options_t *options, uint64_t index);
 
 /* exact_child.c: runs a list of cases in this process, and says on stdout what came of them. Exit status 0, or 2. */
 int zx_child_main(const zx_options_t *options);
-/* exact_child.c: becomes this program anew, with these arguments. Returns only where that fails. */
-void zx_exec_self(char *const *argv);
+/* exact_child.c: a process whose stdout comes out of *out_fd; as fork(). */
+pid_t zx_fork(int *out_fd);
+/* exact_child.c: becomes a child for this list of cases, which goes on from a save where options has one. Never
+ * returns.
+ */
+void zx_become_child(const zx_options_t *options, const char *list);
+/* exact_child.c: what a child says at the end of a case. 0, or -1 where the line is another one. */
+typedef struct zx_done {
+    int law, broken; /* 0: none */
+    uint64_t n_values[ZX_N_LAWS + 1], n_drawn[ZX_N_DRAWN];
+} zx_done_t;
+int zx_read_done(const char *line, zx_done_t *out);
 /* exact_batch.c: 0 with *out filled, or -1 where no child could run at all. */
 int zx_run_batches(const zx_options_t *options, zx_totals_t *out);

@@ -19,6 +19,7 @@
 #include "exact.h"
 #include "exact_array.h"
 #include "harness/clock.h"
+#include "harness/progress.h"
 
 enum { BATCH = 24, MAX_JOBS = 64, LINE_NBYTES = 4096 };
 
@@ -45,8 +46,9 @@ typedef struct zx_pool {
     zx_item_t *items;
     uint32_t n_items, next;
     zx_job_t jobs[MAX_JOBS];
-    double start, shown;
-    int is_greeted, has_notes;
+    zc_progress_t progress;
+    double shown; /* when it was, last */
+    int is_greeted;
 } zx_pool_t;
 
 static double now(void) { return 1e-9 * (double)zc_now_ns(); }
@@ -67,54 +69,28 @@ static void make_list(zx_pool_t *pool) {
 
 /* ---- children ---------------------------------------------------------------------------------------------------- */
 
-static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
-    const zx_options_t *o = pool->options;
-    char *list = zx_alloc((end - at + 1) * 32), seed[32], threads[16], *p = list;
-    char *argv[] = {"zf-conform", "exact", "--child", list, "--seed", seed, "--threads", threads, NULL, NULL, NULL};
+static void become_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
+    char *list = zx_alloc((end - at + 1) * 32), *p = list;
     for (uint32_t i = at; i < end; i++)
         p += sprintf(p, "%d:%" PRIu64 ",", pool->items[i].law, pool->items[i].index);
-    snprintf(seed, sizeof seed, "%" PRIu64, o->seed);
-    snprintf(threads, sizeof threads, "%u", o->threads);
-    if (o->plugin) {
-        argv[8] = "--plugin";
-        argv[9] = (char *)(uintptr_t)o->plugin;
-    }
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     if (at < end && pool->items[at].isa[0])
         setenv("ZF_FORCE_ISA", pool->items[at].isa, 1);
-    zx_exec_self(argv);
-    perror("zf-conform exact: cannot start a child");
-    _exit(2);
+    zx_become_child(pool->options, list);
 }
 
 static int start_child(zx_pool_t *pool, zx_job_t *job, uint32_t at, uint32_t end) {
-    int fds[2];
-    if (pipe(fds) != 0)
+    int fd;
+    pid_t pid = zx_fork(&fd);
+    if (pid < 0)
         return -1;
-    fflush(stdout);
-    job->pid = fork();
-    if (job->pid < 0) {
-        job->pid = 0;
-        return -1;
-    }
-    if (job->pid == 0) {
-        dup2(fds[1], STDOUT_FILENO);
-        close(fds[0]);
-        close(fds[1]);
-        exec_child(pool, at, end);
-    }
-    close(fds[1]);
-    *job = (zx_job_t){.pid = job->pid, .fd = fds[0], .at = at, .end = end, .since = now()};
+    if (pid == 0)
+        become_child(pool, at, end);
+    *job = (zx_job_t){.pid = pid, .fd = fd, .at = at, .end = end, .since = now()};
     return 0;
 }
 
 /* ---- what children say ------------------------------------------------------------------------------------------- */
-
-static void clear_progress(zx_pool_t *pool) {
-    if (pool->shown > 0)
-        fprintf(stderr, "\r%79s\r", "");
-    pool->shown = 0;
-}
 
 /* A case of the job is over; broken = 0 or the law. */
 static void end_case(zx_pool_t *pool, zx_job_t *job, int broken) {
@@ -130,7 +106,7 @@ static void end_case(zx_pool_t *pool, zx_job_t *job, int broken) {
 
 static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *file) {
     if (!pool->is_greeted && !pool->options->is_quiet)
-        printf("%splugin %s\n", pool->options->is_tap ? "# " : "", file);
+        printf("plugin %s\n", file);
     if (!pool->is_greeted && !has_queue)
         printf("# zf.cpu/1 is missing: streams are the host's thread only\n");
     if (!pool->is_greeted && !has_inspect)
@@ -138,46 +114,27 @@ static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *f
     pool->is_greeted = 1;
 }
 
-static int share_that_clips(uint64_t n_steps, uint64_t n_clipped) {
-    if (n_clipped == 0 || n_clipped == n_steps)
-        return n_clipped == 0 ? ZX_NONE_CLIPS : ZX_ALL_CLIP;
-    return n_clipped * 5 <= n_steps ? ZX_FEW_CLIP : n_clipped * 5 <= 4 * n_steps ? ZX_SOME_CLIP : ZX_MOST_CLIP;
-}
-
-/* "law case broken", values by law, what was drawn. */
-static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
-    zx_totals_t *totals = pool->totals;
-    uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
-    int law, broken, used;
-    if (sscanf(line, "%d %*u %d%n", &law, &broken, &used) != 2 || law < 1 || law > ZX_N_LAWS)
-        return;
-    for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++) {
-        int more;
-        line += used;
-        if (sscanf(line, " %" SCNu64 "%n", &n[i], &more) != 1)
-            return;
-        used = more;
-    }
-    for (int i = 0; i < ZX_N_LAWS; i++)
-        totals->n_values[i + 1] += n[i];
+static void take_done(zx_pool_t *pool, zx_job_t *job, const zx_done_t *done) {
+    for (int i = 1; i <= ZX_N_LAWS; i++)
+        pool->totals->n_values[i] += done->n_values[i];
     for (int i = 0; i < ZX_N_DRAWN; i++)
-        totals->n_drawn[law][i] += n[ZX_N_LAWS + i];
-    totals->n_clipping[share_that_clips(n[ZX_N_LAWS + ZX_STEPS], n[ZX_N_LAWS + ZX_CLIPPED])]++;
-    end_case(pool, job, broken);
+        pool->totals->n_drawn[i] += done->n_drawn[i];
+    end_case(pool, job, done->broken);
 }
 
 static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line) {
     int has_queue, has_inspect, used = 0;
+    zx_done_t done;
     job->since = now();
     if (line[0] == '|') {
-        clear_progress(pool);
-        printf("%s%s\n", pool->options->is_tap ? "# " : "", line + 2);
+        zc_progress_end(&pool->progress);
+        printf("%s\n", line + 2);
     } else if (sscanf(line, "hello %d %d %n", &has_queue, &has_inspect, &used) == 2) {
         greet(pool, has_queue, has_inspect, line + used);
     } else if (strncmp(line, "begin ", 6) == 0) {
         job->is_running = 1;
-    } else if (strncmp(line, "done ", 5) == 0 && job->at < job->end) {
-        take_done(pool, job, line + 5);
+    } else if (job->at < job->end && zx_read_done(line, &done) == 0) {
+        take_done(pool, job, &done);
     }
 }
 
@@ -198,11 +155,11 @@ static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t
 static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why) {
     const zx_item_t *item = &pool->items[job->at];
     const zx_options_t *o = pool->options;
-    clear_progress(pool);
-    printf("%slaw %d: case %" PRIu64 ": %s\n%s  repeat: zf-conform exact%s%s --seed %" PRIu64
-           " --law %d --only %" PRIu64 "%s%s\n",
-           o->is_tap ? "# " : "", item->law, item->index, why, o->is_tap ? "# " : "", o->plugin ? " --plugin " : "",
-           o->plugin ? o->plugin : "", o->seed, item->law, item->index, " --isa ", item->isa[0] ? item->isa : "plugin");
+    zc_progress_end(&pool->progress);
+    printf("law %d: case %" PRIu64 ": %s\n  repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64
+           " --isa %s\n",
+           item->law, item->index, why, o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, item->law,
+           item->index, item->isa[0] ? item->isa : "plugin");
     end_case(pool, job, item->law);
 }
 
@@ -249,14 +206,13 @@ static int refill(zx_pool_t *pool, zx_job_t *job) {
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void show_progress(zx_pool_t *pool) {
-    double elapsed = now() - pool->start;
-    uint64_t done = pool->totals->n_done;
-    if (pool->options->is_quiet || !isatty(STDERR_FILENO) || now() - pool->shown < 0.5 || done == 0)
+    char what[48];
+    if (pool->options->is_quiet || now() - pool->shown < 0.5)
         return;
     pool->shown = now();
-    fprintf(stderr, "\rexact: %" PRIu64 " of %u cases, %" PRIu64 " mismatches, %.0f s left   ", done, pool->n_items,
-            pool->totals->n_failures, elapsed / (double)done * (double)(pool->n_items - done));
-    fflush(stderr);
+    pool->progress.n_done = pool->totals->n_done;
+    snprintf(what, sizeof what, "%" PRIu64 " mismatches", pool->totals->n_failures);
+    zc_progress_show(&pool->progress, what);
 }
 
 /* SIGUSR2 ends a child, or makes it write its stacks to stderr (tests/cuda/kit/stacks.c), for which it has two seconds.
@@ -337,14 +293,14 @@ int zx_run_batches(const zx_options_t *options, zx_totals_t *out) {
     memset(out, 0, sizeof *out);
     pool->options = options;
     pool->totals = out;
-    pool->start = now();
     make_list(pool);
+    pool->progress = (zc_progress_t){.area = "exact", .n_all = pool->n_items};
     for (uint32_t i = 0; st == 0 && i < options->n_jobs && i < MAX_JOBS; i++)
         st = refill(pool, &pool->jobs[i]);
     while (st == 0)
         st = turn(pool);
     end_all(pool);
-    clear_progress(pool);
+    zc_progress_end(&pool->progress);
     free(pool->items);
     free(pool);
     return st < 0 ? -1 : 0;

@@ -142,9 +142,40 @@ int zx_child_main(const zx_options_t *options) {
     return 0;
 }
 
+/* ---- how a child begins and ends --------------------------------------------------------------------------------- */
+
+int zx_read_done(const char *line, zx_done_t *out) {
+    int used;
+    if (sscanf(line, "done %d %*u %d%n", &out->law, &out->broken, &used) != 2 || out->law < 1 || out->law > ZX_N_LAWS)
+        return -1;
+    for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++) {
+        uint64_t *n = i < ZX_N_LAWS ? &out->n_values[i + 1] : &out->n_drawn[i - ZX_N_LAWS];
+        line += used;
+        if (sscanf(line, " %" SCNu64 "%n", n, &used) != 1)
+            return -1;
+    }
+    return 0;
+}
+
+pid_t zx_fork(int *out_fd) {
+    int fds[2];
+    pid_t pid;
+    fflush(stdout);
+    if (pipe(fds) != 0)
+        return -1;
+    pid = fork();
+    if (pid == 0)
+        dup2(fds[1], STDOUT_FILENO);
+    if (pid <= 0)
+        close(fds[0]);
+    close(fds[1]);
+    *out_fd = fds[0];
+    return pid;
+}
+
 /* In an emulated process /proc/self/exe runs on the machine itself, or is the emulator: ZF_EMULATOR is the command that
  * the program's path is put behind. */
-void zx_exec_self(char *const *argv) {
+static void exec_self(char *const *argv) {
     char self[4096], words[4096], *all[64], *rest = NULL;
     const char *emulator = getenv("ZF_EMULATOR");
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -162,4 +193,26 @@ void zx_exec_self(char *const *argv) {
         all[used++] = argv[i];
     all[used] = NULL;
     (void)execvp(all[0], all);
+}
+
+void zx_become_child(const zx_options_t *options, const char *list) {
+    char seed[32], threads[16], resume[16];
+    char *argv[16] = {"zf-conform", "exact", "--child", (char *)(uintptr_t)list, "--seed", seed, "--threads", threads};
+    int n = 8;
+    snprintf(seed, sizeof seed, "%" PRIu64, options->seed);
+    snprintf(threads, sizeof threads, "%u", options->threads);
+    snprintf(resume, sizeof resume, "%u", options->resume);
+    if (options->resume) {
+        argv[n++] = "--resume";
+        argv[n++] = resume;
+        argv[n++] = "--state";
+        argv[n++] = (char *)(uintptr_t)options->state;
+    }
+    if (options->plugin) {
+        argv[n++] = "--plugin";
+        argv[n++] = (char *)(uintptr_t)options->plugin;
+    }
+    exec_self(argv);
+    perror("zf-conform exact: cannot start a child");
+    _exit(2);
 }

@@ -3,36 +3,20 @@
 #include "exact_damage.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "exact_state.h"
 #include "exact_store.h"
 #include "zf/ext/state.h"
 
-typedef enum zx_damage {
-    BYTE_CHANGED,
-    CUT_SHORT,
-    GONE,
-    TENSOR_MISSING,
-    PARAM_MISSING,
-    OTHER_SHAPE,
-    OTHER_MODEL,
-    N_DAMAGES
-} zx_damage_t;
+typedef enum zx_damage { BYTE_CHANGED, CUT_SHORT, GONE, OTHER_MODEL, N_DAMAGES } zx_damage_t;
 
-static const char *const names[N_DAMAGES] = {
-    "load of a damaged file",          "load of a file cut short", "load without a file",  "load without a tensor",
-    "load of other parameters' names", "load of another shape",    "load of another model"};
-
-typedef struct zx_blob {
-    char path[4400];
-    unsigned char *bytes;
-    size_t nbytes;
-} zx_blob_t;
+static const char *const names[N_DAMAGES] = {"load of a damaged file", "load of a file cut short",
+                                             "load without a file", "load of another model"};
 
 static void damaged_path(const char *state_path, char *out, size_t nbytes) {
     snprintf(out, nbytes, "%s.damaged", state_path);
@@ -40,87 +24,30 @@ static void damaged_path(const char *state_path, char *out, size_t nbytes) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static int read_blob(zx_blob_t *blob) {
-    FILE *file = fopen(blob->path, "rb");
-    if (!file)
-        return -1;
-    fseek(file, 0, SEEK_END);
-    blob->nbytes = (size_t)ftell(file);
-    rewind(file);
-    blob->bytes = zx_alloc(blob->nbytes + 1);
-    if (fread(blob->bytes, 1, blob->nbytes, file) != blob->nbytes)
-        blob->nbytes = 0;
-    fclose(file);
-    return blob->nbytes ? 0 : -1;
-}
-
-static int write_blob(const zx_blob_t *blob, size_t nbytes) {
-    FILE *file = fopen(blob->path, "wb");
-    int is_written = file && fwrite(blob->bytes, 1, nbytes, file) == nbytes;
-    return file && fclose(file) == 0 && is_written ? 0 : -1;
-}
-
 /* One of the directory's files by its number, in the order of their names. */
-static int choose_file(const char *dir_path, uint32_t number, zx_blob_t *out) {
+static int choose_file(const char *dir_path, uint32_t number, char *out, size_t nbytes) {
     struct dirent **entries;
-    int n = scandir(dir_path, &entries, NULL, alphasort), n_files = 0;
-    const char *chosen = NULL;
+    int n = scandir(dir_path, &entries, NULL, alphasort), n_files = 0, is_found = 0;
     for (int i = 0; i < n; i++)
         n_files += entries[i]->d_name[0] != '.';
-    for (int i = 0, at = 0; i < n; i++)
-        if (entries[i]->d_name[0] != '.' && (uint32_t)at++ == number % (uint32_t)n_files)
-            chosen = entries[i]->d_name;
-    if (chosen)
-        snprintf(out->path, sizeof out->path, "%s/%s", dir_path, chosen);
-    for (int i = 0; i < n; i++)
+    for (int i = 0, at = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.' && (uint32_t)at++ == number % (uint32_t)n_files) {
+            snprintf(out, nbytes, "%s/%s", dir_path, entries[i]->d_name);
+            is_found = 1;
+        }
         free(entries[i]);
+    }
     if (n >= 0)
         free(entries);
-    return chosen ? read_blob(out) : -1;
+    return is_found ? 0 : -1;
 }
 
-/* ---- the index ----------------------------------------------------------------------------------------------------
- */
-
-static uint32_t crc32_of(const unsigned char *bytes, size_t n) { /* zlib's */
-    uint32_t crc = UINT32_MAX;
-
-    for (size_t i = 0; i < n; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
-    }
-    return ~crc;
-}
-
-/* The byte behind `text` becomes another that JSON allows there; -1 where the index has no such text. */
-static int edit_after(zx_blob_t *index, const char *text) {
-    char *at = strstr((char *)index->bytes, text);
-    if (!at || !at[strlen(text)])
-        return -1;
-    at += strlen(text);
-    *at = (char)(*at >= '1' && *at <= '9' ? (*at == '9' ? '8' : *at + 1) : 'q');
-    return 0;
-}
-
-static int edit_index(const char *dir_path, const char *text) {
-    static const char head[] = "\"crc32\":\"";
-    zx_blob_t index = {.bytes = NULL};
-    char *crc, digits[9];
-    int st;
-    snprintf(index.path, sizeof index.path, "%s/%s", dir_path, ZF_STATE_INDEX);
-    st = read_blob(&index);
-    if (!st)
-        st = edit_after(&index, text);
-    crc = st ? NULL : strstr((char *)index.bytes, head);
-    if (crc) {
-        size_t start = (size_t)(crc - (char *)index.bytes) + strlen(head) + 11; /* behind the line's end */
-        snprintf(digits, sizeof digits, "%08x", crc32_of(index.bytes + start, index.nbytes - start - 1));
-        memcpy(crc + strlen(head), digits, 8);
-        st = write_blob(&index, index.nbytes);
-    }
-    free(index.bytes);
-    return st;
+static int change_byte(const char *path, long at, int bit) {
+    FILE *file = fopen(path, "r+b");
+    int byte = file && fseek(file, at, SEEK_SET) == 0 ? fgetc(file) : EOF, is_changed = 0;
+    if (byte != EOF)
+        is_changed = fseek(file, at, SEEK_SET) == 0 && fputc(byte ^ bit, file) != EOF;
+    return file && fclose(file) == 0 && is_changed ? 0 : -1;
 }
 
 static const zf_state_ext_t *extension(const zx_run_t *run) {
@@ -165,32 +92,16 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
 /* ---- damage -------------------------------------------------------------------------------------------------------
  */
 
-static int damage_file(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
-    zx_blob_t blob = {.bytes = NULL};
-    int st = choose_file(dir_path, (uint32_t)(zx_rng_bits(r) >> 40), &blob);
-    if (!st && how == GONE)
-        st = unlink(blob.path);
-    if (!st && how == CUT_SHORT)
-        st = write_blob(&blob, blob.nbytes - 1 - zx_below(r, (uint32_t)blob.nbytes));
-    if (!st && how == BYTE_CHANGED) {
-        blob.bytes[zx_rng_bits(r) % blob.nbytes] ^= (unsigned char)(1u << zx_below(r, 8));
-        st = write_blob(&blob, blob.nbytes);
-    }
-    free(blob.bytes);
-    return st;
-}
-
 static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
-    switch (how) {
-    case TENSOR_MISSING:
-        return edit_index(dir_path, "\"tensors\":{\"");
-    case PARAM_MISSING:
-        return edit_index(dir_path, "\"name\":\"lay");
-    case OTHER_SHAPE:
-        return edit_index(dir_path, "\"shape\":[");
-    default:
-        return damage_file(dir_path, how, r);
-    }
+    char path[4400];
+    struct stat info;
+    if (choose_file(dir_path, (uint32_t)(zx_rng_bits(r) >> 40), path, sizeof path) || stat(path, &info))
+        return -1;
+    if (how == GONE)
+        return unlink(path);
+    if (how == CUT_SHORT)
+        return truncate(path, info.st_size - 1 - zx_below(r, (uint32_t)info.st_size));
+    return change_byte(path, (long)(zx_rng_bits(r) % (uint64_t)info.st_size), 1 << zx_below(r, 8));
 }
 
 static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t *r) {

@@ -4,9 +4,8 @@
  *
  * Model: at one step the run is saved beside its other checkpoints and the save is damaged. At later steps it is
  * loaded, with windows open and replays in flight. What a load does to the oracle when it is refused: the instance
- * comes to rest. Damage: a byte changed, a file cut short or gone; with the index's checksum set right, a tensor or a
- * parameter renamed, so that one is missing, or another shape. Or nothing is wrong with it, but it is another model's.
- */
+ * comes to rest. Damage: a byte changed, a file cut short or gone. Or nothing is wrong with it, but it is another
+ * model's, with other parameters and another shape. */
 #pragma once
 
 #include "exact_run.h"

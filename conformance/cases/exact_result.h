@@ -8,34 +8,33 @@
 
 enum { ZX_N_LAWS = 6 };
 
-/* What a case drew of the host's timing. With FETCH: a parameter that was fetched while values of a closed window
- * waited for that, one that was not before the next step, a moment that the host let pass before a fetch; with a queue,
- * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded
- * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
- * ask: questions, parameters of which the answer was that the host had written them, parameters that were adopted by
- * element. Instances of a host that flushes denormals. Ranges of the matrices of a stacked parameter that were fetched,
- * or changed. Releases of the device's memory. Steps that were done, those of them that clipped, and those skipped. */
+/* X(enumerator, what it is called at the end of a run): what a case drew of the host's timing and manners. */
+#define ZX_DRAWN(X)                                                                                                    \
+    X(FETCHED, "fetches that values of a closed window waited for")                                                    \
+    X(MISSED, "such values that were not fetched before the next step")                                                \
+    X(PAUSED, "moments that passed before a fetch")                                                                    \
+    X(LATE, "gradients that came late on a queue")                                                                     \
+    X(MOVED, "calls of bind_params again with the same set in other memory")                                           \
+    X(OTHER_SET, "with another set")                                                                                   \
+    X(OTHER_CUT, "loads into another cut")                                                                             \
+    X(OTHER_CONFIG, "into another configuration")                                                                      \
+    X(OTHER_ORDER, "into another order or set of parameters")                                                          \
+    X(FAILED_LOAD, "loads that had to fail")                                                                           \
+    X(ASKED, "questions what the host had written")                                                                    \
+    X(WRITTEN, "parameters that it had")                                                                               \
+    X(ADOPTED, "adopted by element")                                                                                   \
+    X(FLUSHING, "instances of a host that flushes denormals")                                                          \
+    X(LAYERS, "fetches and changes of some matrices of a parameter")                                                   \
+    X(RELEASED, "releases of the device's memory")                                                                     \
+    X(STEPS, "steps")                                                                                                  \
+    X(CLIPPED, "of them clipped")                                                                                      \
+    X(SKIPPED, "more were skipped")
+
 enum {
-    ZX_FETCHED,
-    ZX_MISSED,
-    ZX_PAUSED,
-    ZX_LATE,
-    ZX_MOVED,
-    ZX_OTHER_SET,
-    ZX_OTHER_CUT,
-    ZX_OTHER_CONFIG,
-    ZX_OTHER_ORDER,
-    ZX_FAILED_LOAD,
-    ZX_ASKED,
-    ZX_WRITTEN,
-    ZX_ADOPTED,
-    ZX_FLUSHING,
-    ZX_LAYERS,
-    ZX_RELEASED,
-    ZX_STEPS,
-    ZX_CLIPPED,
-    ZX_SKIPPED,
-    ZX_N_DRAWN
+#define ZX_DRAWN_ENUM(id, text) ZX_##id,
+    ZX_DRAWN(ZX_DRAWN_ENUM)
+#undef ZX_DRAWN_ENUM
+        ZX_N_DRAWN
 };
 
 typedef struct zx_result {

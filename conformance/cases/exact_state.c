@@ -44,7 +44,7 @@ static int save(zx_run_t *run, int is_compact) {
 
 /* What does not fit is refused where it was to go on to the bit; so are parameters that come and go, without PARTIAL.
  * Nothing has changed then. */
-static int load_in_vain(zx_run_t *run, zx_store_t *store, const zx_change_t *change) {
+static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_t *change) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = "load in vain", .step = run->host.step, .element = UINT64_MAX};
     int is_other_model = change->n_missing + change->n_extra > 0;
@@ -124,7 +124,7 @@ static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_comp
  */
 
 /* Law 4: another instruction set and number of workers. */
-static void change_machine(const zx_run_t *run, char *threads, size_t nbytes) {
+static uint32_t change_machine(const zx_run_t *run) {
     const char *isa = getenv("ZF_FORCE_ISA");
     uint32_t n = run->forced_threads ? run->forced_threads : run->c->threads;
     if (!isa || strcmp(isa, "generic") != 0)
@@ -136,56 +136,39 @@ static void change_machine(const zx_run_t *run, char *threads, size_t nbytes) {
     else
         setenv("ZF_FORCE_ISA", "neon", 1);
 #endif
-    snprintf(threads, nbytes, "%u", n % 4 + 1);
+    return n % 4 + 1;
 }
 
-static void exec_self(const zx_run_t *run) {
-    char list[64], seed[32], threads[16], number[16];
-    char *argv[16] = {"zf-conform", "exact", "--child",  list,   "--seed",  seed,
-                      "--threads",  threads, "--resume", number, "--state", (char *)(uintptr_t)run->state_path};
-    int n = 12;
+static void become_child(const zx_run_t *run) {
+    char list[64];
+    zx_options_t options = {.plugin = run->plugin,
+                            .seed = run->c->seed,
+                            .threads = run->forced_threads,
+                            .resume = run->n_saves,
+                            .state = run->state_path};
     snprintf(list, sizeof list, "%d:%" PRIu64, run->c->law, run->c->index);
-    snprintf(seed, sizeof seed, "%" PRIu64, run->c->seed);
-    snprintf(threads, sizeof threads, "%u", run->forced_threads);
-    snprintf(number, sizeof number, "%u", run->n_saves);
     if (run->c->law == 4)
-        change_machine(run, threads, sizeof threads);
-    if (run->plugin) {
-        argv[n++] = "--plugin";
-        argv[n++] = (char *)(uintptr_t)run->plugin;
-    }
-    argv[n] = NULL;
-    zx_exec_self(argv);
-    _exit(2);
-}
-
-/* The numbers of a line `done`, from the place of the first. 0, or -1 where one is missing. */
-static int take_numbers(zx_run_t *run, const char *line) {
-    uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
-    int used;
-    for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++, line += used)
-        if (sscanf(line, " %" SCNu64 "%n", &n[i], &used) != 1)
-            return -1;
-    for (int i = 0; i < ZX_N_LAWS; i++)
-        zx_count(run->result, i + 1, n[i]);
-    for (int i = 0; i < ZX_N_DRAWN; i++)
-        zx_count_drawn(run->result, i, n[ZX_N_LAWS + i]);
-    return 0;
+        options.threads = change_machine(run);
+    zx_become_child(&options, list);
 }
 
 /* Takes over what the child found; 0 where it said so. */
 static int take_lines(zx_run_t *run, FILE *from) {
     char line[1400];
-    int broken, used, is_done = 0;
+    zx_done_t done;
+    int is_done = 0;
     while (fgets(line, sizeof line, from)) {
         if (line[0] == '|') {
             fputs(line, stdout);
             run->result->is_told = 1;
-        } else if (sscanf(line, "done %*d %*u %d%n", &broken, &used) == 1 && take_numbers(run, line + used) == 0) {
-            zx_where_t where = {
-                .law = broken ? broken : run->c->law, .what = "in a new process", .element = UINT64_MAX};
+        } else if (zx_read_done(line, &done) == 0) {
+            zx_where_t where = {.law = done.broken, .what = "in a new process", .element = UINT64_MAX};
             is_done = 1;
-            if (broken)
+            for (int i = 1; i <= ZX_N_LAWS; i++)
+                zx_count(run->result, i, done.n_values[i]);
+            for (int i = 0; i < ZX_N_DRAWN; i++)
+                zx_count_drawn(run->result, i, done.n_drawn[i]);
+            if (done.broken)
                 zx_fails(run->result, &where, "see above");
         }
     }
@@ -194,23 +177,18 @@ static int take_lines(zx_run_t *run, FILE *from) {
 
 static void go_on_in_a_new_process(zx_run_t *run) {
     zx_where_t where = {.law = run->c->law, .what = "a new process", .step = run->host.step, .element = UINT64_MAX};
-    int fds[2], status = 0;
-    pid_t pid;
+    int fd, status = 0;
+    pid_t pid = zx_fork(&fd);
     FILE *from;
-    fflush(stdout);
-    if (pipe(fds) != 0 || (pid = fork()) < 0) {
+    if (pid < 0) {
         zx_fails(run->result, &where, "cannot be started");
         return;
     }
     if (pid == 0) {
-        dup2(fds[1], STDOUT_FILENO);
-        close(fds[0]);
-        close(fds[1]);
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* ended for its silence, this process takes that one along */
-        exec_self(run);
+        become_child(run);
     }
-    close(fds[1]);
-    from = fdopen(fds[0], "r");
+    from = fdopen(fd, "r");
     if (take_lines(run, from))
         zx_fails(run->result, &where, "died before it was done");
     fclose(from);

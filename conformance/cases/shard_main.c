@@ -19,7 +19,6 @@ typedef struct zs_options {
     const char *plugin, *mpi, *device, *transport, *fault, *save, *load;
     uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us, split;
     uint64_t seed;
-    uint32_t n_steps, n_ranks;
     int overlap, groups, wants_help;
 } zs_options_t;
 
@@ -57,9 +56,6 @@ static const zc_option_t table[] = {
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("overlap", ZC_SWITCH, AT(overlap), NULL,
               "instead, without mpirun: what of a step's exchanges a host waits for on a slow link, as tables"),
-    ZC_OPTION("ranks", ZC_U32, AT(n_ranks), "P", "with --overlap: of so many, default 4", .least = 2, .most = 64),
-    ZC_OPTION("steps", ZC_U32, AT(n_steps), "N", "with --overlap: steps that are measured, default 8", .least = 2,
-              .most = 64),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 
@@ -204,7 +200,7 @@ static int run_alone(const zs_options_t *o) {
     zf_loader_t *loader;
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
-    return zs_overlap(loader, o->n_ranks, o->stage == 2 ? 2 : 1, o->n_steps);
+    return zs_overlap(loader);
 }
 
 static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
@@ -227,7 +223,7 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
 }
 
 int zs_shard_main(int argc, char **argv) {
-    zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL, .n_steps = 8, .n_ranks = 4};
+    zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL};
     static zs_ranks_t one_rank, *const ranks = &one_rank;
     const char *file;
     glue_error_t err;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_overlap.h - zf-conform shard --overlap: how much communication a step shows, beside what it may show.
  *
- * Model. One rank among its images (shard_mirror.h), on a link of a given rate. The host sleeps while it computes,
- * layer by layer: forward, backward, as often as gradients are accumulated, then a step. A layer has a bucket of its
- * own, and all windows close at every step, so that each step moves all gradients and all values:
+ * Model. One rank of several, the others of which do what it does, at the same time: what they would send is what it
+ * sends itself. An exchange takes bytes sent / rate of the link. The host (harness/fetcher.h) sleeps while it computes;
+ * a layer has a bucket of its own, and all windows close at every step, so that each step moves all gradients and all
+ * values:
  *
  *   overlapped   gradients are handed over layer by layer, parameters are fetched layer by layer
  *   serial       all gradients are handed over after the backward pass, all parameters are fetched before the next one
@@ -15,9 +16,7 @@
  * recorded, to within what the same calls take on the instant link. */
 #pragma once
 
-#include <stdint.h>
-
 #include "zf_loader.h"
 
-/* Prints the tables. 0: exposed no more than may be; 1: more. */
-int zs_overlap(const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, uint32_t n_steps);
+/* Prints the tables, of one pass per step and of eight. 0: exposed no more than may be; 1: more. */
+int zs_overlap(const zf_loader_t *loader);

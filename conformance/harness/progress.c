@@ -27,5 +27,4 @@ void zc_progress_show(zc_progress_t *progress, const char *what) {
 void zc_progress_end(zc_progress_t *progress) {
     if (progress->began != 0)
         (void)fputs("\r\033[K", stderr);
-    progress->began = 0;
 }

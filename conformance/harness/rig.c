@@ -102,7 +102,7 @@ static const void *get_extension(void *ctx, const char *id) {
 static void make_instance(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
     const zf_create_args_t args = {.struct_size = sizeof args,
-                                   .flags = rig->spec.does_not_fetch ? 0 : ZF_CREATE_CAP_FETCH,
+                                   .flags = ZF_CREATE_CAP_FETCH,
                                    .host = &rig->host,
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
@@ -214,10 +214,10 @@ void rig_step(rig_t *rig, uint32_t flags) {
     rig_check(rig->zf->step(rig->instance, &args, NULL, &err), &err);
 }
 
-void rig_drain(rig_t *rig) {
-    zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
+void rig_quiesce(rig_t *rig, int32_t mode) {
+    zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
     zf_error_t err = {.struct_size = sizeof err};
-    rig_check(rig->zf->quiesce(rig->instance, &drain, &err), &err);
+    rig_check(rig->zf->quiesce(rig->instance, &args, &err), &err);
 }
 
 double rig_poll_ns(const rig_t *rig) {

@@ -31,8 +31,7 @@ typedef struct rig_spec {
     const char *config;                /* INI text; NULL = defaults */
     const zf_rule_callback_t *rule;    /* NULL: AdamW */
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
-    int does_not_fetch;
-    int does_not_clip; /* else every step is clipped */
+    int does_not_clip;                 /* else every step is clipped */
 } rig_spec_t;
 
 typedef struct rig {
@@ -78,8 +77,8 @@ void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n);
 /* step with ZF_STEP_... flags. */
 void rig_step(rig_t *rig, uint32_t flags);
 
-/* quiesce(DRAIN): nothing runs when it returns. */
-void rig_drain(rig_t *rig);
+/* ZF_QUIESCE_DRAIN or FLUSH: nothing runs when it returns. */
+void rig_quiesce(rig_t *rig, int32_t mode);
 
 /* ns of the smallest possible hook, poll. */
 double rig_poll_ns(const rig_t *rig);

@@ -34,8 +34,7 @@ typedef struct moments {
 typedef struct adamw {
     host_optimizer_t base;
     moments_t *list; /* [base.params->n] */
-    double sum_norm;
-    uint64_t n_steps, n_skipped, n_clipped;
+    uint64_t n_steps, n_skipped;
 } adamw_t;
 
 /* The scalars of one update, rounded to fp32. */
@@ -235,13 +234,10 @@ static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue
     clip_factor = args->clip_norm > 0.0 ? args->clip_norm / (norm + 1e-6) : 1.0;
     clip_factor = clip_factor < 1.0 ? clip_factor : 1.0;
     self->n_steps++;
-    if (isfinite(norm)) {
+    if (isfinite(norm))
         update_all(self, args, clip_factor);
-        self->sum_norm += norm;
-        self->n_clipped += clip_factor < 1.0;
-    } else {
+    else
         self->n_skipped++;
-    }
     for (size_t i = 0; i < base->params->n; i++)
         self->list[i].is_present = self->list[i].is_summed = 0;
     return host_compute_check(base->params->list[0].compute, err);
@@ -249,12 +245,9 @@ static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue
 
 static size_t adamw_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
     const adamw_t *self = (const adamw_t *)base;
-    double n_applied = (double)(self->n_steps - self->n_skipped);
     out[0] = (host_counter_t){"steps", (double)self->n_steps};
     out[1] = (host_counter_t){"skipped_steps", (double)self->n_skipped};
-    out[2] = (host_counter_t){"clipped_steps", (double)self->n_clipped};
-    out[3] = (host_counter_t){"mean_grad_norm", n_applied > 0.0 ? self->sum_norm / n_applied : 0.0};
-    return 4;
+    return 2;
 }
 
 static void adamw_destroy(host_optimizer_t *base) {

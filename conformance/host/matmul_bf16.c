@@ -2,6 +2,8 @@
 /* matmul_bf16.c - products of bf16 operands by oneDNN (matmul_bf16.h). oneDNN keeps the code it made for a shape. */
 #include "matmul_bf16.h"
 
+#include "bfloat16.h"
+
 #if defined(HOST_HAS_ONEDNN) && !defined(HOST_COMPUTE_IN_DOUBLE)
 
 #include <omp.h>
@@ -31,16 +33,9 @@ const char *host_matmul_bf16_missing(void) {
     return NULL;
 }
 
-/* To nearest even; NaN stays NaN. */
-HOST_ALWAYS_INLINE uint16_t to_bf16(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return x != x ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 HOST_CLONES static void round_row(const float *x, size_t n, uint16_t *out) {
     for (size_t j = 0; j < n; j++)
-        out[j] = to_bf16(x[j]);
+        out[j] = host_bfloat16_from_float(x[j]);
 }
 
 /* Rounds the matrix as it is stored, rows x columns, to a dense copy. */

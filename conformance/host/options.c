@@ -33,7 +33,6 @@ static const zc_option_t options[] = {
     ZC_OPTION("heads", ZC_COUNT, AT(run.model.n_heads), "N", "attention heads"),
     ZC_OPTION("ffn", ZC_COUNT, AT(run.model.ffn), "N", "width of the feed-forward layer (default 4 * hidden)"),
     ZC_OPTION("dropout", ZC_REAL, AT(run.model.dropout), "X", "probability, default 0"),
-    ZC_OPTION("init-std", ZC_REAL, AT(run.model.init_std), "X", "of initial matrices"),
     ZC_OPTION("products", ZC_CHOICE, AT(has_bf16_products), "TYPE",
               "what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32",
               .choices = "fp32 bf16"),
@@ -62,7 +61,7 @@ static void finish_defaults(host_command_t *c) {
 
 /* What an encoder in the examples decides is not to be said beside it. */
 static const char *find_shape(int argc, char **argv) {
-    static const char *const shape[] = {"--layers", "--hidden", "--heads", "--ffn", "--init-std"};
+    static const char *const shape[] = {"--layers", "--hidden", "--heads", "--ffn"};
     for (int i = 1; i < argc; i++)
         for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
             if (strcmp(argv[i], shape[k]) == 0)

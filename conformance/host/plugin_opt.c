@@ -28,7 +28,6 @@ typedef struct plugin_optimizer {
     const host_compute_t *compute; /* NULL: the processor */
     zf_fence_t *read;              /* [base.params->n] on a device: until when a gradient is read */
     zf_description_t description;
-    uint64_t fetch_wait_calls; /* fences that were not over at once */
 } plugin_optimizer_t;
 
 static int fail_with(glue_error_t *err, const char *what, const zf_error_t *error) {
@@ -61,7 +60,6 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
         return -1;
     if (self->zf->param_fetch(self->instance, &item, 1, sizeof item, &self->stream, &ready, &error) < 0)
         return fail_with(err, "param_fetch", &error);
-    self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
     return wait_for(self, &ready, base->params->list[param].name, err);
 }
 
@@ -140,23 +138,14 @@ static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MA
     out[n++] = (host_counter_t){"steps", (double)steps};
     out[n++] = (host_counter_t){"skipped_steps", (double)counter(self, "steps_skipped")};
     out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, steps)};
-    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, steps) / (double)n_elems};
     out[n++] = (host_counter_t){"down_bytes_per_step", share(down, steps)};
     out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(counter(self, "up_publish_nbytes"), steps)};
     out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(counter(self, "up_enter_nbytes"), steps)};
     out[n++] = (host_counter_t){"stall_us_per_step", share(stall, steps) * 1e-3};
-    out[n++] = (host_counter_t){"host_wait_us_per_step", share(counter(self, "host_wait_ns"), steps) * 1e-3};
-    out[n++] = (host_counter_t){"replay_ns_per_elem", share(counter(self, "replay_ns"), counter(self, "replay_elems"))};
     out[n++] = (host_counter_t){"host_bytes_per_param", share(counter(self, "host_measured_nbytes"), n_elems)};
     out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(counter(self, "host_planned_nbytes"), n_elems)};
     out[n++] = (host_counter_t){"device_bytes_per_param", share(counter(self, "device_measured_nbytes"), n_elems)};
     out[n++] = (host_counter_t){"window_closes", (double)counter(self, "window_closes")};
-    out[n++] = (host_counter_t){"reselects", (double)counter(self, "reselects")};
-    out[n++] = (host_counter_t){"channels_entered", (double)counter(self, "channels_entered")};
-    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)counter(self, "lost_overlap_nbytes")};
-    out[n++] = (host_counter_t){"overwritten_elems", (double)counter(self, "overwritten_elems")};
-    out[n++] = (host_counter_t){"fetches_with_fence", (double)self->fetch_wait_calls};
-    out[n++] = (host_counter_t){"workers", (double)counter(self, "n_workers")};
     return n;
 }
 

@@ -4,11 +4,11 @@
 #include "train.h"
 
 #include "glue/rng.h"
+#include "harness/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Streams of the seed; initial weights have their own (init.c). */
 enum { STREAM_ORDER = 1000, STREAM_DROPOUT = 1 };
@@ -34,11 +34,7 @@ typedef struct loop {
     double *seconds;     /* [n_steps] */
 } loop_t;
 
-static double now_seconds(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now_seconds(void) { return 1e-9 * (double)zc_now_ns(); }
 
 double host_learning_rate(const host_train_options_t *o, size_t step) {
     double n_steps = (double)o->n_steps, n_warmup = floor(o->warmup_share * n_steps);

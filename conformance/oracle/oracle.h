@@ -134,7 +134,6 @@ void zo_overwrite(zo_t *o, uint32_t id, const void *visible);
 void zo_write_back(zo_t *o, uint32_t id, const void *visible);
 int zo_is_written(const zo_t *o, uint32_t id);
 void zo_hold(zo_t *o, uint32_t id, int is_held);
-int zo_is_held(const zo_t *o, uint32_t id);
 int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
 void zo_accept(zo_t *o, uint32_t id);
 /* What the host wrote of n parameters is taken over by element, or by bands, in a flush. */

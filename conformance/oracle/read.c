@@ -12,8 +12,6 @@ int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_traina
 
 int zo_is_written(const zo_t *o, uint32_t id) { return o->params[id].is_written; }
 
-int zo_is_held(const zo_t *o, uint32_t id) { return o->params[id].is_held; }
-
 int zo_is_behind(const zo_t *o, uint32_t id) { return o->params[id].is_behind; }
 
 const void *zo_visible(const zo_t *o, uint32_t id) { return o->params[id].visible; }

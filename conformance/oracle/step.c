@@ -423,7 +423,7 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
         zo_hold(o, ids[i], zo_is_written(o, ids[i]));
     zo_flush(o);
     for (uint32_t i = 0; i < n; i++) {
-        if (!zo_is_held(o, ids[i]))
+        if (!o->params[ids[i]].is_held)
             continue;
         for (uint32_t k = 0; k < o->n_matrices; k++)
             if (o->matrices[k].param == ids[i])

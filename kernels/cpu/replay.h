@@ -219,9 +219,3 @@ static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
         return replay_as(rule, job, ZFI_F32);
     }
 }
-
-static uint64_t replay_adamw(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAMW, job); }
-static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAM, job); }
-static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
-static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
-static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }

@@ -134,12 +134,6 @@ static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *
     return run_ahead_wide(rule, &job);
 }
 
-static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
-static uint64_t run_ahead_adam(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAM, job); }
-static uint64_t run_ahead_sgd(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD, job); }
-static uint64_t run_ahead_sgd_nesterov(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD_NESTEROV, job); }
-static uint64_t run_ahead_lion(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_LION, job); }
-
 static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w) {
     float bits[STRIP]; /* STRIP elements of either dtype */
     for (uint64_t i = 0; i < sub->n_rows; i++)

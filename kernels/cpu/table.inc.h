@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.inc.h - the table of one instruction set; ISA_NAME and ISA_TABLE are defined by the including file. */
+/* table.inc.h - the table of one instruction set; ISA_NAME and ISA_TABLE are defined by the including file, and all
+ * functions: of replay and run_ahead one for all rules, of which there is a copy for each here. */
+#define RULE(rule, name)                                                                                               \
+    static uint64_t replay_##name(const zfi_replay_t *job) { return replay(rule, job); }                               \
+    static uint64_t run_ahead_##name(const zfi_run_ahead_t *job) { return run_ahead(rule, job); }
+RULE(ZFI_RULE_ADAMW, adamw)
+RULE(ZFI_RULE_ADAM, adam)
+RULE(ZFI_RULE_SGD, sgd)
+RULE(ZFI_RULE_SGD_NESTEROV, sgd_nesterov)
+RULE(ZFI_RULE_LION, lion)
+#undef RULE
+
 const zfi_kernels_t ISA_TABLE = {
     .name = ISA_NAME,
     .replay =

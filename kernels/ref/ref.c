@@ -133,12 +133,6 @@ static uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
     return first_nonfinite(job);
 }
 
-static uint64_t replay_adamw(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAMW, job); }
-static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAM, job); }
-static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
-static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
-static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
-
 static double lateness(const zfi_lateness_t *job) {
     double total = 0;
     for (uint64_t i = 0; i < job->n_elems; i++) {
@@ -334,12 +328,6 @@ static uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     return moved;
 }
 
-static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
-static uint64_t run_ahead_adam(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAM, job); }
-static uint64_t run_ahead_sgd(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD, job); }
-static uint64_t run_ahead_sgd_nesterov(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD_NESTEROV, job); }
-static uint64_t run_ahead_lion(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_LION, job); }
-
 static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w) {
     for (uint64_t i = 0; i < sub->n_rows; i++)
         for (uint64_t j = 0; j < sub->n_cols; j++)
@@ -373,35 +361,12 @@ static void narrow(void *dst, zfi_dtype_t dtype, const float *src, uint64_t n_el
         store(dst, dtype, i, src[i]);
 }
 
-static const zfi_kernels_t ref = {
-    .name = "ref",
-    .replay =
-        {
-            [ZFI_RULE_ADAMW] = replay_adamw,
-            [ZFI_RULE_ADAM] = replay_adam,
-            [ZFI_RULE_SGD] = replay_sgd,
-            [ZFI_RULE_SGD_NESTEROV] = replay_sgd_nesterov,
-            [ZFI_RULE_LION] = replay_lion,
-        },
-    .round_moments = round_moments,
-    .mean_grad = mean_grad,
-    .lateness = lateness,
-    .stats = stats,
-    .gather = gather,
-    .run_ahead =
-        {
-            [ZFI_RULE_ADAMW] = run_ahead_adamw,
-            [ZFI_RULE_ADAM] = run_ahead_adam,
-            [ZFI_RULE_SGD] = run_ahead_sgd,
-            [ZFI_RULE_SGD_NESTEROV] = run_ahead_sgd_nesterov,
-            [ZFI_RULE_LION] = run_ahead_lion,
-        },
-    .scatter = scatter,
-    .publish = publish,
-    .digest = digest,
-    .accumulate = accumulate,
-    .widen = widen,
-    .narrow = narrow,
-};
+/* What tables of instruction sets share is its own here. */
+#define zfi_gather gather
+#define zfi_publish publish
+#define digest_run digest
+#define ISA_NAME "ref"
+#define ISA_TABLE zfi_kernels_reference
+#include "../cpu/table.inc.h"
 
-const zfi_kernels_t *zfi_kernels_ref(void) { return &ref; }
+const zfi_kernels_t *zfi_kernels_ref(void) { return &zfi_kernels_reference; }

@@ -6,18 +6,16 @@
 #include "base/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/lines.h"
 
 enum { USUAL_EVENTS = 1 << 20, MOST_LANES = 320, LANE_NAME = 16, MOST_FILES = 999, FILE_NBYTES = 256 };
 
@@ -59,32 +57,23 @@ static void name_file(const zfi_trace_wish_t *wish, unsigned number, char out[FI
     snprintf(out, FILE_NBYTES, "%.*s%s%s%s", n, wish->file, rank, again, wish->file + n);
 }
 
-static int is_regular(int fd) {
-    struct stat info;
-    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-}
-
 /* The file, locked against other instances and empty; NULL: errno says why. */
 static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES]) {
+    zfi_lines_t lines = {.fd = -1};
     FILE *file = NULL;
-    for (unsigned number = 1; number <= MOST_FILES; number++) {
-        int fd, rc;
+    int rc = EWOULDBLOCK;
+    for (unsigned number = 1; number <= MOST_FILES && rc == EWOULDBLOCK; number++) {
         name_file(wish, number, out_name);
-        fd = open(out_name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
-        if (fd < 0)
-            return NULL;
-        if (!is_regular(fd))
-            errno = ENOTSUP;
-        else if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
-            file = fdopen(fd, "w");
-        if (file)
-            return file;
-        rc = errno;
-        close(fd);
-        errno = rc;
-        if (rc != EWOULDBLOCK)
-            return NULL;
+        rc = zfi_lines_open(out_name, &lines);
     }
+    if (!rc && ftruncate(lines.fd, 0) == 0)
+        file = fdopen(lines.fd, "w");
+    if (file)
+        return file;
+    rc = rc ? rc : errno;
+    if (lines.fd >= 0)
+        zfi_lines_close(&lines);
+    errno = rc;
     return NULL;
 }
 

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/struct.h"
 #include "base/utf8.h"
 #include "config/config_table.h"
 
@@ -556,33 +555,23 @@ uint32_t zfi_config_select_interval(const zfi_config_t *config) {
 uint32_t zfi_config_n_keys(void) { return ZFI_N_KEYS; }
 
 zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
-    zf_config_key_t full = {0};
     const zfi_key_t *key;
-    zf_status_t st;
-    if (!out)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
     if (i >= ZFI_N_KEYS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "key %lu of %d", (unsigned long)i, ZFI_N_KEYS);
-    st = zfi_struct_check_out(out, "zf_config_key_t", err);
-    if (st)
-        return st;
     key = zfi_key_at(i);
-    full = (zf_config_key_t){.section = key->section,
+    *out = (zf_config_key_t){.struct_size = sizeof *out,
+                             .section = key->section,
                              .key = key->name,
                              .type = zfi_key_type_name(key->type),
                              .range = key->range,
                              .deflt = key->deflt,
                              .doc = key->doc};
-    zfi_struct_write(out, &full, sizeof full);
     return ZF_OK;
 }
 
 zf_status_t zfi_config_value(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
-    if (!config || !buf || nbytes == 0)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "%s",
-                         !config ? "config is NULL"
-                         : !buf  ? "buf is NULL"
-                                 : "buf has 0 bytes");
+    if (!buf || !nbytes)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
     if (i >= ZFI_N_KEYS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "key %lu of %d", (unsigned long)i, ZFI_N_KEYS);
     zfi_key_print(zfi_key_at(i), config, buf, (size_t)nbytes);

@@ -3,9 +3,7 @@
  * header).
  *
  * Model: one row per key drives parsing, ranges, defaults, printing and documents; nothing about a key is written
- * twice. Real numbers are checked against a plain decimal grammar, then converted by strtod_l in the C locale, and are
- * printed with the fewest digits that read back to the same bits; whatever decimal sign the process's locale prints
- * becomes a point. */
+ * twice. Real numbers are read and printed in the C locale, with the fewest digits that read back to the same bits. */
 #include "config/config_table.h"
 
 #include <locale.h>
@@ -52,54 +50,54 @@ static const zfi_choice_t levels[] = {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, 0, modes, "exact | windows | mean", "exact",
+    {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, modes, "exact | windows | mean", "exact",
      "What is promised. exact: the weights are plain AdamW's at every step; it sets update_interval = 1 and "
      "publish_lag = 0. windows, also where one of these two keys is given and this one is not: deferred channels take "
      "every step's update, but once per window, so that weights are late by a bounded number of steps. mean: ZenFlow's "
      "own rule, one update per window from the mean of its gradients."},
-    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, NULL, "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
      "nothing runs ahead, not even vectors, but what the trainer declares resident."},
-    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "step | epoch | auto",
+    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, strategies, "step | epoch | auto",
      "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
      "trainer tells it; or every select_interval steps where the current ones hold less than 0.8 of the squared "
      "importance that the best ones would."},
-    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, "1..1000000 | auto",
+    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, auto_interval, "1..1000000 | auto",
      "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
      "auto: 4 windows."},
-    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, "1..64 | auto",
-     "1",
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, auto_window, "1..64 | auto", "1",
      "S: steps per window; 2 where mode = windows or mean and this key is not given. Deferred channels are updated on "
      "the host once per window, with every step's gradient. auto: a cohort's window closes when the deferred channels "
      "of half of its matrices have gathered as much gradient as a selected one has per step, after 3 to 16 steps; "
      "slots are planned for 16. zf tune and zf plan say which S a machine hides."},
-    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
+    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, NULL, "1..1000000", "50",
      "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
-    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
+    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0. With 0, replays begin in the backward pass before their step."},
-    {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
+    {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, predicts, "auto | off", "auto",
      "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached update_interval "
      "- 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
-    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites,
-     "error | hold | ask | off", "error",
+    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, on_overwrites, "error | hold | ask | off",
+     "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. hold: nothing of it "
      "is overwritten while it differs, no call fails, and a trainer that asks is told. ask: no check but when the "
      "trainer asks for one (zf.digest/0); a second copy of what a rank owns tells which elements were written, on a "
      "GPU digests which rows. off: no check; such weights are lost in silence, or mixed with others."},
-    {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, 0, states,
-     "0..1073741824 | auto | all", "0",
+    {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, states, "0..1073741824 | auto | all",
+     "0",
      "MiB of masters and moments that the device keeps in place of the host. As many blocks as fit are resident: "
      "updated there at every step, exactly, without a copy, window or slot on the host. First vectors, then blocks in "
      "the order in which parameters are bound; what the trainer declares resident always is. auto: what bind_params "
-     "finds free beside its own plan, less a quarter of the device's memory, on the rank with the least; on a CPU 0. Pin "
-     "the number that the log says. all: nothing is on the host, and the keys of selection, windows and threads have no "
-     "effect. Several ranks: of each; from stage 1 on a rank keeps its slices of the resident blocks. With stage = 3: 0."},
-    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
+     "finds free beside its own plan, less a quarter of the device's memory, on the rank with the least; on a CPU 0. "
+     "Pin the number that the log says. all: nothing is on the host, and the keys of selection, windows and threads "
+     "have no effect. Several ranks: of each; from stage 1 on a rank keeps its slices of the resident blocks. With "
+     "stage = 3: 0."},
+    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: host state, slots and the work of replays of its slices: a share of the rows of every matrix. Gradients are "
      "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half "
@@ -107,58 +105,57 @@ static const zfi_key_t keys[] = {
      "order of parameters. 2: the same as 1. 3: the parameters as well: a rank keeps its slices, and the trainer reads "
      "a whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode "
      "= mean."},
-    {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, "0..4294967295", "65536",
+    {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, NULL, "0..4294967295", "65536",
      "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
      "stay whole on every rank, in the trainer's own memory."},
-    {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket,
-     "1..4294967295 | auto", "auto",
+    {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, auto_bucket, "1..4294967295 | auto",
+     "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
      "rank. auto: 40 million elements, or 1 million for each rank if that is more, and less towards the end of the "
      "backward pass: halves of what is left, down to a sixteenth."},
-    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, "host | nccl | host_two_level | nccl_two_level | nccl_native",
-     "host",
+    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, transports,
+     "host | nccl | host_two_level | nccl_two_level | nccl_native", "host",
      "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "
-     "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and carry "
-     "the rest. ..._two_level: gradients are summed inside each machine first, then between machines, so that a network "
-     "card carries a share of them instead of all; machines have as many ranks each. The order of additions is another "
-     "one, and does not depend on the transport. nccl_native: NCCL sums, in the gradients' data type and an order of its "
-     "own (rings, trees, switches that add); other bits than the rest, within rounding. The same on every rank. nccl: "
-     "emulated, never run on hardware."},
-    {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "0..256", "0",
+     "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and "
+     "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, so that a "
+     "network card carries a share of them instead of all; machines have as many ranks each. The order of additions is "
+      "another one, and does not depend on the transport. nccl_native: NCCL sums, in the gradients' data type and an "
+      "order of its own (rings, trees, switches that add); other bits than the rest, within rounding. The same on "
+      "every rank. nccl: emulated, never run on hardware."},
+    {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
-    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, "auto | none", "auto",
+    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",
      "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
      "alone."},
-    {"host", "local_rank", ZFI_KEY_TEXT, MEMBER(local_rank_text), 0, 0, 0, NULL, "auto | R/N with R < N <= 4096",
-     "auto",
+    {"host", "local_rank", ZFI_KEY_TEXT, MEMBER(local_rank_text), 0, 0, NULL, "auto | R/N with R < N <= 4096", "auto",
      "R/N: this process is number R, from 0, of N processes of the training job that share this machine's cores and "
      "memory; each takes an equal part. 0/1: no others. auto: what the launcher says (torchrun, Open MPI, MPICH, "
      "Slurm); cores that the launcher has divided already are not divided again."},
-    {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "0..1099511627776",
+    {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, NULL, "0..1099511627776",
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
      "other ranks on it."},
-    {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, "100..86400000", "120000",
+    {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
-    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments,
+    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "
      "are rounded once per window."},
-    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
+    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, auto_lateness, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
      "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
      "where little is late or predict is auto; and it does not tell what compounds over steps. Not with mode = mean; "
      "needs a built-in rule."},
-    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
+    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
-    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, 0, NULL,
+    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, NULL,
      "none | PATH | PATH steps N | PATH steps FIRST..LAST, up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
      "chrome://tracing: of the first N steps, or of those from FIRST to LAST; without them 20. The file is written "
      "after the last of them, or when the instance is destroyed. 0: all, of which the first million events are kept. "
      "Several ranks write a file each, NAME.rank3.json."},
-    {"audit", "file", ZFI_KEY_TEXT, MEMBER(audit_text), 0, 0, 0, NULL,
+    {"audit", "file", ZFI_KEY_TEXT, MEMBER(audit_text), 0, 0, NULL,
      "none | PATH | PATH every N, of 1000000000; up to 191 bytes", "none",
      "At every N-th step, without N every 100th, digests of the visible weights, masters and moments are added there, "
      "by parameter; zf audit A B says where two runs part. Such a step waits until all that is in flight has ended. "
@@ -172,33 +169,30 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 /* Without a value a row is a key, without a name a whole section. */
 static const zfi_gone_t gone[] = {
     {"zenflow", "deferred", NULL,
-     "write mode = windows for replay and moments, mode = mean for mean, [device] state_mib = all for none", "replay"},
-    {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
-    {"zenflow", "update_interval", "fit", PIN_WINDOWS, NULL},
-    {"zenflow", "max_stall", NULL, PIN_WINDOWS, "*"},
-    {"zenflow", "topk_ratio", "auto", "set a number, 0.1 where in doubt", NULL},
-    {"zenflow", "energy", NULL, NO_AUTO_TOPK, "*"},
-    {"zenflow", "max_topk_ratio", NULL, NO_AUTO_TOPK, "*"},
-    {"zenflow", "min_update_interval", NULL, "leave it out, update_interval = auto closes after 3 steps or more", "2"},
-    {"zenflow", "max_update_interval", NULL, "leave it out, update_interval = auto closes after 16 steps or less",
-     "16"},
-    {"zenflow", "auto_ratio", NULL, "leave it out, update_interval = auto waits for half of the matrices", "0.5"},
-    {"zenflow", "reselect_below", NULL, "leave it out, select_strategy = auto chooses anew below 0.8", "0.8"},
-    {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
-    {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
-    {"host", "threads", "auto", "set 0", NULL},
-    {"zenflow", "overlap_step", NULL, "leave it out, publish_lag = 0 shows every update in its step", "*"},
-    {"zenflow", "accumulate_on", NULL, "leave it out, mode = windows keeps every gradient on the host", "*"},
-    {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
-     "1"},
-    {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},
-    {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write", "follow"},
-    {"trace", "first_step", NULL, "write file = PATH steps FIRST..LAST", "*"},
-    {"trace", "steps", NULL, "write file = PATH steps N, or PATH steps FIRST..LAST", "*"},
-    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", "*"},
-    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", "*"},
-    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", "*"},
-    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead", "*"},
+     "write mode = windows for replay and moments, mode = mean for mean, [device] state_mib = all for none"},
+    {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device"},
+    {"zenflow", "update_interval", "fit", PIN_WINDOWS},
+    {"zenflow", "max_stall", NULL, PIN_WINDOWS},
+    {"zenflow", "topk_ratio", "auto", "set a number, 0.1 where in doubt"},
+    {"zenflow", "energy", NULL, NO_AUTO_TOPK},
+    {"zenflow", "max_topk_ratio", NULL, NO_AUTO_TOPK},
+    {"zenflow", "min_update_interval", NULL, "leave it out, update_interval = auto closes after 3 steps or more"},
+    {"zenflow", "max_update_interval", NULL, "leave it out, update_interval = auto closes after 16 steps or less"},
+    {"zenflow", "auto_ratio", NULL, "leave it out, update_interval = auto waits for half of the matrices"},
+    {"zenflow", "reselect_below", NULL, "leave it out, select_strategy = auto chooses anew below 0.8"},
+    {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds"},
+    {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn"},
+    {"host", "threads", "auto", "set 0"},
+    {"zenflow", "overlap_step", NULL, "leave it out, publish_lag = 0 shows every update in its step"},
+    {"zenflow", "accumulate_on", NULL, "leave it out, mode = windows keeps every gradient on the host"},
+    {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step"},
+    {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write"},
+    {"trace", "first_step", NULL, "write file = PATH steps FIRST..LAST"},
+    {"trace", "steps", NULL, "write file = PATH steps N, or PATH steps FIRST..LAST"},
+    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1"},
+    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N"},
+    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides"},
+    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead"},
 };
 
 static const char *const trainers[] = {"lr",
@@ -285,22 +279,11 @@ int zfi_section_is_known(const char *name) {
 
 static int is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
 
-/* Whether a row's value, a word or a range "1..64", is the one that a text says. */
-static int is_value(const char *value, const char *text) {
-    const char *most = value ? strstr(value, "..") : NULL;
-    char *end;
-    unsigned long n;
-    if (!most || !text || *text < '0' || *text > '9')
-        return is_same(value, text);
-    n = strtoul(text, &end, 10);
-    return is_same(value, text) || (!*end && n >= strtoul(value, NULL, 10) && n <= strtoul(most + 2, NULL, 10));
-}
-
 const zfi_gone_t *zfi_gone_at(uint32_t i) { return i < sizeof gone / sizeof *gone ? &gone[i] : NULL; }
 
 const char *zfi_gone_instead(const char *section, const char *name, const char *value) {
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
-        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_value(gone[i].value, value))
+        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_same(gone[i].value, value))
             return gone[i].instead;
     return NULL;
 }
@@ -317,19 +300,6 @@ int zfi_key_is_free(const char *section, const char *name) {
     return strcmp(section, "zenflow") == 0 && strcmp(name, "on_overwrite") == 0;
 }
 
-int zfi_gone_is_implied(const char *key, const char *value, int is_compact) {
-    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
-        size_t n = strlen(gone[i].section);
-        if (strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
-            (gone[i].name && strcmp(key + n + 1, gone[i].name) != 0) ||
-            (gone[i].value && !is_value(gone[i].value, value)))
-            continue;
-        return is_compact ||
-               (gone[i].implied && (strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0));
-    }
-    return 0;
-}
-
 int zfi_key_is_trainers(const char *name) {
     for (size_t i = 0; trainers[i]; i++)
         if (strcmp(trainers[i], name) == 0)
@@ -342,47 +312,21 @@ int zfi_key_is_trainers(const char *name) {
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* [+-] digits [. digits] [e [+-] digits], at least one digit before the exponent; no hex, no inf, no nan. */
-static int is_decimal(const char *s) {
-    size_t n_digits = 0;
-    if (*s == '+' || *s == '-')
-        s++;
-    while (is_digit(*s))
-        s++, n_digits++;
-    if (*s == '.')
-        s++;
-    while (is_digit(*s))
-        s++, n_digits++;
-    if (n_digits == 0)
-        return 0;
-    if (*s == 'e' || *s == 'E') {
-        s++;
-        if (*s == '+' || *s == '-')
-            s++;
-        if (!is_digit(*s))
-            return 0;
-        while (is_digit(*s))
-            s++;
-    }
-    return *s == '\0';
-}
-
 static int read_real(const char *text, double *out) {
-    locale_t c_locale;
-    if (!is_decimal(text))
-        return 0;
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t c_locale = text[strspn(text, "+-0123456789.eE")] ? (locale_t)0 : newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    char *end;
     if (c_locale == (locale_t)0)
         return 0;
-    *out = strtod_l(text, NULL, c_locale);
+    *out = strtod_l(text, &end, c_locale);
     freelocale(c_locale);
-    return 1;
+    return end != text && !*end;
 }
 
 static zfi_value_result_t set_real(const zfi_key_t *key, const char *text, void *member) {
     double x;
     if (!read_real(text, &x))
         return ZFI_VALUE_MALFORMED;
-    if (x < key->min || x > key->max || (key->is_min_open && x <= key->min))
+    if (!(x >= key->min && x <= key->max))
         return ZFI_VALUE_RANGE;
     memcpy(member, &x, sizeof x);
     return ZFI_VALUE_OK;
@@ -461,25 +405,19 @@ zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_confi
     return set_choice(key, text, member);
 }
 
-/* Fewest digits that read back; every byte of a foreign decimal sign but the first is dropped, the first is a point. */
+/* Fewest digits that read back. */
 static void print_real(double x, char *buf, size_t nbytes) {
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0), callers = uselocale(c_locale);
     char text[NUMBER_MAX];
+    double back = 0;
     for (int digits = 1; digits <= 17; digits++) {
-        char raw[NUMBER_MAX];
-        double back;
-        size_t n = 0;
-        int has_point = 0;
-        snprintf(raw, sizeof raw, "%.*g", digits, x);
-        for (const char *s = raw; *s; s++) {
-            if (is_digit(*s) || *s == 'e' || *s == '+' || *s == '-')
-                text[n++] = *s;
-            else if (!has_point)
-                text[n++] = '.', has_point = 1;
-        }
-        text[n] = '\0';
-        if (read_real(text, &back) && memcmp(&back, &x, sizeof x) == 0)
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (read_real(text, &back) && back == x)
             break;
     }
+    uselocale(callers);
+    if (c_locale != (locale_t)0)
+        freelocale(c_locale);
     snprintf(buf, nbytes, "%s", text);
 }
 

@@ -16,8 +16,6 @@ _Static_assert(sizeof(zf_bootstrap_t) == 64, "the bootstrap is frozen");
 _Static_assert(sizeof(zf_error_t) == 512, "the error record is frozen");
 _Static_assert(sizeof(zf_dl_tensor_t) == 48, "the layout of DLTensor");
 
-static const uint32_t served[] = {ZF_ABI_0_6}; /* newest first; one minor per major */
-
 enum { MOST_ABIS = 64 };
 
 #if defined(__clang__)
@@ -53,9 +51,8 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     return st;
 }
 
-/* Its `abi` is what was chosen: a host of an older minor needs one that names that. Minors of major 0 match exactly. */
-static const zf_plugin_t table_0_5 = {
-    .struct_size = sizeof table_0_5,
+static const zf_plugin_t table = {
+    .struct_size = sizeof table,
     .abi = ZF_ABI_0_6,
     .describe = describe,
     .create = zfi_create,
@@ -73,12 +70,12 @@ static const zf_plugin_t table_0_5 = {
     .get_extension = zfi_get_extension,
 };
 
-static void list_abis(char *buf, size_t nbytes, const uint32_t *abis, uint32_t n) {
+static void list_abis(const zf_bootstrap_t *bootstrap, char *buf, size_t nbytes) {
     size_t at = 0;
     buf[0] = '\0';
-    for (uint32_t i = 0; i < n && at < nbytes; i++)
-        at += (size_t)snprintf(buf + at, nbytes - at, "%s%u.%u", i ? ", " : "", ZF_ABI_MAJOR(abis[i]),
-                               ZF_ABI_MINOR(abis[i]));
+    for (uint32_t i = 0; i < bootstrap->n_abis && at < nbytes; i++)
+        at += (size_t)snprintf(buf + at, nbytes - at, "%s%u.%u", i ? ", " : "", ZF_ABI_MAJOR(bootstrap->abis[i]),
+                               ZF_ABI_MINOR(bootstrap->abis[i]));
 }
 
 static zf_status_t check(const zf_bootstrap_t *bootstrap) {
@@ -95,23 +92,16 @@ static zf_status_t check(const zf_bootstrap_t *bootstrap) {
     return ZF_OK;
 }
 
-/* The first major the host lists that is served here, and the smaller minor; 0 = none. Major 0 must match exactly. */
-static uint32_t choose(const zf_bootstrap_t *bootstrap) {
+/* Minors of major 0 match exactly. */
+static int is_listed(const zf_bootstrap_t *bootstrap, uint32_t abi) {
     for (uint32_t i = 0; i < bootstrap->n_abis; i++)
-        for (size_t j = 0; j < sizeof served / sizeof *served; j++) {
-            uint32_t host = bootstrap->abis[i], ours = served[j];
-            if (ZF_ABI_MAJOR(host) != ZF_ABI_MAJOR(ours))
-                continue;
-            if (ZF_ABI_MAJOR(ours) == 0 && host != ours)
-                continue;
-            return host < ours ? host : ours;
-        }
+        if (bootstrap->abis[i] == abi)
+            return 1;
     return 0;
 }
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    char theirs[128], ours[64];
-    uint32_t chosen;
+    char theirs[128];
     zf_status_t st;
     if (!bootstrap)
         return ZF_ERR_ARGUMENT;
@@ -120,16 +110,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     st = check(bootstrap);
     if (st)
         return st;
-    chosen = choose(bootstrap);
-    if (!chosen) {
-        list_abis(theirs, sizeof theirs, bootstrap->abis, bootstrap->n_abis);
-        list_abis(ours, sizeof ours, served, sizeof served / sizeof *served);
+    if (!is_listed(bootstrap, ZF_ABI_0_6)) {
+        list_abis(bootstrap, theirs, sizeof theirs);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
                                 "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
-                                ") serves %s; a major 0 must match exactly",
-                                theirs, ours);
+                                ") serves %u.%u; a major 0 must match exactly",
+                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_6), ZF_ABI_MINOR(ZF_ABI_0_6));
     }
-    bootstrap->chosen_abi = chosen;
-    bootstrap->plugin = &table_0_5;
+    bootstrap->chosen_abi = ZF_ABI_0_6;
+    bootstrap->plugin = &table;
     return ZF_OK;
 }

@@ -33,7 +33,7 @@ zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf
 /* ---- zf.config/1 ------------------------------------------------------------------------------------------------- */
 
 static zf_status_t config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
-    zf_config_key_t key = {.struct_size = sizeof key};
+    zf_config_key_t key;
     zf_status_t st = zfi_struct_need_out(out, "zf_config_key_t", "config", err);
     if (!st)
         st = zfi_config_key(i, &key, err);
@@ -44,11 +44,7 @@ static zf_status_t config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err)
 
 static zf_status_t config_value(zf_instance_t *inst, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
     zf_status_t st = zfi_instance_check(inst, "config", err);
-    if (!st && (!buf || !nbytes))
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
-    if (st)
-        return st;
-    return zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
+    return st ? st : zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
 }
 
 static zf_status_t config_check(const char *text, uint64_t nbytes, const char *const *overrides, uint32_t n_overrides,

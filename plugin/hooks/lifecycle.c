@@ -165,7 +165,7 @@ static zf_status_t read_config(const zf_create_args_t *args, zfi_config_t *out, 
 static void warn_of_idle_keys(const zfi_engine_t *engine) {
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const char *need = zfi_config_idle(&engine->config, i);
-        zf_config_key_t key = {.struct_size = sizeof key};
+        zf_config_key_t key;
         if (need && !zfi_config_key(i, &key, NULL))
             zfi_log(engine, ZF_LOG_WARN, "config", "[%s] %s has no effect without %s", key.section, key.key, need);
     }

@@ -43,7 +43,7 @@ static int is_own(const comparison_t *it, const zf_config_key_t *key) {
 }
 
 static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
-    zf_config_key_t key = {.struct_size = sizeof key};
+    zf_config_key_t key;
     char value[64] = "";
     (void)zfi_config_key(i, &key, NULL);
     if (is_own(it, &key))
@@ -135,53 +135,53 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     zfi_reduce_event_of(run, param, &what, sizeof what);
 }
 
-/* A parameter that ranks of group 0 do not share: what decides how it is cut and dealt, which they do alike. */
-static void write_foreign(const zfi_param_t *param, uint32_t i, const char *shape, char out[LINE]) {
+/* A line of a parameter: what it is called, what decides how it is cut, dealt and updated, and `more`. */
+static void write_declared(const zfi_param_t *param, const char *called, const char *more, char out[LINE]) {
+    char shape[64];
+    zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
     snprintf(out, LINE,
-             "parameter %" PRIu32 " of process group %" PRIu32 ": %s %s, gradient %s, flags 0x%" PRIx32
-             ", home %d, rule %s of %" PRIu32 " moments, batch axes %d, %s",
-             i, param->reduce_group[0], zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-             param->flags, param->home, param->rule->name, param->rule->n_moments, param->n_batch_axes,
-             param->channels_are_rows ? "rows" : "columns");
+             "parameter %s %s %s, gradient %s, flags 0x%" PRIx32 ", home %d, rule %s of %" PRIu32
+             " moments, batch axes %d, %s%s",
+             called, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags, param->home,
+             param->rule->name, param->rule->n_moments, param->n_batch_axes,
+             param->channels_are_rows ? "rows" : "columns", more);
+}
+
+static void write_values(const comparison_t *it, const zfi_param_t *param, char out[LINE]) {
+    size_t n = strlen(out);
+    if (it->has_values)
+        snprintf(out + n, LINE - n, ", values %016" PRIx64, digest_values(&it->inst->engine, param, param->visible));
+}
+
+/* A parameter that ranks of group 0 do not share: they cut and deal it alike. */
+static void write_foreign(const zfi_param_t *param, uint32_t i, char out[LINE]) {
+    char called[64];
+    snprintf(called, sizeof called, "%" PRIu32 " of process group %" PRIu32 ":", i, param->reduce_group[0]);
+    write_declared(param, called, "", out);
 }
 
 /* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
 static void write_second(const comparison_t *it, uint32_t i, char out[LINE]) {
     const zfi_param_t *param = &it->params[it->list->ids[i]];
     zfi_member_t place = zfi_member(&it->inst->engine, param->group_index[0]);
-    char shape[64];
-    int n;
-    zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
-    n = snprintf(out, LINE,
-                 "parameter %" PRIu32 " of process group %" PRIu32 " %s %s, gradient %s, flags 0x%" PRIx32
-                 ", rule %s of %" PRIu32 " moments, batch axes %d, %s, rank %" PRIu32 " of %" PRIu32
-                 " in its first group",
-                 i, it->list->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-                 param->flags, param->rule->name, param->rule->n_moments, param->n_batch_axes,
-                 param->channels_are_rows ? "rows" : "columns", place.rank, place.n_ranks);
-    if (it->has_values && n > 0 && n < LINE)
-        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
-                 digest_values(&it->inst->engine, param, param->visible));
+    char called[64], more[64];
+    snprintf(called, sizeof called, "%" PRIu32 " of process group %" PRIu32, i, it->list->name);
+    snprintf(more, sizeof more, ", rank %" PRIu32 " of %" PRIu32 " in its first group", place.rank, place.n_ranks);
+    write_declared(param, called, more, out);
+    write_values(it, param, out);
 }
 
 static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
     const zfi_param_t *param = &it->params[i];
-    char shape[64];
-    int n;
-    zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
+    char called[sizeof param->name + 16], more[48];
     if (!it->list && param->group_index[0]) {
-        write_foreign(param, i, shape, out);
+        write_foreign(param, i, out);
         return;
     }
-    n = snprintf(out, LINE,
-                 "parameter %" PRIu32 " \"%s\" %s %s, gradient %s, flags 0x%" PRIx32 ", home %d, group %" PRIu32
-                 ", rule %s of %" PRIu32 " moments, owner %" PRIu32 ", batch axes %d, %s",
-                 i, param->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags,
-                 param->home, param->group, param->rule->name, param->rule->n_moments, param->owner,
-                 param->n_batch_axes, param->channels_are_rows ? "rows" : "columns");
-    if (it->has_values && n > 0 && n < LINE)
-        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
-                 digest_values(&it->inst->engine, param, param->visible));
+    snprintf(called, sizeof called, "%" PRIu32 " \"%s\"", i, param->name);
+    snprintf(more, sizeof more, ", group %" PRIu32 ", owner %" PRIu32, param->group, param->owner);
+    write_declared(param, called, more, out);
+    write_values(it, param, out);
 }
 
 static uint64_t digest_words(const void *words, size_t n) {
@@ -200,10 +200,9 @@ static uint64_t digest_words(const void *words, size_t n) {
 static void write_beside(const comparison_t *it, char out[LINE]) {
     uint64_t digest = 0;
     for (uint32_t i = 0; i < it->n_params; i++) {
-        _Alignas(8) char line[LINE] = "", shape[64];
+        _Alignas(8) char line[LINE] = "";
         uint64_t pair[2];
-        zfi_shape_text(shape, sizeof shape, it->params[i].ndim, it->params[i].shape);
-        write_foreign(&it->params[i], i, shape, line);
+        write_foreign(&it->params[i], i, line);
         pair[0] = digest;
         pair[1] = digest_words(line, sizeof line / 4);
         digest = digest_words(pair, 4);

@@ -177,50 +177,42 @@ void zfi_memory_free(zfi_run_t *run) {
     zfi_device_give(run->engine, run->dev.columns, run->dev.columns_nbytes);
 }
 
-zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
-                                zf_error_t *err) {
-    zf_status_t st;
-    zfi_arena_take(arena, nbytes, 1);
-    zfi_arena_promise(arena);
-    st = check_room(ranks->engine, ranks->mem, ranks->mem->limit_mib ? zfi_memory_host_nbytes(ranks->mem) : 0,
-                    zfi_arena_mapped_nbytes(arena) + (ranks->mem->limit_mib ? zfi_memory_device_nbytes(ranks->mem) : 0),
-                    arena->promised_nbytes, err);
-    if (!st)
-        st = map_device(ranks->engine, arena, what, err);
-    if (st) {
-        zfi_arena_free(arena);
-        return st;
-    }
-    ranks->mem->extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
-    ranks->mem->asked_device_nbytes += ranks->mem->is_bound ? zfi_arena_mapped_nbytes(arena) : 0;
-    zfi_memory_report(ranks);
-    return ZF_OK;
-}
-
-zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
-                                  zf_error_t *err) {
-    uint64_t has_limit = ranks->mem->limit_mib != 0;
+/* More of the host's memory, page-locked, or of the device's. */
+static zf_status_t map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what, int is_host,
+                            zf_error_t *err) {
+    zfi_run_memory_t *mem = ranks->mem;
+    uint64_t has_limit = mem->limit_mib != 0, more, *extra, *asked;
     int is_pageable;
     zf_status_t st;
-    if (!nbytes)
-        return ZF_OK;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
-    st = check_room(ranks->engine, ranks->mem,
-                    zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(ranks->mem),
-                    has_limit * zfi_memory_device_nbytes(ranks->mem), arena->promised_nbytes, err);
+    more = zfi_arena_mapped_nbytes(arena);
+    st = check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * zfi_memory_host_nbytes(mem),
+                    (is_host ? 0 : more) + has_limit * zfi_memory_device_nbytes(mem), arena->promised_nbytes, err);
     if (!st)
-        st = zfi_arena_map(arena, what, err);
-    if (!st)
+        st = is_host ? zfi_arena_map(arena, what, err) : map_device(ranks->engine, arena, what, err);
+    if (!st && is_host)
         st = zfi_engine_pin(ranks->engine, arena, &is_pageable, err);
     if (st) {
         zfi_arena_free(arena);
         return st;
     }
-    ranks->mem->extra_host_nbytes += arena->total_nbytes;
-    ranks->mem->asked_host_nbytes += ranks->mem->is_bound ? arena->total_nbytes : 0;
+    extra = is_host ? &mem->extra_host_nbytes : &mem->extra_device_nbytes;
+    asked = is_host ? &mem->asked_host_nbytes : &mem->asked_device_nbytes;
+    *extra += more;
+    *asked += mem->is_bound ? more : 0;
     zfi_memory_report(ranks);
     return ZF_OK;
+}
+
+zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                zf_error_t *err) {
+    return map_more(ranks, arena, nbytes, what, 0, err);
+}
+
+zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                  zf_error_t *err) {
+    return nbytes ? map_more(ranks, arena, nbytes, what, 1, err) : ZF_OK;
 }
 
 zf_status_t zfi_memory_need_staging(zfi_ranks_t *ranks, zf_error_t *err) {

@@ -59,24 +59,21 @@ static int is_sent(const packing_t *packing, uint32_t number, uint32_t rank) {
 }
 
 /* n neighbours that a rank sends, of one matrix. */
-typedef void (*move_fn)(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n);
+typedef void (*move_fn)(const packing_t *packing, double *values, double *packed, uint64_t n);
 
-static void pack(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
+static void pack(const packing_t *packing, double *values, double *packed, uint64_t n) {
     (void)packing;
-    (void)number;
     memcpy(packed, values, n * sizeof *values);
 }
 
 /* By rising rank. */
-static void add(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
-    (void)number;
+static void add(const packing_t *packing, double *values, double *packed, uint64_t n) {
     for (uint64_t i = 0; i < n; i++)
         values[i] = packing->is_first ? packed[i] : values[i] + packed[i];
 }
 
-static void unpack(const packing_t *packing, uint32_t number, double *values, double *packed, uint64_t n) {
+static void unpack(const packing_t *packing, double *values, double *packed, uint64_t n) {
     (void)packing;
-    (void)number;
     memcpy(values, packed, n * sizeof *values);
 }
 
@@ -93,8 +90,8 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
         zfi_overlap(base, packing->is_per_matrix ? 1 : matrix->n_channels, packing->first, packing->end, &from, &to);
         zfi_overlap(at, to - from, packing->done, packing->done + packing->n, &first, &end);
         if (fn && first < end)
-            fn(packing, i, packing->values + (base + from + first - packing->first),
-               packed + (at + first - packing->done), end - first);
+            fn(packing, packing->values + (base + from + first - packing->first), packed + (at + first - packing->done),
+               end - first);
         at += to - from;
     }
     return at;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/clocks.c - the rows of clocks and of the open windows' steps (contract in state/table.h). */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "schedule/interval.h"
@@ -8,67 +9,54 @@
 
 /* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
-#define CLOCK(name, value)                                                                                             \
-    static uint64_t get_##name(const zfi_state_t *state, uint32_t cohort) {                                            \
-        (void)cohort;                                                                                                  \
-        return value;                                                                                                  \
-    }                                                                                                                  \
-    static void put_##name(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                    \
-        (void)cohort;                                                                                                  \
-        value = x;                                                                                                     \
-    }
-CLOCK(t, state->windows->clock->t)
-CLOCK(base, state->windows->clock->base)
-CLOCK(steps_before, state->windows->clock->steps_before)
-CLOCK(waiting_choice, state->windows->clock->waiting_choice)
-CLOCK(epoch_end, state->windows->clock->epoch_end)
-CLOCK(window_first, state->windows->clock->window_first[cohort])
-CLOCK(last_choice, state->windows->clock->last_choice[cohort])
-#undef CLOCK
+#define MEMBER(member) offsetof(zfi_clock_t, member)
+const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
+    [ZFI_CLOCK_T] = {"step", 0, MEMBER(t)},
+    [ZFI_CLOCK_BASE] = {"clock_base", 0, MEMBER(base)},
+    [ZFI_CLOCK_STEPS_BEFORE] = {"steps_before", 0, MEMBER(steps_before)},
+    [ZFI_CLOCK_N_APPLIED] = {"steps_applied", 0, MEMBER(n_applied)},
+    [ZFI_CLOCK_N_SKIPPED] = {"steps_skipped", 0, MEMBER(n_skipped)},
+    [ZFI_CLOCK_WAITING_CHOICE] = {"waiting_choice", 0, MEMBER(waiting_choice)},
+    [ZFI_CLOCK_EPOCH_END] = {"epoch_end", 0, MEMBER(epoch_end)},
+    [ZFI_CLOCK_WINDOW_FIRST] = {"window_first", 1, MEMBER(window_first)},
+    [ZFI_CLOCK_LAST_CHOICE] = {"last_choice", 1, MEMBER(last_choice)},
+    [ZFI_CLOCK_READY_1] = {"ready_1", 1, 0},
+    [ZFI_CLOCK_READY_2] = {"ready_2", 1, 0},
+};
+#undef MEMBER
 
-/* A load takes them over with the run (state/replace.c). */
-#define STATISTIC(name, value, loaded)                                                                                 \
-    static uint64_t get_##name(const zfi_state_t *state, uint32_t cohort) {                                            \
-        (void)cohort;                                                                                                  \
-        return value;                                                                                                  \
-    }                                                                                                                  \
-    static void put_##name(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                    \
-        (void)cohort;                                                                                                  \
-        loaded = x;                                                                                                    \
-    }
-STATISTIC(n_applied, state->engine->totals->n_applied, state->windows->clock->n_applied)
-STATISTIC(n_skipped, state->engine->totals->n_skipped, state->windows->clock->n_skipped)
-#undef STATISTIC
+static uint64_t *place_of(const zfi_state_t *state, int clock, uint32_t cohort) {
+    void *member = (char *)state->windows->clock + zfi_state_clocks[clock].offset;
+    return zfi_state_clocks[clock].is_per_cohort ? *(uint64_t **)member + cohort : member;
+}
+
+/* The decision for step t + 1, or t + 2. */
+static uint8_t *ready_of(const zfi_state_t *state, int clock, uint32_t cohort) {
+    uint64_t t = state->windows->clock->t + 1 + (uint64_t)(clock - ZFI_CLOCK_READY_1);
+    return &state->sel->ready[t % ZFI_READY_DEPTH][cohort];
+}
 
 /* 0 where the decision belongs to no open window: nobody will ask for it. */
-#define READY(n)                                                                                                       \
-    static uint64_t get_ready_##n(const zfi_state_t *state, uint32_t cohort) {                                         \
-        uint64_t t = state->windows->clock->t + n;                                                                     \
-        return state->windows->clock->pace.is_auto &&                                                                  \
-               zfi_interval_has_record(state->windows->clock->window_first[cohort], t) &&                              \
-               state->sel->ready[t % ZFI_READY_DEPTH][cohort];                                                         \
-    }                                                                                                                  \
-    static void put_ready_##n(const zfi_state_t *state, uint32_t cohort, uint64_t x) {                                 \
-        if (state->windows->clock->pace.is_auto)                                                                       \
-            state->sel->ready[(state->windows->clock->t + n) % ZFI_READY_DEPTH][cohort] = (uint8_t)x;                  \
-    }
-READY(1)
-READY(2)
-#undef READY
+static uint64_t get_ready(const zfi_state_t *state, int clock, uint32_t cohort) {
+    uint64_t t = state->windows->clock->t + 1 + (uint64_t)(clock - ZFI_CLOCK_READY_1);
+    return state->windows->clock->pace.is_auto &&
+           zfi_interval_has_record(state->windows->clock->window_first[cohort], t) && *ready_of(state, clock, cohort);
+}
 
-const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
-    [ZFI_CLOCK_T] = {"step", 0, get_t, put_t},
-    [ZFI_CLOCK_BASE] = {"clock_base", 0, get_base, put_base},
-    [ZFI_CLOCK_STEPS_BEFORE] = {"steps_before", 0, get_steps_before, put_steps_before},
-    [ZFI_CLOCK_N_APPLIED] = {"steps_applied", 0, get_n_applied, put_n_applied},
-    [ZFI_CLOCK_N_SKIPPED] = {"steps_skipped", 0, get_n_skipped, put_n_skipped},
-    [ZFI_CLOCK_WAITING_CHOICE] = {"waiting_choice", 0, get_waiting_choice, put_waiting_choice},
-    [ZFI_CLOCK_EPOCH_END] = {"epoch_end", 0, get_epoch_end, put_epoch_end},
-    [ZFI_CLOCK_WINDOW_FIRST] = {"window_first", 1, get_window_first, put_window_first},
-    [ZFI_CLOCK_LAST_CHOICE] = {"last_choice", 1, get_last_choice, put_last_choice},
-    [ZFI_CLOCK_READY_1] = {"ready_1", 1, get_ready_1, put_ready_1},
-    [ZFI_CLOCK_READY_2] = {"ready_2", 1, get_ready_2, put_ready_2},
-};
+uint64_t zfi_state_clock_get(const zfi_state_t *state, int clock, uint32_t cohort) {
+    if (clock == ZFI_CLOCK_N_APPLIED) /* statistics: a load takes them over with the run (state/replace.c) */
+        return state->engine->totals->n_applied;
+    if (clock == ZFI_CLOCK_N_SKIPPED)
+        return state->engine->totals->n_skipped;
+    return clock >= ZFI_CLOCK_READY_1 ? get_ready(state, clock, cohort) : *place_of(state, clock, cohort);
+}
+
+void zfi_state_clock_put(const zfi_state_t *state, int clock, uint32_t cohort, uint64_t value) {
+    if (clock < ZFI_CLOCK_READY_1)
+        *place_of(state, clock, cohort) = value;
+    else if (state->windows->clock->pace.is_auto)
+        *ready_of(state, clock, cohort) = (uint8_t)value;
+}
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 

@@ -263,23 +263,8 @@ static zf_status_t directory_begin(zfi_store_t *store, zf_error_t *err) {
     return store->blob_fd < 0 ? fail(err, "cannot make", store->path, store->blob, errno) : ZF_OK;
 }
 
-static zf_status_t directory_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
-    const unsigned char *from = data;
-    uint64_t done = 0;
-    while (done < nbytes) {
-        ssize_t n = write(store->blob_fd, from + done, nbytes - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail_at(err, "cannot write", store->path, store->blob, store->at + done, nbytes - done,
-                           n < 0 ? errno : ENOSPC);
-        done += (uint64_t)n;
-    }
-    return ZF_OK;
-}
-
-static zf_status_t directory_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
-                                      zf_error_t *err) {
+static zf_status_t directory_write(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
+                                   zf_error_t *err) {
     const unsigned char *from = data;
     uint64_t done = 0;
     while (done < nbytes) {
@@ -490,31 +475,8 @@ static zf_status_t open_blob(zfi_store_t *store, const char *name, zf_error_t *e
     return ZF_OK;
 }
 
-/* Whether nearly all of a large file is holes: no save leaves one so, and a check of it would read zeros for as long as
- * somebody likes. Where the file system does not tell holes, there are none. */
-static int is_hollow(int fd, uint64_t nbytes) {
-    uint64_t n_data = 0, need = nbytes / 64;
-    off_t from, to = 0;
-    if (nbytes < (uint64_t)16 << 20)
-        return 0;
-    while (n_data < need) {
-        from = lseek(fd, to, SEEK_DATA);
-        if (from < 0)
-            return errno == ENXIO; /* only holes from here on */
-        to = lseek(fd, from, SEEK_HOLE);
-        if (to <= from)
-            return 0;
-        n_data += (uint64_t)(to - from);
-    }
-    return 0;
-}
-
 static zf_status_t directory_size(zfi_store_t *store, const char *name, uint64_t *out, zf_error_t *err) {
     zf_status_t st = open_blob(store, name, err);
-    if (!st && is_hollow(store->blob_fd, store->blob_nbytes))
-        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                       "%s/%s has %" PRIu64 " bytes, but nearly all of them are holes: it is not what a save wrote",
-                       store->path, name, store->blob_nbytes);
     if (!st)
         *out = store->blob_nbytes;
     return st;
@@ -542,7 +504,6 @@ static zf_status_t directory_read(zfi_store_t *store, const char *name, uint64_t
 const zfi_store_ops_t zfi_store_directory = {.reads_back = 1,
                                              .begin = directory_begin,
                                              .write = directory_write,
-                                             .write_at = directory_write_at,
                                              .end = directory_end,
                                              .commit = directory_commit,
                                              .cancel = directory_cancel,

@@ -9,7 +9,6 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
-#include "state/json.h"
 
 static zf_status_t bad(zf_error_t *err, const char *file, const char *what) {
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s: %s; the checkpoint was changed or is damaged", file, what);
@@ -17,64 +16,53 @@ static zf_status_t bad(zf_error_t *err, const char *file, const char *what) {
 
 /* ---- what a header must say -------------------------------------------------------------------------------------- */
 
-int zfi_header_shape(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
-                     uint32_t i, uint64_t shape[ZF_MAX_NDIM]) {
+/* The shape that a tensor has in its file; param = NULL: of the steps, number i. */
+static json_t *print_shape(zfi_json_t *json, const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                           const zfi_saved_tensor_t *tensor, uint32_t i) {
+    json_t *out = json_array();
     if (!param) {
-        shape[0] = saved->n_steps;
-        shape[1] = zfi_state_steps[i].length(&saved->shape);
-        return 2;
-    }
-    if ((tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && tensor->n_matrices == param->n_matrices) {
+        zfi_json_append(json, out, json_integer((json_int_t)saved->n_steps));
+        zfi_json_append(json, out, json_integer((json_int_t)zfi_state_steps[i].length(&saved->shape)));
+    } else if ((tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && tensor->n_matrices == param->n_matrices) {
         for (int d = 0; d < param->param.ndim; d++)
-            shape[d] = (uint64_t)param->param.shape[d];
-        return param->param.ndim;
+            zfi_json_append(json, out, json_integer(param->param.shape[d]));
+    } else {
+        uint64_t n = tensor->nbytes / zfi_state_dtype_nbytes(zfi_saved_dtype(param, tensor, i));
+        zfi_json_append(json, out, json_integer((json_int_t)n));
     }
-    shape[0] = tensor->nbytes / zfi_state_dtype_nbytes(zfi_saved_dtype(param, tensor, i));
-    return 1;
+    return out;
 }
 
-static int is_number(const json_t *value, uint64_t x) {
-    return json_is_integer(value) && json_integer_value(value) == (json_int_t)x;
+json_t *zfi_header_print(zfi_json_t *json, const zfi_saved_t *saved, uint32_t file) {
+    json_t *out = json_object();
+    zfi_json_set(json, out, "__metadata__", json_pack("{s:s}", "format", "zf.state"));
+    for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(saved, &at);) {
+        json_int_t first = (json_int_t)(at.tensor->offset - saved->files[file].header_nbytes);
+        char name[ZFI_TENSOR_NAME];
+        if (at.tensor->file != file)
+            continue;
+        zfi_saved_tensor_name(at.param, at.tensor, (int)at.number, name, sizeof name);
+        zfi_json_set(json, out, name,
+                     json_pack("{s:s, s:o, s:[I,I]}", "dtype",
+                               zfi_state_dtype_name(zfi_saved_dtype(at.param, at.tensor, at.number)), "shape",
+                               print_shape(json, saved, at.param, at.tensor, at.number), "data_offsets", first,
+                               first + (json_int_t)at.tensor->nbytes));
+    }
+    return out;
 }
 
-typedef struct comparison {
-    const zfi_saved_t *saved;
-    uint32_t file;
-    const json_t *header;
-    size_t n_tensors; /* of the file, found in the header */
-} comparison_t;
-
-/* 1: the header says of the tensor what the index says. */
-static int agrees(comparison_t *with, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, uint32_t i) {
-    uint64_t shape[ZF_MAX_NDIM], at = tensor->offset - with->saved->files[with->file].header_nbytes;
-    char name[ZFI_TENSOR_NAME];
-    const json_t *entry, *dims, *offsets;
-    const char *dtype;
-    int ndim = zfi_header_shape(with->saved, param, tensor, i, shape), same;
-    zfi_saved_tensor_name(param, tensor, (int)i, name, sizeof name);
-    entry = json_object_get(with->header, name);
-    dims = json_object_get(entry, "shape");
-    offsets = json_object_get(entry, "data_offsets");
-    dtype = json_string_value(json_object_get(entry, "dtype"));
-    same = dtype && strcmp(dtype, zfi_state_dtype_name(zfi_saved_dtype(param, tensor, i))) == 0 &&
-           json_array_size(dims) == (size_t)ndim && json_array_size(offsets) == 2 &&
-           is_number(json_array_get(offsets, 0), at) && is_number(json_array_get(offsets, 1), at + tensor->nbytes);
-    for (int d = 0; d < ndim && same; d++)
-        same = is_number(json_array_get(dims, (size_t)d), shape[d]);
-    with->n_tensors++;
-    return same;
+static zf_status_t compare(const zfi_saved_t *saved, uint32_t file, const json_t *parsed, zf_error_t *err) {
+    zfi_json_t json = {0};
+    json_t *need = zfi_header_print(&json, saved, file);
+    int is_whole = need && !json.is_bad, is_equal = json_equal(need, parsed);
+    json_decref(need);
+    if (!is_whole)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the header of %s", saved->files[file].name);
+    return is_equal ? ZF_OK : bad(err, saved->files[file].name, "its header names other tensors than the index does");
 }
 
-static int all_agree(comparison_t *with) {
-    for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(with->saved, &at);)
-        if (at.tensor->file == with->file && !agrees(with, at.param, at.tensor, at.number))
-            return 0;
-    return json_object_size(with->header) == with->n_tensors + (json_object_get(with->header, "__metadata__") != NULL);
-}
-
-zf_status_t zfi_header_check(const zfi_saved_t *saved, uint32_t file, const unsigned char *header, zf_error_t *err) {
+static zf_status_t check(const zfi_saved_t *saved, uint32_t file, const unsigned char *header, zf_error_t *err) {
     const zfi_saved_file_t *of = &saved->files[file];
-    comparison_t with = {.saved = saved, .file = file};
     char problem[ZFI_JSON_PROBLEM], what[ZFI_JSON_PROBLEM + 40];
     uint64_t nbytes = 0;
     json_t *parsed;
@@ -90,8 +78,7 @@ zf_status_t zfi_header_check(const zfi_saved_t *saved, uint32_t file, const unsi
         snprintf(what, sizeof what, "its header is no JSON object: %s", problem);
         return bad(err, of->name, what);
     }
-    with.header = parsed;
-    st = all_agree(&with) ? ZF_OK : bad(err, of->name, "its header names other tensors than the index does");
+    st = compare(saved, file, parsed, err);
     json_decref(parsed);
     return st;
 }
@@ -109,7 +96,7 @@ zf_status_t zfi_header_read(zfi_store_t *store, const zfi_saved_t *saved, uint32
     if (!st && zfi_crc32(0, header, of->header_nbytes) != of->header_crc)
         st = bad(err, of->name, "its header has another checksum than the index says");
     if (!st)
-        st = zfi_header_check(saved, file, header, err);
+        st = check(saved, file, header, err);
     free(header);
     return st;
 }

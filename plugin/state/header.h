@@ -8,16 +8,15 @@
 #pragma once
 
 #include "state/index.h"
+#include "state/json.h"
 
 enum { ZFI_HEADER_MOST_NBYTES = 100000000 }; /* safetensors' own limit */
 
-/* [any-thread] The shape that a tensor has in its file; param = NULL: of the steps, number i. Returns ndim. */
-int zfi_header_shape(const zfi_saved_t *saved, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
-                     uint32_t i, uint64_t shape[ZF_MAX_NDIM]);
+/* [any-thread] What the header of a file says of the tensors that the index places there; their offsets count from the
+ * file's start, of which header_nbytes are the header. */
+json_t *zfi_header_print(zfi_json_t *json, const zfi_saved_t *saved, uint32_t file);
 
-/* [any-thread] The first header_nbytes of a file, in memory. */
-zf_status_t zfi_header_check(const zfi_saved_t *saved, uint32_t file, const unsigned char *header, zf_error_t *err);
-/* [any-thread] The same of a blob; checks its checksum too. */
+/* [any-thread] The first header_nbytes of a file, and their checksum. */
 zf_status_t zfi_header_read(zfi_store_t *store, const zfi_saved_t *saved, uint32_t file, zf_error_t *err);
 
 /* [any-thread] Headers and tensors fill each file. Memory: one record per tensor of the index. */

@@ -95,57 +95,6 @@ uint64_t zfi_count_tensors(const zfi_saved_t *saved) {
     return n;
 }
 
-/* ---- two of them ------------------------------------------------------------------------------------------------- */
-
-static int tensors_differ(const zfi_saved_tensor_t *a, const zfi_saved_tensor_t *b) {
-    return a->array != b->array || a->step != b->step || a->file != b->file || a->crc != b->crc ||
-           a->offset != b->offset || a->nbytes != b->nbytes || a->n_matrices != b->n_matrices ||
-           (a->n_matrices && memcmp(a->matrices, b->matrices, a->n_matrices * sizeof *a->matrices) != 0);
-}
-
-static int params_differ(const zfi_saved_param_t *a, const zfi_saved_param_t *b) {
-    if (strcmp(a->param.name, b->param.name) != 0 || a->n_matrices != b->n_matrices || a->n_tensors != b->n_tensors)
-        return 1;
-    for (uint32_t i = 0; i < a->n_tensors; i++)
-        if (tensors_differ(&a->tensors[i], &b->tensors[i]))
-            return 1;
-    return 0;
-}
-
-static int files_differ(const zfi_saved_file_t *a, const zfi_saved_file_t *b) {
-    return strcmp(a->name, b->name) != 0 || a->nbytes != b->nbytes || a->header_nbytes != b->header_nbytes ||
-           a->header_crc != b->header_crc;
-}
-
-static int clocks_differ(const zfi_saved_t *a, const zfi_saved_t *b) {
-    for (int i = 0; i < ZFI_N_CLOCKS; i++) {
-        uint32_t n = zfi_state_clocks[i].is_per_cohort ? a->n_cohorts : 1;
-        if (memcmp(a->clocks[i], b->clocks[i], n * sizeof *a->clocks[i]) != 0)
-            return 1;
-    }
-    return 0;
-}
-
-zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again, zf_error_t *err) {
-    int differs = saved->n_params != again->n_params || saved->n_files != again->n_files ||
-                  saved->n_cohorts != again->n_cohorts || saved->first_step != again->first_step ||
-                  saved->n_steps != again->n_steps || saved->is_compact != again->is_compact ||
-                  strcmp(saved->note, again->note) != 0;
-    if (!differs)
-        differs = clocks_differ(saved, again);
-    for (uint32_t i = 0; i < saved->n_files && !differs; i++)
-        differs = files_differ(&saved->files[i], &again->files[i]);
-    for (uint32_t i = 0; i < saved->n_params && !differs; i++)
-        differs = params_differ(&saved->params[i], &again->params[i]);
-    for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps && !differs; i++)
-        differs = tensors_differ(&saved->steps[i], &again->steps[i]);
-    if (!differs)
-        return ZF_OK;
-    return zfi_error(
-        err, ZF_ERR_INTERNAL, "state",
-        "the index of the checkpoint, read back, is not what was to be saved: nothing was replaced; save again");
-}
-
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
 
 static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
@@ -213,7 +162,7 @@ static int copy_clocks(const zfi_state_t *state, zfi_saved_t *out) {
         if (!out->clocks[i])
             return -1;
         for (uint32_t c = 0; c < n; c++)
-            out->clocks[i][c] = zfi_state_clocks[i].get(state, c);
+            out->clocks[i][c] = zfi_state_clock_get(state, i, c);
     }
     return 0;
 }
@@ -232,10 +181,9 @@ static void find_steps(const zfi_clock_t *clock, zfi_saved_t *out) {
     out->n_steps = clock->t + 1 - first;
 }
 
-static int copy_rules(const zfi_rules_t *rules, uint32_t n, zfi_saved_t *out) {
-    out->n_rules = n;
-    out->rules = calloc(out->n_rules, sizeof *out->rules);
-    for (uint32_t i = 0; i < out->n_rules && out->rules; i++)
+static int copy_rules(const zfi_rules_t *rules, zfi_saved_t *out) {
+    out->rules = calloc(out->shape.n_groups, sizeof *out->rules);
+    for (uint32_t i = 0; i < out->shape.n_groups && out->rules; i++)
         out->rules[i] = *rules->of[i];
     return out->rules ? 0 : -1;
 }
@@ -255,8 +203,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     find_steps(state->windows->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
-    is_bad = !out->note || !out->params || copy_clocks(state, out) ||
-             copy_rules(&state->engine->rules, state->ranks->n_groups, out);
+    is_bad = !out->note || !out->params || copy_clocks(state, out) || copy_rules(&state->engine->rules, out);
     out->note_nbytes = out->note ? (uint32_t)strlen(out->note) : 0;
     for (uint32_t i = 0; i < n_ids && !is_bad; i++)
         is_bad = add_param(&io, out, &out->params[i], ids[i]);
@@ -322,7 +269,7 @@ static json_t *print_config(zfi_json_t *json, const zfi_config_t *config) {
     char name[128], value[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
-        if (strcmp(key->section, "trace") == 0 || strcmp(key->section, "stats") == 0) /* paths of this machine */
+        if (strcmp(key->section, "trace") == 0) /* paths of this machine */
             continue;
         snprintf(name, sizeof name, "%s.%s", key->section, key->name);
         zfi_key_print(key, config, value, sizeof value);
@@ -355,7 +302,7 @@ static json_t *print_file(const zfi_saved_file_t *file) {
 
 static json_t *print_rules(zfi_json_t *json, const zfi_saved_t *saved) {
     json_t *out = json_array();
-    for (uint32_t i = 0; i < saved->n_rules; i++) {
+    for (uint32_t i = 0; i < saved->shape.n_groups; i++) {
         const zfi_group_rule_t *rule = &saved->rules[i];
         json_t *one = json_pack("{s:I}", "rule", (json_int_t)rule->number);
         if (rule->number == ZF_RULE_CALLBACK) {
@@ -387,17 +334,19 @@ static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
     return out;
 }
 
-char *zfi_index_print(const zfi_saved_t *saved) {
+char *zfi_index_print(zfi_saved_t *saved) {
     zfi_json_t json = {0};
     json_t *all = print_all(&json, saved);
     char *text = zfi_json_print(&json, all), *out = NULL;
     size_t n = text ? strlen(text) : 0;
     json_decref(all);
-    if (n)
+    if (n) {
+        saved->index_crc = zfi_crc32(0, text + 1, n - 1);
         out = malloc(n + 128);
+    }
     if (out)
         snprintf(out, n + 128, "{\"format\":\"zf.state\",\"version\":%d,\"crc32\":\"%08x\",\n%s\n", ZFI_STATE_VERSION,
-                 (unsigned)zfi_crc32(0, text + 1, n - 1), text + 1);
+                 (unsigned)saved->index_crc, text + 1);
     free(text);
     return out;
 }

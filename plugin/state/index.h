@@ -7,10 +7,10 @@
  * {"rule"; of ZF_RULE_CALLBACK also "name" and "moments"}], is_mean, config {"section.key": text}, clocks {name: number
  * or [per cohort]}, first_step, n_steps, n_groups, files
  * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
- * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
- * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
- * rows, columns, cohort, selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset"
- * (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
+ * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it), "shape", "dtype",
+ * "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element, rows, columns, cohort,
+ * selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset" (from the file's
+ * start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
  *
  * Reading trusts nothing: every number is checked against what it counts before it is used. */
 #pragma once
@@ -52,8 +52,7 @@ typedef struct zfi_saved_file {
 
 typedef struct zfi_saved {
     int is_compact;
-    zfi_group_rule_t *rules; /* [n_rules] of each group, or one of all */
-    uint32_t n_rules;
+    zfi_group_rule_t *rules; /* [shape.n_groups] */
     zfi_state_shape_t shape;
     zfi_config_t config;
     zfi_policy_t policy;
@@ -68,7 +67,7 @@ typedef struct zfi_saved {
     uint32_t n_params;
     char *note;
     uint32_t note_nbytes;
-    uint32_t index_crc; /* of the text that was read */
+    uint32_t index_crc; /* of its text */
     zfi_part_t part;
 } zfi_saved_t;
 
@@ -100,11 +99,9 @@ typedef struct zfi_tensor_walk {
 int zfi_next_tensor(const zfi_saved_t *saved, zfi_tensor_walk_t *at);
 uint64_t zfi_count_tensors(const zfi_saved_t *saved);
 
-/* [any-thread] The index as text, to be freed; NULL without memory. */
-char *zfi_index_print(const zfi_saved_t *saved);
+/* [any-thread] The index as text, to be freed, and its index_crc; NULL without memory. */
+char *zfi_index_print(zfi_saved_t *saved);
 /* [any-thread] Reads and checks the index and the sizes of its files (not the tensors themselves). */
 zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
 /* [any-thread] The index from its text, which is changed; the sizes of its files are not looked up. */
 zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_error_t *err);
-/* [any-thread] ZF_ERR_INTERNAL where clocks, files, parameters or the places and checksums of tensors differ. */
-zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again, zf_error_t *err);

@@ -3,8 +3,8 @@
  *
  * jansson reports each failed allocation where it happens, but a list that lacks a value is still a list, and its
  * scanner drops the characters of a token for which it finds no memory and goes on. Here the first is kept in is_bad.
- * The second shows because the text is checked first, by a reader that needs no memory: what jansson then refuses, or
- * writes again with another length, it had no memory for. */
+ * The second shows because what was read is as long as the text; a text that is refused is read once more, and where
+ * that ends otherwise, memory was what it lacked. */
 #pragma once
 
 #include <jansson.h>
@@ -21,11 +21,11 @@ void zfi_json_append(zfi_json_t *json, json_t *list, json_t *value);
 void zfi_json_set(zfi_json_t *json, json_t *object, const char *name, json_t *value);
 
 /* [any-thread] The value as text, without space; NULL where memory ran out, here or in what was added. To be freed.
- * jansson may leave out a byte for which it finds no memory: the text is checked. */
+ * jansson may leave out a byte for which it finds no memory, so the text is read again and compared. */
 char *zfi_json_print(const zfi_json_t *json, const json_t *value);
 
 /* [any-thread] The value that the text holds, or NULL, ZF_ERR_MEMORY or ZF_ERR_CHECKPOINT, and a sentence. Two members
- * of one name are refused, and so is a text that is not written as json_dumps() writes it (white space between tokens
- * may differ): a number that is no integer of at most 18 digits, an escape that is not needed. */
+ * of one name are refused, and so is a text that json_dumps() would write with another length, but for white space
+ * between tokens: an escape that is not needed, a number with zeros in front. */
 enum { ZFI_JSON_PROBLEM = 200 };
 json_t *zfi_json_parse(const char *text, size_t nbytes, zf_status_t *out_why, char problem[ZFI_JSON_PROBLEM]);

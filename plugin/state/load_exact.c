@@ -117,7 +117,7 @@ static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
     zfi_state_io_t io = {.state = &into->state, .ids = loader->ids, .n_ids = saved->n_params};
     for (int i = 0; i < ZFI_N_CLOCKS; i++)
         for (uint32_t c = 0; c < (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1); c++)
-            zfi_state_clocks[i].put(&into->state, c, saved->clocks[i][c]);
+            zfi_state_clock_put(&into->state, i, c, saved->clocks[i][c]);
     for (uint64_t s = 0; s < saved->n_steps; s++) {
         zfi_step_row_t *row = zfi_row(&into->rows, saved->first_step + s);
         memset(row->present, 0, into->n_params);

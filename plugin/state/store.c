@@ -28,9 +28,10 @@ static zf_status_t host_begin(zfi_store_t *store, zf_error_t *err) {
     return rc ? host_error("begin", store->blob, rc, 0, store->blob_nbytes, err) : ZF_OK;
 }
 
-static zf_status_t host_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
+/* It takes bytes in their order alone, so that they are never shared. */
+static zf_status_t host_write(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err) {
     int32_t rc = store->host.write(store->host.ctx, data, nbytes);
-    return rc ? host_error("write", store->blob, rc, store->at, nbytes, err) : ZF_OK;
+    return rc ? host_error("write", store->blob, rc, offset, nbytes, err) : ZF_OK;
 }
 
 static zf_status_t host_end(zfi_store_t *store, zf_error_t *err) {
@@ -129,7 +130,7 @@ static void tick(const zfi_store_t *store) {
 
 zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
                                zf_error_t *err) {
-    zf_status_t st = nbytes ? store->ops->write_at(store, offset, data, nbytes, err) : ZF_OK;
+    zf_status_t st = nbytes ? store->ops->write(store, offset, data, nbytes, err) : ZF_OK;
     tick(store);
     if (!st)
         store->total_nbytes += nbytes;
@@ -137,11 +138,8 @@ zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *
 }
 
 zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = nbytes ? store->ops->write(store, data, nbytes, err) : ZF_OK;
-    if (!st) {
-        store->at += nbytes;
-        store->total_nbytes += nbytes;
-    }
+    zf_status_t st = zfi_store_write_at(store, store->at, data, nbytes, err);
+    store->at += st ? 0 : nbytes;
     return st;
 }
 

@@ -57,8 +57,7 @@ int zfi_store_is_name(const char *name);
 typedef struct zfi_store_ops {
     int reads_back; /* size and read may be called before commit */
     zf_status_t (*begin)(zfi_store_t *store, zf_error_t *err);
-    zf_status_t (*write)(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err);
-    zf_status_t (*write_at)(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err);
+    zf_status_t (*write)(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err);
     zf_status_t (*end)(zfi_store_t *store, zf_error_t *err);
     zf_status_t (*commit)(zfi_store_t *store, zf_error_t *err);
     void (*cancel)(zfi_store_t *store);

@@ -36,42 +36,22 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
 
 /* ---- values that no training leaves ------------------------------------------------------------------------------ */
 
-static uint64_t bad_f32(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
-    const float *x = values;
-    (void)dtype, (void)is_applied;
-    for (uint64_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return i;
-    return n;
-}
-
-/* A second moment may overflow; it then holds its weight still. */
-static uint64_t bad_second(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
-    const float *x = values;
-    (void)dtype, (void)is_applied;
-    for (uint64_t i = 0; i < n; i++)
-        if (!(x[i] >= 0))
-            return i;
-    return n;
-}
-
-static uint64_t bad_selected(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
-    const uint8_t *x = values;
-    (void)dtype, (void)is_applied;
-    for (uint64_t i = 0; i < n; i++)
-        if (x[i] > ZFI_CHANNEL_ENTERING)
-            return i;
-    return n;
-}
-
-static uint64_t bad_importance(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
-    const double *x = values;
-    (void)dtype, (void)is_applied;
-    for (uint64_t i = 0; i < n; i++)
-        if (!(x[i] >= 0))
-            return i;
-    return n;
-}
+/* The first value of which `is_bad` is true; x: that value. */
+#define BAD(name, type, is_bad)                                                                                        \
+    static uint64_t name(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {                    \
+        (void)dtype, (void)is_applied;                                                                                 \
+        for (uint64_t i = 0; i < n; i++) {                                                                             \
+            type x = ((const type *)values)[i];                                                                        \
+            if (is_bad)                                                                                                \
+                return i;                                                                                              \
+        }                                                                                                              \
+        return n;                                                                                                      \
+    }
+BAD(bad_f32, float, !isfinite(x))
+BAD(bad_second, float, !(x >= 0)) /* a second moment may overflow; it then holds its weight still */
+BAD(bad_selected, uint8_t, x > ZFI_CHANNEL_ENTERING)
+BAD(bad_importance, double, !(x >= 0))
+#undef BAD
 
 /* Gradients of a step that was applied are finite. */
 static uint64_t bad_slot(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {

@@ -73,8 +73,7 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
 typedef struct zfi_state_clock {
     const char *name;
     int is_per_cohort;
-    uint64_t (*get)(const zfi_state_t *state, uint32_t cohort);
-    void (*put)(const zfi_state_t *state, uint32_t cohort, uint64_t value);
+    size_t offset; /* in zfi_clock_t, but of decisions */
 } zfi_state_clock_t;
 
 enum {
@@ -92,6 +91,9 @@ enum {
     ZFI_N_CLOCKS
 };
 extern const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS];
+/* [control] cohort: 0 where a clock is of all. */
+uint64_t zfi_state_clock_get(const zfi_state_t *state, int clock, uint32_t cohort);
+void zfi_state_clock_put(const zfi_state_t *state, int clock, uint32_t cohort, uint64_t value);
 
 /* Arrays of one value or more per step, for the steps of the open windows and the newest one: "step/<name>", [steps,
  * n]. */

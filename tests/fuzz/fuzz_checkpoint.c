@@ -116,31 +116,11 @@ static void repair_sums(blobs_t *blobs) {
 
 /* ---- the file as the index says ---------------------------------------------------------------------------------- */
 
-static void add(json_t *header, const zfi_saved_t *saved, const zfi_saved_param_t *param,
-                const zfi_saved_tensor_t *tensor, uint32_t i) {
-    uint64_t shape[ZF_MAX_NDIM], first = tensor->offset - saved->files[0].header_nbytes;
-    char name[ZFI_TENSOR_NAME];
-    json_t *dims = json_array();
-    int ndim = zfi_header_shape(saved, param, tensor, i, shape);
-    zfi_state_dtype_t dtype = param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
-    for (int d = 0; d < ndim; d++)
-        json_array_append_new(dims, json_integer((json_int_t)shape[d]));
-    zfi_saved_tensor_name(param, tensor, (int)i, name, sizeof name);
-    json_object_set_new(header, name,
-                        json_pack("{s:s, s:o, s:[I,I]}", "dtype", zfi_state_dtype_name(dtype), "shape", dims,
-                                  "data_offsets", (json_int_t)first, (json_int_t)(first + tensor->nbytes)));
-}
-
 static void write_header(blobs_t *blobs, const zfi_saved_t *saved) {
     uint64_t nbytes = saved->files[0].nbytes, header_nbytes = saved->files[0].header_nbytes;
-    json_t *header = json_object();
-    char *text;
-    for (uint32_t i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
-        add(header, saved, NULL, &saved->steps[i], i);
-    for (uint32_t p = 0; p < saved->n_params; p++)
-        for (uint32_t i = 0; i < saved->params[p].n_tensors; i++)
-            add(header, saved, &saved->params[p], &saved->params[p].tensors[i], i);
-    text = json_dumps(header, JSON_COMPACT);
+    zfi_json_t json = {0};
+    json_t *header = zfi_header_print(&json, saved, 0);
+    char *text = json_dumps(header, JSON_COMPACT);
     if (text && strlen(text) + 8 <= header_nbytes && header_nbytes <= nbytes) {
         for (int i = 0; i < 8; i++)
             blobs->file[i] = (unsigned char)((header_nbytes - 8) >> (8 * i));

@@ -113,9 +113,8 @@ static void keep_data(int node, const void *data, size_t n) {
 }
 
 /* Writes that follow each other are two: the first half of their bytes, and the rest. */
-ZT_WRAP(ssize_t, write, int fd, const void *data, size_t n) {
+static ssize_t note_write(int fd, const void *data, ssize_t done) {
     int node = node_of(fd);
-    ssize_t done = __real_write(fd, data, n);
     if (node < 0 || done <= 0)
         return done;
     keep_data(node, data, (size_t)done);
@@ -126,6 +125,15 @@ ZT_WRAP(ssize_t, write, int fd, const void *data, size_t n) {
     calls[n_calls - 1].end = known[node].nbytes;
     calls[n_calls - 2].end = known[node].nbytes - known[node].nbytes / 2;
     return done;
+}
+
+ZT_WRAP(ssize_t, write, int fd, const void *data, size_t n) { return note_write(fd, data, __real_write(fd, data, n)); }
+
+/* One rank writes its files from their beginning to their end. */
+ZT_WRAP(ssize_t, pwrite, int fd, const void *data, size_t n, off_t at) {
+    int node = node_of(fd);
+    ck_assert(node < 0 || (size_t)at == known[node].nbytes);
+    return note_write(fd, data, __real_pwrite(fd, data, n, at));
 }
 
 ZT_WRAP(int, fsync, int fd) {

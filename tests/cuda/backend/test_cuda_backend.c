@@ -133,10 +133,8 @@ static void lose_an_event(int is_by_stream) {
     await(&line, N_SIGNALS);
     pthread_join(other, NULL);
 }
-START_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) { lose_an_event(0); }
-END_TEST
-START_TEST(a_lost_event_and_an_answer_by_a_stream) { lose_an_event(1); }
-END_TEST
+ZT_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) { lose_an_event(0); }
+ZT_TEST(a_lost_event_and_an_answer_by_a_stream) { lose_an_event(1); }
 
 static void wait_for_gate(void *unused) {
     (void)unused;
@@ -147,7 +145,7 @@ static void wait_for_gate(void *unused) {
 static void hold_hosts(void) { ck_assert_int_eq(cuLaunchHostFunc(hosts_handle, wait_for_gate, NULL), CUDA_SUCCESS); }
 
 /* A host may change streams between two calls: the plugin's work on the new one comes behind what is on the old one. */
-START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
+ZT_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     open_all();
     hold_hosts();
     ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
@@ -157,7 +155,6 @@ START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     await(&line, 1);
     await_all(hosts);
 }
-END_TEST
 
 static zfi_cuda_line_t *find_line(void) {
     zfi_cuda_line_t *found;
@@ -175,7 +172,7 @@ static void *ask_for_line(void *is_done) {
 
 /* A load sets timelines back. What the monitor is just reading of one stays until it has done with it: else it would
  * tell the old value of the new run. */
-START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
+ZT_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     static _Atomic int is_done;
     zfi_cuda_line_t *known;
     open_all();
@@ -192,10 +189,9 @@ START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     pthread_join(other, NULL);
     ck_assert_uint_eq(atomic_load(known->device_word), 0);
 }
-END_TEST
 
 /* Waits that the monitor has yet to find passed: it looks at none of a stream that is gone. */
-START_TEST(a_stream_that_is_gone_has_no_waits) {
+ZT_TEST(a_stream_that_is_gone_has_no_waits) {
     zfi_stream_t *short_lived;
     zfi_cuda_wait_t *kept[2];
     open_all();
@@ -212,7 +208,6 @@ START_TEST(a_stream_that_is_gone_has_no_waits) {
         ck_assert_ptr_null(kept[i]->stream);
     pthread_mutex_unlock(&device->lock);
 }
-END_TEST
 
 static void *signal_late(void *unused) {
     (void)unused;
@@ -222,7 +217,7 @@ static void *signal_late(void *unused) {
 }
 
 /* A hook that finds no room for more waits for it, and keeps nobody from ending the wait before it. */
-START_TEST(what_waits_may_be_more_than_there_is_room_for) {
+ZT_TEST(what_waits_may_be_more_than_there_is_room_for) {
     enum { MANY = ZFI_CUDA_PARK_NBYTES / 64 };
     open_all();
     pthread_t other = start(signal_late, NULL);
@@ -232,7 +227,6 @@ START_TEST(what_waits_may_be_more_than_there_is_room_for) {
     await(&answer, MANY);
     pthread_join(other, NULL);
 }
-END_TEST
 
 enum { MORE_THAN_A_QUEUE_TAKES = 1200 };
 
@@ -244,7 +238,7 @@ static void *send_many(void *stream) {
 
 /* The host's stream stands still and is full, so a hook's call blocks in the driver. All others go on, and what they do
  * lets the host's stream go on. */
-START_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
+ZT_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
     uint64_t value = 0;
     open_all();
     hold_hosts();
@@ -257,11 +251,10 @@ START_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
     pthread_join(other, NULL);
     await(&line, MORE_THAN_A_QUEUE_TAKES);
 }
-END_TEST
 
 /* A stream of the plugin that stands still is given no more than it takes for sure; the rest is parked. Copies of one
  * operation are, too. */
-START_TEST(what_is_in_flight_is_bounded) {
+ZT_TEST(what_is_in_flight_is_bounded) {
     enum { N_RANGES = 600, N_NUMBERS = 2 * N_RANGES };
     static uint64_t numbers[2 * N_NUMBERS];
     uint64_t *from = numbers, *to = numbers + N_NUMBERS;
@@ -294,10 +287,9 @@ START_TEST(what_is_in_flight_is_bounded) {
     ops->free(device, there, sizeof numbers / 2);
     ops->unpin(device, numbers, sizeof numbers);
 }
-END_TEST
 
 /* A call that is about to wait for an event, without the lock, waits for the place that it found. */
-START_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
+ZT_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
     zfi_cuda_event_t *event;
     zfi_cuda_line_t *known;
     open_all();
@@ -317,10 +309,9 @@ START_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
     zfi_cuda_leave(device);
     free(event);
 }
-END_TEST
 
 /* Two threads that use it would count as one stream. */
-START_TEST(the_stream_of_each_thread_is_refused) {
+ZT_TEST(the_stream_of_each_thread_is_refused) {
     zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_stream_t *resolved = NULL;
@@ -332,7 +323,6 @@ START_TEST(the_stream_of_each_thread_is_refused) {
         ck_assert_ptr_nonnull(strstr(err.message, "CU_STREAM_PER_THREAD"));
     }
 }
-END_TEST
 
 /* Whether the monitor has seen that a stream has come to a wait. */
 static int is_waited_for(void) {
@@ -365,7 +355,7 @@ static void be_stopped(void) {
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
 }
 
-START_TEST(a_stopped_process_has_its_time_left) {
+ZT_TEST(a_stopped_process_has_its_time_left) {
     uint64_t begin_ns = zfi_now_ns();
     open_with(2000000000u);
     enqueue(own, zfi_op_wait(&line, 1, NULL));
@@ -379,7 +369,6 @@ START_TEST(a_stopped_process_has_its_time_left) {
     zfi_timeline_signal(&line, 1);
     await_all(own);
 }
-END_TEST
 
 enum { N_ROUNDS = 30 };
 
@@ -397,7 +386,7 @@ static void tell_line(void *unused) {
 
 /* The host's stream waits for what a function of the host in another stream will tell: that one comes to run, though a
  * context runs its functions one by one. */
-START_TEST(a_wait_keeps_no_host_function_from_running) {
+ZT_TEST(a_wait_keeps_no_host_function_from_running) {
     zfi_stream_t *waiting;
     open_all();
     waiting = hosts;
@@ -411,10 +400,9 @@ START_TEST(a_wait_keeps_no_host_function_from_running) {
     await(&line, N_ROUNDS);
     await_all(waiting);
 }
-END_TEST
 
 /* A thread of the host captures a graph, while another one's hooks and the monitor go about their work. */
-START_TEST(a_capture_of_the_hosts_is_left_alone) {
+ZT_TEST(a_capture_of_the_hosts_is_left_alone) {
     CUgraph graph = NULL;
     open_all();
     ck_assert_int_eq(cuStreamBeginCapture(hosts_handle, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -423,7 +411,6 @@ START_TEST(a_capture_of_the_hosts_is_left_alone) {
     pthread_join(other, NULL);
     ck_assert_int_eq(cuStreamEndCapture(hosts_handle, &graph), CUDA_SUCCESS);
 }
-END_TEST
 
 /* What was loaded is said; a driver that knows neither PTX nor machine code of this build's toolkit is told from
  * others. */
@@ -445,13 +432,11 @@ static void name_the_image(int is_old) {
     ops->close(device);
     device = NULL;
 }
-START_TEST(the_kernels_image_is_named) { name_the_image(0); }
-END_TEST
-START_TEST(a_driver_that_is_too_old_is_named) { name_the_image(1); }
-END_TEST
+ZT_TEST(the_kernels_image_is_named) { name_the_image(0); }
+ZT_TEST(a_driver_that_is_too_old_is_named) { name_the_image(1); }
 
 /* What comes after poison is left out; whoever waits for the stream goes on. */
-START_TEST(work_after_poison_is_left_out) {
+ZT_TEST(work_after_poison_is_left_out) {
     static uint64_t number = 7;
     zfi_range_t range = {.to = &number, .nbytes = sizeof number};
     int is_pageable;
@@ -467,7 +452,6 @@ START_TEST(work_after_poison_is_left_out) {
     ops->free(device, there, sizeof number);
     ops->unpin(device, &number, sizeof number);
 }
-END_TEST
 
 static void *order_behind_own(void *unused) {
     (void)unused;
@@ -477,7 +461,7 @@ static void *order_behind_own(void *unused) {
 }
 
 /* Whoever is ordered behind a stream comes behind what is parked there, too. */
-START_TEST(an_order_comes_behind_what_is_parked) {
+ZT_TEST(an_order_comes_behind_what_is_parked) {
     open_all();
     enqueue(own, zfi_op_wait_for_host(&gate, 1));
     enqueue(own, zfi_op_signal(&line, 1));
@@ -487,7 +471,6 @@ START_TEST(an_order_comes_behind_what_is_parked) {
     await(&answer, 1);
     pthread_join(other, NULL);
 }
-END_TEST
 
 static void *open_gate_late(void *unused) {
     (void)unused;
@@ -511,10 +494,8 @@ static void close_under_work(int by_stream) {
     pthread_join(other, NULL);
     usleep(PAUSE_US); /* what still came would be found to lack its word */
 }
-START_TEST(closing_waits_for_what_runs) { close_under_work(0); }
-END_TEST
-START_TEST(a_stream_is_destroyed_behind_its_work) { close_under_work(1); }
-END_TEST
+ZT_TEST(closing_waits_for_what_runs) { close_under_work(0); }
+ZT_TEST(a_stream_is_destroyed_behind_its_work) { close_under_work(1); }
 
 /* ---- release and resume ------------------------------------------------------------------------------------------ */
 
@@ -526,7 +507,7 @@ static uint64_t used_nbytes(void) {
 
 /* All of it goes, behind what was given to the backend's own streams; where the third piece does not come again, none
  * does. */
-START_TEST(memory_is_released_and_comes_again) {
+ZT_TEST(memory_is_released_and_comes_again) {
     enum { N_BLOCKS = 2, N_FILLS = 60, NBYTES = (3 << 20) + 5 };
     static unsigned char seen[NBYTES];
     zf_error_t err = {.struct_size = sizeof err};
@@ -561,24 +542,13 @@ START_TEST(memory_is_released_and_comes_again) {
     for (int i = 0; i < N_BLOCKS; i++)
         ops->free(device, blocks[i].memory, NBYTES);
 }
-END_TEST
 
-START_TEST(a_device_that_cannot_release_is_refused) {
+ZT_TEST(a_device_that_cannot_release_is_refused) {
     zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .is_releasable = 1};
     zf_error_t err = {.struct_size = sizeof err};
     setenv("FAKECUDA_VMM", "0", 1);
     ck_assert_int_eq(ops->open(0, &env, &device, &err), ZF_ERR_DEVICE);
     ck_assert_ptr_nonnull(strstr(err.message, "ZF_CREATE_CAP_RELEASE"));
 }
-END_TEST
 
-ZT_MAIN_WITH("cuda_backend", NULL, close_all, a_signal_whose_event_is_lost_is_waited_for_by_its_value,
-             a_lost_event_and_an_answer_by_a_stream, a_stream_that_is_ordered_behind_another_waits_for_it,
-             a_line_that_is_set_back_waits_for_the_monitor, a_stream_that_is_gone_has_no_waits,
-             what_waits_may_be_more_than_there_is_room_for, a_hook_that_blocks_in_the_driver_keeps_nobody_waiting,
-             what_is_in_flight_is_bounded, an_event_that_a_call_waits_for_is_not_recorded_anew,
-             the_stream_of_each_thread_is_refused, a_stopped_process_has_its_time_left,
-             a_wait_keeps_no_host_function_from_running, a_capture_of_the_hosts_is_left_alone,
-             work_after_poison_is_left_out, an_order_comes_behind_what_is_parked, closing_waits_for_what_runs,
-             a_stream_is_destroyed_behind_its_work, the_kernels_image_is_named, a_driver_that_is_too_old_is_named,
-             memory_is_released_and_comes_again, a_device_that_cannot_release_is_refused)
+ZT_SUITE_WITH("cuda_backend", NULL, close_all)

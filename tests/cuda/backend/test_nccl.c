@@ -150,13 +150,12 @@ static void exchange_all(side_t *side) {
     }
 }
 
-START_TEST(bytes_come_to_where_they_belong) {
+ZT_TEST(bytes_come_to_where_they_belong) {
     side_t sides[N_RANKS];
     run_both(exchange_all, DEADLINE_NS, sides);
     for (uint32_t r = 0; r < N_RANKS; r++)
         ck_assert_msg(sides[r].st == ZF_OK, "rank %u: %s", r, sides[r].err.message);
 }
-END_TEST
 
 /* ---- process groups ---------------------------------------------------------------------------------------------- */
 
@@ -202,7 +201,7 @@ static void exchange_in_groups(side_t *side) {
     }
 }
 
-START_TEST(groups_have_communicators_of_their_own) {
+ZT_TEST(groups_have_communicators_of_their_own) {
     side_t sides[N_RANKS];
     uint64_t began = zfi_now_ns();
     run_both(exchange_in_groups, DEADLINE_NS, sides);
@@ -210,7 +209,6 @@ START_TEST(groups_have_communicators_of_their_own) {
         ck_assert_msg(sides[r].st == ZF_OK, "rank %u: %s", r, sides[r].err.message);
     ck_assert_uint_lt(zfi_now_ns() - began, DEADLINE_NS); /* nor do they end in the same order */
 }
-END_TEST
 
 /* Rank 1 has joined it, and never comes: neither to the start of NCCL nor later. */
 static void exchange_alone_in_a_group(side_t *side) {
@@ -220,7 +218,7 @@ static void exchange_alone_in_a_group(side_t *side) {
         gather_in(side, index, ZFI_LANE_GRADIENTS, 1);
 }
 
-START_TEST(a_group_that_does_not_begin_is_named) {
+ZT_TEST(a_group_that_does_not_begin_is_named) {
     side_t sides[N_RANKS];
     run_both(exchange_alone_in_a_group, 2000000000u, sides);
     ck_assert_int_eq(sides[0].st, ZF_ERR_TIMEOUT);
@@ -228,7 +226,6 @@ START_TEST(a_group_that_does_not_begin_is_named) {
                       strstr(sides[0].err.message, "this is rank 0 of 2 of process group 5") != NULL,
                   "%s", sides[0].err.message);
 }
-END_TEST
 
 /* ---- what does not belong together ------------------------------------------------------------------------------- */
 
@@ -244,7 +241,7 @@ static void exchange_unlike(side_t *side) {
     side->st = nccl->exchange(side->comm, &parameters, &side->err);
 }
 
-START_TEST(what_two_ranks_call_by_different_names_is_an_error) {
+ZT_TEST(what_two_ranks_call_by_different_names_is_an_error) {
     side_t sides[N_RANKS];
     run_both(exchange_unlike, DEADLINE_NS, sides);
     for (uint32_t r = 0; r < N_RANKS; r++) {
@@ -257,7 +254,6 @@ START_TEST(what_two_ranks_call_by_different_names_is_an_error) {
         ck_assert_msg(strstr(sides[r].err.message, wanted) != NULL, "%s", sides[r].err.message);
     }
 }
-END_TEST
 
 /* Rank 1 never comes. */
 static void exchange_alone(side_t *side) {
@@ -273,14 +269,13 @@ static void exchange_alone(side_t *side) {
         ck_assert_int_eq(nccl->exchange(side->comm, &norm, NULL), ZF_ERR_RANKS); /* it has ended */
 }
 
-START_TEST(a_rank_that_does_not_come_is_named) {
+ZT_TEST(a_rank_that_does_not_come_is_named) {
     side_t sides[N_RANKS];
     run_both(exchange_alone, 2000000000u, sides);
     ck_assert_int_eq(sides[0].st, ZF_ERR_TIMEOUT);
     ck_assert_msg(strstr(sides[0].err.message, "rank 1 has not come to the norm, step 4 within 1500 ms") != NULL, "%s",
                   sides[0].err.message);
 }
-END_TEST
 
 /* Somebody else has ended the instance: what is under way ends soon, and without an error of its own. */
 static void exchange_poisoned(side_t *side) {
@@ -288,15 +283,12 @@ static void exchange_poisoned(side_t *side) {
     exchange_alone(side);
 }
 
-START_TEST(poison_ends_an_exchange) {
+ZT_TEST(poison_ends_an_exchange) {
     side_t sides[N_RANKS];
     uint64_t began = zfi_now_ns();
     run_both(exchange_poisoned, 2 * DEADLINE_NS, sides);
     ck_assert_uint_lt(zfi_now_ns() - began, DEADLINE_NS);
     ck_assert_int_eq(sides[0].st, ZF_ERR_POISONED);
 }
-END_TEST
 
-ZT_MAIN("nccl", bytes_come_to_where_they_belong, groups_have_communicators_of_their_own,
-        a_group_that_does_not_begin_is_named, what_two_ranks_call_by_different_names_is_an_error,
-        a_rank_that_does_not_come_is_named, poison_ends_an_exchange)
+ZT_SUITE("nccl")

@@ -124,7 +124,7 @@ static void run(job_t jobs[N_RANKS], int is_slow) {
     zt_ranks_free(&ranks[is_slow]);
 }
 
-START_TEST(a_discarded_step_leaves_nothing) {
+ZT_TEST(a_discarded_step_leaves_nothing) {
     static job_t usual[N_RANKS], slow[N_RANKS];
     run(usual, 0);
     run(slow, 1);
@@ -138,6 +138,5 @@ START_TEST(a_discarded_step_leaves_nothing) {
         zt_rig_end(&slow[r].rig);
     }
 }
-END_TEST
 
-ZT_MAIN("nccl_discard", a_discarded_step_leaves_nothing)
+ZT_SUITE("nccl_discard")

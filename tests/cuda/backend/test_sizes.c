@@ -221,37 +221,33 @@ static void compare(const zt_shape_t *shapes, uint32_t n, const char *more, int 
 
 static const char windows[] = "update_interval = 3\nselect_interval = 3\npredict = off\n";
 
-START_TEST(many_rows) {
+ZT_TEST(many_rows) {
     if (has_large_grids())
         return;
     static const zt_shape_t shapes[] = {{.rows = 1100, .cols = 24},
                                         {.rows = 1100, .cols = 24, .channels = ZF_CHANNELS_ROWS}};
     compare(shapes, 2, windows, 0);
 }
-END_TEST
 
-START_TEST(long_rows) {
+ZT_TEST(long_rows) {
     if (has_large_grids())
         return;
     static const zt_shape_t shapes[] = {{.rows = 6, .cols = 9000, .is_bf16 = 1},
                                         {.rows = 6, .cols = 5000, .channels = ZF_CHANNELS_ROWS}};
     compare(shapes, 2, windows, 0);
 }
-END_TEST
 
 static const zt_shape_t usual[] = {
     {.rows = 40, .cols = 56}, {.rows = 70}, {.rows = 33, .cols = 17, .channels = ZF_CHANNELS_ROWS}};
 
-START_TEST(offsets_beyond_32_bits) { compare(usual, 3, windows, 1); }
-END_TEST
-START_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
+ZT_TEST(offsets_beyond_32_bits) { compare(usual, 3, windows, 1); }
+ZT_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
     if (!has_large_grids())
         compare(usual, 3, "[device]\nstate_mib = all\n", 1);
 }
-END_TEST
 
 /* All of them, so that many threads say so of one matrix at once. */
-START_TEST(weights_that_become_infinite) {
+ZT_TEST(weights_that_become_infinite) {
     static zt_rig_t rig;
     if (has_large_grids())
         return;
@@ -270,10 +266,9 @@ START_TEST(weights_that_become_infinite) {
     ck_assert_uint_eq(fakecuda_n_findings(), 0);
     zt_rig_end(&rig);
 }
-END_TEST
 
 /* An edit of one row counts for its band, ten rows of 56 elements; all others get what was in store for them. */
-START_TEST(what_is_adopted_is_a_band) {
+ZT_TEST(what_is_adopted_is_a_band) {
     enum { ROWS = 64, COLS = 56, BAND = 10 * COLS };
     static const zt_shape_t shape = {.rows = ROWS, .cols = COLS};
     static zt_rig_t rigs[2]; /* with an edit, and without */
@@ -310,7 +305,5 @@ START_TEST(what_is_adopted_is_a_band) {
     for (int i = 0; i < 2; i++)
         zt_rig_end(&rigs[i]);
 }
-END_TEST
 
-ZT_MAIN("sizes", what_is_adopted_is_a_band, weights_that_become_infinite, many_rows, long_rows, offsets_beyond_32_bits,
-        offsets_beyond_32_bits_with_the_state_on_the_device)
+ZT_SUITE("sizes")

@@ -85,16 +85,15 @@ static void launch_row(int i) {
     end_with(row->n_findings);
 }
 
-START_TEST(what_launches_are_found_to_do) {
+ZT_TEST(what_launches_are_found_to_do) {
     for (int i = 0; i < (int)(sizeof launches / sizeof *launches); i++) {
         int status = in_child(launch_row, i);
         ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s, row %d", launches[i].kernel, i);
     }
 }
-END_TEST
 
 /* The order of blocks, and what is in a register that was never written. */
-START_TEST(what_comes_from_the_seed_differs) {
+ZT_TEST(what_comes_from_the_seed_differs) {
     static const char *const kernels[] = {"last_block_wins", "unwritten_register"};
     open_device();
     CUdeviceptr p = alloc(2048);
@@ -109,10 +108,9 @@ START_TEST(what_comes_from_the_seed_differs) {
     }
     end_with(1); /* that blocks write one word */
 }
-END_TEST
 
 /* The grid's end is an order: the next launch may write the same words. */
-START_TEST(two_launches_are_no_race) {
+ZT_TEST(two_launches_are_no_race) {
     open_device();
     CUdeviceptr words = alloc(4096);
     need(cuMemsetD8Async(words, 0, 4096, NULL));
@@ -120,7 +118,6 @@ START_TEST(two_launches_are_no_race) {
         need(run("add_one", 2, words, 512));
     end_with(0);
 }
-END_TEST
 
 /* In places that no launch has touched before, and in both orders of the threads. */
 static void write_words_and_bytes(uint32_t at, uint64_t n_findings) {
@@ -132,21 +129,18 @@ static void write_words_and_bytes(uint32_t at, uint64_t n_findings) {
     end_with(n_findings);
 }
 
-START_TEST(a_word_and_its_last_byte) { write_words_and_bytes(3, 2); }
-END_TEST
-START_TEST(a_word_and_the_byte_behind_it_are_no_race) { write_words_and_bytes(4, 0); }
-END_TEST
+ZT_TEST(a_word_and_its_last_byte) { write_words_and_bytes(3, 2); }
+ZT_TEST(a_word_and_the_byte_behind_it_are_no_race) { write_words_and_bytes(4, 0); }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-START_TEST(freed_memory_stays_wrong) {
+ZT_TEST(freed_memory_stays_wrong) {
     open_device();
     CUdeviceptr p = alloc(1024);
     need(cuMemFree(p));
     ck_assert_int_eq(run("add_one", 1, p, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
     end_with(2); /* its load and its store */
 }
-END_TEST
 
 static void touch_device_memory(int unused) {
     (void)unused;
@@ -157,13 +151,12 @@ static void touch_device_memory(int unused) {
 }
 
 /* The host's own access to device memory faults; sanitizers end the process themselves. */
-START_TEST(host_cannot_touch_device_memory) {
+ZT_TEST(host_cannot_touch_device_memory) {
     int status = in_child(touch_device_memory, 0);
     ck_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGSEGV : WEXITSTATUS(status) > 1);
 }
-END_TEST
 
-START_TEST(out_of_memory) {
+ZT_TEST(out_of_memory) {
     CUdeviceptr p = 0;
     size_t left = 0, all = 0;
     set("FAKECUDA_DEVICE_BYTES", "1000000");
@@ -175,9 +168,8 @@ START_TEST(out_of_memory) {
     cuMemFree(first);
     close_device();
 }
-END_TEST
 
-START_TEST(nth_call_fails) {
+ZT_TEST(nth_call_fails) {
     CUdeviceptr p = 0;
     set("FAKECUDA_FAIL", "cuMemAlloc:2:2");
     open_device();
@@ -187,7 +179,6 @@ START_TEST(nth_call_fails) {
     cuMemFree(first), cuMemFree(third);
     close_device();
 }
-END_TEST
 
 static _Atomic uint64_t *register_words(unsigned flags) {
     void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -197,7 +188,7 @@ static _Atomic uint64_t *register_words(unsigned flags) {
 
 static CUdeviceptr at(_Atomic uint64_t *word) { return (CUdeviceptr)(uintptr_t)word; }
 
-START_TEST(memory_for_copies_is_not_for_kernels) {
+ZT_TEST(memory_for_copies_is_not_for_kernels) {
     CUdeviceptr there;
     open_device();
     _Atomic uint64_t *words = register_words(CU_MEMHOSTREGISTER_PORTABLE);
@@ -207,9 +198,8 @@ START_TEST(memory_for_copies_is_not_for_kernels) {
     ck_assert_int_eq(run("add_one", 1, at(words), 4), CUDA_ERROR_ILLEGAL_ADDRESS);
     end_with(2); /* its load and its store */
 }
-END_TEST
 
-START_TEST(flags_of_memory_operations_are_known_ones) {
+ZT_TEST(flags_of_memory_operations_are_known_ones) {
     open_device();
     _Atomic uint64_t *words = register_words(CU_MEMHOSTREGISTER_DEVICEMAP);
     ck_assert_int_eq(cuStreamWriteValue64(NULL, at(words), 1, 2), CUDA_ERROR_INVALID_VALUE);
@@ -221,11 +211,10 @@ START_TEST(flags_of_memory_operations_are_known_ones) {
     need(cuStreamSynchronize(NULL));
     end_with(1);
 }
-END_TEST
 
 /* ---- what goes while it is used ---------------------------------------------------------------------------------- */
 
-START_TEST(a_word_that_goes_while_a_stream_waits_for_it) {
+ZT_TEST(a_word_that_goes_while_a_stream_waits_for_it) {
     open_device();
     _Atomic uint64_t *words = register_words(CU_MEMHOSTREGISTER_DEVICEMAP);
     need(cuStreamWaitValue64(NULL, at(words), 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -234,9 +223,8 @@ START_TEST(a_word_that_goes_while_a_stream_waits_for_it) {
     ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
     end_with(1);
 }
-END_TEST
 
-START_TEST(a_destroyed_stream_goes_on) {
+ZT_TEST(a_destroyed_stream_goes_on) {
     open_device();
     CUstream s = stream_new();
     _Atomic uint64_t *words = register_words(CU_MEMHOSTREGISTER_DEVICEMAP);
@@ -250,7 +238,6 @@ START_TEST(a_destroyed_stream_goes_on) {
     ck_assert_uint_eq(atomic_load(&words[1]), 7);
     end_with(0);
 }
-END_TEST
 
 /* ---- virtual memory ---------------------------------------------------------------------------------------------- */
 
@@ -277,7 +264,7 @@ static void open_up(CUdeviceptr at) {
     need(cuMemSetAccess(at, PIECE, &access, 1));
 }
 
-START_TEST(memory_goes_and_comes_at_one_address) {
+ZT_TEST(memory_goes_and_comes_at_one_address) {
     CUdeviceptr at;
     unsigned char seen[64], first[64];
     open_device();
@@ -299,9 +286,8 @@ START_TEST(memory_goes_and_comes_at_one_address) {
     need(cuMemAddressFree(at, PIECE));
     end_with(0);
 }
-END_TEST
 
-START_TEST(what_is_mapped_has_no_access_yet) {
+ZT_TEST(what_is_mapped_has_no_access_yet) {
     CUdeviceptr at;
     open_device();
     need(cuMemAddressReserve(&at, PIECE, 0, 0, 0));
@@ -309,9 +295,8 @@ START_TEST(what_is_mapped_has_no_access_yet) {
     ck_assert_int_eq(run("add_one", 1, at, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
     end_with(2); /* its load and its store */
 }
-END_TEST
 
-START_TEST(what_is_unmapped_is_gone) {
+ZT_TEST(what_is_unmapped_is_gone) {
     CUdeviceptr at;
     open_device();
     need(cuMemAddressReserve(&at, PIECE, 0, 0, 0));
@@ -322,9 +307,8 @@ START_TEST(what_is_unmapped_is_gone) {
     ck_assert_int_eq(run("add_one", 1, at, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
     end_with(2);
 }
-END_TEST
 
-START_TEST(whole_mappings_and_each_once) {
+ZT_TEST(whole_mappings_and_each_once) {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr at;
     open_device();
@@ -345,11 +329,10 @@ START_TEST(whole_mappings_and_each_once) {
     need(cuMemAddressFree(at, 2 * PIECE));
     end_with(6);
 }
-END_TEST
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
-START_TEST(memory_operations_can_be_missing) {
+ZT_TEST(memory_operations_can_be_missing) {
     CUdeviceptr at = 0;
     int can = 1;
     set("FAKECUDA_MEMOPS", "0");
@@ -361,11 +344,10 @@ START_TEST(memory_operations_can_be_missing) {
     cuMemFreeHost((void *)words);
     close_device();
 }
-END_TEST
 
 /* Two streams on one queue: an event that is recorded before it is waited for is no problem, whoever is in front. A
  * word that only the host writes is none either. */
-START_TEST(shared_queue_goes_on) {
+ZT_TEST(shared_queue_goes_on) {
     CUdeviceptr at = 0;
     CUevent e;
     set("CUDA_DEVICE_MAX_CONNECTIONS", "1");
@@ -383,7 +365,6 @@ START_TEST(shared_queue_goes_on) {
     cuEventDestroy(e), cuStreamDestroy(a), cuStreamDestroy(b), cuMemFreeHost((void *)words);
     close_device();
 }
-END_TEST
 
 static void *write_many(void *raw) {
     const CUdeviceptr *at = raw;
@@ -399,7 +380,7 @@ static void *write_many(void *raw) {
 }
 
 /* The call that brings one command more than a queue takes waits; other streams go on. */
-START_TEST(a_full_queue_makes_the_caller_wait) {
+ZT_TEST(a_full_queue_makes_the_caller_wait) {
     CUdeviceptr at = 0;
     pthread_t thread;
     set("FAKECUDA_DEPTH", "4");
@@ -417,7 +398,6 @@ START_TEST(a_full_queue_makes_the_caller_wait) {
     cuStreamDestroy(other), cuMemFreeHost((void *)words);
     close_device();
 }
-END_TEST
 
 static _Atomic int is_held, may_go;
 
@@ -429,7 +409,7 @@ static void hold(void *unused) {
 }
 
 /* Of two streams. */
-START_TEST(host_functions_run_one_by_one) {
+ZT_TEST(host_functions_run_one_by_one) {
     static _Atomic int n;
     open_device();
     CUstream a = stream_new(), b = stream_new();
@@ -446,9 +426,8 @@ START_TEST(host_functions_run_one_by_one) {
     cuStreamDestroy(a), cuStreamDestroy(b);
     close_device();
 }
-END_TEST
 
-START_TEST(finds_a_wait_for_what_cuda_writes) {
+ZT_TEST(finds_a_wait_for_what_cuda_writes) {
     CUdeviceptr at = 0;
     open_device();
     _Atomic uint64_t *words = words_new(&at);
@@ -459,31 +438,28 @@ START_TEST(finds_a_wait_for_what_cuda_writes) {
     ck_assert_uint_eq(atomic_load(&words[0]), 1);
     end_with(1);
 }
-END_TEST
 
 static void call_cuda(void *unused) {
     (void)unused;
     cuStreamQuery(NULL);
 }
 
-START_TEST(finds_a_host_function_that_calls_cuda) {
+ZT_TEST(finds_a_host_function_that_calls_cuda) {
     open_device();
     need(cuLaunchHostFunc(NULL, call_cuda, NULL));
     need(cuStreamSynchronize(NULL));
     end_with(1);
 }
-END_TEST
 
-START_TEST(finds_leaks) {
+ZT_TEST(finds_leaks) {
     open_device();
     alloc(64);
     stream_new();
     close_device();
     end_with(1);
 }
-END_TEST
 
-START_TEST(other_ptx_is_refused) {
+ZT_TEST(other_ptx_is_refused) {
     CUmodule other;
     open_device();
     char *text = strdup(read_ptx());
@@ -492,7 +468,6 @@ START_TEST(other_ptx_is_refused) {
     free(text);
     close_device();
 }
-END_TEST
 
 /* Coalescing as traffic.c counts it. The figures leave at the end of the process. */
 static void count_traffic(int to) {
@@ -506,7 +481,7 @@ static void count_traffic(int to) {
     close_device();
 }
 
-START_TEST(traffic) {
+ZT_TEST(traffic) {
     int ends[2];
     char text[2000] = "";
     ck_assert_int_eq(pipe(ends), 0);
@@ -515,7 +490,6 @@ START_TEST(traffic) {
     ck_assert_msg(strstr(text, "traffic dense 32 4096 4096 32 128 4096") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "traffic sparse 32 32768 4096 32 1024 4096") != NULL, "%s", text);
 }
-END_TEST
 
 #if defined(__SANITIZE_THREAD__)
 enum { HAS_TSAN = 1 };
@@ -538,7 +512,7 @@ static void train_without(int which) {
 
 /* Each wait that is left out is found: by wrong values with some seed or, also where values come out right, by the
  * thread sanitizer. The fourth changes only values that nobody looks at. */
-START_TEST(missing_waits) {
+ZT_TEST(missing_waits) {
     for (int wait = 0; wait < N_WAITS; wait++) {
         int caught = 0;
         for (int seed = 0; seed < 40 && !caught; seed++) {
@@ -549,13 +523,5 @@ START_TEST(missing_waits) {
         ck_assert_msg(caught || (wait == 3 && !HAS_TSAN), "wait %d: not caught", wait + 1);
     }
 }
-END_TEST
 
-ZT_MAIN("driver", what_launches_are_found_to_do, what_comes_from_the_seed_differs, two_launches_are_no_race,
-        a_word_and_its_last_byte, a_word_and_the_byte_behind_it_are_no_race, freed_memory_stays_wrong,
-        host_cannot_touch_device_memory, out_of_memory, nth_call_fails, memory_for_copies_is_not_for_kernels,
-        flags_of_memory_operations_are_known_ones, a_word_that_goes_while_a_stream_waits_for_it,
-        a_destroyed_stream_goes_on, memory_goes_and_comes_at_one_address, what_is_mapped_has_no_access_yet,
-        what_is_unmapped_is_gone, whole_mappings_and_each_once, memory_operations_can_be_missing, shared_queue_goes_on,
-        a_full_queue_makes_the_caller_wait, host_functions_run_one_by_one, finds_a_wait_for_what_cuda_writes,
-        finds_a_host_function_that_calls_cuda, finds_leaks, other_ptx_is_refused, traffic, missing_waits)
+ZT_SUITE("driver")

@@ -12,11 +12,10 @@
 
 #include "suite.h"
 
-START_TEST(streams_ordered_by_events) { ck_assert_uint_eq(train(0), 0); }
-END_TEST
+ZT_TEST(streams_ordered_by_events) { ck_assert_uint_eq(train(0), 0); }
 
 /* The host releases a stream through one word and hears of it through another. GEQ is cyclic. */
-START_TEST(host_and_stream_by_words) {
+ZT_TEST(host_and_stream_by_words) {
     CUdeviceptr at = 0;
     _Atomic uint64_t *words = words_new(&at);
     CUstream s = stream_new();
@@ -33,9 +32,8 @@ START_TEST(host_and_stream_by_words) {
     need(cuStreamSynchronize(s));
     cuStreamDestroy(s), cuMemFreeHost((void *)words);
 }
-END_TEST
 
-START_TEST(pageable_copies_are_over_on_return) {
+ZT_TEST(pageable_copies_are_over_on_return) {
     CUstream s = stream_new();
     CUdeviceptr p = alloc(1 << 20);
     unsigned char *there = malloc(1 << 20), *back = calloc(1, 1 << 20);
@@ -47,9 +45,8 @@ START_TEST(pageable_copies_are_over_on_return) {
     free(there), free(back);
     cuMemFree(p), cuStreamDestroy(s);
 }
-END_TEST
 
-START_TEST(registered_memory) {
+ZT_TEST(registered_memory) {
     CUdeviceptr at = 0;
     void *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CUstream s = stream_new();
@@ -65,9 +62,8 @@ START_TEST(registered_memory) {
     cuStreamDestroy(s);
     munmap(p, 8192);
 }
-END_TEST
 
-START_TEST(contexts_are_per_thread) {
+ZT_TEST(contexts_are_per_thread) {
     CUdeviceptr p = 0;
     CUcontext now = NULL;
     need(cuCtxPopCurrent(&now));
@@ -77,10 +73,9 @@ START_TEST(contexts_are_per_thread) {
     ck_assert_ptr_null(now);
     need(cuCtxPushCurrent(context));
 }
-END_TEST
 
 /* A kernel in the legacy stream waits for a blocking stream, and not for one that is not. */
-START_TEST(legacy_stream) {
+ZT_TEST(legacy_stream) {
     CUdeviceptr at = 0;
     CUstream blocking = NULL;
     _Atomic uint64_t *words = words_new(&at);
@@ -98,9 +93,8 @@ START_TEST(legacy_stream) {
     ck_assert_uint_eq(atomic_load(&words[8]), 2);
     cuStreamDestroy(blocking), cuStreamDestroy(other), cuMemFreeHost((void *)words);
 }
-END_TEST
 
-START_TEST(capture_has_its_status) {
+ZT_TEST(capture_has_its_status) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
     CUstream s = stream_new();
@@ -113,7 +107,6 @@ START_TEST(capture_has_its_status) {
     ck_assert_int_eq(status, CU_STREAM_CAPTURE_STATUS_NONE);
     cuStreamDestroy(s);
 }
-END_TEST
 
 static void *id_in_another_thread(void *out) {
     need(cuCtxPushCurrent(context));
@@ -122,7 +115,7 @@ static void *id_in_another_thread(void *out) {
     return NULL;
 }
 
-START_TEST(each_thread_has_a_stream) {
+ZT_TEST(each_thread_has_a_stream) {
     unsigned long long mine = 0, again = 0, other = 0;
     pthread_t thread;
     need(cuStreamGetId(CU_STREAM_PER_THREAD, &mine));
@@ -132,7 +125,6 @@ START_TEST(each_thread_has_a_stream) {
     ck_assert_uint_eq(mine, again);
     ck_assert_uint_ne(mine, other);
 }
-END_TEST
 
 static void *query_in_another_thread(void *event) {
     need(cuCtxPushCurrent(context));
@@ -148,7 +140,7 @@ static void *query_without_a_part(void *event) {
 }
 
 /* A query beside a capture in the global mode spoils it, but not by a thread whose mode is relaxed. */
-START_TEST(queries_beside_a_capture) {
+ZT_TEST(queries_beside_a_capture) {
     static void *(*const queries[])(void *) = {query_without_a_part, query_in_another_thread};
     CUevent e;
     CUstream s = stream_new();
@@ -165,9 +157,8 @@ START_TEST(queries_beside_a_capture) {
     }
     cuEventDestroy(e), cuStreamDestroy(s);
 }
-END_TEST
 
-START_TEST(host_functions_run_in_order) {
+ZT_TEST(host_functions_run_in_order) {
     static _Atomic int n;
     CUstream s = stream_new();
     for (int i = 0; i < 10; i++)
@@ -176,8 +167,5 @@ START_TEST(host_functions_run_in_order) {
     ck_assert_int_eq(atomic_load(&n), 10);
     cuStreamDestroy(s);
 }
-END_TEST
 
-ZT_MAIN_WITH("driver_real", open_device, close_device, streams_ordered_by_events, host_and_stream_by_words,
-             pageable_copies_are_over_on_return, registered_memory, contexts_are_per_thread, legacy_stream,
-             capture_has_its_status, each_thread_has_a_stream, queries_beside_a_capture, host_functions_run_in_order)
+ZT_SUITE_WITH("driver_real", open_device, close_device)

@@ -94,5 +94,3 @@ static CUresult fill(const char *function, uint64_t to, int byte, size_t n, CUst
 }
 
 FC_API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream s) { return fill(__func__, to, v, n, s); }
-/* Without a stream, too, it is not promised to be over when the call returns. */
-FC_API cuMemsetD8(CUdeviceptr to, unsigned char v, size_t n) { return fill(__func__, to, v, n, NULL); }

@@ -85,7 +85,7 @@ static void teardown(void) {
 
 /* ---- rows, columns, elements ------------------------------------------------------------------------------------- */
 
-START_TEST(test_rows) {
+ZT_TEST(test_rows) {
     twin_t y = twin(N, 1.0), row = twin(WIDTH, 1.0), x = twin(N, 1.0), sum = twin(WIDTH, 1.0);
     for (int p = 0; p < 2; p++) {
         both[p]->ops->fill_rows(both[p], y.at[p], row.at[p], ROWS, WIDTH);
@@ -95,9 +95,8 @@ START_TEST(test_rows) {
     expect(y, 0, "fill_rows and add");
     expect(sum, 0, "sum_rows");
 }
-END_TEST
 
-START_TEST(test_chosen) {
+ZT_TEST(test_chosen) {
     twin_t table = twin(TABLE_ROWS * WIDTH, 1.0), x = twin(N, 1.0), taken = twin(N, 1.0), put = twin(N, 1.0);
     uint16_t narrow[TABLE_ROWS * WIDTH];
     int32_t rows[ROWS], distinct[TABLE_ROWS];
@@ -120,9 +119,8 @@ START_TEST(test_chosen) {
     expect(taken, 0, "take_chosen");
     expect(put, 0, "put_chosen");
 }
-END_TEST
 
-START_TEST(test_types) {
+ZT_TEST(test_types) {
     twin_t x = twin(N, 3.0), wide = twin(N, 1.0);
     uint16_t narrow[N];
     void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
@@ -138,9 +136,8 @@ START_TEST(test_types) {
     both[THERE]->ops->release(both[THERE], bf16[THERE]);
     expect(wide, 0, "narrow and widen");
 }
-END_TEST
 
-START_TEST(test_elements) {
+ZT_TEST(test_elements) {
     twin_t x = twin(N, 3.0), y = twin(N, 1.0), cdf = twin(N, 1.0), d = twin(N, 1.0), t = twin(N, 1.0);
     for (int p = 0; p < 2; p++) {
         both[p]->ops->gelu_forward(both[p], x.at[p], N, y.at[p], cdf.at[p]);
@@ -153,10 +150,9 @@ START_TEST(test_elements) {
     expect(cdf, 3e-7, "gelu_forward's cdf");
     expect(d, 5e-7, "gelu_backward");
 }
-END_TEST
 
 /* A mask by itself: bits, whatever the values are. */
-START_TEST(test_dropout) {
+ZT_TEST(test_dropout) {
     twin_t x = twin(N, 1.0), y = twin(N, 1.0), d = twin(N, 1.0);
     for (int p = 0; p < 2; p++) {
         both[p]->ops->dropout(both[p], x.at[p], N, 0.5, glue_rng(8, 9));
@@ -165,9 +161,8 @@ START_TEST(test_dropout) {
     expect(x, 0, "dropout");
     expect(d, 0, "tanh_backward");
 }
-END_TEST
 
-START_TEST(test_norm) {
+ZT_TEST(test_norm) {
     twin_t x = twin(N, 2.0), weight = twin(WIDTH, 1.0), bias = twin(WIDTH, 1.0), normal = twin(N, 1.0);
     twin_t inverse = twin(ROWS, 1.0), d = twin(N, 1.0), d_weight = twin(WIDTH, 1.0), d_bias = twin(WIDTH, 1.0);
     for (int p = 0; p < 2; p++) {
@@ -183,7 +178,6 @@ START_TEST(test_norm) {
     expect(d_weight, 1e-6, "norm_backward's weight");
     expect(d_bias, 0, "norm_backward's bias");
 }
-END_TEST
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
@@ -214,16 +208,14 @@ static void all_products(double tolerance) {
         one_product(i & 1, i >> 1 & 1, i >> 2 ? 1.0 : 0.0, tolerance);
 }
 
-START_TEST(test_own_products) { all_products(1e-6); }
-END_TEST
+ZT_TEST(test_own_products) { all_products(1e-6); }
 
-START_TEST(test_cublas) {
+ZT_TEST(test_cublas) {
     host_compute_t *cublas = open_device(HOST_PRODUCTS_CUBLAS, 0);
     ck_assert_ptr_nonnull(strstr(cublas->what, "cuBLAS"));
     with_device(cublas, all_products, 1e-6);
     with_device(open_device(HOST_PRODUCTS_AUTO, 1), all_products, 1e-2);
 }
-END_TEST
 
 /* bf16 really rounds: a product of ones and a number between two of its values. */
 static void product_of_one(double number) {
@@ -238,12 +230,11 @@ static void product_of_one(double number) {
         ck_assert_float_eq_tol(value, 1.0f, 0.01f);
 }
 
-START_TEST(test_cublas_bf16) { with_device(open_device(HOST_PRODUCTS_CUBLAS, 1), product_of_one, 1.001); }
-END_TEST
+ZT_TEST(test_cublas_bf16) { with_device(open_device(HOST_PRODUCTS_CUBLAS, 1), product_of_one, 1.001); }
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-START_TEST(test_attention) {
+ZT_TEST(test_attention) {
     enum { HEADS = 3, HEAD_WIDTH = 5, TOKENS = 47, ELEMS = TOKENS * HEADS * HEAD_WIDTH };
     static const int32_t starts[] = {0, 1, 9, 42, 47};
     host_attention_shape_t shape = {starts, 4, HEADS, HEAD_WIDTH};
@@ -262,7 +253,6 @@ START_TEST(test_attention) {
     expect(dk, 1e-6, "attention's dk");
     expect(dv, 1e-6, "attention's dv");
 }
-END_TEST
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
@@ -337,11 +327,9 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
     host_model_free(&there);
 }
 
-START_TEST(test_model) { compare_models(HOST_FLOAT32, 2e-5); }
-END_TEST
+ZT_TEST(test_model) { compare_models(HOST_FLOAT32, 2e-5); }
 
-START_TEST(test_model_bf16) { compare_models(HOST_BFLOAT16, 1.0 / 128); }
-END_TEST
+ZT_TEST(test_model_bf16) { compare_models(HOST_BFLOAT16, 1.0 / 128); }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
@@ -353,14 +341,13 @@ static void expect_refusal(const host_cuda_options_t *options, const char *text)
     ck_assert_ptr_null(out);
 }
 
-START_TEST(test_what_is_refused) {
+ZT_TEST(test_what_is_refused) {
     expect_refusal(&(host_cuda_options_t){.device = 99}, "device 99 is asked for");
     expect_refusal(&(host_cuda_options_t){.products = HOST_PRODUCTS_OWN, .is_bf16 = 1}, "cuBLAS is needed");
 }
-END_TEST
 
 /* More than the device has: an error, the parameters can be released, and the first error stays. */
-START_TEST(test_out_of_memory) {
+ZT_TEST(test_out_of_memory) {
     host_compute_t *device = both[THERE];
     glue_error_t err = {""};
     ck_assert_ptr_null(device->ops->allocate(device, (size_t)1 << 50));
@@ -373,8 +360,5 @@ START_TEST(test_out_of_memory) {
     host_compute_close(device);
     both[THERE] = open_device(HOST_PRODUCTS_OWN, 0);
 }
-END_TEST
 
-ZT_MAIN_WITH("host_cuda", setup, teardown, test_rows, test_chosen, test_types, test_elements, test_dropout, test_norm,
-             test_own_products, test_cublas, test_cublas_bf16, test_attention, test_model, test_model_bf16,
-             test_what_is_refused, test_out_of_memory)
+ZT_SUITE_WITH("host_cuda", setup, teardown)

@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 kit=$work/zf-kit
 mkdir "$kit" "$kit/plugin" "$kit/bin" "$kit/lib" "$kit/ptx" "$kit/stacks" "$kit/python" "$kit/results"
-mkdir -p "$kit/conformance/bench" "$kit/conformance/peers"
+mkdir -p "$kit/conformance/bench"
 
 # needs FILE: the libraries that it is linked with, without the C library's and the driver's
 needs() {
@@ -36,7 +36,6 @@ cp "$build/tests/cuda/libzf_stacks.so" "$kit/stacks"
 cp "$build/tests/cuda/opcodes.ptx" "$build/tests/cuda/driver.ptx" "$kit/ptx"
 cp "$here/session.sh" "$here/smoke.py" "$kit"
 cp "$root/conformance/bench/gpu_step.py" "$kit/conformance/bench"
-cp "$root/conformance/peers/gpu_step.py" "$kit/conformance/peers"
 (cd "$root/bindings/python" && tar -chf - --exclude=__pycache__ --exclude=zfplugin/lib zfplugin) | tar -xf - -C "$kit/python"
 (cd "$root/conformance" && tar -cf - --exclude=__pycache__ accuracy) | tar -xf - -C "$kit/python/zfplugin"
 # Names of functions stay, and offsets: the build's own files tell the line of a frame.

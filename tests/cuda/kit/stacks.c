@@ -11,8 +11,10 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,31 +24,27 @@ enum { MOST_FRAMES = 48, TRIES = 200 };
 
 static uint32_t done; /* thread that has written its frames */
 
-static void say(const char *text) {
-    ssize_t n = write(STDERR_FILENO, text, strlen(text));
-    (void)n;
-}
-
-static void say_number(long n) {
-    char digits[24], *p = digits + sizeof digits - 1;
-    *p = 0;
-    do
-        *--p = (char)('0' + n % 10);
-    while ((n /= 10) > 0);
-    say(p);
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ssize_t unused = write(STDERR_FILENO, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    (void)unused;
 }
 
 /* /proc/self/task/TID/NAME, at most a line of it. */
-static void say_file(const char *tid, const char *name) {
-    char path[64] = "/proc/self/task/", text[64];
-    strcat(strcat(strcat(path, tid), "/"), name);
+static void read_file(const char *tid, const char *name, char text[64]) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%.16s/%s", tid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, 63);
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = 0;
     text[strcspn(text, "\n")] = 0;
-    say(text);
 }
 
 static void write_own_frames(void) {
@@ -55,16 +53,11 @@ static void write_own_frames(void) {
 }
 
 static void ask(pid_t pid, const char *tid) {
-    uint32_t number = 0;
-    for (const char *p = tid; *p; p++)
-        number = number * 10 + (uint32_t)(*p - '0');
-    say("stack: thread ");
-    say(tid);
-    say(" ");
-    say_file(tid, "comm");
-    say(" in ");
-    say_file(tid, "wchan");
-    say("\n");
+    uint32_t number = (uint32_t)strtoul(tid, NULL, 10);
+    char name[64], place[64];
+    read_file(tid, "comm", name);
+    read_file(tid, "wchan", place);
+    say("stack: thread %s %s in %s\n", tid, name, place);
     if ((long)number == syscall(SYS_gettid)) {
         write_own_frames();
         return;
@@ -88,9 +81,7 @@ static void ask_all(void) {
     _Alignas(entry_t) char bytes[4096];
     pid_t pid = getpid();
     int fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    say("stacks of process ");
-    say_number(pid);
-    say("\n");
+    say("stacks of process %d\n", (int)pid);
     for (long n; fd >= 0 && (n = syscall(SYS_getdents64, fd, bytes, sizeof bytes)) > 0;)
         for (long at = 0; at < n; at += ((entry_t *)(void *)(bytes + at))->nbytes) {
             const char *tid = ((entry_t *)(void *)(bytes + at))->name;

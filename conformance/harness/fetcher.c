@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fetcher.c - see fetcher.h. */
+#include "fetcher.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+
+enum { SHORT = 16 }; /* so many times shorter is a pass beside which nothing may be under way */
+static const uint64_t nap_ns = 200000, behind_ns = 5000000;
+
+static void sleep_until(uint64_t at_ns) {
+    const struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
+static void compute(uint64_t n_ns, int is_long) { sleep_until(zc_now_ns() + (is_long ? n_ns : n_ns / SHORT)); }
+
+/* The paced rule: SGD. A thread that is ahead of its pace sleeps, one that is behind it catches up, unless by so much
+ * that it must have had nothing to do. */
+static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
+    static _Thread_local uint64_t due_ns;
+    const fetcher_spec_t *spec = ctx;
+    const uint64_t now = zc_now_ns();
+
+    for (uint64_t i = 0; i < update->n_elems; i++)
+        update->w[i] -= (float)update->lr * update->g[i];
+    due_ns = (now > due_ns + behind_ns ? now : due_ns) + (uint64_t)(spec->ns_per_elem * (double)update->n_elems);
+    if (due_ns > now + nap_ns)
+        sleep_until(due_ns);
+    return 0;
+}
+
+/* n = 0: all of them. */
+static void fetch(fetcher_t *host, uint32_t first, uint32_t n) {
+    const uint64_t start = zc_now_ns();
+    rig_fetch(&host->rig, first, n);
+    host->waited_ns += zc_now_ns() - start;
+}
+
+/* Its gradients of the pass before are about to be overwritten. */
+static void take_back(fetcher_t *host, uint32_t layer) {
+    const uint64_t start = zc_now_ns();
+    rig_wait(&host->rig, &host->done[layer]);
+    host->waited_ns += zc_now_ns() - start;
+}
+
+static void deliver(fetcher_t *host, uint32_t layer, int is_last) {
+    const uint32_t n = host->spec.per_layer, first = layer * n;
+    const uint64_t start = zc_now_ns();
+    for (uint32_t i = first; i < first + n; i++)
+        host->rig.items[i].flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE);
+    rig_deliver(&host->rig, first, n, n, &host->done[layer]);
+    host->waited_ns += zc_now_ns() - start;
+}
+
+static void forward(fetcher_t *host, int is_first) {
+    const fetcher_spec_t *spec = &host->spec;
+    if (is_first && spec->is_serial)
+        fetch(host, 0, 0);
+    for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
+        if (is_first && !spec->is_serial)
+            fetch(host, layer * spec->per_layer, spec->per_layer);
+        compute(spec->forward_ns, is_first);
+    }
+}
+
+static void backward(fetcher_t *host, int is_last) {
+    const fetcher_spec_t *spec = &host->spec;
+    const int comes_later = spec->is_serial && is_last;
+    for (uint32_t layer = spec->n_layers; layer-- > 0;) {
+        take_back(host, layer);
+        compute(spec->backward_ns, is_last);
+        if (!comes_later)
+            deliver(host, layer, is_last);
+    }
+    for (uint32_t layer = spec->n_layers; comes_later && layer-- > 0;)
+        deliver(host, layer, 1);
+}
+
+void fetcher_step(fetcher_t *host) {
+    uint64_t start;
+    for (uint32_t pass = 0; pass < host->spec.n_passes; pass++) {
+        forward(host, pass == 0);
+        backward(host, pass + 1 == host->spec.n_passes);
+    }
+    start = zc_now_ns();
+    rig_step(&host->rig, 0);
+    host->waited_ns += zc_now_ns() - start;
+}
+
+void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec_t *spec) {
+    const zf_rule_callback_t rule = {
+        .struct_size = sizeof rule, .name = "paced", .ctx = &host->spec, .update = update_paced};
+    const rig_spec_t of_rig = {.n_tensors = spec->n_layers * spec->per_layer,
+                               .ndim = 2,
+                               .shape = {spec->shape[0], spec->shape[1]},
+                               .dtype = spec->dtype,
+                               .mode = RIG_ASYNC,
+                               .config = spec->config,
+                               .rule = spec->ns_per_elem > 0 ? &rule : NULL,
+                               .ranks = spec->ranks,
+                               .does_not_clip = spec->does_not_clip};
+    memset(host, 0, sizeof *host);
+    host->spec = *spec;
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        host->done[i] = (zf_fence_t){.struct_size = sizeof host->done[i], .kind = ZF_FENCE_NONE};
+    rig_open(&host->rig, loader, &of_rig);
+}
+
+void fetcher_close(fetcher_t *host) { rig_close(&host->rig); }
