@@ -7,10 +7,10 @@
  * {"rule"; of ZF_RULE_CALLBACK also "name" and "moments"}], is_mean, config {"section.key": text}, clocks {name: number
  * or [per cohort]}, first_step, n_steps, n_groups, files
  * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
- * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it), "shape", "dtype",
- * "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element, rows, columns, cohort,
- * selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset" (from the file's
- * start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
+ * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
+ * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
+ * rows, columns, cohort, selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset"
+ * (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
  *
  * Reading trusts nothing: every number is checked against what it counts before it is used. */
 #pragma once

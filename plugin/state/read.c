@@ -140,14 +140,24 @@ static zf_status_t read_steps(zfi_reader_t *reader, const json_t *root) {
     return reader->st;
 }
 
-/* A key of a configuration that a load does not compare. */
-static int is_left_out(const char *key) {
+/* A key of a configuration that a load does not compare, or that is gone and says what this version does; of a compact
+ * checkpoint any that is gone: what it holds does not depend on it. */
+static int is_left_out(const char *key, const char *said, int is_compact) {
     const char *dot = strchr(key, '.');
     char section[32];
     if (!dot || (size_t)(dot - key) >= sizeof section)
         return 0;
     snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
-    return zfi_key_is_free(section, dot + 1);
+    return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said, is_compact);
+}
+
+enum { MOST_TODAY = 32 };
+
+/* NULL: it is written so today. */
+static const char *in_todays_words(const char *key, const char *said) {
+    if (strcmp(key, "zenflow.deferred") != 0)
+        return NULL;
+    return strcmp(said, "none") == 0 ? "device.state_mib=all" : strcmp(said, "mean") == 0 ? "zenflow.mode=mean" : NULL;
 }
 
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
@@ -161,16 +171,16 @@ static zf_status_t read_config(zfi_reader_t *reader, const json_t *root) {
     if (!overrides)
         return zfi_read_no_memory(reader);
     json_object_foreach(from, key, value) {
-        const char *said = json_string_value(value);
-        size_t length = strlen(key) + (said ? strlen(said) : 0) + sizeof "=";
-        if (said && is_left_out(key))
+        const char *said = json_string_value(value), *now = said ? in_todays_words(key, said) : NULL;
+        size_t length = strlen(key) + (said ? strlen(said) : 0) + MOST_TODAY;
+        if (said && is_left_out(key, said, reader->out->is_compact))
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {
             (void)(said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts"));
             break;
         }
-        snprintf(overrides[i++], length, "%s=%s", key, said);
+        snprintf(overrides[i++], length, now ? "%s" : "%s=%s", now ? now : key, said);
     }
     if (!reader->st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)i,
                                         &reader->out->config, &problem))
@@ -184,27 +194,32 @@ static zf_status_t read_config(zfi_reader_t *reader, const json_t *root) {
     return reader->st;
 }
 
-static void read_rule(zfi_reader_t *reader, const json_t *from, zfi_group_rule_t *out) {
+static void read_rule(zfi_reader_t *reader, const json_t *from, const char *name_of, const char *moments_of,
+                      zfi_group_rule_t *out) {
     uint64_t rule = zfi_read_number(reader, from, "rule", ZF_RULE_CALLBACK);
     if (rule != ZF_RULE_CALLBACK) {
         *out = *zfi_rule_builtin((uint32_t)rule);
         return;
     }
     out->number = ZF_RULE_CALLBACK;
-    snprintf(out->name, sizeof out->name, "%s", zfi_read_text(reader, from, "name", sizeof out->name - 1));
-    out->n_moments = (uint32_t)zfi_read_number(reader, from, "moments", 2);
+    snprintf(out->name, sizeof out->name, "%s", zfi_read_text(reader, from, name_of, sizeof out->name - 1));
+    out->n_moments = (uint32_t)zfi_read_number(reader, from, moments_of, 2);
 }
 
+/* Before version 0.2 of the ABI all groups had one rule, whose members are the root's. */
 static zf_status_t read_rules(zfi_reader_t *reader, const json_t *root) {
     zfi_saved_t *saved = reader->out;
     const json_t *list = json_object_get(root, "rules");
-    if (json_array_size(list) != saved->shape.n_groups)
+    if (list && json_array_size(list) != saved->shape.n_groups)
         return zfi_read_bad(reader, "rules", "need one for each of n_groups");
     saved->rules = calloc(saved->shape.n_groups, sizeof *saved->rules);
     if (!saved->rules)
         return zfi_read_no_memory(reader);
     for (uint32_t i = 0; i < saved->shape.n_groups; i++)
-        read_rule(reader, json_array_get(list, i), &saved->rules[i]);
+        if (list)
+            read_rule(reader, json_array_get(list, i), "name", "moments", &saved->rules[i]);
+        else
+            read_rule(reader, root, "rule_name", "rule_moments", &saved->rules[i]);
     return reader->st;
 }
 

@@ -8,6 +8,8 @@
 
 #include "state/read.h"
 
+enum { HOME_FLAGS = 12 }; /* flags of ABI 0.1; the cut says what they did */
+
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static zf_status_t read_matrix_numbers(zfi_reader_t *reader, const json_t *list, const zfi_saved_param_t *param,
@@ -153,11 +155,13 @@ static zf_status_t read_param(zfi_reader_t *reader, const json_t *from, zfi_save
     zfi_param_t *param = &out->param;
     const zfi_saved_t *saved = reader->out;
     snprintf(param->name, sizeof param->name, "%s", zfi_read_text(reader, from, "name", sizeof param->name - 1));
-    param->id = (uint32_t)zfi_read_number(reader, from, "id", ZF_NO_ID - 1);
+    param->id = saved->n_params;
+    if (json_object_get(from, "id"))
+        param->id = (uint32_t)zfi_read_number(reader, from, "id", ZF_NO_ID - 1);
     read_shape(reader, from, param);
     param->dtype = read_dtype(reader, from, "dtype");
     param->grad_dtype = read_dtype(reader, from, "grad_dtype");
-    param->flags = (uint32_t)zfi_read_number(reader, from, "flags", UINT32_MAX);
+    param->flags = (uint32_t)zfi_read_number(reader, from, "flags", UINT32_MAX) & ~(uint32_t)HOME_FLAGS;
     param->group = (uint32_t)zfi_read_number(reader, from, "group", saved->shape.n_groups - 1);
     param->rule = &saved->rules[param->group];
     param->n_batch_axes = (int)zfi_read_number(reader, from, "n_batch_axes", (uint64_t)param->ndim);

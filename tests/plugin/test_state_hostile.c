@@ -108,20 +108,6 @@ ZT_TEST(hostile_indexes) {
     zt_hostile_end();
 }
 
-/* A key that changes nothing that is computed may have been saved with any value, and may be gone. Others are refused
- * with what to use instead. */
-ZT_TEST(keys_that_are_gone) {
-    zf_state_args_t args = {.struct_size = sizeof args, .store = &zt_hostile.bad.table};
-    zt_hostile_start(config);
-    zt_hostile_copy();
-    zt_index_replace(&zt_hostile.bad, "\"config\"", "\"host.local_rank\":\"auto\"",
-                     "\"host.local_rank\":\"2\",\"trace.first_step\":\"7\"");
-    ZT_OK(&zt_hostile.victim, zt_state(&zt_hostile.victim)->verify(&args, NULL, &zt_hostile.victim.err));
-    zt_index_replace(&zt_hostile.bad, "\"config\"", "\"trace.first_step\"", "\"host.max_steps_ahead\"");
-    zt_hostile_refused_for("a key that is gone", "the trainer may submit 8 steps ahead");
-    zt_hostile_end();
-}
-
 /* What the checkpoint had where the two differ; 1 where they do not. */
 static unsigned char replaced_byte(void) {
     const zt_blob_t *was = zt_memory_store_find(&zt_hostile.good, ZT_DATA_BLOB),
