@@ -48,6 +48,11 @@ class Opening(unittest.TestCase):
     def test_what_is_no_library(self):
         self.refused(self.write("text.so", b"hello"), "text.so", "no library of this machine", "ldd")
 
+    def test_cut_short(self):
+        whole = Path(zfplugin.load().file).read_bytes()
+        for n in (64, 4096, 65536):
+            self.refused(self.write("short.so", whole[:n]), "cut short", "copy it again")
+
     def test_library_without_the_symbol(self):
         maths = next((str(p) for p in Path("/lib").glob("**/libm.so.6")), None)
         if maths is None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds, opens and negotiates with libzfplugin.so, in pure Python.
 
-Order of the checks, each with a sentence that names the file or symbol and the way out: the file is there; dlopen, in the
-dynamic linker's words; the entry exists and lies in the opened file (dlsym also searches what the file depends on); a common
+Order of the checks, each with a sentence that names the file or symbol and the way out: the file is there and whole; dlopen,
+in the dynamic linker's words; the entry exists and lies in the opened file (dlsym also searches what the file depends on); a common
 ABI; a table with every slot of it.
 
 Where the library is looked for: the path given; $ZFPLUGIN_LIBRARY; $ZFPLUGIN_PATH (what C hosts use); the file inside
 this package; the dynamic linker's own places. A path that is given but wrong is an error, never passed over.
 """
 import ctypes
-import errno
 import os
+import struct
 from pathlib import Path
 
 from . import _abi, errors
@@ -44,11 +44,30 @@ def find(path=None):
     return str(inside) if inside.exists() else SONAME
 
 
+def _check_whole(path):
+    """A file that ends before its segments do would end the process with SIGBUS in dlopen. Any other fault is told there."""
+    with open(path, "rb") as file:
+        header = file.read(64)
+        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":  # 64-bit, little-endian: what the plugin is built for
+            return
+        table, entry_nbytes, n_entries = (*struct.unpack_from("<Q", header, 32), *struct.unpack_from("<HH", header, 54))
+        file.seek(table)
+        segments = file.read(entry_nbytes * n_entries)
+        have = file.seek(0, os.SEEK_END)
+    entries = [struct.unpack_from("<IIQQQQ", segments, at) for at in range(0, len(segments) - 55, max(entry_nbytes, 56))]
+    need = max([table + entry_nbytes * n_entries, *(offset + nbytes for kind, _, offset, _, _, nbytes in entries if kind == 1)])
+    if have < need:
+        raise errors.LoadError(f"{path} is cut short: it has {have} bytes and needs {need}; copy it again")
+
+
 def _open(path):
     if os.path.isdir(path):
         raise errors.LoadError(f"{path} is a directory; name the library itself, e.g. {path}/{SONAME}")
-    if "/" in path and not os.path.exists(path):
-        raise errors.LoadError(f"{path}: No such file; {_HINT}", native_code=errno.ENOENT)
+    if "/" in path:
+        try:
+            _check_whole(path)
+        except OSError as problem:
+            raise errors.LoadError(f"{path}: {problem.strerror}; {_HINT}", native_code=problem.errno or 0) from None
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:
