@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
 
-    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 61] [--only grads|replay|step|process] [--json FILE]
+    conformance/bench/compare.py OLD.so NEW.so [--rounds 9] [--repeat 61] [--only grads|replay|step|process] [--json FILE]
                                  [--config TEXT] [--new-config TEXT]
 
-One zf-bench-hooks (the one of NEW's build tree, unless --bench names another) measures both. A round runs it once with each,
-and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, of the workers for
+Each is measured by the zf-bench-hooks of its own build tree, since a plugin of another ABI is refused. A round runs it once with
+each, and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, of the workers for
 replays, of the whole process for steps with all that comes of them; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
 one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. Exit status 0:
 measured, whatever the figures say.
@@ -39,12 +39,17 @@ def measure(bench, plugin, section, repeat, config):
     return {" ".join(str(row[name]) for name in names): row[figure] for row in rows}
 
 
-def run(bench, plugins, configs, section, rounds, repeat):
+def bench_of(plugin):
+    """The benchmark in the build tree of a plugin: build/plugin/libzfplugin.so."""
+    return Path(plugin).resolve().parent.parent / "conformance/bench/zf-bench-hooks"
+
+
+def run(plugins, configs, section, rounds, repeat):
     """{name of a row: (figures of the old one, figures of the new one)}."""
     found = {}
     for i in range(rounds):
         for which in (0, 1) if i % 2 == 0 else (1, 0):
-            for name, value in measure(bench, plugins[which], section, repeat, configs[which]).items():
+            for name, value in measure(bench_of(plugins[which]), plugins[which], section, repeat, configs[which]).items():
                 found.setdefault(name, ([], []))[which].append(value)
         print(f"{section}: round {i + 1} of {rounds}", file=sys.stderr)
     return found
@@ -60,16 +65,10 @@ def summarise(found):
     return out
 
 
-def bench_of(plugin):
-    """The benchmark in the build tree of a plugin: build/plugin/libzfplugin.so."""
-    return Path(plugin).resolve().parent.parent / "conformance/bench/zf-bench-hooks"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old")
     parser.add_argument("new")
-    parser.add_argument("--bench")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--repeat", type=int, default=61)
     parser.add_argument("--only", choices=list(SECTIONS))
@@ -77,12 +76,12 @@ def main():
     parser.add_argument("--config")
     parser.add_argument("--new-config")
     args = parser.parse_args()
-    bench = str(args.bench or bench_of(args.new))
-    if not Path(bench).is_file():
-        parser.error(f"no benchmark at {bench}: build target zf-bench-hooks with -DZF_BENCH=ON, or give --bench")
+    for bench in map(bench_of, (args.old, args.new)):
+        if not bench.is_file():
+            parser.error(f"no benchmark at {bench}: build target zf-bench-hooks with -DZF_BENCH=ON")
     results = {}
     for section in [args.only] if args.only else SECTIONS:
-        results[section] = summarise(run(bench, (args.old, args.new), (args.config, args.new_config or args.config), section, args.rounds, args.repeat))
+        results[section] = summarise(run((args.old, args.new), (args.config, args.new_config or args.config), section, args.rounds, args.repeat))
         print(f"\n{section} ({SECTIONS[section][2]}), {args.rounds} rounds | {'old':>10} {'new':>10} {'new/old':>8} | of the least")
         for row in results[section]:
             print(f"  {row['row']:>40} | {row['old']:10.4g} {row['new']:10.4g} {row['ratio']:8.2f} | {row['ratio_least']:8.2f}")
