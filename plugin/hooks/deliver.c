@@ -35,6 +35,12 @@ typedef struct checked_item {
     zfi_view_t view;
 } checked_item_t;
 
+/* The first items of a call, as they were checked; later ones are read once more. */
+enum { MOST_KEPT = 64 };
+typedef struct kept_items {
+    checked_item_t items[MOST_KEPT];
+} kept_items_t;
+
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_deliver_on(zf_instance_t *inst, const zf_stream_t *given, int *out_is_host_thread, zf_error_t *err) {
@@ -390,33 +396,33 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
 
 /* Checks every item, also against those before it in the same call, and maps what they need. */
 static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                             int is_host_thread, int wants_fence, zf_error_t *err) {
+                             int is_host_thread, int wants_fence, kept_items_t *kept, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     int needs_staging = 0, needs_sums = 0;
     uint32_t n_buffers = 0;
     inst->n_calls++;
     for (uint32_t i = 0; i < n && !st; i++) {
-        checked_item_t item;
+        checked_item_t last, *item = i < MOST_KEPT ? &kept->items[i] : &last;
         zfi_grad_state_t *grad;
         int was_last;
-        st = check_item(inst, items, i, elem_size, &item, err);
-        if (st || !item.param)
+        st = check_item(inst, items, i, elem_size, item, err);
+        if (st || !item->param)
             continue;
-        grad = &inst->run->incoming.grads[item.param->id];
+        grad = &inst->run->incoming.grads[item->param->id];
         if (grad->trial_call != inst->n_calls)
-            grad->trial = inst->run->incoming.now[item.param->id];
+            grad->trial = inst->run->incoming.now[item->param->id];
         grad->trial_call = inst->n_calls;
         was_last = grad->trial.is_last;
-        st = zfi_error_about(err, follow(&grad->trial, &item, err), item.param->id);
+        st = zfi_error_about(err, follow(&grad->trial, item, err), item->param->id);
         if (!st && zfi_is_reduced(inst->run))
-            st = zfi_reduce_check(inst, item.param->id, item.flags, err);
+            st = zfi_reduce_check(inst, item->param->id, item->flags, err);
         if (!st && zfi_is_reduced(inst->run))
             n_buffers = zfi_buffers_try(&inst->run->buckets, &inst->run->reduction, inst->n_calls,
-                                        inst->run->buckets.of_param[item.param->id], grad->trial.is_last - was_last);
+                                        inst->run->buckets.of_param[item->param->id], grad->trial.is_last - was_last);
         needs_sums |= grad->trial.has_sum;
-        needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
-                         (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
-                         (wants_fence && item.param->has_resident);
+        needs_staging |= grad->trial.has_sum || item->n_batches || !item->view.is_contiguous ||
+                         (is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ)) ||
+                         (wants_fence && item->param->has_resident);
     }
     if (!st && needs_staging)
         st = zfi_memory_need_staging(&inst->run->ranks, err);
@@ -428,17 +434,19 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
 }
 
 static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                            int is_host_thread, int wants_fence) {
+                            int is_host_thread, int wants_fence, const kept_items_t *kept) {
     int must_wait = 0;
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
-        checked_item_t item;
-        st = check_item(inst, items, i, elem_size, &item, NULL);
-        if (!st && item.param)
-            st = take_item(inst, &item, is_host_thread, wants_fence, &must_wait);
-        if (!st && item.param && zfi_is_reduced(inst->run))
-            st = zfi_reduce_note(inst, item.param->id, inst->run->incoming.now[item.param->id].is_last);
-        if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
+        checked_item_t again;
+        const checked_item_t *item = i < MOST_KEPT ? &kept->items[i] : &again;
+        if (i >= MOST_KEPT)
+            st = check_item(inst, items, i, elem_size, &again, NULL);
+        if (!st && item->param)
+            st = take_item(inst, item, is_host_thread, wants_fence, &must_wait);
+        if (!st && item->param && zfi_is_reduced(inst->run))
+            st = zfi_reduce_note(inst, item->param->id, inst->run->incoming.now[item->param->id].is_last);
+        if (!wants_fence && (!is_host_thread || (item->flags & ZF_GRAD_ASYNC_READ)))
             zfi_row(&inst->run->rows, inst->run->clock.t + 1)->waits_for_down = 1;
     }
     if (!st && (must_wait || wants_fence))
@@ -453,6 +461,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER};
     int is_host_thread = 0;
+    kept_items_t kept;
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "grads_ready", err);
     if (st)
         return st;
@@ -462,9 +471,9 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     if (!st)
         st = zfi_deliver_on(inst, stream, &is_host_thread, err);
     if (!st)
-        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, err);
+        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, &kept, err);
     if (!st) {
-        st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL);
+        st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, &kept);
         st = zfi_hook_failed(inst, st, "grads_ready", "the device did not take the gradients", err);
         if (inst->state != ZFI_STATE_ACTIVE)
             inst->state = ZFI_STATE_ACTIVE;
