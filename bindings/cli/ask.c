@@ -14,17 +14,12 @@ static int answer(json_t *out) {
     return 0;
 }
 
-static int open_plugin(zf_cli_t *cli) {
-    zf_error_t err = {.struct_size = sizeof err};
-    return zf_loader_open(cli->plugin, &cli->loader, &err) < 0 ? zf_cli_fail(&err) : 0;
-}
-
 static int ask_plugin(zf_cli_t *cli, char **words) {
     zf_description_t about = {.struct_size = sizeof about};
     const zf_plugin_t *zf;
     char abi[16];
     (void)words;
-    if (open_plugin(cli))
+    if (zf_cli_open(cli))
         return 1;
     zf = zf_loader_plugin(cli->loader);
     zf->describe(&about, NULL);
@@ -41,7 +36,7 @@ static int ask_cuda(zf_cli_t *cli, char **words) {
 
 /* DEVICE */
 static int ask_image(zf_cli_t *cli, char **words) {
-    return open_plugin(cli) ? 1 : answer(zf_ask_image(zf_loader_plugin(cli->loader), atoi(words[0])));
+    return zf_cli_open(cli) ? 1 : answer(zf_ask_image(zf_loader_plugin(cli->loader), atoi(words[0])));
 }
 
 /* DEVICE */
@@ -57,7 +52,7 @@ static int ask_link(zf_cli_t *cli, char **words) {
 /* UPDATE_INTERVAL ELEMS */
 static int ask_replay(zf_cli_t *cli, char **words) {
     zf_replay_speed_t speed;
-    if (open_plugin(cli) || !zf_speed_replay(cli, (uint32_t)atoi(words[0]), strtoull(words[1], NULL, 10), &speed))
+    if (zf_cli_open(cli) || !zf_speed_replay(cli, (uint32_t)atoi(words[0]), strtoull(words[1], NULL, 10), &speed))
         return 1;
     return answer(json_pack("{s:f, s:i, s:s}", "elems_per_s", speed.elems_per_s, "workers", (int)speed.n_workers,
                             "kernels", speed.kernels));
@@ -66,7 +61,7 @@ static int ask_replay(zf_cli_t *cli, char **words) {
 /* ELEMS */
 static int ask_own(zf_cli_t *cli, char **words) {
     double ns;
-    if (open_plugin(cli) || !zf_speed_own(cli, strtoull(words[0], NULL, 10), &ns))
+    if (zf_cli_open(cli) || !zf_speed_own(cli, strtoull(words[0], NULL, 10), &ns))
         return 1;
     return answer(json_pack("{s:f}", "ns_per_elem", ns));
 }

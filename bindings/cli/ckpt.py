@@ -10,10 +10,9 @@ Called by `zf ckpt` with that program's path in ZF_COMMAND. Python's own library
 import json
 import math
 import os
-import subprocess
 import sys
 
-from terminal import Failed, Parser, Progress, ask_zf, command_of_zf, printable, read_file, replacing, say
+from terminal import Failed, Parser, Progress, ask_zf, printable, read_file, replacing, say
 
 INDEX = "zf_state.json"
 MOST_NBYTES = 1 << 30
@@ -95,9 +94,7 @@ def consolidate(folder, path):
     with replacing(path) as file, Progress(f"writing weights of {folder}"):
         file.write(header_of(index["params"]))
         file.flush()
-        done = subprocess.run([command_of_zf(), "ask", "weights", folder], input=asked.encode(), stdout=file, stderr=subprocess.PIPE)
-        if done.returncode != 0:
-            raise Failed(done.stderr.decode(errors="replace").strip().removeprefix("zf: "))
+        ask_zf("ask", "weights", folder, input=asked, stdout=file)
         if read_index(folder) != index:
             raise Failed(f"{folder} was replaced while it was read: run it again")
     yield f"{path}: {len(index['params'])} weights, float32"

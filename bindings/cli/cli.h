@@ -25,6 +25,8 @@ typedef struct zf_cli_command {
 } zf_cli_command_t;
 const zf_cli_command_t *zf_cli_commands(size_t *out_n);
 
+/* Opens the plugin, unless it is open; 1 after a message. */
+int zf_cli_open(zf_cli_t *cli);
 /* The plugin's extension table, or NULL after a message. */
 const void *zf_cli_extension(zf_cli_t *cli, const char *id);
 /* Prints an error of the plugin; returns 1. */

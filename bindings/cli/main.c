@@ -100,29 +100,32 @@ static int help(const zf_cli_command_t *command) {
     return 0;
 }
 
-int zf_cli_misuse(const char *format, ...) {
+/* "zf: PATH: TEXT"; path = NULL: "zf: TEXT" */
+__attribute__((format(printf, 2, 0))) static void say(const char *path, const char *format, va_list args) {
     char text[1024];
-    va_list args;
-    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     fprintf(stderr, "zf: ");
+    if (path) {
+        zf_cli_print(stderr, path);
+        fprintf(stderr, ": ");
+    }
     zf_cli_print(stderr, text);
     fprintf(stderr, "\n");
+}
+
+int zf_cli_misuse(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(NULL, format, args);
+    va_end(args);
     return 2;
 }
 
 int zf_cli_complain(const char *path, const char *format, ...) {
-    char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    say(path, format, args);
     va_end(args);
-    fprintf(stderr, "zf: ");
-    zf_cli_print(stderr, path);
-    fprintf(stderr, ": ");
-    zf_cli_print(stderr, text);
-    fprintf(stderr, "\n");
     return 1;
 }
 
@@ -162,13 +165,15 @@ int zf_cli_fail(const zf_error_t *err) {
     return 1;
 }
 
-const void *zf_cli_extension(zf_cli_t *cli, const char *id) {
+int zf_cli_open(zf_cli_t *cli) {
     zf_error_t err = {.struct_size = sizeof err};
+    return !cli->loader && zf_loader_open(cli->plugin, &cli->loader, &err) < 0 ? zf_cli_fail(&err) : 0;
+}
+
+const void *zf_cli_extension(zf_cli_t *cli, const char *id) {
     const void *table;
-    if (!cli->loader && zf_loader_open(cli->plugin, &cli->loader, &err) < 0) {
-        zf_cli_fail(&err);
+    if (zf_cli_open(cli))
         return NULL;
-    }
     table = zf_loader_plugin(cli->loader)->get_extension(id);
     if (!table)
         fprintf(stderr, "zf: %s has no extension %s: use a newer plugin\n", zf_loader_file(cli->loader), id);

@@ -100,9 +100,9 @@ def command_of_zf():
     return os.environ.get("ZF_COMMAND", "zf")
 
 
-def ask_zf(*arguments, **given):
-    """What `zf` prints."""
-    done = subprocess.run([command_of_zf(), *arguments], capture_output=True, text=True, **given)
+def ask_zf(*arguments, stdout=subprocess.PIPE, **given):
+    """What `zf` prints; None where that goes to a file."""
+    done = subprocess.run([command_of_zf(), *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", **given)
     if done.returncode != 0:
         raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
     return done.stdout

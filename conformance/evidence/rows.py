@@ -125,17 +125,18 @@ class Lateness(Row):
 
 FAMILIES = {"sst2-scratch": "BERT", "gpt": "GPT-2", "llama": "Llama"}
 HOST = "--model MODEL --batch 32 --lr 5e-5 --products bf16 --seeds 6 --exact-seeds 6 --task "
-TORCH = "--trainer torch --model MODEL --dropout 0 --exact-seeds 6 --seeds 6 --task "
+TORCH = "--trainer torch --model MODEL --dropout 0 "
+SIX, SST2 = "--exact-seeds 6 --seeds 6 --task ", "sst2 --steps 200"
 MEASURED = (
     Glue("sst2", "glue", "SST-2, 2000 steps of 32 rows from scratch", 20, "--task sst2 --seeds 12 --exact-seeds 12"),
     Glue("mrpc", "glue", "MRPC, 230 steps of 32 rows, pretrained", 150, HOST + "mrpc --steps 230"),
     Glue("cola", "glue", "CoLA, 500 steps of 32 rows, pretrained", 110, HOST + "cola --steps 500"),
-    Glue("cola-torch", "glue", "CoLA, 400 steps of 32 rows, pretrained", 130, TORCH + "cola --steps 400 --batch 32"),
-    Glue("mrpc-torch", "glue", "MRPC, 230 steps of 16 rows, pretrained", 100, TORCH + "mrpc"),
-    Glue("sst2-torch", "glue", "SST-2, 200 steps of 16 rows, pretrained", 80, TORCH + "sst2 --steps 200"),
+    Glue("cola-torch", "glue", "CoLA, 400 steps of 32 rows, pretrained", 130, TORCH + SIX + "cola --steps 400 --batch 32"),
+    Glue("mrpc-torch", "glue", "MRPC, 230 steps of 16 rows, pretrained", 100, TORCH + SIX + "mrpc"),
+    Glue("sst2-torch", "glue", "SST-2, 200 steps of 16 rows, pretrained", 80, TORCH + SIX + SST2),
     Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,windows,noise", 2),
     Glue("peers", "peers", "SST-2, 200 steps of 16 rows, pretrained", 150,
-         "--trainer torch --model MODEL --dropout 0 --deepspeed --exact-seeds 3 --seeds 3 --task sst2 --steps 200"),
+         TORCH + "--deepspeed --exact-seeds 3 --seeds 3 --task " + SST2),
     Lateness("lateness", "lateness", "lateness", 20),
     Tasks("settings", "other settings", 16, "s2-lag1-auto,s4-lag0-auto,s1-lag1-auto", 2),
 )

@@ -35,11 +35,7 @@ typedef struct checked_item {
     zfi_view_t view;
 } checked_item_t;
 
-/* The first items of a call, as they were checked; later ones are read once more. */
-enum { MOST_KEPT = 64 };
-typedef struct kept_items {
-    checked_item_t items[MOST_KEPT];
-} kept_items_t;
+enum { MOST_KEPT = 64 }; /* so many items of a call are taken as they were checked; later ones are read once more */
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
@@ -396,13 +392,13 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
 
 /* Checks every item, also against those before it in the same call, and maps what they need. */
 static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                             int is_host_thread, int wants_fence, kept_items_t *kept, zf_error_t *err) {
+                             int is_host_thread, int wants_fence, checked_item_t kept[MOST_KEPT], zf_error_t *err) {
     zf_status_t st = ZF_OK;
     int needs_staging = 0, needs_sums = 0;
     uint32_t n_buffers = 0;
     inst->n_calls++;
     for (uint32_t i = 0; i < n && !st; i++) {
-        checked_item_t last, *item = i < MOST_KEPT ? &kept->items[i] : &last;
+        checked_item_t last, *item = i < MOST_KEPT ? &kept[i] : &last;
         zfi_grad_state_t *grad;
         int was_last;
         st = check_item(inst, items, i, elem_size, item, err);
@@ -434,12 +430,12 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
 }
 
 static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                            int is_host_thread, int wants_fence, const kept_items_t *kept) {
+                            int is_host_thread, int wants_fence, const checked_item_t kept[MOST_KEPT]) {
     int must_wait = 0;
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         checked_item_t again;
-        const checked_item_t *item = i < MOST_KEPT ? &kept->items[i] : &again;
+        const checked_item_t *item = i < MOST_KEPT ? &kept[i] : &again;
         if (i >= MOST_KEPT)
             st = check_item(inst, items, i, elem_size, &again, NULL);
         if (!st && item->param)
@@ -461,7 +457,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER};
     int is_host_thread = 0;
-    kept_items_t kept;
+    checked_item_t kept[MOST_KEPT];
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "grads_ready", err);
     if (st)
         return st;
@@ -471,9 +467,9 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     if (!st)
         st = zfi_deliver_on(inst, stream, &is_host_thread, err);
     if (!st)
-        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, &kept, err);
+        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, kept, err);
     if (!st) {
-        st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, &kept);
+        st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, kept);
         st = zfi_hook_failed(inst, st, "grads_ready", "the device did not take the gradients", err);
         if (inst->state != ZFI_STATE_ACTIVE)
             inst->state = ZFI_STATE_ACTIVE;

@@ -180,7 +180,10 @@ static zf_status_t read_config(zfi_reader_t *reader, const json_t *root) {
             (void)(said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts"));
             break;
         }
-        snprintf(overrides[i++], length, now ? "%s" : "%s=%s", now ? now : key, said);
+        if (now)
+            snprintf(overrides[i++], length, "%s", now);
+        else
+            snprintf(overrides[i++], length, "%s=%s", key, said);
     }
     if (!reader->st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)i,
                                         &reader->out->config, &problem))
