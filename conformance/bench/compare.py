@@ -30,14 +30,14 @@ SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per t
 
 
 def measure(bench, plugin, section, repeat, config):
-    """{name of a row: figure} of one run of the benchmark."""
+    """{name of a row: figure} of one run of the benchmark; an older one may not have the figure."""
     names, figure, _, section = SECTIONS[section]
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         subprocess.run([bench, "--plugin", plugin, "--only", section, "--repeat", str(repeat), "--json", out.name,
                         *(["--config", config.replace("\\n", "\n")] if config else [])],
                        check=True, stdout=subprocess.DEVNULL)
         rows = json.loads(Path(out.name).read_text(encoding="utf-8"))[section]["rows"]
-    return {" ".join(str(row[name]) for name in names): row[figure] for row in rows}
+    return {" ".join(str(row[name]) for name in names): row[figure] for row in rows if figure in row}
 
 
 def bench_of(plugin):
@@ -60,6 +60,8 @@ def summarise(found):
     """One dictionary a row."""
     out = []
     for name, (old, new) in found.items():
+        if not old or not new:
+            continue
         medians, least = (statistics.median(old), statistics.median(new)), (min(old), min(new))
         out.append({"row": name, "old": medians[0], "new": medians[1], "ratio": medians[1] / medians[0],
                     "old_least": least[0], "new_least": least[1], "ratio_least": least[1] / least[0]})
