@@ -250,8 +250,7 @@ zf_status_t abi_args_call(abi_args_t *a) {
         else
             ((const zf_cpu_ext_t *)a->table)->queue_destroy(created);
     }
-    abi_host_leave(&a->rig->host);
-    return st;
+    return abi_host_left(&a->rig->host, st);
 }
 
 static int is_text(const char *s, size_t nbytes) {
