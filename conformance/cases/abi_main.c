@@ -3,12 +3,14 @@
 #define _GNU_SOURCE /* realpath */
 #include "abi_probes.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "abi_table.h"
+#include "harness/blobs.h"
 #include "harness/option_table.h"
 
 #ifndef ZFC_MOCKS_DIR
@@ -93,8 +95,8 @@ static int check_plugin(abi_probe_t *probe, const char **why) {
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
 static int check_all(const options_t *o) {
-    const char *why;
-    char *path = o->plugin ? realpath(o->plugin, NULL) : NULL;
+    const char *why, *tmp = getenv("TMPDIR");
+    char *path = o->plugin ? realpath(o->plugin, NULL) : NULL, scratch[4096];
     abi_probe_t *probe = abi_probe_new();
     int rc;
     if (!path) {
@@ -102,11 +104,16 @@ static int check_all(const options_t *o) {
                 o->plugin ? o->plugin : "");
         return 2;
     }
+    snprintf(scratch, sizeof scratch, "%s/zf-conform-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(scratch))
+        return fprintf(stderr, "zf-conform abi: %s cannot be made: %s\n", scratch, strerror(errno)), 2;
+    probe->scratch = scratch;
     probe->plugin = path;
     probe->mocks = o->mocks;
     probe->progress.area = "abi";
     rc = o->only ? check_part(probe, o->only, &why) : check_plugin(probe, &why);
     zc_progress_end(&probe->progress);
+    blobs_remove(scratch);
     if (rc != 0)
         return fprintf(stderr, "zf-conform abi: %s: %s\n", path, why), 2;
     free(path);

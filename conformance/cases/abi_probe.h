@@ -10,6 +10,7 @@
 typedef struct abi_probe {
     const char *plugin;     /* path of the .so under test */
     const char *mocks;      /* directory of the mocks, or NULL */
+    const char *scratch;    /* one for what probes write */
     zc_progress_t progress; /* which probe comes next */
     abi_report_t report;
     char tried[512]; /* what was tried last */

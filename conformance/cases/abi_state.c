@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_state.c - proof 5, a checkpoint as its host sees it: the report, the note, weights without an instance. */
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "abi_probes.h"
 #include "abi_rig.h"
@@ -15,7 +11,6 @@ typedef struct saved {
     abi_rig_t *rig;
     const zf_state_ext_t *ext;
     zf_state_args_t args;
-    char dir[64], path[80];
 } saved_t;
 
 static void check(saved_t *s, int is_ok, const char *what, zf_status_t st) {
@@ -55,32 +50,18 @@ static void check_weights(saved_t *s) {
           st);
 }
 
-static void remove_dir(const char *dir) {
-    char path[400];
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlink(path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(dir);
-}
-
 static void probe_checkpoint(abi_rig_t *rig) {
-    saved_t s = {.rig = rig, .dir = "/tmp/zf-conform-XXXXXX"};
-    if (!(s.ext = rig->table->get_extension(ZF_EXT_STATE)) || !mkdtemp(s.dir))
+    char path[80];
+    saved_t s = {.rig = rig, .ext = rig->table->get_extension(ZF_EXT_STATE)};
+    if (!s.ext)
         return;
-    snprintf(s.path, sizeof s.path, "%s/saved", s.dir);
-    s.args = (zf_state_args_t){.struct_size = sizeof s.args, .flags = ZF_STATE_NO_SYNC, .path = s.path, .note = note};
+    snprintf(path, sizeof path, "%s/saved", rig->probe->scratch);
+    s.args = (zf_state_args_t){.struct_size = sizeof s.args, .flags = ZF_STATE_NO_SYNC, .path = path, .note = note};
     check_save(&s);
     s.args.note = NULL;
     s.args.flags = 0;
     check_note(&s);
     check_weights(&s);
-    remove_dir(s.path);
-    remove_dir(s.dir);
 }
 
 const abi_row_t abi_state_rows[] = {{"a checkpoint", ABI_ACTIVE, 0, probe_checkpoint}, {NULL, ABI_NOTHING, 0, NULL}};

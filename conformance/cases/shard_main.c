@@ -126,14 +126,9 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
 }
 
 static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result) {
-    char rules[64];
-    printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64
-           ", %s, %s, stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n  config: ",
-           ranks->rank, ranks->size, result->text, c->seed, c->index, zx_rules_text(c, rules), zx_mode_name(c->mode),
-           ranks->stage, ranks->bucket_bytes, ranks->n_models, ranks->n_experts);
-    for (const char *p = c->config_text; *p; p++)
-        putchar(*p == '\n' ? ';' : *p);
-    putchar('\n');
+    printf("rank %u of %u: %s\n  stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n", ranks->rank, ranks->size,
+           result->text, ranks->stage, ranks->bucket_bytes, ranks->n_models, ranks->n_experts);
+    zx_case_print(c, "  ");
     fflush(stdout);
 }
 
