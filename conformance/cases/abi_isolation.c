@@ -40,19 +40,22 @@ static void train_in_turns(abi_probe_t *p, abi_rule_t rule, abi_rig_t *rigs, con
         abi_rig_end(&rigs[1]);
 }
 
-static void probe_instances(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
+/* One trainer by the plugin, one by the library in another file or in the same. */
+static void train_both(abi_probe_t *p, abi_rule_t rule, const char *other) {
     static abi_rig_t rigs[2];
     uint64_t alone[2];
     for (uint32_t i = 0; i < 2; i++)
         alone[i] = abi_rig_hash_alone(p, i + 1, N_STEPS);
-    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->plugin) || !abi_rig_open(&rigs[1], p, p->plugin))
+    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->plugin) || !abi_rig_open(&rigs[1], p, other))
         return;
-    abi_check(p, ABI_RULE_INSTANCES, alone[0] != alone[1], "different gradients end in the same state");
-    abi_check(p, ABI_RULE_INSTANCES, abi_rig_hash_alone(p, 1, N_STEPS) == alone[0],
+    abi_check(p, rule, other == p->plugin || rigs[0].table != rigs[1].table, "both copies give the same table");
+    abi_check(p, rule, alone[0] != alone[1], "different gradients end in the same state");
+    abi_check(p, rule, abi_rig_hash_alone(p, 1, N_STEPS) == alone[0],
               "the same training does not end in the same state");
-    train_in_turns(p, ABI_RULE_INSTANCES, rigs, alone);
+    train_in_turns(p, rule, rigs, alone);
 }
+
+static void probe_instances(abi_rig_t *rig) { train_both(rig->probe, ABI_RULE_INSTANCES, rig->probe->plugin); }
 
 /* A copy of a file that only this process has; 0 where it cannot be made. */
 static int copy_file(const char *from, char *out_path, size_t nbytes) {
@@ -69,20 +72,11 @@ static int copy_file(const char *from, char *out_path, size_t nbytes) {
 }
 
 static void probe_copies(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
-    static abi_rig_t rigs[2];
     char path[64];
-    uint64_t alone[2];
-    for (uint32_t i = 0; i < 2; i++)
-        alone[i] = abi_rig_hash_alone(p, i + 1, N_STEPS);
-    if (!copy_file(p->plugin, path, sizeof path)) {
-        abi_skip(p, ABI_RULE_COPIES, "the file cannot be copied");
-        return;
-    }
-    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->plugin) || !abi_rig_open(&rigs[1], p, path))
-        return;
-    abi_check(p, ABI_RULE_COPIES, rigs[0].table != rigs[1].table, "both copies give the same table");
-    train_in_turns(p, ABI_RULE_COPIES, rigs, alone);
+    if (copy_file(rig->probe->plugin, path, sizeof path))
+        train_both(rig->probe, ABI_RULE_COPIES, path);
+    else
+        abi_skip(rig->probe, ABI_RULE_COPIES, "the file cannot be copied");
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
