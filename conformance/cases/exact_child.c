@@ -20,9 +20,9 @@
 #include "zf_loader.h"
 
 void zx_print_repeat(const char *margin, const zx_options_t *o, int law, uint64_t index, const char *isa) {
-    printf("%srepeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64 " --isa %s%s", margin,
+    printf("%srepeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64 " --isa %s%s%s", margin,
            o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, law, index, isa && *isa ? isa : "plugin",
-           zx_device_is_gpu() ? " --device cuda" : "");
+           zx_device_is_gpu() ? " --device cuda" : "", zx_device_is_plain() ? " --plain" : "");
     if (o->threads)
         printf(" --threads %u", o->threads);
     putchar('\n');

@@ -37,7 +37,7 @@ lists() {
 
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --split --save --load --deadline-ms --hold-us --fault --at-rank --overlap
 lists abi --plugin --mocks --print-layout --only
-lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --quiet
+lists exact --plugin --cases --seed --law --only --times --device --plain --threads --isa --jobs --deadline --max-failures --quiet
 
 for area in abi exact; do
     refused 'found "--nonsense"; an option is needed, --help lists them' $area --nonsense 1
