@@ -2,6 +2,8 @@
 /* tests/cuda/emulator/internal.h - one launch, as the emulator's own files see it. */
 #pragma once
 
+#include <stdlib.h>
+
 #include "emu.h"
 
 enum { EMU_WARP_SIZE = 32, EMU_MAX_THREADS = 1024, EMU_N_RECENT = 8 };
@@ -22,13 +24,22 @@ struct emu_launch {
     unsigned char *shared;
     emu_races_t *races;
     emu_order_t order;
-    emu_traffic_t *traffic; /* NULL: not wanted */
+    uint64_t touched_nbytes; /* of global memory, read and written for the first time */
+    emu_traffic_t *traffic;  /* NULL: not wanted */
     emu_range_t recent[EMU_N_RECENT];
     uint32_t next_recent;
     int has_failed;
     uint64_t random;
     unsigned char nowhere[64]; /* what a bad address reads and writes */
 };
+
+/* n > 0 of `each` > 0 bytes: never NULL. */
+static inline void *emu_zeros(size_t n, size_t each) {
+    void *p = calloc(n, each);
+    if (p == NULL)
+        abort();
+    return p;
+}
 
 /* A finding about thread x, once per kernel and PTX line. */
 void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line);
@@ -42,9 +53,9 @@ void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_share
 
 /* traffic.c */
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line);
 void emu_traffic_end_block(emu_traffic_t *t);
-void emu_traffic_finish(emu_traffic_t *t);
+void emu_traffic_finish(emu_traffic_t *t, uint64_t least_nbytes);
 
 /* tsan.c: global accesses as the thread sanitizer sees them, where there is one. */
 void emu_tsan_access(const unsigned char *p, uint32_t nbytes, emu_kind_t kind);
