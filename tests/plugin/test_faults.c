@@ -233,22 +233,4 @@ ZT_TEST(fork_in_mid_window) {
     zt_rig_end_flushed(&rig);
 }
 
-/* ---- alignment --------------------------------------------------------------------------------------------------- */
-
-ZT_TEST(odd_addresses_are_refused) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, config, 0);
-    rig.params[0].tensor.dl.byte_offset = 1;
-    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
-    zt_contains(rig.err.message, "not aligned to 4 bytes");
-    rig.params[0].tensor.dl.byte_offset = 0;
-    zt_rig_bind(&rig);
-    rig.params[0].grad_tensor.dl.byte_offset = 1;
-    ck_assert_int_eq(zt_rig_deliver(&rig, 0, 0, NULL), ZF_ERR_ARGUMENT);
-    zt_contains(rig.err.message, "gradient of \"layer.0.weight\"");
-    rig.params[0].grad_tensor.dl.byte_offset = 0;
-    zt_rig_steps(&rig, 3);
-    zt_rig_end_flushed(&rig);
-}
-
 ZT_SUITE("faults")
