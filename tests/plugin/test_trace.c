@@ -63,27 +63,28 @@ static const char *lane_of(const json_t *events, json_int_t tid) {
     return "?";
 }
 
-/* Events of a name in a lane. */
-static int count(const json_t *events, const char *lane, const char *name) {
+/* How many events of a name are in a lane, and the last of them. */
+static int find(const json_t *events, const char *lane, const char *name, const json_t **out) {
     int n = 0;
     for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        n += strcmp(json_string_value(json_object_get(event, "name")), name) == 0 &&
-             strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0;
+        const json_t *event = json_array_get(events, i);
+        if (strcmp(json_string_value(json_object_get(event, "name")), name) == 0 &&
+            strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0)
+            *out = event, n++;
     }
     return n;
 }
 
+static int count(const json_t *events, const char *lane, const char *name) {
+    const json_t *last;
+    return find(events, lane, name, &last);
+}
+
 /* Where a viewer shows a lane. */
 static json_int_t place_of(const json_t *events, const char *lane) {
-    for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        if (strcmp(json_string_value(json_object_get(event, "name")), "thread_sort_index") == 0 &&
-            strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0)
-            return json_integer_value(json_object_get(json_object_get(event, "args"), "sort_index"));
-    }
-    ck_abort_msg("no place of %s", lane);
-    return -1;
+    const json_t *event;
+    ck_assert_int_eq(find(events, lane, "thread_sort_index", &event), 1);
+    return json_integer_value(json_object_get(json_object_get(event, "args"), "sort_index"));
 }
 
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
