@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rig.h"
+#include "suite.h"
 #include "wrap.h"
 
 enum { MOST_NODES = 32, MOST_NAMES = 16, MOST_CALLS = 128, ALL_OF = 10, MOST_STATES = 1 << 16, PATH_NBYTES = 600 };

@@ -4,7 +4,6 @@
 #include "rig.h"
 
 #include <check.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,15 +400,6 @@ void zt_rig_check_export(zt_rig_t *rig) {
         check_values(param, out, "export");
         free(out);
     }
-}
-
-int zt_shell(const char *format, ...) {
-    char command[600];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
 }
 
 void zt_contains(const char *text, const char *words) {

@@ -143,8 +143,6 @@ void zt_rig_listen(zt_rig_t *rig, zt_log_t *log, const char *words);
 void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const char *words);
 /* The words are in the text. */
 void zt_contains(const char *text, const char *words);
-/* The exit status of a shell's command, as printf makes it. */
-__attribute__((format(printf, 1, 2))) int zt_shell(const char *format, ...);
 /* Small numbers from a counter-based hash: the same on every machine. */
 uint64_t zt_hash(uint64_t x);
 

@@ -4,11 +4,9 @@
 #include "state_rig.h"
 
 #include <check.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const zt_shape_t zt_state_shapes[] = {
     {.rows = 96, .cols = 80},
@@ -139,33 +137,6 @@ void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when) {
 }
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
-
-static char dir[64];
-
-static void remove_dir(void) {
-    if (zt_shell("rm -rf '%s'", dir))
-        fprintf(stderr, "%s stays\n", dir);
-}
-
-static void make_dir(void) {
-    snprintf(dir, sizeof dir, "test-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    atexit(remove_dir);
-}
-
-const char *zt_state_dir(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_dir);
-    return dir;
-}
-
-const char *zt_state_path(const char *name) {
-    static _Thread_local char paths[2][300];
-    static _Thread_local int turn;
-    turn = !turn;
-    snprintf(paths[turn], sizeof paths[turn], "%s/%s", zt_state_dir(), name);
-    return paths[turn];
-}
 
 static zf_state_args_t args_of(const zf_state_store_t *store, const char *path, uint32_t flags) {
     return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .flags = flags, .path = path, .store = store};

@@ -72,7 +72,7 @@ ZT_TEST(hold_leaves_it_and_fails_nothing) {
             if (flags)
                 fetch(&rig, p);
             zt_rig_steps(&rig, 1 + (int)(t % 3));
-            ZT_OK(&rig, t % 2 ? zt_quiesce(&rig, ZF_QUIESCE_FLUSH) : zt_save(&rig, NULL, zt_state_dir(), 0, NULL));
+            ZT_OK(&rig, t % 2 ? zt_quiesce(&rig, ZF_QUIESCE_FLUSH) : zt_save(&rig, NULL, zt_dir(), 0, NULL));
             wait_for_steps(&rig);
             ck_assert(zt_shows(&rig.params[p], written));
             check_answer(p, 1);

@@ -269,7 +269,7 @@ static void edit_and_ask(void) {
 
 static void accept(void) { ck_assert_uint_eq(is_written(ZF_WRITTEN_ACCEPT), 0); }
 static void change(void) { ZT_OK(&rig, zt_changed(&rig, rig.params[0].id, 0)); }
-static void load(void) { ZT_OK(&rig, zt_load(&rig, NULL, zt_state_dir(), 0, NULL)); }
+static void load(void) { ZT_OK(&rig, zt_load(&rig, NULL, zt_dir(), 0, NULL)); }
 
 static void end_of(void (*hook)(void), int has_queue) {
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -278,7 +278,7 @@ static void end_of(void (*hook)(void), int has_queue) {
     zt_rig_open(&rig, asks, has_queue ? 0 : ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     zt_rig_sync(&rig);
-    ZT_OK(&rig, zt_save(&rig, NULL, zt_state_dir(), 0, NULL));
+    ZT_OK(&rig, zt_save(&rig, NULL, zt_dir(), 0, NULL));
     hold_next();
     hook();
     edit_and_ask();

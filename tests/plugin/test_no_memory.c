@@ -116,7 +116,7 @@ static void end_as_reference(const char *when) {
 
 static void start(void) {
     json_set_alloc_funcs(__wrap_malloc, free);
-    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    snprintf(path, sizeof path, "%s/ckpt", zt_dir());
 }
 
 static void nothing(void) {}
@@ -174,7 +174,7 @@ static uint64_t saved_step(void) {
 
 /* What was saved before is whole, and nothing lies beside it. */
 static void is_as_saved(int64_t n) {
-    DIR *dir = __real_opendir(zt_state_dir());
+    DIR *dir = __real_opendir(zt_dir());
     int n_names = 0;
     while (readdir(dir))
         n_names++;
@@ -317,7 +317,7 @@ ZT_TEST(step_and_destroy) {
 ZT_TEST(audit) {
     char text[256];
     int has_failed = 1;
-    snprintf(text, sizeof text, "%s\n[audit]\nfile = %s/audit every 1\n", config, zt_state_dir());
+    snprintf(text, sizeof text, "%s\n[audit]\nfile = %s/audit every 1\n", config, zt_dir());
     open_small(&rig, text);
     for (int64_t n = 0; has_failed; n++) {
         arm(n);

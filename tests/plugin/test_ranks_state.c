@@ -29,7 +29,7 @@ static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
 
 typedef struct job {
     ZT_JOB;
-    const char *save_to, *load_from, *note; /* names in zt_state_dir() */
+    const char *save_to, *load_from, *note; /* names in zt_dir() */
     const zf_state_store_t *store;
     uint32_t flags, n_saves, n_missing;
     int cannot_write, delivers_before, writes_before, delivers_first;
@@ -59,11 +59,8 @@ static void train(job_t *job, uint64_t until) {
 }
 
 static void move(job_t *job, const char *name, int is_load) {
-    zf_state_args_t args = {.struct_size = sizeof args,
-                            .flags = job->flags,
-                            .path = zt_state_path(name),
-                            .store = job->store,
-                            .note = job->note};
+    zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = job->flags, .path = zt_path(name), .store = job->store, .note = job->note};
     const zf_state_ext_t *state = zt_state(&job->rig);
     if (job->store)
         args.path = NULL;
@@ -140,7 +137,7 @@ static void check_failed(const job_t *jobs, uint32_t n, zf_status_t st, const ch
     }
 }
 
-static int exists(const char *name) { return access(zt_state_path(name), F_OK) == 0; }
+static int exists(const char *name) { return access(zt_path(name), F_OK) == 0; }
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
 
@@ -194,7 +191,7 @@ ZT_TEST(back_to_where_it_was) {
 /* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
 ZT_TEST(one_cannot_write) {
     job_t first[MOST] = {0}, jobs[MOST] = {0};
-    zf_state_args_t args = {.struct_size = sizeof args, .path = zt_state_path("full")};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = zt_path("full")};
     zf_error_t err = {.struct_size = sizeof err};
     run(first, 3, sharded, "full", NULL);
     jobs[2].cannot_write = 1;
@@ -244,7 +241,7 @@ static const struct {
 
 ZT_TEST(ranks_that_differ) {
     job_t saved[MOST] = {0};
-    ck_assert_int_eq(zt_shell("mkdir %s", zt_state_path("elsewhere")), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s", zt_path("elsewhere")), 0);
     run(saved, 2, sharded, "first", NULL);
     end(saved);
     memset(saved, 0, sizeof saved);
@@ -267,7 +264,7 @@ static void damage(const char *name) {
     int fd;
     off_t size;
     unsigned char byte = 0;
-    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_state_path(name));
+    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_path(name));
     fd = open(file, O_RDWR);
     size = lseek(fd, 0, SEEK_END);
     ck_assert(fd >= 0 && pread(fd, &byte, 1, size / 2) == 1);

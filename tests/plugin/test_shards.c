@@ -337,13 +337,13 @@ ZT_TEST(another_order_of_fetches_is_found_before_anything_is_updated) { run(out_
  * bucket. */
 static void load_first(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    ZT_OK(rig, zt_save(rig, NULL, zt_state_path("first"), 0, NULL));
+    ZT_OK(rig, zt_save(rig, NULL, zt_path("first"), 0, NULL));
     look(job, 3);
     if (job->rank->rank == 0) {
         zt_rig_fill_grad(rig, 0, 77);
         ZT_OK(rig, zt_rig_deliver(rig, 0, 0, NULL));
     }
-    ZT_OK(rig, zt_load(rig, NULL, zt_state_path("first"), 0, NULL));
+    ZT_OK(rig, zt_load(rig, NULL, zt_path("first"), 0, NULL));
     train(job);
     train(job);
 }

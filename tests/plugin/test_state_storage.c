@@ -112,7 +112,7 @@ static zf_status_t save(zt_rig_t *of, uint32_t flags) {
 }
 
 static void start_at(int n_steps) {
-    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    snprintf(path, sizeof path, "%s/ckpt", zt_dir());
     zt_state_open(&rig, config);
     zt_state_steps(&rig, n_steps);
 }
@@ -134,7 +134,7 @@ static zf_status_t save_by_renames(zt_rig_t *of) {
 }
 
 static void check_nothing_beside(const char *when) {
-    ck_assert_msg(zt_shell("test \"$(ls -A %s)\" = ckpt", zt_state_dir()) == 0, "%s: something was left", when);
+    ck_assert_msg(zt_shell("test \"$(ls -A %s)\" = ckpt", zt_dir()) == 0, "%s: something was left", when);
 }
 
 /* What is at path is whole and is of step n. */
@@ -329,7 +329,7 @@ ZT_TEST(a_folder_that_is_swept_is_not_used) {
     is_swept = 1;
     ZT_OK(&rig, save(&rig, 0));
     ck_assert_int_eq(is_swept, 0);
-    ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_state_dir()), 0); /* with the empty one, the other's */
+    ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_dir()), 0); /* with the empty one, the other's */
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what was swept");
     zt_rig_end(&rig);
@@ -338,7 +338,7 @@ ZT_TEST(a_folder_that_is_swept_is_not_used) {
 /* Names that a user may give, a name like a save's without its mark, and a leftover that the user copied. */
 ZT_TEST(a_user_s_own) {
     static const char *const own[] = {"ckpt.old", "ckpt.tmp", "ckpt.zf-save-0123456789abcdef", "ckpt.zf-save-copy"};
-    const char *dir = zt_state_dir();
+    const char *dir = zt_dir();
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (size_t i = 0; i < 3; i++)

@@ -22,7 +22,7 @@ static void train(const char *trace_steps, int n_steps) {
     snprintf(config, sizeof config,
              "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\nselect_interval = 4\n[host]\nthreads = 2\n"
              "[trace]\nfile = %s%s\n",
-             zt_state_path("t.json"), trace_steps);
+             zt_path("t.json"), trace_steps);
     zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, n_steps);
 }
@@ -32,7 +32,7 @@ static void train(const char *trace_steps, int n_steps) {
 /* The events of a trace; each is checked. */
 static json_t *events_of(const char *name, json_t **out_whole) {
     json_error_t problem;
-    json_t *whole = json_load_file(zt_state_path(name), JSON_REJECT_DUPLICATES, &problem), *events;
+    json_t *whole = json_load_file(zt_path(name), JSON_REJECT_DUPLICATES, &problem), *events;
     ck_assert_msg(whole != NULL, "%s: %s", name, problem.text);
     events = json_object_get(whole, "traceEvents");
     ck_assert(json_is_array(events));
@@ -137,21 +137,20 @@ ZT_TEST(no_such_folder) {
 ZT_TEST(no_regular_file) {
     static const char *const plants[] = {"ln -s precious t.json", "mkfifo t.json", "ln -s /dev/null t.json"};
     char config[256];
-    snprintf(config, sizeof config, "[trace]\nfile = %s\n", zt_state_path("t.json"));
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n", zt_path("t.json"));
     for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
-        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", zt_state_dir(), plants[i]),
-                         0);
+        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", zt_dir(), plants[i]), 0);
         zt_rig_start(&rig, shapes, N_SHAPES);
         zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE, "no regular file");
         zt_rig_end(&rig);
-        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", zt_state_dir()), 0);
+        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", zt_dir()), 0);
     }
 }
 
 /* ---- of the module ----------------------------------------------------------------------------------------------- */
 
 static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uint32_t rank, uint32_t n_ranks) {
-    zfi_trace_wish_t wish = {zt_state_path(name), first, n, rank, n_ranks, 64};
+    zfi_trace_wish_t wish = {zt_path(name), first, n, rank, n_ranks, 64};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_trace_t *trace = NULL;
     ck_assert_msg(zfi_trace_open(&wish, &trace, &err) == ZF_OK, "%s", err.message);
@@ -168,7 +167,7 @@ ZT_TEST(files) {
     traces[3] = open_trace("b", 1, 1, 0, 1);
     for (int i = 0; i < 4; i++) {
         json_t *whole;
-        ck_assert_str_eq(zfi_trace_file(traces[i]), zt_state_path(names[i]));
+        ck_assert_str_eq(zfi_trace_file(traces[i]), zt_path(names[i]));
         ck_assert_int_eq(zfi_trace_close(traces[i]), 0);
         ck_assert_uint_eq(json_array_size(events_of(names[i], &whole)), 1);
         json_decref(whole);
@@ -186,7 +185,7 @@ ZT_TEST(full) {
     for (uint64_t i = 0; i < ROOM + MORE; i++)
         zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
-    whole = json_load_file(zt_state_path("t.json"), 0, &problem);
+    whole = json_load_file(zt_path("t.json"), 0, &problem);
     ck_assert_msg(whole != NULL, "%s", problem.text);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
     json_decref(whole);
