@@ -2,8 +2,6 @@
 /* tests/cuda/emulator/internal.h - one launch, as the emulator's own files see it. */
 #pragma once
 
-#include <stdlib.h>
-
 #include "emu.h"
 
 enum { EMU_WARP_SIZE = 32, EMU_MAX_THREADS = 1024, EMU_N_RECENT = 8 };
@@ -32,14 +30,6 @@ struct emu_launch {
     uint64_t random;
     unsigned char nowhere[64]; /* what a bad address reads and writes */
 };
-
-/* n > 0 of `each` > 0 bytes: never NULL. */
-static inline void *emu_zeros(size_t n, size_t each) {
-    void *p = calloc(n, each);
-    if (p == NULL)
-        abort();
-    return p;
-}
 
 /* A finding about thread x, once per kernel and PTX line. */
 void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line);
