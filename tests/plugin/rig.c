@@ -192,7 +192,9 @@ void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags) {
 
 void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags) {
     zt_rig_start(rig, shapes, n);
-    zt_rig_open(rig, config, flags);
+    if (flags & ZT_ON_QUEUE)
+        zt_rig_use_queue(rig);
+    zt_rig_open(rig, config, flags & ~(uint32_t)ZT_ON_QUEUE);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */

@@ -77,7 +77,8 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig);
 void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback);
 /* create and bind */
 void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags);
-/* start and open */
+/* start and open; with this flag beside those of create, on a queue */
+enum { ZT_ON_QUEUE = 1 << 30 };
 void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags);
 
 /* Fills the parameter's gradient of a step: grad (rounded to its type) and grad_values. */

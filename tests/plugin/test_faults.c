@@ -93,9 +93,7 @@ ZT_TEST(a_weight_overflows) {
 ZT_TEST(a_blocked_queue_is_a_timeout) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_status_t st;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, impatient, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     zt_rig_block(&rig);
     st = step_until_error(&fence);
@@ -113,9 +111,7 @@ static void work_a_while(void *raw) { usleep(*(useconds_t *)raw); }
 /* The host's own work before a step, and eight steps of a little of it in flight: no deadline counts that. */
 ZT_TEST(the_hosts_own_work_is_no_timeout) {
     static useconds_t long_work = 700000, short_work = 90000;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, impatient, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 2);
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &long_work, &rig.err));
     zt_rig_steps(&rig, 1);
@@ -129,9 +125,7 @@ ZT_TEST(the_hosts_own_work_is_no_timeout) {
 }
 
 ZT_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its commands run after destroy has given up */
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, impatient, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     zt_rig_block(&rig);
     if (zt_rig_deliver_all(&rig, NULL) >= 0)
@@ -145,12 +139,10 @@ ZT_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its command
 
 ZT_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing must not wait for ever */
     zf_status_t st = ZF_OK;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig,
+    zt_rig_make(&rig, shapes, N_SHAPES,
                 "[zenflow]\nupdate_interval = 64\nfull_warm_up_rounds = 1000\n[host]\nthreads = 1\n"
                 "deadline_ms = 200\n",
-                ZF_CREATE_CAP_FETCH);
+                ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 1);
     zt_rig_block(&rig);
     for (int i = 0; i < 700 && st >= 0; i++) /* the host's own work */
@@ -171,10 +163,7 @@ ZT_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing mus
 /* A host may pause between steps for as long as it likes (evaluation, a save): that is no deadline of the engine's. */
 static void pause_between_steps(const char *text, int is_queue) {
     static const zt_shape_t large[] = {{.rows = 256, .cols = 256}, {.rows = 300}, {.rows = 128, .cols = 128}};
-    zt_rig_start(&rig, large, 3);
-    if (is_queue)
-        zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, large, 3, text, ZF_CREATE_CAP_FETCH | (is_queue ? ZT_ON_QUEUE : 0));
     for (int i = 0; i < 9; i++) {
         zt_rig_step(&rig);
         if (i == 3 || i == 6)

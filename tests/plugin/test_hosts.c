@@ -229,9 +229,7 @@ ZT_TEST(a_load_drops_ranges) {
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void open_blocked(const char *text) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, text, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, text, ZT_ON_QUEUE);
     zt_rig_steps(&rig, 2);
     zt_rig_sync(&rig);
 }

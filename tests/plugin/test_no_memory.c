@@ -370,10 +370,7 @@ ZT_TEST(later_steps) {
                  "[zenflow]\nmode = %s\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\n"
                  "full_warm_up_rounds = 4\n[host]\nthreads = 2\n",
                  modes[k % 2]);
-        start_small();
-        if (k / 2)
-            zt_rig_use_queue(&rig);
-        zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+        zt_rig_make(&rig, shapes, N_SHAPES, text, ZF_CREATE_CAP_FETCH | (k / 2 ? ZT_ON_QUEUE : 0));
         while (rig.step < 3)
             varied_step();
         zt_rig_sync(&rig);

@@ -286,42 +286,31 @@ ZT_TEST(damaged) {
     end(fresh);
 }
 
-/* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
- * other's run could be filled in place. */
-static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
-    job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
-    first[0].n_missing = first[1].n_missing = n_missing;
-    run(first, 2, sharded, "first", NULL);
+/* What two ranks like `saved` save is loaded by one and the other, which come to what two like the other come to. */
+static void load_in_both(const char *config, job_t saved, job_t one, job_t other) {
+    job_t first[MOST] = {saved, saved}, jobs[MOST] = {one, other}, fresh[MOST] = {other, other};
+    run(first, 2, config, "first", NULL);
     end(first);
-    for (int r = 0; r < 2; r++) {
-        jobs[r].flags = fresh[r].flags = flags;
-        jobs[r].writes_before = fresh[r].writes_before = 1;
-    }
-    jobs[0].delivers_first = 1;
-    run(jobs, 2, sharded, NULL, "first");
-    run(fresh, 2, sharded, NULL, "first");
+    run(jobs, 2, config, NULL, "first");
+    run(fresh, 2, config, NULL, "first");
     check_like(jobs, 2, fresh);
     end(jobs);
     end(fresh);
 }
 
+/* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
+ * other's run could be filled in place. */
 ZT_TEST(one_rank_delivers_before_a_load) {
-    one_delivers_first(0, 0);
-    one_delivers_first(ZF_STATE_PARTIAL, 1); /* what the checkpoint lacks stays as it is */
+    const uint32_t partial = ZF_STATE_PARTIAL; /* what the checkpoint lacks stays as it is */
+    load_in_both(sharded, (job_t){0}, (job_t){.writes_before = 1, .delivers_first = 1}, (job_t){.writes_before = 1});
+    load_in_both(sharded, (job_t){.n_missing = 1}, (job_t){.flags = partial, .writes_before = 1, .delivers_first = 1},
+                 (job_t){.flags = partial, .writes_before = 1});
 }
 
 /* params_changed is each rank's own call at stage 0. Ranks that differ in it fail the next step, unless a load comes
  * first, which undoes it. */
 ZT_TEST(a_load_forgets_what_one_rank_was_told) {
-    job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
-    run(first, 2, replicated, "told", NULL);
-    end(first);
-    jobs[0].writes_before = 1;
-    run(jobs, 2, replicated, NULL, "told");
-    run(fresh, 2, replicated, NULL, "told");
-    check_like(jobs, 2, fresh);
-    end(jobs);
-    end(fresh);
+    load_in_both(replicated, (job_t){0}, (job_t){.writes_before = 1}, (job_t){0});
 }
 
 /* ---- checksums --------------------------------------------------------------------------------------------------- */

@@ -50,9 +50,7 @@ static void gives_up(int32_t mode) {
 }
 
 ZT_TEST(a_deadline_of_the_hosts_own) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 5);
     gives_up(ZF_QUIESCE_DRAIN);
     gives_up(ZF_QUIESCE_FLUSH);
@@ -140,10 +138,7 @@ ZT_TEST(destroy_after_any_number_of_steps) {
                      "[host]\nthreads = 2\n[zenflow]\nupdate_interval = 3\nfull_warm_up_rounds = 2\n"
                      "select_interval = 2\n%s",
                      texts[k / 8]);
-            zt_rig_start(&rig, shapes, N_SHAPES);
-            if (k / 4 % 2)
-                zt_rig_use_queue(&rig);
-            zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+            zt_rig_make(&rig, shapes, N_SHAPES, text, ZF_CREATE_CAP_FETCH | (k / 4 % 2 ? ZT_ON_QUEUE : 0));
             zt_rig_steps(&rig, n);
             for (uint32_t i = 0; i < 3 && how[k % 4]; i++) {
                 zt_rig_fill_grad(&rig, i, rig.step + 1);
@@ -233,9 +228,8 @@ ZT_TEST(another_hook_is_retryable) {
 }
 
 ZT_TEST(the_engines_deadline_is_not_retryable) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n", ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n",
+                ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_block(&rig);
