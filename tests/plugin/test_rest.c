@@ -59,17 +59,7 @@ ZT_TEST(a_deadline_of_the_hosts_own) {
 
 /* ---- what destroy loses ------------------------------------------------------------------------------------------ */
 
-static unsigned long long said_elems, said_params;
-static int n_said;
-
-static void log_lost(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
-                     uint64_t len) {
-    char text[512];
-    (void)ctx, (void)file, (void)line;
-    snprintf(text, sizeof text, "%.*s", (int)len, msg);
-    if (strcmp(component, "destroy") == 0 && level == ZF_LOG_WARN && strstr(text, "without their newest updates"))
-        n_said += sscanf(text, "%llu elements of %llu parameters", &said_elems, &said_params) == 2;
-}
+static zt_log_t said;
 
 /* Elements of rig whose visible value is not the one that its twin, which was flushed, shows; parameters that have one.
  */
@@ -89,7 +79,7 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
     char text[400];
     snprintf(text, sizeof text, "[zenflow]\npublish_lag = %d\n%s", lag, config + strlen("[zenflow]\n"));
     zt_rig_start(r, shapes, N_SHAPES);
-    r->host.log = log_lost;
+    zt_rig_listen(r, &said, "without their newest updates");
     zt_rig_open(r, text, flags);
     zt_rig_steps(r, n);
 }
@@ -97,18 +87,19 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
 /* n steps, then destroy: the warning has the number of elements that really lack an update, and comes once. */
 static uint64_t ends_after(int n, uint32_t create_flags, int lag) {
     zt_rig_t twin;
+    unsigned long long said_elems = 0, said_params = 0;
     uint64_t lost, params;
     train(&twin, n, create_flags, lag);
     ZT_OK(&twin, zt_quiesce(&twin, ZF_QUIESCE_FLUSH));
     train(&rig, n, create_flags, lag);
-    n_said = 0, said_elems = said_params = 0;
     rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
+    ck_assert_int_eq(sscanf(said.text, "%llu elements of %llu parameters", &said_elems, &said_params), said.n ? 2 : -1);
     lost = count_lost(&twin, &params);
     ck_assert_msg(
-        said_elems == lost && said_params == params && n_said == (lost > 0),
+        said_elems == lost && said_params == params && said.n == (lost > 0),
         "lag %d, flags %u: after %d steps %llu elements of %llu parameters are said %d times, %llu of %llu are lost",
-        lag, create_flags, n, said_elems, said_params, n_said, (unsigned long long)lost, (unsigned long long)params);
+        lag, create_flags, n, said_elems, said_params, said.n, (unsigned long long)lost, (unsigned long long)params);
     zt_rig_end(&rig);
     zt_rig_end(&twin);
     return lost;
