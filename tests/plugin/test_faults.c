@@ -30,28 +30,35 @@ static zt_rig_t rig;
 
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
+enum { N_HOOKS = 8 };
+
+static zf_status_t call_hook(int hook) {
+    static float out[24 * 40];
+    memset(rig.err.message, 0, sizeof rig.err.message);
+    switch (hook) {
+    case 0:
+        return rig.zf->poll(rig.inst, NULL, &rig.err);
+    case 1:
+        return zt_rig_deliver(&rig, 0, 0, NULL);
+    case 2:
+        return zt_rig_submit(&rig, 0, NULL);
+    case 3:
+        return rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, NULL, &rig.err);
+    case 4:
+        return zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
+    case 5:
+        return zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
+    case 6:
+        return zt_try_export(&rig, 0, out);
+    default:
+        return rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err);
+    }
+}
+
 /* Every hook now returns this error, with a message that has the part in it; destroy ends. */
 static void expect_poisoned(zf_status_t want, const char *part) {
-    static float out[24 * 40];
-    for (int hook = 0; hook < 8; hook++) {
-        zf_status_t st = ZF_OK;
-        memset(rig.err.message, 0, sizeof rig.err.message);
-        if (hook == 0)
-            st = rig.zf->poll(rig.inst, NULL, &rig.err);
-        if (hook == 1)
-            st = zt_rig_deliver(&rig, 0, 0, NULL);
-        if (hook == 2)
-            st = zt_rig_submit(&rig, 0, NULL);
-        if (hook == 3)
-            st = rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, NULL, &rig.err);
-        if (hook == 4)
-            st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
-        if (hook == 5)
-            st = zt_quiesce(&rig, ZF_QUIESCE_FLUSH);
-        if (hook == 6)
-            st = zt_try_export(&rig, 0, out);
-        if (hook == 7)
-            st = rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err);
+    for (int hook = 0; hook < N_HOOKS; hook++) {
+        zf_status_t st = call_hook(hook);
         ck_assert_msg(st == want, "hook %d returns %d, need %d", hook, st, want);
         ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
         ck_assert_int_eq(rig.err.status, want);
@@ -183,25 +190,14 @@ ZT_TEST(a_pause_is_no_timeout) { /* due publishes of more chunks than the ring h
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
+/* 0, or which of the hooks does not say that it is a child. */
 static int child_of_fork(void) {
-    zf_fence_t fence = {.struct_size = sizeof fence};
     zf_counter_t counter = {.struct_size = sizeof counter};
-    if (zt_rig_deliver(&rig, 0, 0, &fence) != ZF_ERR_FORKED)
-        return 1;
-    if (zt_rig_submit(&rig, 0, NULL) != ZF_ERR_FORKED)
-        return 2;
-    if (rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &fence, &rig.err) != ZF_ERR_FORKED)
-        return 3;
-    if (zt_quiesce(&rig, ZF_QUIESCE_FLUSH) != ZF_ERR_FORKED)
-        return 4;
-    if (rig.zf->poll(rig.inst, NULL, &rig.err) != ZF_ERR_FORKED)
-        return 5;
-    if (rig.zf->params_changed(rig.inst, NULL, 0, 0, 0, &rig.err) != ZF_ERR_FORKED)
-        return 6;
-    if (!strstr(rig.err.message, "fork()"))
-        return 7;
+    for (int hook = 0; hook < N_HOOKS; hook++)
+        if (call_hook(hook) != ZF_ERR_FORKED || !strstr(rig.err.message, "fork()"))
+            return 1 + hook;
     if (rig.stats->counter(rig.inst, 0, &counter, &rig.err) != ZF_OK)
-        return 8;
+        return 1 + N_HOOKS;
     rig.zf->destroy(rig.inst, NULL);
     rig.zf->destroy(rig.inst, NULL);
     return 0;

@@ -35,9 +35,7 @@ static void start(void) {
 static zf_status_t build(void) { return zfi_params_build(decls, N, sizeof *decls, ZF_DEVICE_CPU, &params, &err); }
 
 static void refused(zf_status_t want, const char *part) {
-    zf_status_t st = build();
-    ck_assert_msg(st == want, "%d, need %d: %s", st, want, err.message);
-    ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
+    zt_refused(&err, build(), want, part);
     ck_assert_ptr_null(params);
 }
 
