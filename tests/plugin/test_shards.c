@@ -277,14 +277,16 @@ static void edits(job_t *job) {
     fetch(job, 3);
     zt_refused(&rig->err, digest->written(rig->inst, ZF_WRITTEN_HOLD, sharded, 1, found, &rig->err), ZF_ERR_STATE,
                "is sharded");
-    ZT_OK(rig, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
+    zt_refused(&rig->err, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err), ZF_ERR_STATE,
+               "is sharded");
     release(job, 3);
-    ZT_OK(rig, digest->written(rig->inst, ZF_WRITTEN_LOOK, sharded, 1, found, &rig->err));
+    ZT_OK(rig, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
     zt_refused(&rig->err, digest->adopt(rig->inst, sharded, 1, &rig->err), ZF_ERR_STATE,
                "params_changed before param_release");
     rig->params[VECTOR].serial.w[7] = w[7] += 1;
     ZT_OK(rig, digest->adopt(rig->inst, resident, 1, &rig->err));
-    ZT_OK(rig, digest->adopt(rig->inst, NULL, 0, &rig->err));
+    zt_refused(&rig->err, digest->adopt(rig->inst, NULL, 0, &rig->err), ZF_ERR_STATE,
+               "params_changed before param_release");
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     fetch(job, 3);
     ZT_OK(rig, place(job, 3, &held));
