@@ -101,6 +101,13 @@ def written_through_it(run, i):
         state["5.weight"].mul_(0.5)
 
 
+@use("soft updates of a target network")
+def soft_target(run, i):
+    run.step(i)
+    for name, p in run.model.named_parameters():
+        run.kept.setdefault(name, torch.zeros_like(p.data)).lerp_(p.data, 0.05)
+
+
 @use("AveragedModel")
 def averaged(run, i):
     average = run.once("average", lambda: torch.optim.swa_utils.AveragedModel(run.model))

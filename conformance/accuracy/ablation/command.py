@@ -87,13 +87,6 @@ def run_of(cell, setting, seed: int, p: Programs) -> Run:
                (probe.python_path(), ("OMP_NUM_THREADS", "1")))
 
 
-def report(result: dict, folder: str) -> None:
-    path, table = os.path.join(folder, "defaults"), judge.table(result)
-    print(table)
-    runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
-    runs.write(path + ".md", table)
-
-
 def main(argv) -> int:
     args = parse(HEAD, TABLE, END, argv)
     if args.data is None:
@@ -109,6 +102,9 @@ def main(argv) -> int:
         kept = runs.make(list(plan_of.values()), args.out, args.jobs, line, goes_on=True, is_kept_only=args.kept)
     done = {job: kept[run] for job, run in plan_of.items() if run in kept}
     result = judge.result(cells, settings, seeds, done, digest(made_with.plugin)[:12])
-    report(result, args.out)
+    path, table = os.path.join(args.out, "defaults"), judge.table(result)
+    print(table)
+    runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
+    runs.write(path + ".md", table)
     verdicts = {s["name"]: s["verdict"] for s in result["settings"]}
     return 1 if any(verdicts.get(s.name) != "held" for s in must) else 0
