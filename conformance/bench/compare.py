@@ -8,7 +8,8 @@
 Each is measured by the zf-bench-hooks of its own build tree, since a plugin of another ABI is refused. A round runs it once with
 each, and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, of the workers for
 replays, of the whole process for steps with all that comes of them; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
-one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. Exit status 0:
+one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. So does a replay: by whether two workers share a
+core; of it the first quartile of a run is taken. Exit status 0:
 measured, whatever the figures say.
 
 Builds whose defaults differ do different work: --config gives both the same INI text ("\\n" ends a line), --new-config the new one
@@ -23,7 +24,7 @@ from pathlib import Path
 
 # what is measured: (what names a row, what is compared, unit, the section of zf-bench-hooks)
 SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per tensor", "grads"),
-            "replay": (("tensors", "elems"), "ns_per_elem_update", "ns per element", "replay"),
+            "replay": (("tensors", "elems"), "q1_ns", "ns per element", "replay"),
             "step": (("tensors",), "cpu_ns", "ns per step", "step"),
             "process": (("tensors",), "process_cpu_ns", "ns per step", "step")}
 

@@ -69,6 +69,8 @@ static const zc_option_t table[] = {
               .most = 999999),
     ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
               .choices = "cpu cuda"),
+    ZC_OPTION("plain", ZC_SWITCH, AT(is_plain), NULL,
+              "AdamW on float32 alone, nothing resident: for a device whose backend has a part only"),
     ZC_OPTION("threads", ZC_U32, AT(threads), "N", "workers of the plugin; default 0: drawn per case, 1 to 4",
               .least = 0, .most = 256),
     ZC_OPTION("isa", ZC_CHOICE_TEXT, AT(isa), "NAME",
@@ -147,6 +149,8 @@ int zx_exact_main(int argc, char **argv) {
     choose_isas(&o);
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);
+    if (o.is_plain)
+        setenv(ZX_PLAIN_ENV, "1", 1);
     if (o.child)
         return zx_child_main(&o);
     if (zx_run_batches(&o, &totals) != 0)

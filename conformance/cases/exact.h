@@ -28,7 +28,7 @@ typedef struct zx_options {
     uint32_t n_jobs;
     uint32_t deadline_s; /* per case */
     uint32_t max_failures;
-    int is_quiet, wants_help;
+    int is_quiet, is_plain, wants_help;
     uint32_t resume;   /* with child: up to this save dry, then loaded from `state` (law 3) */
     const char *state; /* directory of the checkpoint */
     const char *child; /* "law:case,law:case,...": this process is a child */

@@ -157,9 +157,9 @@ static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why) {
     const zx_options_t *o = pool->options;
     zc_progress_end(&pool->progress);
     printf("law %d: case %" PRIu64 ": %s\n  repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64
-           " --isa %s\n",
+           " --isa %s%s\n",
            item->law, item->index, why, o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, item->law,
-           item->index, item->isa[0] ? item->isa : "plugin");
+           item->index, item->isa[0] ? item->isa : "plugin", o->is_plain ? " --plain" : "");
     end_case(pool, job, item->law);
 }
 

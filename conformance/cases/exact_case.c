@@ -111,8 +111,18 @@ static void draw_config(zx_case_t *c) {
     c->threads = zx_between(r, 1, 4);
 }
 
+static void be_plain(zx_case_t *c) {
+    for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++)
+        c->config.groups[i].rule = ZO_ADAMW;
+    c->config.is_mean = 0;
+    c->config.moments = ZO_MOMENTS_F32;
+    c->resident_share = 0.0;
+}
+
 static void obey_law(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
+    if (zx_device_is_plain())
+        be_plain(c);
     if (c->law == 1 && zx_chance(r, 60)) {
         c->config.topk_ratio = 1.0;
     } else if (c->law == 1) {
@@ -223,6 +233,17 @@ static void draw_tiny(zx_case_t *c, zo_decl_t *d) {
     }
 }
 
+zo_dtype_t zx_case_dtype(zx_rng_t *r) {
+    zo_dtype_t drawn = (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
+    return zx_device_is_plain() ? ZO_F32 : drawn;
+}
+
+void zx_case_set_home(zx_param_t *p, int32_t home) {
+    p->home = zx_device_is_plain() && home == ZF_HOME_RESIDENT ? ZF_HOME_PLUGIN : home;
+    p->decl.is_always_selected = p->home == ZF_HOME_RESIDENT;
+    p->decl.is_never_selected = p->home == ZF_HOME_HOST;
+}
+
 static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     zx_rng_t *r = &c->rng;
     int is_never_allowed = !(c->law == 1 && c->config.topk_ratio >= 1.0 &&
@@ -230,13 +251,11 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     if (!is_first && zx_chance(r, 7))
         p->flags |= ZF_PARAM_FROZEN;
     if (zx_chance(r, 8))
-        p->home = ZF_HOME_RESIDENT;
+        zx_case_set_home(p, ZF_HOME_RESIDENT);
     if (zx_chance(r, 10) && is_never_allowed)
-        p->home = ZF_HOME_HOST;
+        zx_case_set_home(p, ZF_HOME_HOST);
     if (zx_chance(r, 10))
         p->flags |= ZF_PARAM_NOT_IN_NORM;
-    p->decl.is_always_selected = p->home == ZF_HOME_RESIDENT;
-    p->decl.is_never_selected = p->home == ZF_HOME_HOST;
     p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
 }
 
@@ -277,8 +296,8 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     if (!p->array) {
         draw_shape(c, &p->decl, size);
         draw_flags(c, p, number == 0);
-        p->decl.dtype = (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
-        p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
+        p->decl.dtype = zx_case_dtype(r);
+        p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : zx_case_dtype(r);
         if (size == ZX_TINY)
             draw_tiny(c, &p->decl);
         p->decl.group = zx_below(r, c->n_groups);

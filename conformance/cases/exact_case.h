@@ -88,6 +88,9 @@ int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);
 void zx_case_settle_share(zx_case_t *c);
 /* One more parameter, behind the others. */
 void zx_case_add_param(zx_case_t *c);
+/* A data type, drawn; a home: both as exact_device.h's plain cases have them. */
+zo_dtype_t zx_case_dtype(zx_rng_t *r);
+void zx_case_set_home(zx_param_t *p, int32_t home);
 /* Another configuration with the same update rule: one key of it, or all. What the host does and how many workers there
  * are stays. The two differ in a key that has an effect. */
 void zx_case_reconfigure(zx_case_t *c);

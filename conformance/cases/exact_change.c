@@ -57,17 +57,11 @@ static void set_flags(zx_param_t *p, uint32_t flags) {
     p->decl.is_not_in_norm = (flags & ZF_PARAM_NOT_IN_NORM) != 0;
 }
 
-static void set_home(zx_param_t *p, int32_t home) {
-    p->home = home;
-    p->decl.is_always_selected = home == ZF_HOME_RESIDENT;
-    p->decl.is_never_selected = home == ZF_HOME_HOST;
-}
-
 /* Another home, or its place in the norm. */
 static void vary_one(zx_param_t *p, uint32_t which) {
     int32_t home = which ? ZF_HOME_HOST : ZF_HOME_RESIDENT;
     if (which < 2)
-        set_home(p, p->home == home ? ZF_HOME_PLUGIN : home);
+        zx_case_set_home(p, p->home == home ? ZF_HOME_PLUGIN : home);
     else
         set_flags(p, p->flags ^ ZF_PARAM_NOT_IN_NORM);
 }
@@ -87,7 +81,7 @@ static void vary(zx_run_t *run, zx_param_t *p, int may_freeze) {
     if (zx_chance(r, 20) && p->decl.ndim > 1)
         p->decl.n_batch_axes = zx_below(r, p->decl.ndim);
     if (zx_chance(r, 20))
-        p->decl.grad_dtype = (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
+        p->decl.grad_dtype = zx_case_dtype(r);
 }
 
 static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freeze) {
@@ -100,7 +94,7 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
     *p = run->before[old];
     if (is_varied)
         vary(run, p, may_freeze);
-    dtype = is_varied && zx_chance(&c->rng, 25) ? (zo_dtype_t)zx_below(&c->rng, ZO_N_DTYPES) : was;
+    dtype = is_varied && zx_chance(&c->rng, 25) ? zx_case_dtype(&c->rng) : was;
     values = convert(visible, was, dtype, n);
     if (!is_finite(values, dtype, n)) {
         free(values);

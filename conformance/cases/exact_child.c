@@ -69,7 +69,8 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
         print_param(&c->params[i]);
     printf("|   repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64,
            options->plugin ? " --plugin " : "", options->plugin ? options->plugin : "", c->seed, c->law, c->index);
-    printf(" --isa %s%s", isa ? isa : "plugin", zx_device_is_gpu() ? " --device cuda" : "");
+    printf(" --isa %s%s%s", isa ? isa : "plugin", zx_device_is_gpu() ? " --device cuda" : "",
+           options->is_plain ? " --plain" : "");
     if (options->threads)
         printf(" --threads %u", options->threads);
     putchar('\n');

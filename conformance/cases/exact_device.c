@@ -52,6 +52,8 @@ int zx_device_is_gpu(void) {
     return name && strcmp(name, "cuda") == 0;
 }
 
+int zx_device_is_plain(void) { return getenv(ZX_PLAIN_ENV) != NULL; }
+
 int32_t zx_device_type(void) { return zx_device_is_gpu() ? ZF_DEVICE_CUDA : ZF_DEVICE_CPU; }
 
 void zx_device_stream(zf_stream_t *out) {

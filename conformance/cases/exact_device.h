@@ -19,6 +19,10 @@
 int zx_device_is_gpu(void);
 int32_t zx_device_type(void);
 
+/* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, nothing resident. */
+#define ZX_PLAIN_ENV "ZF_CONFORM_PLAIN"
+int zx_device_is_plain(void);
+
 /* [GPU] The stream that everything below works on, made at the first call. */
 void zx_device_stream(zf_stream_t *out);
 

@@ -49,7 +49,6 @@ typedef struct zfi_queue {
     fenv_t host_mode;        /* floating-point mode of the host's launches, which ours must not change */
     int has_host_mode;       /* both: the queue's thread alone */
     _Atomic uint64_t host_ns, host_since_ns; /* time spent in the host's launches that are over; start of one, or 0 */
-    struct zfi_queue *next;                  /* of the host's queues: device/cpu/host_queue.c */
     unsigned char *cells;
 } zfi_queue_t;
 

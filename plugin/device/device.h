@@ -120,10 +120,21 @@ typedef struct zfi_block {
     uint64_t nbytes;
 } zfi_block_t;
 
+/* What a backend may leave out. A binding that needs it is refused by name (instance/support.h); nobody asks again. */
+enum {
+    ZFI_LACKS_HOST_RULES = 1, /* a host's own update rule does not run on it */
+    ZFI_LACKS_RULES = 2,      /* every rule but AdamW */
+    ZFI_LACKS_HALVES = 4,     /* weights and gradients of two bytes an element */
+    ZFI_LACKS_MOMENTS = 8,    /* ROUND_MOMENTS, and moments that are no float32 */
+    ZFI_LACKS_MEAN = 16,      /* a count of updates for each channel */
+    ZFI_LACKS_RESIDENT = 32,  /* UPDATE_ALL */
+    ZFI_LACKS_RANKS = 64      /* SUM_PARTS and MOVE */
+};
+
 typedef struct zfi_device_ops {
     const char *name;
     int32_t device_type; /* ZF_DEVICE_... */
-    int runs_host_code;  /* a host's own update rule can run on it */
+    uint32_t lacks;      /* ZFI_LACKS_... */
     int has_own_memory;  /* which the host's threads cannot read or write */
     int is_parallel;     /* kernels work on many matrices at once: they are given unit_squares, is_bad, and scalars for
                           * all matrices (launch.h) */

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/utf8.h"
+#include "instance/support.h"
 
 enum { MAX_GROUPS = 65536 };
 
@@ -140,20 +141,6 @@ static zf_status_t take_groups(zfi_engine_t *engine, const zf_bind_args_t *args,
 
 /* ---- their parameters -------------------------------------------------------------------------------------------- */
 
-/* A rule of the host's updates deferred channels on the workers; selected ones are updated on the device. */
-static zf_status_t check_device(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
-                                zf_error_t *err) {
-    int is_on_device = param->home == ZF_HOME_RESIDENT || config->state_mib == ZFI_STATE_MIB_ALL ||
-                       (param->home != ZF_HOME_HOST && (config->topk_ratio != 0 || config->state_mib != 0));
-    if (param->rule->number != ZF_RULE_CALLBACK || engine->ops->runs_host_code || !is_on_device)
-        return ZF_OK;
-    return zfi_error(
-        err, ZF_ERR_DEVICE, "bind_params",
-        "parameter \"%s\": a rule of the host's (group %u, \"%s\") does not run on a device of type %d; declare home = "
-        "2 (host), with [device] state_mib below all, so that the host's threads make every update",
-        param->name, param->group, param->rule->name, engine->device_type);
-}
-
 static zf_status_t give(const zfi_engine_t *engine, const zfi_config_t *config, const zf_bind_args_t *args,
                         const zfi_rules_t *rules, zfi_param_t *param, zf_error_t *err) {
     if (!param->has_state)
@@ -163,7 +150,7 @@ static zf_status_t give(const zfi_engine_t *engine, const zfi_config_t *config, 
                             "parameter \"%s\": group = %u, but the table of groups has %u: declare every group's rule",
                             param->name, param->group, args->n_groups);
     param->rule = rules->of[param->group];
-    return check_device(engine, config, param, err);
+    return zfi_support_param(engine, config, param, err);
 }
 
 static zf_status_t check_table(const zf_bind_args_t *args, zf_error_t *err) {
@@ -176,7 +163,9 @@ static zf_status_t check_table(const zf_bind_args_t *args, zf_error_t *err) {
 
 zf_status_t zfi_rules_take(zfi_engine_t *engine, const zfi_config_t *config, const zf_bind_args_t *args,
                            zfi_param_t *params, zfi_rules_t *out, zf_error_t *err) {
-    zf_status_t st = check_table(args, err);
+    zf_status_t st = zfi_support_config(engine, config, err);
+    if (!st)
+        st = check_table(args, err);
     if (!st)
         st = take_groups(engine, args, zfi_params_n_groups(params, args->n_decls), out, err);
     if (st)

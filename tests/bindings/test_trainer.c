@@ -15,10 +15,11 @@
 #include "suite.h"
 #include "zf_trainer.h"
 
-enum { ROWS = 6, COLUMNS = 5, N = ROWS * COLUMNS };
+enum { ROWS = 6, COLUMNS = 5, N = ROWS * COLUMNS, CLIPPED_FROM = 3 /* this step on, where a test clips */ };
 
 static const int64_t shape[3] = {ROWS, COLUMNS, 0};
 static float w[2][N], g[2][N];
+static double max_norm; /* of both arrays; 0: no step is clipped */
 
 static void contains(const char *text, const char *part) {
     ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, text);
@@ -58,6 +59,13 @@ static void train(zf_trainer_t *t, int from, int to) {
     }
 }
 
+static float clip_factor(void) {
+    double squares = 0;
+    for (int i = 0; i < N; ++i)
+        squares += 2.0 * (double)g[0][i] * (double)g[0][i];
+    return max_norm > 0 ? (float)fmin(1.0, max_norm / sqrt(squares)) : 1.0f;
+}
+
 static void expect(int n_steps, double decay, float *out) {
     float m[N] = {0}, v[N] = {0};
     fill();
@@ -68,9 +76,11 @@ static void expect(int n_steps, double decay, float *out) {
         for (int k = 0; k <= step; ++k)
             p1 *= 0.9, p2 *= 0.999;
         set_gradients(step);
+        float factor = step < CLIPPED_FROM ? 1.0f : clip_factor();
         for (int i = 0; i < N; ++i) {
-            m[i] = beta1 * m[i] + c1 * g[0][i];
-            v[i] = beta2 * v[i] + c2 * g[0][i] * g[0][i];
+            float gradient = factor * g[0][i];
+            m[i] = beta1 * m[i] + c1 * gradient;
+            v[i] = beta2 * v[i] + c2 * gradient * gradient;
             out[i] = (float)((double)out[i] * (1 - 0.01 * decay) -
                              0.01 / (1 - p1) * (double)m[i] / (sqrt((double)v[i] / (1 - p2)) + 1e-8));
         }
@@ -89,7 +99,9 @@ static void trains(unsigned flags) {
     expect(7, 0.1, want[1]);
     fill();
     zf_trainer_t *t = start(flags);
-    train(t, 0, 7);
+    train(t, 0, CLIPPED_FROM);
+    ck_assert_int_eq(zf_trainer_clip(t, max_norm), ZF_OK);
+    train(t, CLIPPED_FROM, 7);
     ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
     is_near(w[0], want[0]);
     is_near(w[1], want[1]);
@@ -102,6 +114,11 @@ static void trains(unsigned flags) {
 ZT_TEST(test_trains) {
     trains(0);
     trains(ZF_TRAINER_OVERLAP);
+}
+
+ZT_TEST(test_clips) {
+    max_norm = 0.125;
+    trains(0);
 }
 
 /* Each row of b is a vector of its own, handed over from the last to the first. */

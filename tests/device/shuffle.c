@@ -477,7 +477,6 @@ static zf_status_t shuffle_order(zfi_device_t *device, zfi_stream_t *from, zfi_s
 static const zfi_device_ops_t shuffle = {
     .name = "shuffle",
     .device_type = ZF_DEVICE_CPU,
-    .runs_host_code = 1,
     .open = shuffle_open,
     .close = shuffle_close,
     .info = shuffle_info,

@@ -407,7 +407,6 @@ static zf_status_t cpu_order(zfi_device_t *device, zfi_stream_t *from, zfi_strea
 const zfi_device_ops_t zfi_device_cpu = {
     .name = "cpu",
     .device_type = ZF_DEVICE_CPU,
-    .runs_host_code = 1,
     .open = cpu_open,
     .close = cpu_close,
     .info = cpu_info,

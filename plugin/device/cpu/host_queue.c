@@ -2,9 +2,9 @@
 /* plugin/device/cpu/host_queue.c - zf.cpu/1: queues that a host without a GPU computes on, and waiting for fences
  * (contract in zf/ext/cpu.h). */
 #include <fenv.h>
+#include <stdatomic.h>
 
 #include "base/error.h"
-#include "base/fork_lock.h"
 #include "base/struct.h"
 #include "device/cpu/cpu.h"
 
@@ -28,37 +28,41 @@ static void run_launch(void *raw) {
 
 /* ---- the host's queues: a handle is looked for here before it is read -------------------------------------------- */
 
+enum { MOST_QUEUES = 1024 }; /* of a process at a time */
+
+/* Each is in one place, without a lock: every hook that is given a queue looks for it here. */
 static struct {
-    zfi_fork_lock_t lock; /* guards the rest */
-    zfi_queue_t *first;
+    _Atomic(zfi_queue_t *) at[MOST_QUEUES]; /* NULL: free */
+    _Atomic int n;                          /* places from here on were never used */
 } queues;
 
-static void add_queue(zfi_queue_t *queue) {
-    zfi_fork_lock_take(&queues.lock);
-    queue->next = queues.first;
-    queues.first = queue;
-    zfi_fork_lock_give(&queues.lock);
+static int add_queue(zfi_queue_t *queue) {
+    for (int i = 0; i < MOST_QUEUES; i++) {
+        zfi_queue_t *free_place = NULL;
+        int n = atomic_load(&queues.n);
+        if (!atomic_compare_exchange_strong(&queues.at[i], &free_place, queue))
+            continue;
+        while (n <= i && !atomic_compare_exchange_weak(&queues.n, &n, i + 1))
+            ;
+        return 1;
+    }
+    return 0;
+}
+
+static int find_queue(const zfi_queue_t *queue) {
+    int n = atomic_load(&queues.n), i = 0;
+    while (i < n && atomic_load(&queues.at[i]) != queue)
+        i++;
+    return i < n ? i : -1;
 }
 
 static void remove_queue(const zfi_queue_t *queue) {
-    zfi_fork_lock_take(&queues.lock);
-    for (zfi_queue_t **at = &queues.first; *at; at = &(*at)->next)
-        if (*at == queue) {
-            *at = queue->next;
-            break;
-        }
-    zfi_fork_lock_give(&queues.lock);
+    int i = find_queue(queue);
+    if (i >= 0)
+        atomic_store(&queues.at[i], NULL);
 }
 
-int zfi_is_host_queue(const zfi_queue_t *given) {
-    const zfi_queue_t *queue;
-    zfi_fork_lock_take(&queues.lock);
-    queue = queues.first;
-    while (queue && queue != given)
-        queue = queue->next;
-    zfi_fork_lock_give(&queues.lock);
-    return queue != NULL;
-}
+int zfi_is_host_queue(const zfi_queue_t *given) { return given && find_queue(given) >= 0; }
 
 static zf_status_t check_queue(const zfi_queue_t *queue, zf_error_t *err) {
     if (zfi_is_host_queue(queue))
@@ -76,7 +80,11 @@ static zf_status_t cpu_queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out
         st = zfi_queue_create(&queue, "zf-host-queue", err);
     if (st)
         return st;
-    add_queue(queue);
+    if (!add_queue(queue)) {
+        zfi_queue_destroy(queue);
+        return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "%d queues are open, the most of a process: destroy some first",
+                         MOST_QUEUES);
+    }
     stream.handle = (uint64_t)(uintptr_t)queue;
     zfi_struct_write(out_stream, &stream, sizeof stream);
     *out_queue = (zf_cpu_queue_t *)queue;

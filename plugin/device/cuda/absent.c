@@ -19,6 +19,7 @@ static void absent_stream_destroy(zfi_stream_t *stream) { (void)stream; }
 const zfi_device_ops_t zfi_device_cuda = {
     .name = "cuda",
     .device_type = ZF_DEVICE_CUDA,
+    .lacks = ZFI_LACKS_HOST_RULES,
     .is_parallel = 1,
     .open = absent_open,
     .close = absent_close,

@@ -300,6 +300,7 @@ static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
 const zfi_device_ops_t zfi_device_cuda = {
     .name = "cuda",
     .device_type = ZF_DEVICE_CUDA,
+    .lacks = ZFI_LACKS_HOST_RULES,
     .has_own_memory = 1,
     .is_parallel = 1,
     .open = cuda_open,
