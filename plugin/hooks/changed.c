@@ -222,12 +222,22 @@ typedef struct asked {
     uint32_t n;
 } asked_t;
 
-/* The host writes a parameter that lives as shards in a copy, which nobody compares with anything. */
-static zf_status_t refuse_sharded(const zfi_param_t *param, const char *origin, zf_error_t *err) {
-    return zfi_error_of(err, ZF_ERR_STATE, param->id, origin,
-                        "\"%s\" is sharded: what is written where it is fetched is not compared. Call quiesce(FLUSH), "
-                        "fetch it, write, and call params_changed before param_release",
-                        param->name);
+static const zfi_param_t *param_at(const asked_t *asked, uint32_t i) {
+    return &asked->run->params[asked->ids ? asked->ids[i] : i];
+}
+
+/* The host writes a parameter that lives as shards in a copy, which nobody compares with anything. One that is not
+ * fetched has none. */
+static zf_status_t refuse_sharded(const asked_t *asked, int only_fetched, const char *origin, zf_error_t *err) {
+    for (uint32_t i = 0; i < asked->n; i++) {
+        const zfi_param_t *param = param_at(asked, i);
+        if (param->is_sharded && (!only_fetched || zfi_shards_address(&asked->run->ranks, param->id)))
+            return zfi_error_of(err, ZF_ERR_STATE, param->id, origin,
+                                "\"%s\" is sharded: what is written where it is fetched is not compared. Call "
+                                "quiesce(FLUSH), fetch it, write, and call params_changed before param_release",
+                                param->name);
+    }
+    return ZF_OK;
 }
 
 static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n,
@@ -236,21 +246,16 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "written", "unknown flags 0x%x", flags);
     if (!out || (n && !ids))
         return zfi_error(err, ZF_ERR_ARGUMENT, "written", "%s is NULL with n = %u", out ? "ids" : "out", n);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         if (ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
-        if (inst->run->params[ids[i]].is_sharded && zfi_shards_address(&inst->run->ranks, ids[i]))
-            return refuse_sharded(&inst->run->params[ids[i]], "written", err);
-    }
     if (!zfi_guard_is_on(&inst->run->dev))
         return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
 }
 
-static uint32_t owner_at(const asked_t *asked, uint32_t i) {
-    return asked->run->params[asked->ids ? asked->ids[i] : i].owner;
-}
+static uint32_t owner_at(const asked_t *asked, uint32_t i) { return param_at(asked, i)->owner; }
 
 /* In ranges: neighbours in the list that are neighbours in their numbers. */
 static void each_range(const asked_t *asked, void (*act)(const zfi_device_side_t *side, uint32_t first, uint32_t end)) {
@@ -310,10 +315,10 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     asked_t asked;
     if (st)
         return st;
-    asked = (asked_t){inst->run, ids, n};
+    asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
     st = check_asked(inst, flags, ids, n, out, err);
-    if (!ids)
-        asked.n = inst->run->n_params;
+    if (!st)
+        st = refuse_sharded(&asked, 1, "written", err);
     if (!st)
         st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
@@ -329,9 +334,6 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
     if (!st && !zfi_tells_when_asked(&inst->engine))
         st = zfi_error(err, ZF_ERR_STATE, "adopt",
                        "nothing is kept to compare with: need [zenflow] on_overwrite = ask or hold");
-    for (uint32_t i = 0; i < n && !st; i++)
-        if (inst->run->params[ids[i]].is_sharded)
-            st = refuse_sharded(&inst->run->params[ids[i]], "adopt", err);
     return st ? st : zfi_fetch_check_released(inst, "adopt", err);
 }
 
@@ -355,10 +357,10 @@ zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_e
     asked_t asked;
     if (st)
         return st;
-    asked = (asked_t){inst->run, ids, n};
+    asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
     st = check_adopted(inst, ids, n, err);
-    if (!ids)
-        asked.n = inst->run->n_params;
+    if (!st)
+        st = refuse_sharded(&asked, 0, "adopt", err);
     if (!st && asked.n) {
         st = adopt(inst, &asked, err);
         inst->state = st ? inst->state : ZFI_STATE_QUIESCED;

@@ -118,6 +118,31 @@ ZT_TEST(statistics_while_runs_are_exchanged) {
     zt_memory_store_end(&store);
 }
 
+static void *read_all(void *raw) {
+    zf_counter_t got = {.struct_size = sizeof got};
+    while (!atomic_load(&is_over))
+        for (uint32_t i = 0; i < copy.stats->n_counters(); i++)
+            if (copy.stats->counter(copy.inst, i, &got, NULL))
+                return &is_over;
+    return raw;
+}
+
+/* What it settles any thread may be asking for: the thread sanitizer looks. */
+ZT_TEST(statistics_while_bind_params_is_under_way) {
+    static const zt_shape_t shape = {.rows = 24, .cols = 40};
+    pthread_t reader;
+    void *failed;
+    zt_rig_start(&copy, &shape, 1);
+    zt_rig_create(&copy, "", 0);
+    pthread_create(&reader, NULL, read_all, NULL);
+    zt_rig_bind(&copy);
+    zt_rig_steps(&copy, 3);
+    atomic_store(&is_over, 1);
+    pthread_join(reader, &failed);
+    ck_assert_ptr_null(failed);
+    zt_rig_end(&copy);
+}
+
 /* A bind_params that fails leaves the instance as it was. */
 ZT_TEST(bind_again_refused) {
     const char *name;

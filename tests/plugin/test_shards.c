@@ -302,13 +302,13 @@ static void edits(job_t *job) {
     train(job);
     fetch(job, 3);
     bad(job, digest->written(rig->inst, ZF_WRITTEN_HOLD, sharded, 1, found, &rig->err), ZF_ERR_STATE, "is sharded");
-    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
+    bad(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err), ZF_ERR_STATE, "is sharded");
     release(job, 3);
-    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, sharded, 1, found, &rig->err));
+    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
     bad(job, digest->adopt(rig->inst, sharded, 1, &rig->err), ZF_ERR_STATE, "params_changed before param_release");
     rig->params[VECTOR].serial.w[7] = w[7] += 1;
     good(job, digest->adopt(rig->inst, resident, 1, &rig->err));
-    good(job, digest->adopt(rig->inst, NULL, 0, &rig->err));
+    bad(job, digest->adopt(rig->inst, NULL, 0, &rig->err), ZF_ERR_STATE, "params_changed before param_release");
     good(job, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     fetch(job, 3);
     good(job, place(job, 3, &held));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_step_record.c - where the time of each step went: records against reports and against the counters. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -117,6 +118,26 @@ ZT_TEST(records_add_up_to_the_counters) {
             ck_assert_msg(sum[i] == now.value, "%s", now.name);
     }
     zt_rig_end(&rig);
+}
+
+/* A cohort that keeps its set, as it does where all channels are alike, has made a choice. */
+ZT_TEST(a_kept_set_is_a_choice) {
+    static const char *const strategies[] = {"step", "auto"};
+    uint64_t n_choices[2], n_moved[2];
+    for (int i = 0; i < 2; i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\nselect_interval = 4\nselect_strategy = %s\n",
+                 strategies[i]);
+        zt_rig_make(&rig, shapes, N_SHAPES, text, 0);
+        zt_rig_steps(&rig, 40);
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+        n_choices[i] = zt_rig_counter(&rig, "reselects");
+        n_moved[i] = zt_rig_counter(&rig, "channels_entered");
+        zt_rig_end(&rig);
+    }
+    ck_assert_uint_gt(n_moved[0], n_moved[1]);
+    ck_assert_uint_eq(n_choices[0], n_choices[1]);
 }
 
 static void hold(void *raw) {

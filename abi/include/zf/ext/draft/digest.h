@@ -54,9 +54,10 @@ typedef struct zf_digest_ext {
      * kept: an edited row, or as many narrow ones as have 512 elements, counts as a whole, and so does a block that was
      * written before a step, FLUSH or fetch and not held by then: hold what was written, or adopt it first.
      * * [shard] stage = 3: nothing may be fetched, as for FLUSH. Of a parameter that lives as shards the host writes a
-     * copy, which is compared with nothing: here, and in written while it is fetched, its id is ZF_ERR_STATE. Call
-     * quiesce(FLUSH), fetch it, write, and call params_changed before param_release: then nothing is in store that the
-     * edit could take from other elements, but what rounding hides of masters of 16-bit parameters.
+     * copy, which is compared with nothing: its id, or a question about all, is ZF_ERR_STATE here, and in written while
+     * it is fetched. Call quiesce(FLUSH), fetch it, write, and call params_changed before param_release: then nothing
+     * is in store that the edit could take from other elements, but what rounding hides of masters of 16-bit
+     * parameters.
      * [control] */
     zf_status_t (*adopt)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err);
 } zf_digest_ext_t;
