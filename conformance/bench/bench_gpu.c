@@ -285,47 +285,39 @@ static void run(bench_t *b, table_t *table) {
 
 /* ---- link -------------------------------------------------------------------------------------------------------- */
 
+/* One way, the other, and both at once, four copies each; the third time counts. */
 static void measure_link(const bench_t *b) {
+    static const char *const ways[] = {"host to device", "device to host"};
     uint64_t nbytes = (uint64_t)b->o.link_mib << 20;
-    void *up = NULL, *down = NULL;
-    zf_cuda_address_t to = 0, from = 0;
-    void *other;
-    void *e[4];
+    void *here[2], *streams[2] = {b->stream}, *begin[2], *end[2];
+    zf_cuda_address_t there[2];
     float ms;
-    check(cu.base.MemHostAlloc(&up, nbytes, 0), "memory");
-    check(cu.base.MemHostAlloc(&down, nbytes, 0), "memory");
-    memset(up, 1, nbytes);
-    memset(down, 1, nbytes);
-    check(cu.base.MemAlloc_v2(&to, nbytes), "memory");
-    check(cu.base.MemAlloc_v2(&from, nbytes), "memory");
-    check(cu.base.StreamCreate(&other, ZF_CUDA_STREAM_NON_BLOCKING), "stream");
-    for (int i = 0; i < 4; i++)
-        check(cu.EventCreate(&e[i], 0), "event");
-    for (int way = 1; way <= 3; way++)
+    check(cu.base.StreamCreate(&streams[1], ZF_CUDA_STREAM_NON_BLOCKING), "stream");
+    for (int way = 0; way < 2; way++) {
+        check(cu.base.MemHostAlloc(&here[way], nbytes, 0), "memory");
+        memset(here[way], 1, nbytes);
+        check(cu.base.MemAlloc_v2(&there[way], nbytes), "memory");
+        check(cu.EventCreate(&begin[way], 0), "event");
+        check(cu.EventCreate(&end[way], 0), "event");
+    }
+    for (int set = 1; set <= 3; set++)
         for (int i = 0; i < 3; i++) {
-            check(cu.EventRecord(e[0], b->stream), "event");
-            check(cu.EventRecord(e[2], other), "event");
+            for (int way = 0; way < 2; way++)
+                check(cu.EventRecord(begin[way], streams[way]), "event");
             for (int k = 0; k < 4; k++) {
-                if (way & 1)
-                    check(cu.base.MemcpyHtoDAsync_v2(to, up, nbytes, b->stream), "copy");
-                if (way & 2)
-                    check(cu.base.MemcpyDtoHAsync_v2(down, from, nbytes, other), "copy");
+                if (set & 1)
+                    check(cu.base.MemcpyHtoDAsync_v2(there[0], here[0], nbytes, streams[0]), "copy");
+                if (set & 2)
+                    check(cu.base.MemcpyDtoHAsync_v2(here[1], there[1], nbytes, streams[1]), "copy");
             }
-            check(cu.EventRecord(e[1], b->stream), "event");
-            check(cu.EventRecord(e[3], other), "event");
-            wait_for(b, "copies");
-            check(cu.base.StreamSynchronize(other), "copies");
-            if (i < 2)
-                continue;
-            if (way & 1) {
-                check(cu.EventElapsedTime(&ms, e[0], e[1]), "event");
-                printf("link: host to device%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
-                       4e-6 * (double)nbytes / ms);
-            }
-            if (way & 2) {
-                check(cu.EventElapsedTime(&ms, e[2], e[3]), "event");
-                printf("link: device to host%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
-                       4e-6 * (double)nbytes / ms);
+            for (int way = 0; way < 2; way++)
+                check(cu.EventRecord(end[way], streams[way]), "event");
+            for (int way = 0; way < 2; way++) {
+                check(cu.base.StreamSynchronize(streams[way]), "copies");
+                check(cu.EventElapsedTime(&ms, begin[way], end[way]), "event");
+                if (i == 2 && set & 1 << way)
+                    printf("link: %s%s %.1f GB/s\n", ways[way], set == 3 ? ", both at once" : "",
+                           4e-6 * (double)nbytes / ms);
             }
         }
 }

@@ -25,8 +25,7 @@ enum {
     PAD_NBYTES = 320,    /* between slots: else all streams fall into the same sets of the caches */
     CACHED_ELEMS = 2048, /* inside the L1 or L2 cache with 16 slots */
     MAX_SLOTS = 16,
-    N_AHEAD = 4, /* distances of software prefetch tried for read-modify-write */
-    MAX_THREADS = 256
+    N_AHEAD = 4 /* distances of software prefetch tried for read-modify-write */
 };
 
 /* What one thread works on: n_elems of w, m, v and visible, slots as [chunk][slot][CHUNK_ELEMS]. */
@@ -48,7 +47,7 @@ typedef struct bench {
     size_t ahead_nbytes;
     int n_threads;
     zfi_scalars_t scalars[MAX_SLOTS];
-    share_t shares[MAX_THREADS];
+    share_t shares[TEAM_MAX_THREADS];
 } bench_t;
 
 typedef struct options {
@@ -217,7 +216,7 @@ static double nbytes_per_elem(const bench_t *bench) {
 }
 
 /* One row. The passes inside the cache take about as long as those through memory. */
-static void measure(bench_t *bench, team_t *team, const options_t *options, table_t *table) {
+static void measure(bench_t *bench, const options_t *options, table_t *table) {
     static const size_t ahead_nbytes[N_AHEAD] = {0, 512, 1024, 2048};
     samples_t memory = {0}, cached = {0}, rmw[N_AHEAD] = {{0}};
     const double n_elems = (double)bench->n_elems * bench->n_threads, nbytes = nbytes_per_elem(bench);
@@ -226,14 +225,14 @@ static void measure(bench_t *bench, team_t *team, const options_t *options, tabl
     const double bar = bench->n_slots <= 4 ? 0.95 : 0.85;
     double best_rmw = 0.0, speed, inside, ratio;
     bench->n_cached_passes = n_passes;
-    team_run(team, replay_memory, bench);
+    team_run(bench->n_threads, replay_memory, bench);
     for (uint32_t i = 0; i < options->n_repeats; i++) {
         for (int a = 0; a < N_AHEAD; a++) {
             bench->ahead_nbytes = ahead_nbytes[a];
-            samples_add(&rmw[a], n_elems / team_run(team, read_modify_write, bench));
+            samples_add(&rmw[a], n_elems / team_run(bench->n_threads, read_modify_write, bench));
         }
-        samples_add(&memory, n_elems / team_run(team, replay_memory, bench));
-        samples_add(&cached, n_cached / team_run(team, replay_cached, bench));
+        samples_add(&memory, n_elems / team_run(bench->n_threads, replay_memory, bench));
+        samples_add(&cached, n_cached / team_run(bench->n_threads, replay_cached, bench));
     }
     for (int a = 0; a < N_AHEAD; a++)
         best_rmw = fmax(best_rmw, samples_median(&rmw[a]));
@@ -246,8 +245,8 @@ static void measure(bench_t *bench, team_t *team, const options_t *options, tabl
               ratio >= bar ? "" : "below");
 }
 
-/* All rows of one instruction set on one team. */
-static void measure_isa(bench_t *bench, team_t *team, const options_t *options, table_t *table) {
+/* All rows of one instruction set. */
+static void measure_isa(bench_t *bench, const options_t *options, table_t *table) {
     static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
     const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
     for (int dtype = ZFI_BF16; dtype >= ZFI_F32; dtype--)
@@ -256,7 +255,7 @@ static void measure_isa(bench_t *bench, team_t *team, const options_t *options, 
             bench->n_slots = n_slots[k];
             bench->n_elems = ((uint64_t)options->n_millions << 20) / (uint64_t)bench->n_threads / (is_slow ? 16 : 1);
             bench->n_elems = (bench->n_elems / CHUNK_ELEMS + 1) * CHUNK_ELEMS;
-            measure(bench, team, options, table);
+            measure(bench, options, table);
         }
 }
 
@@ -266,7 +265,7 @@ int main(int argc, char **argv) {
                                        {"ratio", 3}, {"bar", 2},      {NULL, 0}};
     options_t options = {.n_repeats = 11, .n_millions = 16};
     static bench_t bench;
-    const int max_threads = team_max_threads() < MAX_THREADS ? team_max_threads() : MAX_THREADS;
+    const int max_threads = team_max_threads();
     glue_error_t err;
     table_t table;
     if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &options, &err) != 0)
@@ -280,17 +279,15 @@ int main(int argc, char **argv) {
     table = table_begin(NULL, "replay", "visible bf16; limit = lower of read-modify-write and the kernel inside L1/2",
                         columns);
     for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
-        team_t *team = team_new(n_threads);
         bench.n_threads = n_threads;
         allocate_shares(&bench, n_threads, ((uint64_t)options.n_millions << 20) / (uint64_t)n_threads + CHUNK_ELEMS);
-        team_run(team, fill_share, &bench);
+        team_run(n_threads, fill_share, &bench);
         for (int isa = ZFI_N_ISAS - 1; isa >= 0; isa--) {
             bench.kernels = zfi_kernels_of((zfi_isa_t)isa);
             if (bench.kernels && (!options.isa || zfi_isa_parse(options.isa) == isa))
-                measure_isa(&bench, team, &options, &table);
+                measure_isa(&bench, &options, &table);
         }
         free_shares(&bench, n_threads);
-        team_free(team);
     }
     return 0;
 }

@@ -5,19 +5,13 @@ set(abi_dir "${CMAKE_CURRENT_LIST_DIR}")
 include("${abi_dir}/abi_signatures.cmake")
 add_library(zf_conform_abi STATIC
             ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
-            ${abi_dir}/abi_extent.c
-            ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_layout.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c
+            ${abi_dir}/abi_extent.c ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c
             ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c
-            ${abi_dir}/abi_slots.c ${abi_dir}/abi_state.c ${abi_dir}/abi_store.c ${abi_dir}/abi_table.c
+            ${abi_dir}/abi_slots.c ${abi_dir}/abi_state.c ${abi_dir}/abi_table.c
             ${abi_dir}/abi_training.c ${abi_dir}/abi_watch.c)
 target_include_directories(zf_conform_abi PUBLIC ${abi_dir} PRIVATE ${zf_signatures_dir})
 target_link_libraries(zf_conform_abi PUBLIC zf_abi zf_glue zf_loader zf_oracle PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
-target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi") # embedded, not looked for
 if(ZF_TESTS)
     target_compile_definitions(zf_conform_abi PRIVATE ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
-endif()
-set_source_files_properties(${abi_dir}/abi_layout.c PROPERTIES OBJECT_DEPENDS
-                            "${PROJECT_SOURCE_DIR}/abi/layout/v0.6.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
-if(ZF_TESTS)
     add_subdirectory(mocks)
 endif()

@@ -199,8 +199,8 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
 /* Arguments of zf.state/1: a store of the host's that holds a checkpoint of the instance, where it can be saved. */
 static void fill_store(abi_args_t *a) {
     const zf_state_ext_t *state = a->table;
-    abi_store_start(&a->store);
-    a->state_store = a->store.table;
+    blobs_init(&a->blobs, a->rig->probe->scratch);
+    a->state_store = a->blobs.table;
     a->state = (zf_state_args_t){.struct_size = sizeof a->state, .store = &a->state_store};
     if (a->rig->instance && a->rig->stage >= ABI_BOUND && strcmp(a->slot.entry->name, "save") != 0)
         state->save(a->rig->instance, &a->state, NULL, NULL);
@@ -250,8 +250,7 @@ zf_status_t abi_args_call(abi_args_t *a) {
         else
             ((const zf_cpu_ext_t *)a->table)->queue_destroy(created);
     }
-    abi_host_leave(&a->rig->host);
-    return st;
+    return abi_host_left(&a->rig->host, st);
 }
 
 static int is_text(const char *s, size_t nbytes) {

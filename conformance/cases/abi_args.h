@@ -5,7 +5,7 @@
 
 #include "abi_call.h"
 #include "abi_rig.h"
-#include "abi_store.h"
+#include "harness/blobs.h"
 
 enum { ABI_OUT_NBYTES = 1024, ABI_PAINT = 0xA5 };
 
@@ -37,7 +37,7 @@ typedef struct abi_args {
     zf_state_args_t state;
     zf_plan_args_t plan; /* of `create` and `bind` */
     zf_state_store_t state_store;
-    abi_store_t store; /* holds a checkpoint of the rig's instance, where that is bound */
+    blobs_t blobs; /* a checkpoint of the rig's instance, where that is bound */
     uint32_t ids[ABI_RIG_PARAMS];
     int64_t shape[8];
     const char *overrides[4];

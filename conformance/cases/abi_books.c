@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "abi_probes.h"
+#include "zf_loader.h"
 
 enum { N_STEPS = 10, N_SKIPPED = 2, N_ELEMS = 30 + 32 + 5, GRAD_NBYTES = 30 * 4 + 32 * 2 + 5 * 4, MOST_COUNTERS = 256 };
 
@@ -17,17 +18,10 @@ static const char bare_config[] =
 static int is_step_skipped(uint32_t s) { return s == 3 || s == 6; }
 
 static uint64_t counter(abi_rig_t *rig, const char *name) {
-    const zf_stats_ext_t *ext = rig->table->get_extension(ZF_EXT_STATS);
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_counter_t c = {.struct_size = sizeof c};
-    zf_status_t st = ZF_OK;
-    uint32_t i = 0, n = ext->n_counters();
-    while (i < n && (st = ext->counter(rig->instance, i, &c, &err)) == ZF_OK && strcmp(c.name, name) != 0)
-        i++;
-    return abi_check(rig->probe, ABI_RULE_BOOKS, st == ZF_OK && i < n, "counter %s: status %d, number %u of %u", name,
-                     st, i, n)
-               ? c.value
-               : 0;
+    uint64_t value = 0;
+    zf_status_t st = zf_counter_value(rig->table, rig->instance, name, &value, &rig->err);
+    abi_rig_check(rig, ABI_RULE_BOOKS, st == ZF_OK, name, st);
+    return value;
 }
 
 static int is_count(abi_rig_t *rig, const char *what, uint64_t have, uint64_t want) {
@@ -50,12 +44,12 @@ static void on_log(void *ctx, int32_t level, const char *component, const char *
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 /* A gradient that is not finite skips a step; from the fourth step on c.bias has none. */
-static zf_status_t step(abi_rig_t *rig, uint32_t s, zf_step_report_t *report, zf_error_t *err) {
+static zf_status_t step(abi_rig_t *rig, uint32_t s, zf_step_report_t *report) {
     static const float nan_bits = NAN;
     abi_rig_set_gradients(rig);
     if (is_step_skipped(s))
         memcpy(rig->grads[0], &nan_bits, sizeof nan_bits);
-    return abi_rig_step(rig, ABI_RIG_TRAINED - (s >= 4), report, err);
+    return abi_rig_step(rig, ABI_RIG_TRAINED - (s >= 4), report);
 }
 
 static void check_counters(abi_rig_t *rig, const zf_step_report_t *r) {
@@ -69,15 +63,14 @@ static void check_counters(abi_rig_t *rig, const zf_step_report_t *r) {
 }
 
 static void probe_run(abi_rig_t *rig) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report;
     zf_status_t st = ZF_OK;
     rig->host.table.log = on_log;
     if (!abi_rig_start(rig, ABI_BOUND))
         return;
     for (uint32_t s = 1; s <= N_STEPS && st >= 0; s++)
-        st = step(rig, s, &report, &err);
-    if (abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "a right step returned %d: %s", st, err.message))
+        st = step(rig, s, &report);
+    if (abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a right step", st))
         check_counters(rig, &report);
     abi_check(rig->probe, ABI_RULE_BOOKS, n_warnings_of_bias == 1,
               "%u warnings name the gradient that is missing, not 1", n_warnings_of_bias);
@@ -138,9 +131,8 @@ static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
 
 static void probe_layout(abi_rig_t *rig) {
     zf_layout_t layout = {.struct_size = sizeof layout};
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = abi_rig_bind(rig, &layout, &err);
-    if (abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "bind_params returned %d: %s", st, err.message))
+    zf_status_t st = abi_rig_bind(rig, &layout);
+    if (abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params", st))
         check_layout(rig, &layout);
 }
 
@@ -200,12 +192,11 @@ static uint32_t read_all(abi_rig_t *rig, const zf_stats_ext_t *stats, zf_counter
     if (!abi_check(rig->probe, ABI_RULE_COUNTERS, n > 0 && n <= MOST_COUNTERS, "%u counters", n))
         return 0;
     for (uint32_t i = 0; i < n; i++) {
-        zf_error_t err = {.struct_size = sizeof err};
         zf_status_t st;
         out[i] = (zf_counter_t){.struct_size = sizeof out[i]};
         abi_try(rig->probe, "counter(%u)", i);
-        st = stats->counter(rig->instance, i, &out[i], &err);
-        if (!abi_check(rig->probe, ABI_RULE_COUNTERS, st == ZF_OK, "counter(%u) returned %d: %s", i, st, err.message))
+        st = stats->counter(rig->instance, i, &out[i], &rig->err);
+        if (!abi_rig_check(rig, ABI_RULE_COUNTERS, st == ZF_OK, "counter", st))
             return 0;
     }
     return n;
@@ -239,7 +230,6 @@ static void check_steps(abi_rig_t *rig, const zf_stats_ext_t *stats, const zf_co
 static void probe_counters(abi_rig_t *rig) {
     static zf_counter_t before[MOST_COUNTERS], after[MOST_COUNTERS];
     const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
-    zf_error_t err = {.struct_size = sizeof err};
     uint32_t n;
     if (!stats) {
         abi_skip(rig->probe, ABI_RULE_COUNTERS, "no extension " ZF_EXT_STATS);
@@ -249,7 +239,7 @@ static void probe_counters(abi_rig_t *rig) {
     if (n == 0)
         return;
     check_names(rig->probe, before, n);
-    abi_check(rig->probe, ABI_RULE_COUNTERS, stats->counter(rig->instance, n, &after[0], &err) < 0, "counter(%u) of %u",
+    abi_check(rig->probe, ABI_RULE_COUNTERS, stats->counter(rig->instance, n, &after[0], NULL) < 0, "counter(%u) of %u",
               n, n);
     if (!abi_rig_train(rig, 4, ABI_RULE_COUNTERS) || read_all(rig, stats, after) != n)
         return;

@@ -14,33 +14,29 @@ static void broken(const abi_entry_t *entry, const char *why) {
 }
 
 static void parse_role(const abi_entry_t *entry, const char *word, abi_role_t *out) {
-    static const char *const pointers[] = {"instance", "queue",  "in",  "out",     "handle", "array",
-                                           "ids",      "outids", "err", "str",     "text",   "buf",
-                                           "strs",     "ptr",    "fn",  "tensors", NULL};
-    static const char *const words4[] = {"n", "elem", "flags", "what", "index", "id", "nstrs", NULL};
-    static const char *const words8[] = {"u64", "nbytes", NULL};
+    static const struct {
+        const char *names;
+        char nbytes;
+    } kinds[] = {{" instance queue in out handle array ids outids err str text buf strs ptr fn tensors ", 0},
+                 {" n elem flags what index id nstrs ", 4},
+                 {" u64 nbytes ", 8}};
     size_t n = strcspn(word, ":?~");
     const char *type = strchr(word, ':');
+    char name[sizeof out->name + 2];
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%.*s", (int)n, word);
     snprintf(out->type, sizeof out->type, "%s", type ? type + 1 : "");
-    out->null_is = word[n] == '?' || word[n] == '~' ? word[n] : '!';
-    for (size_t i = 0; pointers[i]; i++)
-        out->is_pointer |= strcmp(out->name, pointers[i]) == 0;
-    for (size_t i = 0; words4[i]; i++)
-        if (strcmp(out->name, words4[i]) == 0)
-            out->nbytes = 4;
-    for (size_t i = 0; words8[i]; i++)
-        if (strcmp(out->name, words8[i]) == 0)
-            out->nbytes = 8;
-    if (out->is_pointer)
-        out->nbytes = (char)sizeof(void *);
+    snprintf(name, sizeof name, " %s ", out->name);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strstr(kinds[i].names, name)) {
+            out->is_pointer = kinds[i].nbytes == 0;
+            out->nbytes = out->is_pointer ? (char)sizeof(void *) : kinds[i].nbytes;
+        }
     if (!out->nbytes)
         broken(entry, "unknown role");
     if (*out->type && !abi_struct_size(out->type))
         broken(entry, "unknown struct in a role");
-    if (strcmp(out->name, "err") == 0)
-        out->null_is = '?';
+    out->null_is = word[n] == '?' || word[n] == '~' ? word[n] : strcmp(out->name, "err") == 0 ? '?' : '!';
 }
 
 void abi_slot_parse(const abi_entry_t *entry, abi_slot_t *out) {

@@ -82,9 +82,8 @@ static void run_cases(abi_probe_t *probe) {
     static abi_rig_t rig;
     static abi_args_t args;
     abi_stage_t stage = strcmp(current, "bind_params") == 0 ? ABI_CREATED : ABI_ACTIVE;
-    uint64_t alone =
-        abi_rig_hash_alone(probe, probe->env->plugin, 1, N_LATER_STEPS + (stage == ABI_ACTIVE ? ABI_RIG_STEPS : 0));
-    if (!abi_rig_open(&rig, probe, probe->env->plugin) || !abi_rig_start(&rig, stage))
+    uint64_t alone = abi_rig_hash_alone(probe, 1, N_LATER_STEPS + (stage == ABI_ACTIVE ? ABI_RIG_STEPS : 0));
+    if (!abi_rig_open(&rig, probe, probe->plugin) || !abi_rig_start(&rig, stage))
         return;
     for (size_t i = 0; i < N_CASES; i++) {
         const bad_case_t *c = &cases[i];
@@ -95,10 +94,8 @@ static void run_cases(abi_probe_t *probe) {
             return;
     }
     if (stage == ABI_CREATED) {
-        zf_error_t err = {.struct_size = sizeof err};
-        zf_status_t st = abi_rig_bind(&rig, NULL, &err);
-        if (!abi_check(probe, ABI_RULE_USABLE, st == ZF_OK, "bind_params after refused calls returned %d: %s", st,
-                       err.message))
+        zf_status_t st = abi_rig_bind(&rig, NULL);
+        if (!abi_rig_check(&rig, ABI_RULE_USABLE, st == ZF_OK, "bind_params after refused calls", st))
             return;
         rig.stage = ABI_BOUND;
     }
@@ -106,16 +103,16 @@ static void run_cases(abi_probe_t *probe) {
     abi_rig_end(&rig);
 }
 
-void abi_case_probes(abi_report_t *report, const abi_env_t *env) {
+void abi_case_probes(abi_probe_t *probe) {
     size_t n, c;
     const abi_entry_t *entries = abi_table(&n);
     for (size_t i = 0; i < n; i++) {
-        if (entries[i].kind != ABI_SLOT || strcmp(entries[i].owner, "zf_plugin_t") != 0)
+        if (strcmp(entries[i].owner, "zf_plugin_t") != 0)
             continue;
         current = entries[i].name;
         for (c = 0; c < N_CASES && !is_of(&cases[c], current);)
             c++;
         if (c < N_CASES)
-            abi_probe_run(report, env, current, run_cases);
+            abi_probe_run(probe, current, run_cases);
     }
 }

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_elf.c - proof 3 (abi_layout.h): what the dynamic linker sees of the file. Reads 64-bit ELF itself; runs no code
- * of the plugin.
+/* abi_elf.c - proof 3: what the dynamic linker sees of the file. Reads 64-bit ELF itself; runs no code of the plugin.
  *
  * Model: the file is mapped; the dynamic section gives names, flags and string table (addresses are turned into file
  * offsets through the load segments), the section headers give the number of dynamic symbols. Every offset is checked
  * against the file's size before it is used. */
 #define _GNU_SOURCE /* DF_1_NODELETE and others */
-#include "abi_layout.h"
-
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,6 +12,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "abi_probes.h"
 
 typedef struct elf_file {
     const unsigned char *data;
@@ -96,19 +95,6 @@ static const char *parse(elf_file_t *f) {
 
 /* ---- symbols ----------------------------------------------------------------------------------------------------- */
 
-static void fail(abi_report_t *report, abi_rule_t rule, const char *format, const char *name) {
-    char detail[ABI_DETAIL_NBYTES];
-    snprintf(detail, sizeof detail, format, name);
-    abi_report_add(report, rule, ABI_FAIL, detail);
-}
-
-static void judge(abi_report_t *report, abi_rule_t rule, int is_ok, const char *format, const char *name) {
-    if (is_ok)
-        abi_report_add(report, rule, ABI_PASS, NULL);
-    else
-        fail(report, rule, format, name);
-}
-
 /* Name of a version that the file defines; "" = none. */
 static const char *version_name(const elf_file_t *f, size_t symbol) {
     uint64_t address = dynamic_value(f, DT_VERDEF), left = dynamic_value(f, DT_VERDEFNUM);
@@ -126,58 +112,48 @@ static const char *version_name(const elf_file_t *f, size_t symbol) {
     return "";
 }
 
-/* Is `line` one of the lines of the golden list? */
-static int is_listed(const char *list, const char *line) {
-    size_t n = strlen(line);
-    for (const char *s = list; *s; s += strcspn(s, "\n"), s += *s == '\n')
-        if (*s != '#' && strncmp(s, line, n) == 0 && (s[n] == '\n' || s[n] == '\0'))
-            return 1;
-    return 0;
-}
-
 static int is_exported(const Elf64_Sym *symbol) {
     return symbol->st_shndx != SHN_UNDEF && ELF64_ST_BIND(symbol->st_info) != STB_LOCAL &&
            ELF64_ST_VISIBILITY(symbol->st_other) != STV_HIDDEN;
 }
 
-static void check_exports(abi_report_t *report, const elf_file_t *f) {
-    const char *list = abi_golden_exports();
-    size_t n_found = 0, n_listed = 0;
-    char line[256];
-    for (const char *s = list; *s; s += strcspn(s, "\n"), s += *s == '\n')
-        n_listed += *s != '#' && *s != '\n';
+static void check_exports(abi_probe_t *p, const elf_file_t *f) {
+    static const char wanted[] = ZF_PLUGIN_NEGOTIATE_SYMBOL "@ZFPLUGIN_1";
+    int is_there = 0;
+    char found[256];
     for (size_t i = 1; i < f->n_symbols; i++) {
         const char *name = string_at(f, f->symbols[i].st_name), *version = version_name(f, i);
         if (!is_exported(&f->symbols[i]))
             continue;
         if (f->symbols[i].st_shndx == SHN_ABS && strcmp(name, version) == 0)
             continue; /* the version's own name */
-        snprintf(line, sizeof line, "%s%s%s", name, *version ? "@" : "", version);
-        if (is_listed(list, line))
-            n_found++;
-        else
-            fail(report, ABI_RULE_EXPORTS, "exports %s, which is not in the list", line);
+        snprintf(found, sizeof found, "%s%s%s", name, *version ? "@" : "", version);
+        is_there |=
+            abi_check(p, ABI_RULE_EXPORTS, strcmp(found, wanted) == 0, "exports %s, not %s alone", found, wanted);
     }
-    judge(report, ABI_RULE_EXPORTS, n_found == n_listed, "a symbol of the list is not exported; the list:\n%s", list);
+    abi_check(p, ABI_RULE_EXPORTS, is_there, "does not export %s", wanted);
 }
 
 /* What no plugin may do, seen in what it imports. (Floating-point modes are watched at run time: threads of its own may
  * set theirs.) */
-static void check_imports(abi_report_t *report, const elf_file_t *f) {
+static int is_forbidden(const char *name) {
     static const char *const forbidden[] = {
         "setenv",    "unsetenv", "putenv",       "clearenv",      "signal",     "sigaction", "sigvec", "bsd_signal",
         "setlocale", "exit",     "_exit",        "_Exit",         "quick_exit", "abort",     "printf", "puts",
         "putchar",   "vprintf",  "__printf_chk", "__vprintf_chk", "perror",     "psignal",   "stdout", "stderr",
         "fork",      "vfork",    "system",       "popen",         "daemon",     "chdir",     "umask",  "atexit"};
-    unsigned n_bad = 0;
-    for (size_t i = 1; i < f->n_symbols; i++)
-        for (size_t k = 0; k < sizeof forbidden / sizeof forbidden[0]; k++)
-            if (f->symbols[i].st_shndx == SHN_UNDEF && strcmp(string_at(f, f->symbols[i].st_name), forbidden[k]) == 0) {
-                fail(report, ABI_RULE_IMPORTS, "imports %s", forbidden[k]);
-                n_bad++;
-            }
-    if (!n_bad)
-        abi_report_add(report, ABI_RULE_IMPORTS, ABI_PASS, NULL);
+    for (size_t i = 0; i < sizeof forbidden / sizeof forbidden[0]; i++)
+        if (strcmp(name, forbidden[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static void check_imports(abi_probe_t *p, const elf_file_t *f) {
+    for (size_t i = 1; i < f->n_symbols; i++) {
+        const char *name = string_at(f, f->symbols[i].st_name);
+        if (f->symbols[i].st_shndx == SHN_UNDEF)
+            abi_check(p, ABI_RULE_IMPORTS, !is_forbidden(name), "imports %s", name);
+    }
 }
 
 /* ---- dynamic section --------------------------------------------------------------------------------------------- */
@@ -194,50 +170,41 @@ static int may_be_needed(const char *name) {
     return 0;
 }
 
-static void check_needed(abi_report_t *report, const elf_file_t *f) {
-    unsigned n_bad = 0;
+static void check_needed(abi_probe_t *p, const elf_file_t *f) {
     for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++) {
         const char *name = string_at(f, f->dynamic[i].d_un.d_val);
-        if (f->dynamic[i].d_tag != DT_NEEDED || may_be_needed(name))
-            continue;
-        fail(report, ABI_RULE_NEEDED, "needs %s", name);
-        n_bad++;
+        if (f->dynamic[i].d_tag == DT_NEEDED)
+            abi_check(p, ABI_RULE_NEEDED, may_be_needed(name), "needs %s", name);
     }
-    if (!n_bad)
-        abi_report_add(report, ABI_RULE_NEEDED, ABI_PASS, NULL);
 }
 
-static void check_flags(abi_report_t *report, const elf_file_t *f) {
-    const char *soname = string_at(f, dynamic_value(f, DT_SONAME));
-    int is_textrel = 0, has_stack = 0, is_exec = 0;
+static void check_flags(abi_probe_t *p, const elf_file_t *f) {
+    const char *soname = dynamic_value(f, DT_SONAME) ? string_at(f, dynamic_value(f, DT_SONAME)) : "";
+    int is_textrel = (dynamic_value(f, DT_FLAGS) & DF_TEXTREL) != 0, has_stack = 0, is_exec = 0;
     for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++)
         is_textrel |= f->dynamic[i].d_tag == DT_TEXTREL;
-    is_textrel |= (dynamic_value(f, DT_FLAGS) & DF_TEXTREL) != 0;
     for (int i = 0; i < f->header->e_phnum; i++)
         if (f->segments[i].p_type == PT_GNU_STACK)
             has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
-    judge(report, ABI_RULE_SONAME, dynamic_value(f, DT_SONAME) && strcmp(soname, "libzfplugin.so.1") == 0,
-          "SONAME is \"%s\", not libzfplugin.so.1", dynamic_value(f, DT_SONAME) ? soname : "");
-    judge(report, ABI_RULE_NODELETE, (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) != 0, "%s",
-          "flag NODELETE is not set: link with -z nodelete");
-    judge(report, ABI_RULE_STACK, has_stack && !is_exec, "%s",
-          has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
-    judge(report, ABI_RULE_TEXTREL, !is_textrel, "%s", "has relocations in its code: compile with -fPIC");
+    abi_check(p, ABI_RULE_SONAME, strcmp(soname, "libzfplugin.so.1") == 0, "SONAME is \"%s\", not libzfplugin.so.1",
+              soname);
+    abi_check(p, ABI_RULE_NODELETE, (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) != 0,
+              "flag NODELETE is not set: link with -z nodelete");
+    abi_check(p, ABI_RULE_STACK, has_stack && !is_exec, "%s",
+              has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
+    abi_check(p, ABI_RULE_TEXTREL, !is_textrel, "has relocations in its code: compile with -fPIC");
 }
 
-int abi_elf_check(abi_report_t *report, const char *path, const char **why) {
+int abi_elf_check(abi_probe_t *p, const char **why) {
     elf_file_t f = {0};
     struct stat info;
-    void *map;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *map = MAP_FAILED;
+    int fd = open(p->plugin, O_RDONLY | O_CLOEXEC);
     *why = "cannot be read";
     if (fd < 0)
         return -1;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
-        close(fd);
-        return -1;
-    }
-    map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
+        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
         return -1;
@@ -245,10 +212,10 @@ int abi_elf_check(abi_report_t *report, const char *path, const char **why) {
     f.nbytes = (size_t)info.st_size;
     *why = parse(&f);
     if (!*why) {
-        check_exports(report, &f);
-        check_imports(report, &f);
-        check_needed(report, &f);
-        check_flags(report, &f);
+        check_exports(p, &f);
+        check_imports(p, &f);
+        check_needed(p, &f);
+        check_flags(p, &f);
     }
     munmap(map, f.nbytes);
     return *why ? -1 : 0;

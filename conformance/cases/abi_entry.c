@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_entry.c - proof 5 at the entry: negotiation, the tables, describe(), and hosts that offer little. */
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <dlfcn.h>
-#include <stdlib.h>
+#define _GNU_SOURCE /* cpu_set_t */
 #include <string.h>
-#include <unistd.h>
 
 #include "abi_args.h"
 #include "abi_probes.h"
@@ -53,17 +49,6 @@ static int refused(abi_probe_t *p, zf_plugin_negotiate_fn entry, knock_t *k, int
     return 1;
 }
 
-static zf_plugin_negotiate_fn open_entry(abi_probe_t *p, const char *path) {
-    zf_plugin_negotiate_fn entry = NULL;
-    void *symbol, *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!abi_check(p, ABI_RULE_NEGOTIATE, library != NULL, "%s", library ? "" : dlerror()))
-        return NULL;
-    symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    if (abi_check(p, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
-        memcpy(&entry, &symbol, sizeof entry);
-    return entry;
-}
-
 static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
     knock_t k;
     prepare(&k), k.boot.magic = 1, refused(p, entry, &k, 0, "wrong magic");
@@ -89,7 +74,7 @@ static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
 
 static void probe_negotiate(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
-    zf_plugin_negotiate_fn entry = open_entry(p, p->env->plugin);
+    zf_plugin_negotiate_fn entry = abi_open_entry(p, p->plugin);
     knock_t k, again;
     if (!entry)
         return;
@@ -110,7 +95,7 @@ static void probe_pure(abi_rig_t *rig) {
     zf_plugin_negotiate_fn entry;
     knock_t k;
     abi_watch(&before);
-    entry = open_entry(p, p->env->plugin);
+    entry = abi_open_entry(p, p->plugin);
     if (!entry)
         return;
     prepare(&k);
@@ -134,7 +119,7 @@ static void check_table(abi_probe_t *p, const void *table, const char *owner, in
               "%s: struct_size %u, the headers say %u", owner, struct_size, want);
     for (size_t i = 0; i < n; i++) {
         abi_slot_t slot;
-        if (entries[i].kind != ABI_SLOT || strcmp(entries[i].owner, owner) != 0)
+        if (strcmp(entries[i].owner, owner) != 0)
             continue;
         abi_slot_parse(&entries[i], &slot);
         if (entries[i].offset + entries[i].size > struct_size)
@@ -194,7 +179,6 @@ static void probe_describe(abi_rig_t *rig) {
 /* ---- hosts that offer little ------------------------------------------------------------------------------------- */
 
 static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     abi_rig_describe(rig, 1);
     rig->host.extension = NULL;
@@ -202,10 +186,10 @@ static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t
         return;
     spoil(rig);
     abi_try(rig->probe, "create for %s", what);
-    st = abi_rig_create(rig, &err);
+    st = abi_rig_create(rig);
     if (st == ZF_OK)
-        st = abi_rig_bind(rig, NULL, &err);
-    if (abi_check(rig->probe, ABI_RULE_HOST_ABSENT, st == ZF_OK, "%s: returned %d: %s", what, st, err.message)) {
+        st = abi_rig_bind(rig, NULL);
+    if (abi_rig_check(rig, ABI_RULE_HOST_ABSENT, st == ZF_OK, what, st)) {
         rig->stage = ABI_BOUND;
         abi_rig_train(rig, 6, ABI_RULE_HOST_ABSENT);
     }

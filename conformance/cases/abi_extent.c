@@ -125,7 +125,7 @@ static void compare_lateness(const extent_t *e) {
 static void run(abi_rig_t *rig, extent_t e) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_loader_t *loader;
-    zf_status_t st = zf_loader_open(rig->probe->env->plugin, &loader, &err);
+    zf_status_t st = zf_loader_open(rig->probe->plugin, &loader, &err);
     if (!abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "%s", err.message))
         return;
     e.probe = rig->probe;

@@ -11,13 +11,13 @@
 #include "abi_probes.h"
 #include "abi_rig.h"
 
-/* Refused with these words in the message. */
-static void expect(abi_probe_t *p, abi_rule_t rule, zf_status_t st, zf_status_t want, const zf_error_t *err,
-                   const char *word, const char *what) {
-    abi_check(p, rule, want ? st == want : st < 0, "%s: returned %d, not %d", what, st, want);
+/* Refused with this word in the message. */
+static void expect(abi_rig_t *rig, abi_rule_t rule, zf_status_t st, zf_status_t want, const char *word,
+                   const char *what) {
+    abi_check(rig->probe, rule, st == want, "%s: returned %d, not %d", what, st, want);
     if (st < 0)
-        abi_check(p, ABI_RULE_MESSAGE, strstr(err->message, word) != NULL, "%s: \"%s\" is not in \"%.250s\"", what,
-                  word, err->message);
+        abi_check(rig->probe, ABI_RULE_MESSAGE, strstr(rig->err.message, word) != NULL,
+                  "%s: \"%s\" is not in \"%.250s\"", what, word, rig->err.message);
 }
 
 /* ---- the host table ---------------------------------------------------------------------------------------------- */
@@ -34,18 +34,17 @@ static void trap(void *ctx, int32_t level, const char *component, const char *fi
 static void run_host_copy(abi_rig_t *rig) {
     zf_host_t table = rig->host.table;
     char name[] = "zf-conform";
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     table.name = table.version = name;
     rig->create.host = &table;
-    st = abi_rig_create(rig, &err);
-    if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create returned %d: %s", st, err.message))
+    st = abi_rig_create(rig);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "create", st))
         return;
     table.log = trap;
     table.get_extension = NULL;
     memset(name, 0x7F, sizeof name - 1);
     abi_try(rig->probe, "a host table that changed after create");
-    if (abi_rig_bind(rig, NULL, &err) == ZF_OK)
+    if (abi_rig_bind(rig, NULL) == ZF_OK)
         abi_rig_train(rig, 3, ABI_RULE_VALID);
     abi_rig_end(rig);
     abi_check(rig->probe, ABI_RULE_HOST_COPY, n_trapped == 0, "the host's table was read %u times after create",
@@ -57,36 +56,35 @@ static void run_host_copy(abi_rig_t *rig) {
 static void run_bad_weights(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     static const int64_t empty[2] = {0, 5}, no_strides[2] = {0, 0};
-    zf_error_t err = {.struct_size = sizeof err};
     const uint16_t nan = 0x7FC0;
     uint16_t kept;
+    zf_status_t st;
     memcpy(&kept, (char *)rig->memory[1] + 14, sizeof kept);
     memcpy((char *)rig->memory[1] + 14, &nan, sizeof nan);
     abi_try(p, "bind_params with a NaN weight");
-    expect(p, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL, &err), ZF_ERR_NONFINITE, &err, "b.weight",
-           "bind_params, a NaN weight");
+    expect(rig, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL), ZF_ERR_NONFINITE, "b.weight", "bind_params, a NaN weight");
     memcpy((char *)rig->memory[1] + 14, &kept, sizeof kept);
     rig->tensors[2].dl.ndim = 2;
     rig->tensors[2].dl.shape = empty;
     rig->tensors[2].dl.strides = no_strides;
     abi_try(p, "bind_params with an empty tensor");
-    abi_check(p, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL, &err) == ZF_OK,
-              "bind_params, an empty tensor with strides 0: %s", err.message);
+    st = abi_rig_bind(rig, NULL);
+    abi_rig_check(rig, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, an empty tensor with strides 0,", st);
 }
 
 static void run_one_memory(abi_rig_t *rig) {
     static abi_rig_t other;
     abi_probe_t *p = rig->probe;
-    zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&other, p, p->env->plugin) || !abi_rig_start(&other, ABI_CREATED))
+    zf_status_t st;
+    if (!abi_rig_open(&other, p, p->plugin) || !abi_rig_start(&other, ABI_CREATED))
         return;
     other.tensors[0].dl.data = rig->tensors[0].dl.data;
     abi_try(p, "two instances on one memory");
-    expect(p, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL, &err), ZF_ERR_PARAM, &err, "a.weight",
+    expect(&other, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL), ZF_ERR_PARAM, "a.weight",
            "bind_params, memory of another live instance");
     abi_rig_end(rig);
-    abi_check(p, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL, &err) == ZF_OK,
-              "bind_params, memory of a destroyed instance: %s", err.message);
+    st = abi_rig_bind(&other, NULL);
+    abi_rig_check(&other, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, memory of a destroyed instance,", st);
     abi_rig_end(&other);
 }
 
@@ -101,11 +99,9 @@ static void run_all_changed(abi_rig_t *rig) {
         ((float *)(void *)rig->memory[0])[i] = 0.5f;
     for (int all = 0; all < 2; all++) {
         abi_try(rig->probe, "params_changed with n = 0");
-        abi_host_enter(&rig->host);
-        st = rig->table->params_changed(rig->instance, all ? NULL : &none, 0, sizeof none, 0, NULL);
-        abi_host_leave(&rig->host);
+        st = ABI_CALL(rig, rig->table->params_changed(rig->instance, all ? NULL : &none, 0, sizeof none, 0, NULL));
         if (st >= 0)
-            st = abi_rig_export(rig, &item, NULL);
+            st = abi_rig_export(rig, &item);
         abi_check(rig->probe, ABI_RULE_COUNT,
                   all ? st == ZF_OK && out[7] == 0.5f : st == ZF_ERR_OVERWRITTEN || (st == ZF_OK && out[7] != 0.5f),
                   "params_changed, ids %s with n = 0: returned %d, the weight %s taken over", all ? "NULL" : "given",
@@ -116,18 +112,11 @@ static void run_all_changed(abi_rig_t *rig) {
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void run_no_size(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
+    const zf_bind_args_t args = {
+        .struct_size = sizeof args, .decls = NULL, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
     zf_error_t err = {0};
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->bind_params(rig->instance,
-                                 &(zf_bind_args_t){.struct_size = sizeof(zf_bind_args_t),
-                                                   .decls = NULL,
-                                                   .n_decls = ABI_RIG_PARAMS,
-                                                   .decl_size = sizeof rig->decls[0]},
-                                 rig->ids, NULL, &err);
-    abi_host_leave(&rig->host);
-    abi_check(p, ABI_RULE_STATUS, st < 0 && err.status == st && err.struct_size == 0,
+    zf_status_t st = ABI_CALL(rig, rig->table->bind_params(rig->instance, &args, rig->ids, NULL, &err));
+    abi_check(rig->probe, ABI_RULE_STATUS, st < 0 && err.status == st && err.struct_size == 0,
               "a record with struct_size 0: returned %d, the record has status %d", st, err.status);
 }
 
@@ -161,12 +150,11 @@ static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 100
 /* A thread is cancelled while step waits for a queue that is held up: it goes only when the hook has returned. */
 static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
     abi_rig_t *rig = cancelled.rig;
-    zf_error_t err = {.struct_size = sizeof err};
     pthread_t thread;
     zf_status_t st;
     cpu->queue_launch(queue, wait_for_gate, NULL, NULL);
-    st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED, &err);
-    if (!abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready on a queue returned %d: %s", st, err.message) ||
+    st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "grads_ready on a queue", st) ||
         pthread_create(&thread, NULL, step_and_wait, NULL) != 0)
         return;
     sem_wait(&cancelled.is_running);
@@ -178,8 +166,8 @@ static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_
     if (!abi_check(p, ABI_RULE_CANCEL, __atomic_load_n(&cancelled.has_returned, __ATOMIC_SEQ_CST),
                    "step was left in its middle by a cancelled thread"))
         _exit(0); /* whatever it held is held for ever */
-    st = rig->table->poll(rig->instance, NULL, &err);
-    abi_check(p, ABI_RULE_CANCEL, st >= 0, "poll after a thread was cancelled returned %d: %s", st, err.message);
+    st = rig->table->poll(rig->instance, NULL, &rig->err);
+    abi_rig_check(rig, ABI_RULE_CANCEL, st >= 0, "poll after a thread was cancelled", st);
 }
 
 static void run_cancel(abi_rig_t *rig) {
@@ -206,56 +194,47 @@ static void run_chain(abi_rig_t *rig) {
         zf_chained_t head;
         uint64_t rest[4];
     } first = {{sizeof first, 0, "zf-conform.first/1", &last}, {1, 2, 3, 4}};
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     rig->create.next = rig->step.next = rig->bind_next = rig->decls[1].next = &first;
-    st = abi_rig_create(rig, &err);
+    st = abi_rig_create(rig);
     if (st >= 0)
-        st = abi_rig_bind(rig, NULL, &err);
-    if (abi_check(rig->probe, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over: returned %d: %s", st,
-                  err.message))
+        st = abi_rig_bind(rig, NULL);
+    if (abi_rig_check(rig, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over", st))
         abi_rig_train(rig, 1, ABI_RULE_NEXT);
 }
 
 /* ---- what is announced ------------------------------------------------------------------------------------------- */
 
-static zf_status_t announce(abi_rig_t *rig, double lr, zf_error_t *err) {
+static zf_status_t announce(abi_rig_t *rig, double lr) {
     zf_group_hyper_t hyper = rig->hyper;
     zf_step_args_t args = rig->step;
-    zf_status_t st;
     hyper.lr = lr;
     args.groups = &hyper;
-    abi_host_enter(&rig->host);
-    st = rig->table->announce(rig->instance, &args, err);
-    abi_host_leave(&rig->host);
-    return st;
+    return ABI_CALL(rig, rig->table->announce(rig->instance, &args, &rig->err));
 }
 
 /* An announcement comes before the first gradient of a step, and changes nothing. */
 static void run_announcements(abi_rig_t *rig) {
     enum { STEPS = 6 };
-    abi_probe_t *p = rig->probe;
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, STEPS);
+    uint64_t alone = abi_rig_hash_alone(rig->probe, 1, STEPS);
     if (!abi_rig_start(rig, ABI_BOUND))
         return;
     for (int i = 0; i < STEPS - 1; i++) {
-        st = announce(rig, 0.5, &err);
-        abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce before a step returned %d: %s", st, err.message);
-        st = announce(rig, 0.25, &err);
-        abi_check(p, ABI_RULE_VALID, st == ZF_OK, "announce again returned %d: %s", st, err.message);
+        st = announce(rig, 0.5);
+        abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "announce before a step", st);
+        st = announce(rig, 0.25);
+        abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "announce again", st);
         if (!abi_rig_train(rig, 1, ABI_RULE_USABLE))
             return;
     }
     abi_rig_set_gradients(rig);
-    st = abi_rig_deliver(rig, 2, 1, &err);
-    abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready returned %d: %s", st, err.message);
-    expect(p, ABI_RULE_STATE, announce(rig, 0.5, &err), ZF_ERR_STATE, &err, "gradient",
-           "announce between a step's gradients");
-    st = abi_rig_step(rig, 2, NULL, &err);
-    abi_check(p, ABI_RULE_USABLE, st >= 0, "a step after refused announcements returned %d: %s", st, err.message);
-    abi_check(p, ABI_RULE_UNCHANGED, st < 0 || !alone || abi_rig_hash(rig) == alone,
+    st = abi_rig_deliver(rig, 2, 1);
+    abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "grads_ready", st);
+    expect(rig, ABI_RULE_STATE, announce(rig, 0.5), ZF_ERR_STATE, "gradient", "announce between a step's gradients");
+    st = abi_rig_step(rig, 2, NULL);
+    abi_rig_check(rig, ABI_RULE_USABLE, st >= 0, "a step after refused announcements", st);
+    abi_check(rig->probe, ABI_RULE_UNCHANGED, st < 0 || !alone || abi_rig_hash(rig) == alone,
               "%d steps with announcements end in another state than without them", STEPS);
 }
 
@@ -264,16 +243,13 @@ static void run_announcements(abi_rig_t *rig) {
 static void run_destroy(abi_rig_t *rig) {
     static abi_rig_t flushed;
     const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!abi_rig_open(&flushed, rig->probe, rig->probe->env->plugin) || !abi_rig_start(&flushed, ABI_ACTIVE))
+    if (!abi_rig_open(&flushed, rig->probe, rig->probe->plugin) || !abi_rig_start(&flushed, ABI_ACTIVE))
         return;
-    st = abi_rig_flush(&flushed, &err);
-    abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(FLUSH) returned %d: %s", st, err.message);
+    st = abi_rig_quiesce(&flushed, ZF_QUIESCE_FLUSH);
+    abi_rig_check(&flushed, ABI_RULE_VALID, st == ZF_OK, "quiesce(FLUSH)", st);
     abi_rig_end(&flushed);
-    abi_host_enter(&rig->host);
-    rig->table->destroy(rig->instance, &flush);
-    abi_host_leave(&rig->host);
+    ABI_CALL(rig, (rig->table->destroy(rig->instance, &flush), ZF_OK));
     rig->instance = NULL;
     abi_check(rig->probe, ABI_RULE_DESTROY, memcmp(flushed.memory, rig->memory, sizeof flushed.memory) == 0,
               "after %u steps, destroy with FLUSH leaves other values than quiesce(FLUSH) shows", rig->n_steps);

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_isolation.c - proof 7: the plugin beside copies of itself, other instances, libraries of the same names and other
- * languages, and what it leaves of the process. */
+/* abi_isolation.c - proof 7: the plugin beside copies of itself, other instances and libraries of the same names, and
+ * what it leaves of the process. */
 #define _GNU_SOURCE /* dl_iterate_phdr, RTLD_GLOBAL, memfd */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <link.h>
 #include <sched.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "abi_probes.h"
@@ -42,20 +40,22 @@ static void train_in_turns(abi_probe_t *p, abi_rule_t rule, abi_rig_t *rigs, con
         abi_rig_end(&rigs[1]);
 }
 
-static void probe_instances(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
+/* One trainer by the plugin, one by the library in another file or in the same. */
+static void train_both(abi_probe_t *p, abi_rule_t rule, const char *other) {
     static abi_rig_t rigs[2];
     uint64_t alone[2];
     for (uint32_t i = 0; i < 2; i++)
-        alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
-    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->env->plugin) ||
-        !abi_rig_open(&rigs[1], p, p->env->plugin))
+        alone[i] = abi_rig_hash_alone(p, i + 1, N_STEPS);
+    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->plugin) || !abi_rig_open(&rigs[1], p, other))
         return;
-    abi_check(p, ABI_RULE_INSTANCES, alone[0] != alone[1], "different gradients end in the same state");
-    abi_check(p, ABI_RULE_INSTANCES, abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS) == alone[0],
+    abi_check(p, rule, other == p->plugin || rigs[0].table != rigs[1].table, "both copies give the same table");
+    abi_check(p, rule, alone[0] != alone[1], "different gradients end in the same state");
+    abi_check(p, rule, abi_rig_hash_alone(p, 1, N_STEPS) == alone[0],
               "the same training does not end in the same state");
-    train_in_turns(p, ABI_RULE_INSTANCES, rigs, alone);
+    train_in_turns(p, rule, rigs, alone);
 }
+
+static void probe_instances(abi_rig_t *rig) { train_both(rig->probe, ABI_RULE_INSTANCES, rig->probe->plugin); }
 
 /* A copy of a file that only this process has; 0 where it cannot be made. */
 static int copy_file(const char *from, char *out_path, size_t nbytes) {
@@ -72,20 +72,11 @@ static int copy_file(const char *from, char *out_path, size_t nbytes) {
 }
 
 static void probe_copies(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
-    static abi_rig_t rigs[2];
     char path[64];
-    uint64_t alone[2];
-    for (uint32_t i = 0; i < 2; i++)
-        alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
-    if (!copy_file(p->env->plugin, path, sizeof path)) {
-        abi_skip(p, ABI_RULE_COPIES, "the file cannot be copied");
-        return;
-    }
-    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->env->plugin) || !abi_rig_open(&rigs[1], p, path))
-        return;
-    abi_check(p, ABI_RULE_COPIES, rigs[0].table != rigs[1].table, "both copies give the same table");
-    train_in_turns(p, ABI_RULE_COPIES, rigs, alone);
+    if (copy_file(rig->probe->plugin, path, sizeof path))
+        train_both(rig->probe, ABI_RULE_COPIES, path);
+    else
+        abi_skip(rig->probe, ABI_RULE_COPIES, "the file cannot be copied");
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -93,57 +84,21 @@ static void probe_copies(abi_rig_t *rig) {
 static void probe_names(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     char path[1024];
-    uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS);
-    snprintf(path, sizeof path, "%s/same_names.so", p->env->mocks ? p->env->mocks : "");
-    if (!p->env->mocks || access(path, R_OK) != 0) {
+    uint64_t alone = abi_rig_hash_alone(p, 1, N_STEPS);
+    snprintf(path, sizeof path, "%s/same_names.so", p->mocks ? p->mocks : "");
+    if (!p->mocks || access(path, R_OK) != 0) {
         abi_skip(p, ABI_RULE_NAMES, "no same_names.so in \"%s\"; name the directory with --mocks DIR",
-                 p->env->mocks ? p->env->mocks : "");
+                 p->mocks ? p->mocks : "");
         return;
     }
     if (!abi_check(p, ABI_RULE_NAMES, dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s does not load", path))
         return;
-    if (!alone || !abi_rig_open(rig, p, p->env->plugin) || !abi_rig_start(rig, ABI_BOUND))
+    if (!alone || !abi_rig_open(rig, p, p->plugin) || !abi_rig_start(rig, ABI_BOUND))
         return;
     if (!abi_rig_train(rig, N_STEPS, ABI_RULE_NAMES))
         return;
     abi_check(p, ABI_RULE_NAMES, abi_rig_hash(rig) == alone,
               "training ends in another state beside a library of the same names");
-}
-
-/* ---- another language -------------------------------------------------------------------------------------------- */
-
-static const char python_program[] =
-    "import ctypes as c, sys\n"
-    "class B(c.Structure):\n"
-    "    _fields_ = [('size', c.c_uint32), ('magic', c.c_uint32), ('abis', c.POINTER(c.c_uint32)), ('n', c.c_uint32),\n"
-    "                ('chosen', c.c_uint32), ('plugin', c.c_void_p), ('error', c.c_void_p), ('r', c.c_uint64 * 3)]\n"
-    "abis = (c.c_uint32 * 1)(int(sys.argv[2]))\n"
-    "b = B(64, 0x4247465A, abis, 1)\n"
-    "f = c.CDLL(sys.argv[1]).zf_plugin_negotiate\n"
-    "f.restype = c.c_int32\n"
-    "sys.exit(0 if f(c.byref(b)) == 0 and b.plugin and b.chosen == abis[0] else 1)\n";
-
-static void probe_python(abi_rig_t *rig) {
-    abi_probe_t *p = rig->probe;
-    char number[16];
-    char *argv[] = {"python3", "-c", (char *)python_program, (char *)p->env->plugin, number, NULL};
-    char *version[] = {"python3", "-c", "import ctypes", NULL};
-    int status = -1;
-    pid_t pid;
-    snprintf(number, sizeof number, "%u", ZF_ABI_0_6);
-    abi_try(p, "python3");
-    if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
-        status != 0) {
-        if (ftruncate(1, 0) != 0)
-            _exit(3); /* what python said is not the plugin's */
-        abi_skip(p, ABI_RULE_CTYPES, "there is no python3 with ctypes here");
-        return;
-    }
-    if (posix_spawnp(&pid, "python3", NULL, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid)
-        abi_check(p, ABI_RULE_CTYPES, WIFEXITED(status) && WEXITSTATUS(status) == 0,
-                  "python3 could not load it and negotiate: wait status %#x", status);
-    if (ftruncate(1, 0) != 0)
-        _exit(3);
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
@@ -180,7 +135,7 @@ static void probe_process(abi_rig_t *rig) {
     const char *unwanted = NULL, *already = NULL;
     dl_iterate_phdr(is_unwanted, &already);
     abi_watch(&before);
-    if (!abi_rig_open(rig, p, p->env->plugin))
+    if (!abi_rig_open(rig, p, p->plugin))
         return;
     check_watch(p, &before, "after negotiation");
     if (!abi_rig_start(rig, ABI_BOUND))
@@ -232,8 +187,10 @@ static void probe_threads(abi_rig_t *rig) {
               before.n_files, after.n_files);
 }
 
-const abi_row_t abi_isolation_rows[] = {
-    {"two copies", ABI_NOTHING, 0, probe_copies}, {"two instances", ABI_NOTHING, 0, probe_instances},
-    {"same names", ABI_NOTHING, 0, probe_names},  {"python", ABI_NOTHING, 0, probe_python},
-    {"process", ABI_NOTHING, 0, probe_process},   {"floating-point mode", ABI_OPEN, 0, probe_fp_mode},
-    {"threads", ABI_OPEN, 0, probe_threads},      {NULL, ABI_NOTHING, 0, NULL}};
+const abi_row_t abi_isolation_rows[] = {{"two copies", ABI_NOTHING, 0, probe_copies},
+                                        {"two instances", ABI_NOTHING, 0, probe_instances},
+                                        {"same names", ABI_NOTHING, 0, probe_names},
+                                        {"process", ABI_NOTHING, 0, probe_process},
+                                        {"floating-point mode", ABI_OPEN, 0, probe_fp_mode},
+                                        {"threads", ABI_OPEN, 0, probe_threads},
+                                        {NULL, ABI_NOTHING, 0, NULL}};

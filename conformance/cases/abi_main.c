@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_main.c - zf-conform abi: proofs 1, 3, 5 and 7 of the ABI, against any .so. */
+/* abi_main.c - zf-conform abi: proofs 3, 5 and 7 of the ABI, against any .so. */
 #define _GNU_SOURCE /* realpath */
 #include "abi_probes.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "abi_layout.h"
+#include "abi_table.h"
+#include "harness/blobs.h"
 #include "harness/option_table.h"
-#include "harness/progress.h"
 
 #ifndef ZFC_MOCKS_DIR
 #define ZFC_MOCKS_DIR NULL
@@ -18,7 +19,7 @@
 
 typedef struct options {
     const char *plugin, *mocks, *only;
-    int is_print_layout, is_layout, is_help;
+    int is_print_layout, is_help;
 } options_t;
 
 #define AT(member) offsetof(options_t, member)
@@ -27,9 +28,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE",
               "every proof of the ABI against this library (default: ZFPLUGIN_PATH)"),
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
-    ZC_OPTION("layout", ZC_SWITCH, AT(is_layout), NULL, "proof 1 alone: headers against the golden layout"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
-              "the layout of the headers, as abi/layout/v0.6.txt holds it"),
+              "instead, the layout of the headers, as abi/layout/v0.6.txt holds it"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
         "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, manners"),
@@ -40,8 +40,8 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static int print_help(void) {
     return zc_options_help(
-        "zf-conform abi - the contract of the tables: layout, symbols, bad calls, isolation; against any .so", table,
-        N_OPTIONS, "0 conforms, 1 does not, 2 could not run, 77 skipped");
+        "zf-conform abi - the contract of the tables: symbols, bad calls, isolation; against any .so", table, N_OPTIONS,
+        "0 conforms, 1 does not, 2 could not run, 77 skipped");
 }
 
 /* ---- the proofs -------------------------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static int print_help(void) {
 typedef struct part {
     const char *name;
     const abi_row_t *rows;
-    void (*probes)(abi_report_t *, const abi_env_t *); /* where there are no rows */
+    void (*probes)(abi_probe_t *); /* where there are no rows */
 } part_t;
 
 static const part_t parts[] = {{"entry", abi_entry_rows, NULL},   {"slots", NULL, abi_slot_probes},
@@ -59,32 +59,33 @@ static const part_t parts[] = {{"entry", abi_entry_rows, NULL},   {"slots", NULL
                                {"state", abi_state_rows, NULL},   {"manners", abi_manners_rows, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
-static void run_part(abi_report_t *report, const abi_env_t *env, const part_t *part) {
+static void run_part(abi_probe_t *probe, const part_t *part) {
     for (const abi_row_t *row = part->rows; row && row->name; row++)
-        abi_row_run(report, env, row);
+        abi_row_run(probe, row);
     if (part->probes)
-        part->probes(report, env);
+        part->probes(probe);
 }
 
 /* These probes alone. 0, or -1: there are none of this name, or the file is no library (said in why). */
-static int check_part(abi_report_t *report, const abi_env_t *env, const char *part, const char **why) {
+static int check_part(abi_probe_t *probe, const char *part, const char **why) {
     if (strcmp(part, "elf") == 0)
-        return abi_elf_check(report, env->plugin, why);
+        return abi_elf_check(probe, why);
     for (size_t i = 0; i < N_PARTS; i++)
         if (strcmp(part, parts[i].name) == 0)
-            return run_part(report, env, &parts[i]), 0;
+            return run_part(probe, &parts[i]), 0;
     *why = "--only: there are no such probes";
     return -1;
 }
 
-/* All proofs that concern one library. 0, or -1 when the file is no library. */
-static int check_plugin(abi_report_t *report, const abi_env_t *env, const char **why) {
-    if (abi_elf_check(report, env->plugin, why) != 0)
+/* All proofs. 0, or -1 when the file is no library. */
+static int check_plugin(abi_probe_t *probe, const char **why) {
+    zc_progress_show(&probe->progress, "file");
+    if (abi_elf_check(probe, why) != 0)
         return -1;
     for (size_t i = 0; i < N_PARTS; i++) {
-        run_part(report, env, &parts[i]);
-        if (abi_report_verdict(report, ABI_RULE_TABLE) == ABI_FAIL) { /* a table that lacks slots cannot be called */
-            abi_report_add(report, ABI_RULE_VALID, ABI_SKIP, "the table is not complete");
+        run_part(probe, &parts[i]);
+        if (abi_report_verdict(&probe->report, ABI_RULE_TABLE) == ABI_FAIL) { /* what lacks slots cannot be called */
+            abi_skip(probe, ABI_RULE_VALID, "the table is not complete");
             return 0;
         }
     }
@@ -93,42 +94,34 @@ static int check_plugin(abi_report_t *report, const abi_env_t *env, const char *
 
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
-static int report_and_return(const abi_report_t *report) {
-    abi_report_print(report, stdout);
-    return abi_report_exit_status(report);
-}
-
-static int check_all(const options_t *o, abi_report_t *report) {
-    const char *why;
-    char *path = o->plugin ? realpath(o->plugin, NULL) : NULL;
-    zc_progress_t progress = {.area = "abi"};
-    abi_env_t env = {.plugin = path, .mocks = o->mocks, .progress = &progress};
+static int check_all(const options_t *o) {
+    const char *why, *tmp = getenv("TMPDIR");
+    char *path = o->plugin ? realpath(o->plugin, NULL) : NULL, scratch[4096];
+    abi_probe_t *probe = abi_probe_new();
     int rc;
     if (!path) {
         fprintf(stderr, "zf-conform abi: %s%s\n", o->plugin ? "no such file: " : "which library? --plugin FILE.so",
                 o->plugin ? o->plugin : "");
         return 2;
     }
-    if (o->only) {
-        rc = check_part(report, &env, o->only, &why);
-    } else {
-        zc_progress_show(&progress, "layout");
-        abi_layout_check(report);
-        rc = check_plugin(report, &env, &why);
-    }
-    zc_progress_end(&progress);
-    if (rc != 0) {
-        fprintf(stderr, "zf-conform abi: %s: %s\n", path, why);
-        rc = 2;
-    } else {
-        rc = report_and_return(report);
-    }
+    snprintf(scratch, sizeof scratch, "%s/zf-conform-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(scratch))
+        return fprintf(stderr, "zf-conform abi: %s cannot be made: %s\n", scratch, strerror(errno)), 2;
+    probe->scratch = scratch;
+    probe->plugin = path;
+    probe->mocks = o->mocks;
+    probe->progress.area = "abi";
+    rc = o->only ? check_part(probe, o->only, &why) : check_plugin(probe, &why);
+    zc_progress_end(&probe->progress);
+    blobs_remove(scratch);
+    if (rc != 0)
+        return fprintf(stderr, "zf-conform abi: %s: %s\n", path, why), 2;
     free(path);
-    return rc;
+    abi_report_print(&probe->report, stdout);
+    return abi_report_exit_status(&probe->report);
 }
 
 int zfc_abi_main(int argc, char **argv) {
-    static abi_report_t report;
     options_t o = {.mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
     glue_error_t err;
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
@@ -136,10 +129,6 @@ int zfc_abi_main(int argc, char **argv) {
     if (o.is_help)
         return print_help();
     if (o.is_print_layout)
-        return abi_layout_dump(stdout), 0;
-    if (o.is_layout) {
-        abi_layout_check(&report);
-        return report_and_return(&report);
-    }
-    return check_all(&o, &report);
+        return abi_table_print(stdout), 0;
+    return check_all(&o);
 }

@@ -107,7 +107,7 @@ static void probe_hooks(abi_rig_t *rig) {
         rig->table->poll(rig->instance, &report, NULL);
         poll[i] = now_ms(CLOCK_MONOTONIC) - at;
     }
-    abi_host_leave(&rig->host);
+    abi_host_left(&rig->host, ZF_OK);
     check_least(rig->probe, deliver, "grads_ready");
     check_least(rig->probe, step, "step");
     check_least(rig->probe, poll, "poll");

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_probes.h - the probes of proofs 5 and 7, each a set of calls made in child processes. */
+/* abi_probes.h - the probes of proofs 3, 5 and 7; those of 5 and 7 are sets of calls, made in child processes. */
 #pragma once
 
 #include "abi_rig.h"
 
-void abi_slot_probes(abi_report_t *report, const abi_env_t *env); /* NULLs, sizes, states: from the signature table */
-void abi_case_probes(abi_report_t *report, const abi_env_t *env); /* abi_cases.def */
+/* Rules EXPORTS, NEEDED, IMPORTS, SONAME, NODELETE, STACK, TEXTREL. Returns 0, or -1 where the file is no shared
+ * library of this kind (said in `why`): then nothing was reported. */
+int abi_elf_check(abi_probe_t *probe, const char **why);
+
+void abi_slot_probes(abi_probe_t *probe); /* NULLs, sizes, states: from the signature table */
+void abi_case_probes(abi_probe_t *probe); /* abi_cases.def */
 
 /* Lists that end with a row without a name. */
 extern const abi_row_t abi_entry_rows[];     /* negotiation, tables, describe, host tables */

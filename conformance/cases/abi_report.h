@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_report.h - the rules of the ABI that a plugin can keep or break, and what was found about each.
  *
- * One rule collects many checks. A probe (abi_probe.h) that runs in a child process sends its findings to the parent,
- * which owns the report; nothing here is shared between threads. */
+ * One rule collects many checks, of the probes (abi_probe.h). One thread at a time uses a report. */
 #pragma once
 
 #include "glue/error.h"
@@ -11,8 +10,7 @@
 
 /* X(enumerator, proof of the design, name, what holds if it passes) */
 #define ABI_RULES(X)                                                                                                   \
-    X(LAYOUT, 1, "layout", "structs, members, slots and constants equal the golden layout")                            \
-    X(EXPORTS, 3, "exports", "dynamic symbols equal abi/exports.txt")                                                  \
+    X(EXPORTS, 3, "exports", "exports the entry alone, with its version")                                              \
     X(NEEDED, 3, "needed", "needs no library but libc, libm, libinih and libjansson")                                  \
     X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
     X(SONAME, 3, "soname", "SONAME is libzfplugin.so.1")                                                               \
@@ -64,7 +62,6 @@
     X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                            \
     X(INSTANCES, 7, "two-instances", "two instances train independently")                                              \
     X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                     \
-    X(CTYPES, 7, "python", "python3 loads it and negotiates")                                                          \
     X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
     X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
     X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_rig.c - a small trainer around the plugin under test (abi_rig.h). */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "abi_rig.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,21 +30,26 @@ static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn e
     return boot.plugin;
 }
 
+zf_plugin_negotiate_fn abi_open_entry(abi_probe_t *probe, const char *path) {
+    zf_plugin_negotiate_fn entry = NULL;
+    void *symbol, *library;
+    abi_try(probe, "dlopen");
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!abi_check(probe, ABI_RULE_NEGOTIATE, library != NULL, "%s", library ? "" : dlerror()))
+        return NULL;
+    symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
+    if (abi_check(probe, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
+        memcpy(&entry, &symbol, sizeof entry);
+    return entry;
+}
+
 int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path) {
-    void *symbol;
     zf_plugin_negotiate_fn entry;
     memset(rig, 0, sizeof *rig);
     rig->probe = probe;
-    abi_try(probe, "dlopen");
-    rig->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!abi_check(probe, ABI_RULE_NEGOTIATE, rig->library != NULL, "%s", rig->library ? "" : dlerror()))
-        return 0;
-    symbol = dlsym(rig->library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    if (!abi_check(probe, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
-        return 0;
-    memcpy(&entry, &symbol, sizeof entry);
+    entry = abi_open_entry(probe, path);
     abi_try(probe, "negotiate");
-    rig->table = negotiate(probe, entry);
+    rig->table = entry ? negotiate(probe, entry) : NULL;
     if (!rig->table)
         return 0;
     if (rig->table->struct_size >= offsetof(zf_plugin_t, get_extension) + sizeof(void *) && rig->table->get_extension)
@@ -61,7 +67,10 @@ void abi_host_enter(abi_host_t *host) {
     __atomic_store_n(&host->is_inside, 1, __ATOMIC_SEQ_CST);
 }
 
-void abi_host_leave(abi_host_t *host) { __atomic_store_n(&host->is_inside, 0, __ATOMIC_SEQ_CST); }
+zf_status_t abi_host_left(abi_host_t *host, zf_status_t st) {
+    __atomic_store_n(&host->is_inside, 0, __ATOMIC_SEQ_CST);
+    return st;
+}
 
 /* On which thread, and is a hook running there? NULL: it was called for nobody. */
 static abi_host_t *check_call(void *ctx, const char *what) {
@@ -162,6 +171,7 @@ void abi_rig_set_gradients(abi_rig_t *rig) {
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
     rig->seed = seed;
     rig->n_steps = 0;
+    rig->err = (zf_error_t){.struct_size = sizeof rig->err};
     fill_host(&rig->host, rig->probe);
     memset(rig->memory, 0, sizeof rig->memory);
     for (int i = 0; i < ABI_RIG_PARAMS; i++) {
@@ -206,103 +216,79 @@ static int has_slots(const zf_plugin_t *t) {
            t->grads_ready && t->step && t->quiesce;
 }
 
-zf_status_t abi_rig_create(abi_rig_t *rig, zf_error_t *err) {
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->create(&rig->create, &rig->instance, err);
-    abi_host_leave(&rig->host);
-    return st;
+zf_status_t abi_rig_create(abi_rig_t *rig) {
+    return ABI_CALL(rig, rig->table->create(&rig->create, &rig->instance, &rig->err));
 }
 
-zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err) {
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out) {
     zf_bind_args_t args = {.struct_size = sizeof args,
                            .decls = rig->decls,
                            .n_decls = ABI_RIG_PARAMS,
                            .decl_size = sizeof rig->decls[0],
                            .next = rig->bind_next};
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->bind_params(rig->instance, &args, rig->ids, out, err);
-    abi_host_leave(&rig->host);
+    zf_status_t st = ABI_CALL(rig, rig->table->bind_params(rig->instance, &args, rig->ids, out, &rig->err));
     for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
         rig->items[i].id = rig->ids[i];
     return st;
 }
 
-zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n, zf_error_t *err) {
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->grads_ready(rig->instance, rig->items + first, n, sizeof rig->items[0], &rig->stream, NULL, err);
-    abi_host_leave(&rig->host);
-    return st;
+zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n) {
+    return ABI_CALL(rig, rig->table->grads_ready(rig->instance, rig->items + first, n, sizeof rig->items[0],
+                                                 &rig->stream, NULL, &rig->err));
 }
 
-zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report, zf_error_t *err) {
-    zf_status_t st = abi_rig_deliver(rig, 0, n, err);
+zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report) {
+    zf_status_t st = abi_rig_deliver(rig, 0, n);
     if (report)
         *report = (zf_step_report_t){.struct_size = sizeof *report};
     if (st < 0)
         return st;
-    abi_host_enter(&rig->host);
-    st = rig->table->step(rig->instance, &rig->step, report, err);
-    abi_host_leave(&rig->host);
+    st = ABI_CALL(rig, rig->table->step(rig->instance, &rig->step, report, &rig->err));
     rig->n_steps += st >= 0;
     return st;
 }
 
-zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item, zf_error_t *err) {
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->export_params(rig->instance, item, 1, sizeof *item, err);
-    abi_host_leave(&rig->host);
-    return st;
+zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item) {
+    return ABI_CALL(rig, rig->table->export_params(rig->instance, item, 1, sizeof *item, &rig->err));
+}
+
+zf_status_t abi_rig_quiesce(abi_rig_t *rig, int32_t mode) {
+    const zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
+    return ABI_CALL(rig, rig->table->quiesce(rig->instance, &args, &rig->err));
+}
+
+int abi_rig_check(abi_rig_t *rig, abi_rule_t rule, int is_ok, const char *call, zf_status_t st) {
+    return abi_check(rig->probe, rule, is_ok, "%s returned %d: %s", call, st, rig->err.message);
 }
 
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
     for (unsigned s = 0; s < n_steps; s++) {
-        zf_error_t err = {.struct_size = sizeof err};
         zf_step_report_t report;
         zf_status_t st;
         abi_rig_set_gradients(rig);
         abi_try(rig->probe, "step %u of a right training", rig->n_steps + 1);
-        st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
-        if (!abi_check(rig->probe, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
-                       "a right step returned %d: %s", st, err.message))
+        st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+        if (!abi_rig_check(rig, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
+                           "a right step", st))
             return 0;
     }
     return 1;
 }
 
-static zf_status_t quiesce(abi_rig_t *rig, int32_t mode, zf_error_t *err) {
-    const zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
-    zf_status_t st;
-    abi_host_enter(&rig->host);
-    st = rig->table->quiesce(rig->instance, &args, err);
-    abi_host_leave(&rig->host);
-    return st;
-}
-
 int abi_rig_rest(abi_rig_t *rig) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = quiesce(rig, ZF_QUIESCE_DRAIN, &err);
-    return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(DRAIN) returned %d: %s", st, err.message);
+    zf_status_t st = abi_rig_quiesce(rig, ZF_QUIESCE_DRAIN);
+    return abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "quiesce(DRAIN)", st);
 }
-
-zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err) { return quiesce(rig, ZF_QUIESCE_FLUSH, err); }
 
 static int release(abi_rig_t *rig) {
     const zf_residency_ext_t *residency = rig->table->get_extension(ZF_EXT_RESIDENCY);
-    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     abi_try(rig->probe, "release with right arguments");
-    abi_host_enter(&rig->host);
-    st = residency->release(rig->instance, ZF_RELEASE_DEVICE, &rig->stream, NULL, &err);
-    abi_host_leave(&rig->host);
-    return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "release returned %d: %s", st, err.message);
+    st = ABI_CALL(rig, residency->release(rig->instance, ZF_RELEASE_DEVICE, &rig->stream, NULL, &rig->err));
+    return abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "release", st);
 }
 
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_layout_t layout = {.struct_size = sizeof layout};
     zf_status_t st;
     if (!has_slots(rig->table))
@@ -310,10 +296,10 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     if (stage == ABI_RELEASED)
         rig->create.flags |= ZF_CREATE_CAP_RELEASE;
     abi_try(rig->probe, "create and bind with right arguments");
-    st = abi_rig_create(rig, &err);
+    st = abi_rig_create(rig);
     if (st >= 0 && stage >= ABI_BOUND)
-        st = abi_rig_bind(rig, &layout, &err);
-    if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create or bind_params returned %d: %s", st, err.message))
+        st = abi_rig_bind(rig, &layout);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "create or bind_params", st))
         return 0;
     rig->stage = stage;
     if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID))
@@ -325,16 +311,15 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
 
 zf_cpu_queue_t *abi_rig_queue(abi_rig_t *rig, abi_rule_t rule) {
     const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
-    zf_error_t err = {.struct_size = sizeof err};
     zf_cpu_queue_t *queue;
     if (!cpu) {
         abi_skip(rig->probe, rule, "no extension %s: no stream that can be held up", ZF_EXT_CPU);
         return NULL;
     }
     rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream};
-    if (cpu->queue_create(&queue, &rig->stream, &err) >= 0 && abi_rig_start(rig, ABI_BOUND))
+    if (cpu->queue_create(&queue, &rig->stream, &rig->err) >= 0 && abi_rig_start(rig, ABI_BOUND))
         return queue;
-    abi_check(rig->probe, ABI_RULE_VALID, 0, "a queue and an instance: %s", err.message);
+    abi_check(rig->probe, ABI_RULE_VALID, 0, "a queue and an instance: %s", rig->err.message);
     return NULL;
 }
 
@@ -342,9 +327,7 @@ void abi_rig_end(abi_rig_t *rig) {
     if (!rig->instance)
         return;
     abi_try(rig->probe, "destroy");
-    abi_host_enter(&rig->host);
-    rig->table->destroy(rig->instance, NULL);
-    abi_host_leave(&rig->host);
+    ABI_CALL(rig, (rig->table->destroy(rig->instance, NULL), ZF_OK));
     rig->instance = NULL;
 }
 
@@ -358,7 +341,6 @@ enum { N_ARRAYS = sizeof arrays / sizeof arrays[0] };
 
 static void read_inspect(abi_rig_t *rig, int i, unsigned char *at) {
     uint64_t buf[N_ARRAYS][ABI_RIG_MAX_ELEMS];
-    zf_error_t err = {.struct_size = sizeof err};
     zf_inspect_out_t out = {.struct_size = sizeof out,
                             .n_elems = n_elems(i),
                             .w = (float *)buf[0],
@@ -369,10 +351,8 @@ static void read_inspect(abi_rig_t *rig, int i, unsigned char *at) {
                             .importance = (double *)buf[5]};
     zf_status_t st;
     memset(buf, 0, sizeof buf);
-    abi_host_enter(&rig->host);
-    st = rig->inspect->read(rig->instance, rig->ids[i], &out, &err);
-    abi_host_leave(&rig->host);
-    abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "zf.inspect/0 returned %d: %s", st, err.message);
+    st = ABI_CALL(rig, rig->inspect->read(rig->instance, rig->ids[i], &out, &rig->err));
+    abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "zf.inspect/0", st);
     for (int a = 0; a < N_ARRAYS; a++) {
         memcpy(at, buf[a], n_elems(i) * arrays[a].elem_nbytes);
         at += n_elems(i) * arrays[a].elem_nbytes;
@@ -429,27 +409,22 @@ uint64_t abi_rig_hash(abi_rig_t *rig) { /* FNV-1a */
     return hash | 1;
 }
 
-uint64_t abi_rig_hash_alone(abi_probe_t *p, const char *path, uint32_t seed, unsigned n_steps) {
-    uint64_t hash = 0;
-    int ends[2], status;
-    pid_t pid;
-    if (pipe(ends) != 0 || (pid = fork()) < 0)
+uint64_t abi_rig_hash_alone(abi_probe_t *p, uint32_t seed, unsigned n_steps) {
+    uint64_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pid = shared == MAP_FAILED ? -1 : fork();
+    if (pid < 0)
         return 0;
     if (pid == 0) {
         static abi_rig_t rig;
-        if (abi_rig_open(&rig, p, path)) {
+        if (abi_rig_open(&rig, p, p->plugin)) {
             abi_rig_describe(&rig, seed);
             if (abi_rig_start(&rig, ABI_BOUND) && abi_rig_train(&rig, n_steps, ABI_RULE_VALID))
-                hash = abi_rig_hash(&rig);
+                *shared = abi_rig_hash(&rig);
         }
-        _exit(write(ends[1], &hash, sizeof hash) == sizeof hash ? 0 : 3);
+        _exit(0);
     }
-    close(ends[1]);
-    if (read(ends[0], &hash, sizeof hash) != sizeof hash)
-        hash = 0;
-    close(ends[0]);
-    waitpid(pid, &status, 0);
-    return hash;
+    waitpid(pid, NULL, 0);
+    return *shared;
 }
 
 /* ---- probes ------------------------------------------------------------------------------------------------------ */
@@ -459,7 +434,7 @@ static const abi_row_t *current; /* that the child runs; set before the fork */
 static void run_current(abi_probe_t *probe) {
     static abi_rig_t rig;
     rig.probe = probe;
-    if (current->stage > ABI_NOTHING && !abi_rig_open(&rig, probe, probe->env->plugin))
+    if (current->stage > ABI_NOTHING && !abi_rig_open(&rig, probe, probe->plugin))
         return;
     if ((current->is_of_engine &&
          !(rig.table->get_extension(ZF_EXT_STATS) && rig.table->get_extension(ZF_EXT_STATE))) ||
@@ -469,7 +444,7 @@ static void run_current(abi_probe_t *probe) {
     abi_rig_end(&rig);
 }
 
-void abi_row_run(abi_report_t *report, const abi_env_t *env, const abi_row_t *row) {
+void abi_row_run(abi_probe_t *probe, const abi_row_t *row) {
     current = row;
-    abi_probe_run(report, env, row->name, run_current);
+    abi_probe_run(probe, row->name, run_current);
 }

@@ -42,7 +42,6 @@ typedef struct abi_host { /* the host table and what was seen of its use */
 
 typedef struct abi_rig {
     abi_probe_t *probe;
-    void *library;
     const zf_plugin_t *table;
     const zf_inspect_ext_t *inspect; /* NULL = the plugin has none */
     abi_host_t host;
@@ -63,9 +62,13 @@ typedef struct abi_rig {
     uint32_t ids[ABI_RIG_PARAMS];
     uint32_t n_steps;
     uint32_t seed;
+    zf_error_t err; /* of the newest call below that has a status */
 } abi_rig_t;
 
 extern const char abi_rig_config[];
+
+/* The entry of the library in a file, opened; NULL: it cannot be used (reported under NEGOTIATE). */
+zf_plugin_negotiate_fn abi_open_entry(abi_probe_t *probe, const char *path);
 
 /* Opens the library and negotiates. 0 = it cannot be used (reported under NEGOTIATE). */
 int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
@@ -73,14 +76,21 @@ int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
 /* Describes parameters, gradients and hyper-parameters anew, from the seed; needs no plugin. */
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
 
+/* A call of the rig's plugin: the host table's functions know that a hook runs, and on which thread. Its status. */
+#define ABI_CALL(rig, call) (abi_host_enter(&(rig)->host), abi_host_left(&(rig)->host, (call)))
+
 /* Single hooks with what the rig describes. bind_params: every group has AdamW, unsaid; out may be NULL. deliver: n
  * gradients from number `first` on. step: the first n gradients, and the step; report may be NULL, else it is zeroed
- * before. */
-zf_status_t abi_rig_create(abi_rig_t *rig, zf_error_t *err);
-zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out, zf_error_t *err);
-zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n, zf_error_t *err);
-zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report, zf_error_t *err);
-zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item, zf_error_t *err);
+ * before. quiesce: DRAIN or FLUSH. */
+zf_status_t abi_rig_create(abi_rig_t *rig);
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out);
+zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n);
+zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report);
+zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item);
+zf_status_t abi_rig_quiesce(abi_rig_t *rig, int32_t mode);
+
+/* One check, whether a call returned what it must: status and rig->err stand in the message. Returns is_ok. */
+int abi_rig_check(abi_rig_t *rig, abi_rule_t rule, int is_ok, const char *call, zf_status_t st);
 
 /* A bound instance that computes on a queue of zf.cpu/1, to be destroyed after it; NULL: there is none (skipped under
  * `rule`, or reported under VALID). */
@@ -92,9 +102,8 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
 /* Delivers gradients and steps. 0 = failed (reported under `rule`). */
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule);
 
-/* quiesce: DRAIN, with a failure reported under VALID; FLUSH. */
+/* Drains. 0 = failed (reported under VALID). */
 int abi_rig_rest(abi_rig_t *rig);
-zf_status_t abi_rig_flush(abi_rig_t *rig, zf_error_t *err);
 
 /* Sets the gradients of the next step. */
 void abi_rig_set_gradients(abi_rig_t *rig);
@@ -111,7 +120,7 @@ void abi_rig_describe_byte(const abi_rig_t *rig, size_t byte, char *out, size_t 
 uint64_t abi_rig_hash(abi_rig_t *rig);
 
 /* The same after n_steps of a trainer that is alone in a process of its own; 0 = it failed (reported). */
-uint64_t abi_rig_hash_alone(abi_probe_t *probe, const char *path, uint32_t seed, unsigned n_steps);
+uint64_t abi_rig_hash_alone(abi_probe_t *probe, uint32_t seed, unsigned n_steps);
 
 /* A probe: what is done with a rig in a state, in a child process of its own; what is left of an instance is destroyed.
  */
@@ -121,8 +130,8 @@ typedef struct abi_row {
     int is_of_engine; /* of plugins that train by plugin/SCHEDULE.md alone: they have zf.stats/1 and zf.state/1 */
     void (*fn)(abi_rig_t *rig);
 } abi_row_t;
-void abi_row_run(abi_report_t *report, const abi_env_t *env, const abi_row_t *row);
+void abi_row_run(abi_probe_t *probe, const abi_row_t *row);
 
-/* Marks that a hook runs on this thread, and that it has returned. */
+/* Marks that a hook runs on this thread, and that it has returned with a status, which is passed on. */
 void abi_host_enter(abi_host_t *host);
-void abi_host_leave(abi_host_t *host);
+zf_status_t abi_host_left(abi_host_t *host, zf_status_t st);

@@ -30,7 +30,7 @@ static int start(void) {
     return abi_rig_start(&rig, stage_for(current));
 }
 
-static int open_rig(abi_probe_t *probe) { return abi_rig_open(&rig, probe, probe->env->plugin) && start(); }
+static int open_rig(abi_probe_t *probe) { return abi_rig_open(&rig, probe, probe->plugin) && start(); }
 
 static int fill(void) { return abi_args_fill(&a, &rig, current->owner, current->name); }
 
@@ -311,7 +311,7 @@ static void probe_states(abi_probe_t *probe) {
     static const char *const names[] = {[ABI_CREATED] = "created", "bound", "active", "quiesced", "released"};
     char what[64];
     int last;
-    if (!abi_rig_open(&rig, probe, probe->env->plugin))
+    if (!abi_rig_open(&rig, probe, probe->plugin))
         return;
     last = rig.table->get_extension(ZF_EXT_RESIDENCY) ? ABI_RELEASED : ABI_QUIESCED;
     for (int stage = ABI_CREATED; stage <= last; stage++) {
@@ -330,31 +330,31 @@ static void probe_states(abi_probe_t *probe) {
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
-void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
+void abi_slot_probes(abi_probe_t *probe) {
     size_t n;
     const abi_entry_t *entries = abi_table(&n);
     for (size_t i = 0; i < n; i++) {
         char name[96];
         int is_core;
         current = &entries[i];
-        if (current->kind != ABI_SLOT || !strchr(current->roles, 'r'))
+        if (!strchr(current->roles, 'r'))
             continue;
         is_core = strcmp(current->owner, "zf_plugin_t") == 0;
         snprintf(name, sizeof name, "%s.%s", current->owner, current->name);
         if (strcmp(current->name, "get_extension") == 0)
             continue;
-        abi_probe_run(report, env, name, probe_nulls);
+        abi_probe_run(probe, name, probe_nulls);
         if (is_destroy())
             continue;
         if (strstr(current->roles, "in:") || strstr(current->roles, "tensors") ||
             (is_core && strstr(current->roles, "array:")))
-            abi_probe_run(report, env, name, probe_inputs);
+            abi_probe_run(probe, name, probe_inputs);
         if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0 ||
             strcmp(current->name, "announce") == 0 || strcmp(current->name, "bind_params") == 0)
-            abi_probe_run(report, env, name, probe_elements);
+            abi_probe_run(probe, name, probe_elements);
         if (strstr(current->roles, "out:") || strstr(current->roles, "out?:") || strstr(current->roles, "out~:"))
-            abi_probe_run(report, env, name, probe_outputs);
+            abi_probe_run(probe, name, probe_outputs);
         if (is_core && strncmp(current->roles, "instance", 8) == 0)
-            abi_probe_run(report, env, name, probe_states);
+            abi_probe_run(probe, name, probe_states);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_table.c - the public headers as data (abi_table.h). What the golden layout lists (abi_signatures.cmake) is read
- * twice: first every line is checked by the compiler against the headers (a type or signature that differs does not
- * compile), then it becomes the table. What the compiler cannot see, a member that is in a header and not in the golden
- * layout, leaves a gap that the layout proof finds. */
+ * three times: every line is checked by the compiler against the headers (a type or signature that differs does not
+ * compile), slots and structs become the table, and all of it becomes text. What the compiler cannot see, a member that
+ * is in a header and not in the golden layout, leaves a gap that tests/abi/declarations.py finds. */
 #include "abi_table.h"
 
 #include <string.h>
@@ -27,34 +27,51 @@
 
 #define IS_TYPE(S, m, pointer)                                                                                         \
     _Static_assert(_Generic(&((S *)0)->m, pointer : 1, default : 0), #S "." #m " has another type");
-#define ZF_HEADER(file)
-#define ZF_CONST(name)
-#define ZF_STRING(name)
-#define ZF_MACRO(name, params)
-#define ZF_TYPEDEF(T)
 #define ZF_OPAQUE(T) _Static_assert(sizeof(T *) == sizeof(void *), #T);
 #define ZF_FUNCTION(T, ret, params)                                                                                    \
     _Static_assert(_Generic((T)0, ret(*) params : 1, default : 0), #T " has another type");
-#define ZF_STRUCT(S, kind)
 #define ZF_MEMBER(S, type, m) IS_TYPE(S, m, type *)
 #define ZF_ARRAY(S, type, n, m) IS_TYPE(S, m, type(*)[n])
 #define ZF_SLOT(S, ret, m, params, roles) IS_TYPE(S, m, ret(**) params)
-#define ZF_END(S)
 #include "abi_signatures.def"
-#undef ZF_HEADER
-#undef ZF_CONST
-#undef ZF_STRING
-#undef ZF_MACRO
-#undef ZF_TYPEDEF
-#undef ZF_OPAQUE
-#undef ZF_FUNCTION
-#undef ZF_STRUCT
-#undef ZF_MEMBER
-#undef ZF_ARRAY
-#undef ZF_SLOT
-#undef ZF_END
 
 /* ---- second reading: data ---------------------------------------------------------------------------------------- */
+
+#define SIZE(S, m) offsetof(S, m), sizeof(((S *)0)->m)
+
+#define ZF_SLOT(S, ret, m, params, roles) {#S, #m, #ret, #params, roles, SIZE(S, m)},
+static const abi_entry_t slots[] = {
+#include "abi_signatures.def"
+};
+
+static const struct {
+    const char *name;
+    size_t size;
+} structs[] = {
+#define ZF_STRUCT(S, kind) {#S, sizeof(S)},
+#include "abi_signatures.def"
+};
+
+const abi_entry_t *abi_table(size_t *out_n) {
+    *out_n = sizeof slots / sizeof slots[0];
+    return slots;
+}
+
+size_t abi_struct_size(const char *name) {
+    for (size_t i = 0; i < sizeof structs / sizeof structs[0]; i++)
+        if (strcmp(structs[i].name, name) == 0)
+            return structs[i].size;
+    return 0;
+}
+
+const abi_entry_t *abi_slot_entry(const char *owner, const char *name) {
+    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
+        if (strcmp(slots[i].owner, owner) == 0 && strcmp(slots[i].name, name) == 0)
+            return &slots[i];
+    return NULL;
+}
+
+/* ---- third reading: text ----------------------------------------------------------------------------------------- */
 
 #define STRING(...) #__VA_ARGS__
 #define EXPANSION(...) STRING(__VA_ARGS__)
@@ -72,38 +89,21 @@
              : "float", double *                                                                                       \
              : "double", default                                                                                       \
              : "no-scalar")
-#define SIZE(S, m) offsetof(S, m), sizeof(((S *)0)->m)
-#define ZF_HEADER(file) {ABI_HEADER, "", #file, "", "", "", 0, 0, 0, ""},
-#define ZF_CONST(name) {ABI_CONST, "", #name, "", "", "", 0, 0, (int64_t)(name), ""},
-#define ZF_STRING(name) {ABI_STRING, "", #name, "", "", "", 0, 0, 0, name},
-#define ZF_MACRO(name, params) {ABI_MACRO, "", #name, "", #params, "", 0, 0, 0, EXPANSION(name params)},
-#define ZF_TYPEDEF(T) {ABI_TYPEDEF, "", #T, SCALAR(T), "", "", 0, sizeof(T), 0, ""},
-#define ZF_OPAQUE(T) {ABI_OPAQUE, "", #T, "", "", "", 0, 0, 0, ""},
-#define ZF_FUNCTION(T, ret, params) {ABI_FUNCTION, "", #T, #ret, #params, "", 0, 0, 0, ""},
-#define ZF_STRUCT(S, kind) {ABI_STRUCT, #S, #kind, "", "", "", 0, sizeof(S), 0, ""},
-#define ZF_MEMBER(S, type, m) {ABI_MEMBER, #S, #m, #type, "", "", SIZE(S, m), 0, ""},
-#define ZF_ARRAY(S, type, n, m) {ABI_MEMBER, #S, #m, #type "[" #n "]", "", "", SIZE(S, m), 0, ""},
-#define ZF_SLOT(S, ret, m, params, roles) {ABI_SLOT, #S, #m, #ret, #params, roles, SIZE(S, m), 0, ""},
-#define ZF_END(S) {ABI_END, #S, "", "", "", "", 0, sizeof(S), 0, ""},
-static const abi_entry_t entries[] = {
+
+void abi_table_print(FILE *out) {
+    fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
+            ZF_ABI_MAJOR(ZF_ABI_0_6), ZF_ABI_MINOR(ZF_ABI_0_6));
+    fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
+#define ZF_HEADER(file) fprintf(out, "header %s\n", #file);
+#define ZF_CONST(name) fprintf(out, "const %s %lld\n", #name, (long long)(name));
+#define ZF_STRING(name) fprintf(out, "string %s %s\n", #name, name);
+#define ZF_MACRO(name, params) fprintf(out, "macro %s%s %s\n", #name, #params, EXPANSION(name params));
+#define ZF_TYPEDEF(T) fprintf(out, "typedef %s %s %zu\n", #T, SCALAR(T), sizeof(T));
+#define ZF_OPAQUE(T) fprintf(out, "opaque %s\n", #T);
+#define ZF_FUNCTION(T, ret, params) fprintf(out, "function %s %s %s\n", #T, #ret, #params);
+#define ZF_STRUCT(S, kind) fprintf(out, "struct %s %s %zu\n", #S, #kind, sizeof(S));
+#define ZF_MEMBER(S, type, m) fprintf(out, "  %zu %zu %s %s\n", SIZE(S, m), #type, #m);
+#define ZF_ARRAY(S, type, n, m) fprintf(out, "  %zu %zu %s[%s] %s\n", SIZE(S, m), #type, #n, #m);
+#define ZF_SLOT(S, ret, m, params, roles) fprintf(out, "  %zu %zu %s (*%s)%s\n", SIZE(S, m), #ret, #m, #params);
 #include "abi_signatures.def"
-};
-
-const abi_entry_t *abi_table(size_t *out_n) {
-    *out_n = sizeof entries / sizeof entries[0];
-    return entries;
-}
-
-size_t abi_struct_size(const char *name) {
-    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
-        if (entries[i].kind == ABI_END && strcmp(entries[i].owner, name) == 0)
-            return entries[i].size;
-    return 0;
-}
-
-const abi_entry_t *abi_slot_entry(const char *owner, const char *name) {
-    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
-        if (entries[i].kind == ABI_SLOT && strcmp(entries[i].owner, owner) == 0 && strcmp(entries[i].name, name) == 0)
-            return &entries[i];
-    return NULL;
 }

@@ -1,38 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_table.h - the public headers as data: one entry per header, type, struct, member, slot, constant and macro
- * of abi_signatures.def, which the build makes from the golden layout (abi_signatures.cmake). */
+/* abi_table.h - the public headers as data: what abi_signatures.def lists, which the build makes from the golden layout
+ * (abi_signatures.cmake). */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
-typedef enum {
-    ABI_HEADER,
-    ABI_CONST,
-    ABI_STRING,
-    ABI_MACRO,
-    ABI_TYPEDEF,
-    ABI_OPAQUE,
-    ABI_FUNCTION,
-    ABI_STRUCT,
-    ABI_MEMBER,
-    ABI_SLOT,
-    ABI_END
-} abi_entry_kind_t;
-
-typedef struct abi_entry {
-    abi_entry_kind_t kind;
-    const char *owner;  /* struct, or "" */
-    const char *name;   /* header, member, slot, constant, macro or type; the kind of a struct */
-    const char *type;   /* of a member; the scalar behind a typedef; return type of a slot or function */
-    const char *params; /* of a slot, function (types) or macro (names), with parentheses */
+typedef struct abi_entry {    /* a slot */
+    const char *owner, *name; /* struct, member */
+    const char *type;         /* that it returns */
+    const char *params;       /* types, with parentheses */
     const char *roles;
-    size_t offset, size; /* END: size is the struct's; TYPEDEF: its own */
-    int64_t number;      /* of a constant */
-    const char *text;    /* of a string constant; what a macro expands to */
+    size_t offset, size;
 } abi_entry_t;
 
-/* All entries, in the order of the headers. */
+/* All slots, in the order of the headers. */
 const abi_entry_t *abi_table(size_t *out_n);
 
 /* sizeof a struct by its name; 0 = there is none. */
@@ -40,3 +23,15 @@ size_t abi_struct_size(const char *name);
 
 /* A slot by table type and name, or NULL. */
 const abi_entry_t *abi_slot_entry(const char *owner, const char *name);
+
+/* The layout as text, one fact per line; that of LP64 machines is golden (abi/layout/):
+ *
+ *     struct zf_fence_t output 32          then its members in order, indented:
+ *       0 4 uint32_t struct_size           offset, size, type, name
+ *     const ZF_OK 0                        string ZF_EXT_CPU zf.cpu/1
+ *     typedef zf_status_t int32_t 4        the scalar behind the name, and its size
+ *     opaque zf_instance_t                 function zf_plugin_negotiate_fn int32_t (zf_bootstrap_t *)
+ *     macro ZF_ABI_MAJOR(abi) ((uint32_t)(abi) >> 16)
+ *     header zf/plugin.h                   every public header
+ */
+void abi_table_print(FILE *out);

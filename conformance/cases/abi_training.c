@@ -35,14 +35,13 @@ static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_p
 }
 
 static void run_reports(abi_rig_t *rig) {
-    zf_error_t err = {.struct_size = sizeof err};
     for (uint32_t s = 0; s < N_REPORTS; s++) {
         zf_step_report_t report;
         uint32_t n_present = ABI_RIG_TRAINED - s % 2;
         zf_status_t st;
         abi_rig_set_gradients(rig);
-        st = abi_rig_step(rig, n_present, &report, &err);
-        if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "a right step returned %d: %s", st, err.message))
+        st = abi_rig_step(rig, n_present, &report);
+        if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "a right step", st))
             return;
         check_report(rig, &report, n_present);
     }
@@ -54,7 +53,6 @@ static void run_reports(abi_rig_t *rig) {
  * counted for the choice of channels may. */
 static void run_nonfinite(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
-    zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report;
     zf_status_t st;
     size_t n;
@@ -64,9 +62,8 @@ static void run_nonfinite(abi_rig_t *rig) {
     before = abi_rig_state(rig, &n);
     abi_rig_set_gradients(rig);
     ((float *)(void *)rig->grads[0])[29] = ((float *)(void *)rig->grads[2])[4] = NAN;
-    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
-    abi_check(p, ABI_RULE_NONFINITE, st == ZF_SKIPPED, "step with WAIT returned %d, not ZF_SKIPPED: %s", st,
-              err.message);
+    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+    abi_rig_check(rig, ABI_RULE_NONFINITE, st == ZF_SKIPPED, "step with WAIT, to be skipped,", st);
     abi_check(p, ABI_RULE_NONFINITE, report.has_report && !report.applied && report.skip_reason == ZF_SKIP_NONFINITE,
               "has_report %d, applied %d, skip_reason %d", report.has_report, report.applied, report.skip_reason);
     abi_check(p, ABI_RULE_NONFINITE, report.nonfinite_param == rig->ids[0], "the report names parameter %u, not %u",
@@ -87,33 +84,29 @@ static void wait_for_gate(void *gate) {
 }
 
 /* ZF_IN_PROGRESS for so long as it says so, up to ten seconds. */
-static zf_status_t poll_to_end(abi_rig_t *rig, zf_step_report_t *out_report, zf_error_t *err) {
+static zf_status_t poll_to_end(abi_rig_t *rig, zf_step_report_t *out_report) {
     zf_status_t st = ZF_IN_PROGRESS;
     for (int i = 0; i < 1000 && st == ZF_IN_PROGRESS; i++) {
         if (i)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        st = rig->table->poll(rig->instance, out_report, err);
+        st = rig->table->poll(rig->instance, out_report, &rig->err);
     }
     return st;
 }
 
 /* The queue is held up before the gradients, so that the step cannot have ended when poll is called. */
 static void poll_a_step(abi_rig_t *rig, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue, sem_t *gate) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report;
     zf_status_t submitted, held, ended;
     uint64_t seen;
     rig->step.flags = 0;
     cpu->queue_launch(queue, wait_for_gate, gate, NULL);
-    submitted = abi_rig_step(rig, ABI_RIG_TRAINED, &report, &err);
-    abi_host_enter(&rig->host);
-    held = rig->table->poll(rig->instance, &report, &err);
+    submitted = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+    abi_rig_check(rig, ABI_RULE_POLL, submitted == ZF_SUBMITTED, "step on a queue", submitted);
+    held = ABI_CALL(rig, rig->table->poll(rig->instance, &report, &rig->err));
     seen = report.has_report ? report.step : 0;
     sem_post(gate);
-    ended = poll_to_end(rig, &report, &err);
-    abi_host_leave(&rig->host);
-    abi_check(rig->probe, ABI_RULE_POLL, submitted == ZF_SUBMITTED, "step on a queue returned %d: %s", submitted,
-              err.message);
+    ended = ABI_CALL(rig, poll_to_end(rig, &report));
     abi_check(rig->probe, ABI_RULE_POLL, held == ZF_IN_PROGRESS && seen + 1 == rig->n_steps,
               "step %u cannot have ended: poll returned %d and reports step %llu", rig->n_steps, held,
               (unsigned long long)seen);
@@ -147,8 +140,7 @@ static void begin_hook(abi_rig_t *rig) {
 
 static void end_hook(abi_rig_t *rig, zf_status_t st, const char *hook) {
     unsigned long n = abi_n_allocations() - counted;
-    abi_host_leave(&rig->host);
-    abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "%s returned %d", hook, st);
+    abi_check(rig->probe, ABI_RULE_VALID, abi_host_left(&rig->host, st) >= 0, "%s returned %d", hook, st);
     abi_check(rig->probe, ABI_RULE_NO_ALLOC, n == 0, "step %u: %s allocated %lu times", rig->n_steps, hook, n);
 }
 

@@ -57,6 +57,8 @@ pid_t zx_fork(int *out_fd);
  * returns.
  */
 void zx_become_child(const zx_options_t *options, const char *list);
+/* exact_child.c: the command that runs one case again, to stdout; isa NULL, or empty: the plugin's choice. */
+void zx_print_repeat(const char *margin, const zx_options_t *options, int law, uint64_t index, const char *isa);
 /* exact_child.c: what a child says at the end of a case. 0, or -1 where the line is another one. */
 typedef struct zx_done {
     int law, broken; /* 0: none */

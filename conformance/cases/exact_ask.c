@@ -32,7 +32,6 @@ static void check_answers(zx_run_t *run, const uint32_t *params, uint32_t n, con
 /* n = 0: about all, by id. */
 static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t n) {
     zx_host_t *h = &run->host;
-    zf_error_t err = {.struct_size = sizeof err};
     uint32_t ids[ZX_MAX_PARAMS], all[ZX_MAX_PARAMS];
     uint8_t answers[ZX_MAX_PARAMS] = {0};
     const uint32_t *about = n ? params : all;
@@ -45,7 +44,7 @@ static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t 
             all[i] = h->c->params[i].tied_to;
     }
     if (!run->is_dry &&
-        !zx_is_call_bad(h, "written", h->digest->written(h->instance, flags, n ? ids : NULL, n, answers, &err), &err))
+        !zx_is_call_bad(h, "written", h->digest->written(h->instance, flags, n ? ids : NULL, n, answers, &h->err)))
         check_answers(run, about, n_about, answers);
     for (uint32_t i = 0; i < n_about; i++)
         if (flags == ZF_WRITTEN_ACCEPT)

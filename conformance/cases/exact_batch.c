@@ -154,12 +154,9 @@ static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t
 /* The child died in a case, or had to be ended. */
 static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why) {
     const zx_item_t *item = &pool->items[job->at];
-    const zx_options_t *o = pool->options;
     zc_progress_end(&pool->progress);
-    printf("law %d: case %" PRIu64 ": %s\n  repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64
-           " --isa %s%s\n",
-           item->law, item->index, why, o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, item->law,
-           item->index, item->isa[0] ? item->isa : "plugin", o->is_plain ? " --plain" : "");
+    printf("law %d: case %" PRIu64 ": %s\n", item->law, item->index, why);
+    zx_print_repeat("  ", pool->options, item->law, item->index, item->isa);
     end_case(pool, job, item->law);
 }
 

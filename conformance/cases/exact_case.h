@@ -99,10 +99,8 @@ void zx_case_recut(zx_case_t *c);
 
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
-const char *zx_mode_name(zx_mode_t mode);
-/* "AdamW, Lion": of each group. */
-const char *zx_rules_text(const zx_case_t *c, char out[64]);
-const char *zx_dtype_name(zo_dtype_t dtype);
+/* exact_names.c: what was drawn, to stdout; each line begins with the margin. */
+void zx_case_print(const zx_case_t *c, const char *margin);
 zf_dtype_t zx_dtype(zo_dtype_t dtype);
 
 /* Hyper-parameters of every group for the next step. */

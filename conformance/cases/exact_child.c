@@ -19,61 +19,19 @@
 #include "exact_store.h"
 #include "zf_loader.h"
 
-static void print_config(const char *text) {
-    printf("|   config:");
-    for (const char *p = text; *p; p++) {
-        if (p == text || p[-1] == '\n')
-            putchar(' ');
-        if (*p != '\n')
-            putchar(*p);
-        else if (p[1])
-            putchar(';');
-    }
-    putchar('\n');
-}
-
-static void print_flags(const zx_param_t *p) {
-    static const char *const names[] = {"FROZEN", "TIED", NULL, NULL, "NOT_IN_NORM"};
-    static const char *const homes[] = {"", " RESIDENT", " HOST"};
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-        if (p->flags & (1u << i))
-            printf(" %s", names[i]);
-    printf("%s", homes[p->home]);
-}
-
-static void print_param(const zx_param_t *p) {
-    printf("|   parameter %s: [", p->name);
-    for (uint32_t i = 0; i < p->decl.ndim; i++)
-        printf("%s%" PRId64, i ? ", " : "", p->decl.shape[i]);
-    printf("] %s, gradient %s, %u batch axes, channels are %s, group %u%s%s", zx_dtype_name(p->decl.dtype),
-           zx_dtype_name(p->decl.grad_dtype), p->decl.n_batch_axes, p->decl.channels_are_rows ? "rows" : "columns",
-           p->decl.group, p->array->tensor.dl.strides ? ", strided" : "",
-           p->is_grad_strided ? ", gradient strided" : "");
-    print_flags(p);
+void zx_print_repeat(const char *margin, const zx_options_t *o, int law, uint64_t index, const char *isa) {
+    printf("%srepeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64 " --isa %s%s%s", margin,
+           o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, law, index, isa && *isa ? isa : "plugin",
+           zx_device_is_gpu() ? " --device cuda" : "", zx_device_is_plain() ? " --plain" : "");
+    if (o->threads)
+        printf(" --threads %u", o->threads);
     putchar('\n');
 }
 
 static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result) {
-    const char *isa = getenv("ZF_FORCE_ISA");
-    char rules[64];
     printf("| %s\n", result->text);
-    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
-           c->index, isa ? isa : "best", zx_rules_text(c, rules), zx_mode_name(c->mode),
-           c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
-    if (c->config.block_elems)
-        printf("|   blocks of at most %" PRIu64 " elements, or total / 1024\n", c->config.block_elems);
-    if (c->config.resident_nbytes && c->config.resident_nbytes != ZO_ALL_RESIDENT)
-        printf("|   state_mib stands for %" PRIu64 " bytes\n", c->config.resident_nbytes);
-    print_config(c->config_text);
-    for (uint32_t i = 0; i < c->n_params; i++)
-        print_param(&c->params[i]);
-    printf("|   repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64,
-           options->plugin ? " --plugin " : "", options->plugin ? options->plugin : "", c->seed, c->law, c->index);
-    printf(" --isa %s%s%s", isa ? isa : "plugin", zx_device_is_gpu() ? " --device cuda" : "",
-           options->is_plain ? " --plain" : "");
-    if (options->threads)
-        printf(" --threads %u", options->threads);
-    putchar('\n');
+    zx_case_print(c, "|   ");
+    zx_print_repeat("|   ", options, c->law, c->index, getenv("ZF_FORCE_ISA"));
 }
 
 /* Of this case; removed with the checkpoint in it. */

@@ -150,7 +150,6 @@ void zx_run_look(zx_run_t *run, int is_everything) { look(run, is_everything, 1)
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 static void export_items(zx_run_t *run, float **dst) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_export_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
     for (uint32_t i = 0; i < run->c->n_params; i++)
@@ -164,7 +163,7 @@ static void export_items(zx_run_t *run, float **dst) {
     zo_rest(run->oracle);
     if (!run->is_dry)
         zx_is_call_bad(&run->host, "export_params",
-                       run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
+                       run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &run->host.err));
 }
 
 static void compare_exports(zx_run_t *run, int law, int is_adamw) {
@@ -214,7 +213,6 @@ static zx_state_t new_state(uint64_t n) {
 }
 
 static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_inspect_out_t args = {.struct_size = sizeof args,
                              .n_elems = zo_n_elems(run->oracle, i),
                              .w = out->w,
@@ -226,7 +224,7 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
     zo_rest(run->oracle);
     return run->is_dry ||
            zx_is_call_bad(&run->host, "inspect",
-                          run->host.inspect->read(run->host.instance, run->c->params[i].id, &args, &err), &err);
+                          run->host.inspect->read(run->host.instance, run->c->params[i].id, &args, &run->host.err));
 }
 
 /* Importance decides nothing where a choice takes all channels or none: compared where it does. */
@@ -327,9 +325,9 @@ void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_st
 }
 
 void zx_run_poll(zx_run_t *run) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
-    if (run->is_dry || zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &err), &err))
+    if (run->is_dry ||
+        zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &run->host.err)))
         return;
     check_finished(run, &report);
 }

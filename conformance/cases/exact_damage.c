@@ -105,12 +105,11 @@ static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
 }
 
 static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t *r) {
-    zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = "a checkpoint", .step = run->host.step, .element = UINT64_MAX};
-    zf_status_t st = extension(run)->save(run->host.instance, args, NULL, &err);
+    zf_status_t st = extension(run)->save(run->host.instance, args, NULL, &run->host.err);
     if (st >= 0 && run->damage == OTHER_MODEL)
-        st = save_another(run, args, &err);
-    if (!zx_is_call_bad(&run->host, "save", st, &err) && run->damage != OTHER_MODEL &&
+        st = save_another(run, args, &run->host.err);
+    if (!zx_is_call_bad(&run->host, "save", st) && run->damage != OTHER_MODEL &&
         damage(args->path, (zx_damage_t)run->damage, r))
         zx_fails(run->result, &where, "could not be damaged for \"%s\"", names[run->damage]);
 }

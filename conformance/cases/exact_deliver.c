@@ -32,13 +32,12 @@ typedef struct zx_write {
 } zx_write_t;
 
 void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
-    zf_error_t err = {.struct_size = sizeof err};
     if (h->is_on_gpu)
         zx_device_launch(fn, arg);
     else if (!h->queue)
         fn(arg);
     else
-        zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &err), &err);
+        zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &h->err));
 }
 
 static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param) {
@@ -100,8 +99,9 @@ typedef struct zx_scribble { /* owns what it needs: the buffer may be in use aga
 
 static void wait_for_fence(zx_host_t *h, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
-    if (fence->kind == ZF_FENCE_HOST_COUNTER)
-        zx_is_call_bad(h, "done fence", zf_loader_fence_wait(h->loader, fence, wait_ns, &err), &err);
+    zx_where_t where = {.law = h->c->law, .what = "done fence", .step = h->step, .element = UINT64_MAX};
+    if (fence->kind == ZF_FENCE_HOST_COUNTER && zf_loader_fence_wait(h->loader, fence, wait_ns, &err) < 0)
+        zx_fails(h->result, &where, "%.*s", (int)sizeof err.message, err.message);
 }
 
 static void scribble_now(void *arg) {
@@ -239,7 +239,6 @@ static uint32_t cut(zx_host_t *h, const zx_delivery_t *d, zf_grad_item_t *whole)
 }
 
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_grad_item_t *grads = zx_alloc(n * MOST_RANGES * sizeof *grads);
     zx_buffer_t **buffers = zx_alloc(n * sizeof *buffers);
@@ -261,10 +260,9 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     if (h->c->ranks)
         zs_shuffle(h->c->ranks, grads, n_grads);
     if (n_grads > 0 && !h->is_dry)
-        zx_is_call_bad(
-            h, "grads_ready",
-            h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
-            &err);
+        zx_is_call_bad(h, "grads_ready",
+                       h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream,
+                                          has_done ? &fence : NULL, &h->err));
     for (uint32_t i = 0; i < n; i++)
         if (buffers[i])
             after_call(h, buffers[i], is_borrowed[i], has_done ? &fence : NULL, is_late);

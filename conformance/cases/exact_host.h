@@ -35,6 +35,7 @@ typedef struct zx_host {
     int finds_edits; /* weights written unannounced: on_overwrite is a key of the plugin */
     zf_host_t table;
     zf_instance_t *instance;
+    zf_error_t err;        /* of the newest call; the host's thread only */
     zf_cpu_queue_t *queue; /* or NULL */
     int is_async;          /* the host computes on a queue, or on a GPU's stream */
     int is_on_gpu, is_dry;
@@ -91,5 +92,5 @@ void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags);
 /* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none. */
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);
-/* A call's status: negative fails the case, with the plugin's message. */
-int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err);
+/* The status of a call, which had h->err for its record: negative fails the case, with the plugin's message. */
+int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status);

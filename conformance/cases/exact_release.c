@@ -23,7 +23,6 @@ static void try_in_vain(zx_run_t *run) {
 }
 
 int zx_run_release(zx_run_t *run, uint32_t chance) {
-    zf_error_t err = {.struct_size = sizeof err};
     uint32_t what = ZF_RELEASE_DEVICE | (zx_chance(&run->releases, 30) ? ZF_RELEASE_PINNED : 0);
     int is_due = zx_chance(&run->releases, chance), is_asked = zx_chance(&run->releases, 20);
     if (!run->c->is_releasing || !is_due)
@@ -34,19 +33,18 @@ int zx_run_release(zx_run_t *run, uint32_t chance) {
     if (!extension(run))
         return 1;
     zx_is_call_bad(&run->host, "release",
-                   extension(run)->release(run->host.instance, what, &run->host.stream, NULL, &err), &err);
+                   extension(run)->release(run->host.instance, what, &run->host.stream, NULL, &run->host.err));
     if (is_asked)
         try_in_vain(run);
     return 1;
 }
 
 void zx_run_resume(zx_run_t *run) {
-    zf_error_t err = {.struct_size = sizeof err};
     run->host.is_quiet = 1;
     run->is_released = 0;
     if (extension(run))
-        zx_is_call_bad(&run->host, "resume", extension(run)->resume(run->host.instance, &run->host.stream, NULL, &err),
-                       &err);
+        zx_is_call_bad(&run->host, "resume",
+                       extension(run)->resume(run->host.instance, &run->host.stream, NULL, &run->host.err));
 }
 
 void zx_run_release_point(zx_run_t *run) {

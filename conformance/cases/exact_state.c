@@ -34,12 +34,11 @@ static void draw_store(const zx_run_t *run, zx_store_t *out) {
 }
 
 static int save(zx_run_t *run, int is_compact) {
-    zf_error_t err = {.struct_size = sizeof err};
     zx_store_t store;
     zf_status_t st;
     draw_store(run, &store);
-    st = zx_store_save(&store, extension(run), run->host.instance, is_compact ? ZF_STATE_COMPACT : 0, &err);
-    return zx_is_call_bad(&run->host, "save", st, &err) ? -1 : 0;
+    st = zx_store_save(&store, extension(run), run->host.instance, is_compact ? ZF_STATE_COMPACT : 0, &run->host.err);
+    return zx_is_call_bad(&run->host, "save", st) ? -1 : 0;
 }
 
 /* What does not fit is refused where it was to go on to the bit; so are parameters that come and go, without PARTIAL.
@@ -58,7 +57,6 @@ static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_
 }
 
 static int load(zx_run_t *run, const zx_change_t *change) {
-    zf_error_t err = {.struct_size = sizeof err};
     zx_store_t store;
     zf_status_t st;
     zf_state_report_t report = {.struct_size = sizeof report};
@@ -67,8 +65,8 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     if (!change->is_exact && (run->c->index + run->n_saves) % 3 == 0 && load_in_vain(run, &store, change))
         return -1;
     st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0, &report,
-                       &err);
-    if (zx_is_call_bad(&run->host, "load", st, &err))
+                       &run->host.err);
+    if (zx_is_call_bad(&run->host, "load", st))
         return -1;
     if (report.is_exact != change->is_exact || report.step != zo_n_steps(run->oracle) ||
         report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
@@ -248,12 +246,11 @@ void zx_run_save_point(zx_run_t *run) {
 
 static void load_move(zx_run_t *run, int is_exact) {
     const zs_ranks_t *ranks = run->c->ranks;
-    zf_error_t err = {.struct_size = sizeof err};
     zf_state_report_t report = {.struct_size = sizeof report};
     zf_state_args_t args = {.struct_size = sizeof args, .path = ranks->moves_through};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
-    zf_status_t st = extension(run)->load(run->host.instance, &args, &report, &err);
-    if (zx_is_call_bad(&run->host, "load", st, &err))
+    zf_status_t st = extension(run)->load(run->host.instance, &args, &report, &run->host.err);
+    if (zx_is_call_bad(&run->host, "load", st))
         return;
     if (report.is_exact != is_exact || report.step != zo_n_steps(run->oracle))
         zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
@@ -262,7 +259,6 @@ static void load_move(zx_run_t *run, int is_exact) {
 
 static void save_move(zx_run_t *run) {
     const zs_ranks_t *ranks = run->c->ranks;
-    zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = {.struct_size = sizeof args,
                             .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
                             .path = ranks->moves_through};
@@ -270,7 +266,7 @@ static void save_move(zx_run_t *run) {
 
     zx_host_sync(&run->host);
     is_released = zx_run_release(run, 50);
-    zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &err), &err);
+    zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &run->host.err));
     if (is_released)
         zx_run_resume(run);
 }

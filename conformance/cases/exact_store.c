@@ -2,79 +2,20 @@
 /* exact_store.c - see exact_store.h. */
 #include "exact_store.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "exact_rng.h"
 #include "exact_synced.h"
 
 static const char host_suffix[] = ".blobs";
 
-/* ---- the host's blobs ----------------------------------------------------------------------------------------------
- */
-
-static FILE *open_blob(const zx_store_t *store, const char *name, const char *mode) {
-    char file[4400];
-    snprintf(file, sizeof file, "%s/%s", store->path, name);
-    return fopen(file, mode);
-}
-
-static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
-    zx_store_t *store = ctx;
-    (void)nbytes;
-    store->open = open_blob(store, name, "wb");
-    return store->open ? 0 : -errno;
-}
-
-static int32_t write_blob(void *ctx, const void *data, uint64_t nbytes) {
-    const zx_store_t *store = ctx;
-    return fwrite(data, 1, nbytes, store->open) == nbytes ? 0 : -EIO;
-}
-
-static int32_t end(void *ctx) {
-    zx_store_t *store = ctx;
-    return fclose(store->open) ? -EIO : 0;
-}
-
-static int32_t size(void *ctx, const char *name, uint64_t *out_nbytes) {
-    FILE *blob = open_blob(ctx, name, "rb");
-    if (!blob)
-        return -errno;
-    fseek(blob, 0, SEEK_END);
-    *out_nbytes = (uint64_t)ftell(blob);
-    fclose(blob);
-    return 0;
-}
-
-static int32_t read_blob(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes) {
-    FILE *blob = open_blob(ctx, name, "rb");
-    int is_read;
-    if (!blob)
-        return -errno;
-    is_read = fseek(blob, (long)offset, SEEK_SET) == 0 && fread(out, 1, nbytes, blob) == nbytes;
-    fclose(blob);
-    return is_read ? 0 : -EIO;
-}
-
-/* ---- drawing -------------------------------------------------------------------------------------------------------
- */
-
 void zx_store_draw(zx_store_t *store, uint64_t seed, uint64_t index, uint32_t n, const char *state_path) {
     zx_rng_t rng = zx_rng(seed, 97, index * 16 + n);
     *store = (zx_store_t){
         .is_host = zx_chance(&rng, 25), .is_synced = zx_chance(&rng, 10), .has_many_files = zx_chance(&rng, 40)};
-    store->table = (zf_state_store_t){.struct_size = sizeof store->table,
-                                      .ctx = store,
-                                      .begin = begin,
-                                      .write = write_blob,
-                                      .end = end,
-                                      .size = size,
-                                      .read = read_blob};
     snprintf(store->path, sizeof store->path, "%s%s", state_path, store->is_host ? host_suffix : "");
+    blobs_init(&store->blobs, store->path);
 }
 
 static zf_status_t check_synced(const char *path, zf_error_t *err) {
@@ -88,7 +29,7 @@ static zf_status_t check_synced(const char *path, zf_error_t *err) {
 
 static void set_place(const zx_store_t *store, zf_state_args_t *args) {
     if (store->is_host)
-        args->store = &store->table;
+        args->store = &store->blobs.table;
     else
         args->path = store->path;
 }
@@ -119,23 +60,9 @@ zf_status_t zx_store_load(const zx_store_t *store, const zf_state_ext_t *state, 
     return state->load(instance, &args, report, err);
 }
 
-/* ---- afterwards ----------------------------------------------------------------------------------------------------
- */
-
-static void remove_directory(const char *path) {
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-    while (dir && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(path);
-}
-
 void zx_store_remove(const char *state_path) {
     char blobs[4200];
     snprintf(blobs, sizeof blobs, "%s%s", state_path, host_suffix);
-    remove_directory(state_path);
-    remove_directory(blobs);
+    blobs_remove(state_path);
+    blobs_remove(blobs);
 }

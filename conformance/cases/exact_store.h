@@ -8,19 +8,17 @@
 #pragma once
 
 #include <stdint.h>
-#include <stdio.h>
 
-#include "zf/ext/state.h"
+#include "harness/blobs.h"
 
 typedef struct zx_store {
     int is_alone; /* no other rank writes parts of it */
     int is_host, is_synced, has_many_files;
-    char path[4096];        /* the directory, or that of the host's blobs */
-    zf_state_store_t table; /* is_host */
-    FILE *open;             /* blob that is being written */
+    char path[4096]; /* the directory, or that of the host's blobs */
+    blobs_t blobs;   /* is_host */
 } zx_store_t;
 
-/* Save number n of a case; the same in every process. The store must stay where it is: the table refers to it. */
+/* Save number n of a case; the same in every process. The store must stay where it is. */
 void zx_store_draw(zx_store_t *store, uint64_t seed, uint64_t index, uint32_t n, const char *state_path);
 zf_status_t zx_store_save(const zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
                           zf_error_t *err);

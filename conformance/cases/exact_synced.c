@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_synced.c - see exact_synced.h. */
-#define _GNU_SOURCE /* syncfs */
+#define _GNU_SOURCE /* syscall */
 #include "exact_synced.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 
 enum { MOST_NOTED = 4096 };
 
-static _Atomic int is_noting, n_noted, has_synced_all, has_synced_directory;
+static _Atomic int is_noting, n_noted, has_synced_directory;
 static ino_t noted[MOST_NOTED];
 
 static void note(int fd) {
@@ -40,21 +40,10 @@ int fdatasync(int fd) {
     return (int)syscall(SYS_fdatasync, fd);
 }
 
-int syncfs(int fd) {
-    atomic_store(&has_synced_all, 1);
-    return (int)syscall(SYS_syncfs, fd);
-}
-
-void sync(void) {
-    atomic_store(&has_synced_all, 1);
-    syscall(SYS_sync);
-}
-
 /* ---- what a save has done ---------------------------------------------------------------------------------------- */
 
 void zx_synced_begin(void) {
     atomic_store(&n_noted, 0);
-    atomic_store(&has_synced_all, 0);
     atomic_store(&has_synced_directory, 0);
     atomic_store(&is_noting, 1);
 }
@@ -74,9 +63,7 @@ const char *zx_synced_missing(const char *dir_path) {
     const char *out = atomic_load(&has_synced_directory) ? NULL : "the directory";
     DIR *dir = opendir(dir_path);
     atomic_store(&is_noting, 0);
-    if (atomic_load(&has_synced_all))
-        out = NULL;
-    while (dir && !atomic_load(&has_synced_all) && (entry = readdir(dir)))
+    while (dir && (entry = readdir(dir)))
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
             !is_noted(info.st_ino)) {
             snprintf(name, sizeof name, "%s", entry->d_name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_synced.h - which files a plugin has brought to the disk.
  *
- * Model: this program has functions of its own in the place of libc's fsync, fdatasync, syncfs and sync, which the
- * plugin calls too, and which note what they are called with. */
+ * Model: this program has functions of its own in the place of libc's fsync and fdatasync, which the plugin calls
+ * too, and which note what they are called with. */
 #pragma once
 
 /* From here on it is noted. One save at a time is looked at. */

@@ -29,9 +29,8 @@ static int release(zx_host_t *h, const uint32_t *params, uint32_t n) {
 }
 
 static int place(zx_host_t *h, uint32_t param, zf_shard_place_t *out) {
-    zf_error_t err = {.struct_size = sizeof err};
     *out = (zf_shard_place_t){.struct_size = sizeof *out};
-    return zx_is_call_bad(h, "place", h->shards->place(h->instance, h->c->params[param].id, out, &err), &err) ? -1 : 0;
+    return zx_is_call_bad(h, "place", h->shards->place(h->instance, h->c->params[param].id, out, &h->err)) ? -1 : 0;
 }
 
 /* ---- bound ------------------------------------------------------------------------------------------------------- */
@@ -128,12 +127,11 @@ static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) 
 
 /* Where a rank does something wrong: an error of the instance's comes before what it has left unwritten. */
 static void look_for_errors(zx_host_t *h) {
-    zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
     if (!h->c->ranks->has_fault || !h->is_async || zx_is_bad(h->result))
         return;
     zx_host_sync(h);
-    zx_is_call_bad(h, "poll", h->zf->poll(h->instance, &report, &err), &err);
+    zx_is_call_bad(h, "poll", h->zf->poll(h->instance, &report, &h->err));
 }
 
 static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {

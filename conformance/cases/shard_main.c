@@ -78,6 +78,14 @@ static uint64_t count_values(const zx_result_t *result) {
     return n;
 }
 
+/* Whether a rank sent another number of bytes than it should have: then it is said. */
+static int is_other(const zx_case_t *c, uint32_t rank, const char *what, uint64_t sent, uint64_t expected) {
+    if (sent != expected)
+        printf("case %" PRIu64 ": rank %u sent %" PRIu64 " bytes of %s %" PRIu64 "\n", c->index, rank, sent, what,
+               expected);
+    return sent != expected;
+}
+
 /* 0 where all ranks have started the same exchanges, and as many bytes as the layout says. */
 static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result, zs_totals_t *totals) {
     zs_report_t all[64];
@@ -107,16 +115,8 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
                    c->index, r, all[r].n_started, all[0].n_started);
             is_bad = 1;
         }
-        if (all[r].sent_nbytes != all[r].expected_nbytes) {
-            printf("case %" PRIu64 ": rank %u sent %" PRIu64 " bytes of gradients, the layout says %" PRIu64 "\n",
-                   c->index, r, all[r].sent_nbytes, all[r].expected_nbytes);
-            is_bad = 1;
-        }
-        if (all[r].value_nbytes != all[r].expected_value_nbytes) {
-            printf("case %" PRIu64 ": rank %u sent %" PRIu64 " bytes of values, layout and schedule say %" PRIu64 "\n",
-                   c->index, r, all[r].value_nbytes, all[r].expected_value_nbytes);
-            is_bad = 1;
-        }
+        is_bad |= is_other(c, r, "gradients, the layout says", all[r].sent_nbytes, all[r].expected_nbytes);
+        is_bad |= is_other(c, r, "values, layout and schedule say", all[r].value_nbytes, all[r].expected_value_nbytes);
         totals->value_nbytes += all[r].value_nbytes;
         totals->n_values += all[r].n_values;
         totals->sent_nbytes += all[r].sent_nbytes;
@@ -126,14 +126,9 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
 }
 
 static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result) {
-    char rules[64];
-    printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64
-           ", %s, %s, stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n  config: ",
-           ranks->rank, ranks->size, result->text, c->seed, c->index, zx_rules_text(c, rules), zx_mode_name(c->mode),
-           ranks->stage, ranks->bucket_bytes, ranks->n_models, ranks->n_experts);
-    for (const char *p = c->config_text; *p; p++)
-        putchar(*p == '\n' ? ';' : *p);
-    putchar('\n');
+    printf("rank %u of %u: %s\n  stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n", ranks->rank, ranks->size,
+           result->text, ranks->stage, ranks->bucket_bytes, ranks->n_models, ranks->n_experts);
+    zx_case_print(c, "  ");
     fflush(stdout);
 }
 

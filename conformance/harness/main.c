@@ -17,7 +17,7 @@ typedef struct area {
 } area_t;
 
 static const area_t areas[] = {
-    {"abi", zfc_abi_main, "the contract of the tables: layout, symbols, bad calls, isolation; against any .so"},
+    {"abi", zfc_abi_main, "the contract of the tables: symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""declarations.py check|update|show ROOT - the public headers as text without comments and layout, and the number of the ABI.
+"""declarations.py check|update|show ROOT, layout ROOT ZF_CONFORM - the public headers as text without comments and layout, the number of
+the ABI, and the headers as compiled.
 
 abi/layout/v*.txt is what a compiler makes of the headers; it cannot see names of parameters, attributes, conditions, extern "C"
 and prototypes. `show` prints every declaration and directive, one a line. abi/layout/numbers.txt has a line "number digest" for
@@ -8,7 +9,8 @@ each text which main ever had: one that changes needs a new number, and no line 
 it does not know.) The first number of a major has the declarations of the number before it, its candidate, but for the number itself.
 
 check    compares the last line; with git, the lines of every commit on the way to this one must be the first of today's
-update   writes the new line; raise the number in zf/types.h first"""
+update   writes the new line; raise the number in zf/types.h first
+layout   compares what `zf-conform abi --print-layout` prints with the golden layout, and its structs with the rules of every version"""
 
 import difflib
 import hashlib
@@ -115,6 +117,32 @@ def problem_of_layout(golden, now):
     return None
 
 
+def problem_of_structs(layout):
+    """The first struct with a gap, or with a size, a begin or a type that no version has, or None."""
+    allowed = re.compile(r"(uint(8|16)_t|u?int(32|64)_t|double|zf_(status|dtype|dl_tensor)_t|char\[\d+\]|.*\*) \w+$|.*\(\*")
+    for name, kind, size, members in re.findall(r"^struct (\w+) (\w+) (\d+)\n((?:  .*\n)*)", layout, re.M):
+        end = 0
+        for offset, nbytes, what in re.findall(r"^  (\d+) (\d+) (.*)", members, re.M):
+            if int(offset) != end:
+                return f"{name}: a gap before {what}, or a member that has no line"
+            if not allowed.match(what):
+                return f"{name}: the type of {what} is not allowed"
+            end += int(nbytes)
+        if end != int(size) or end % (4 if kind == "value" else 8):
+            return f"{name}: a gap at its end, a member that has no line, or a size that is no multiple of 8"
+        if kind != "value" and not members.startswith("  0 4 uint32_t struct_size\n"):
+            return f"{name} does not begin with struct_size"
+    return None
+
+
+def layout(root, conform):
+    printed = subprocess.run([conform, "abi", "--print-layout"], capture_output=True, text=True, check=True).stdout
+    golden = sorted((Path(root) / "abi/layout").glob("v*.txt"))[-1].read_text(encoding="utf-8")
+    problem = difference(golden, printed) or problem_of_structs(printed)
+    print(f"FAIL: {problem}" if problem else f"{len(printed.splitlines())} lines, as the golden layout has them")
+    return 1 if problem else 0
+
+
 def check(root):
     layout = Path(root) / "abi/layout"
     golden = sorted(layout.glob("v*.txt"))[-1].read_text(encoding="utf-8")
@@ -142,4 +170,4 @@ def show(root):
 
 
 if __name__ == "__main__":
-    sys.exit({"check": check, "update": update, "show": show}[sys.argv[1]](sys.argv[2]))
+    sys.exit({"check": check, "update": update, "show": show, "layout": layout}[sys.argv[1]](*sys.argv[2:]))

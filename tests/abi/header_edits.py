@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from declarations import declarations, difference, digest, number_of, problem_of_freeze, problem_of_layout
+from declarations import declarations, difference, digest, number_of, problem_of_freeze, problem_of_layout, problem_of_structs
 
 WANTED = 30
 MEMBER = r"^    (uint64_t|uint32_t) (\w+);(.*)\n"
@@ -108,7 +108,10 @@ def judge_layout(root):
              "an opaque struct": "typedef struct zf_new zf_new_t;", "a scalar": "typedef int32_t zf_level_t;", "an enum": "enum zf_new{",
              "a function": "typedef int32_t(*zf_new_fn)(void);", "an enum's name": "typedef enum{"}
     missed = [what for what, line in added.items() if problem_of_layout(golden, now + line + "\n") is None]
-    if missed or problem_of_layout(golden, now) is not None:
+    broken = {"a gap": ("  8 4 ", "  12 4 "), "a gap at the end": ("struct zf_fence_t output 24", "struct zf_fence_t output 240"),
+              "an odd size": ("  8 8 uint64_t", "  8 4 uint32_t"), "a type": ("int32_t", "float"), "a begin": ("struct_size", "size")}
+    missed += [what for what, (old, new) in broken.items() if problem_of_structs(golden.replace(old, new)) is None]
+    if missed or (problem_of_layout(golden, now) or problem_of_structs(golden)) is not None:
         sys.exit(f"FAIL: the golden layout: {problem_of_layout(golden, now)}; not noticed: {missed}")
 
 

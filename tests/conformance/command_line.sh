@@ -36,8 +36,8 @@ lists() {
 }
 
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --split --save --load --deadline-ms --hold-us --fault --at-rank --overlap
-lists abi --plugin --mocks --layout --print-layout --only
-lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --quiet
+lists abi --plugin --mocks --print-layout --only
+lists exact --plugin --cases --seed --law --only --times --device --plain --threads --isa --jobs --deadline --max-failures --quiet
 
 for area in abi exact; do
     refused 'found "--nonsense"; an option is needed, --help lists them' $area --nonsense 1
@@ -48,7 +48,7 @@ for area in abi exact; do
     refused '--plugin: nothing follows; FILE is needed' $area --plugin
     refused '--plugin: given twice; once is needed' $area --plugin a.so --plugin b.so
 done
-refused '--only: nothing follows; NAME is needed' abi --layout --only
+refused '--only: nothing follows; NAME is needed' abi --print-layout --only
 refused '--cases: found "0"; a whole number from 1 to 99999999 is needed' exact --cases 0
 refused '--law: found "7"; a whole number from 1 to 6 is needed' exact --law 7
 refused '--isa: found "sse"; all or generic or avx2 or avx512 or plugin is needed' exact --isa sse
@@ -61,7 +61,7 @@ shows() {
     script -qec "'$conform' $*" /dev/null </dev/null | grep -q "$text" || fail "$*: no \"$text\" on a terminal"
     "$conform" "$@" </dev/null 2>&1 | grep -q "$text" && fail "$*: \"$text\" in a pipe"
 }
-shows 'abi: layout \.\.\. 0 s' abi --plugin "$conform"
+shows 'abi: file \.\.\. 0 s' abi --plugin "$conform"
 
 "$conform" nonsense >/dev/null 2>&1
 [ $? -eq 2 ] || fail "an unknown area: exit status is not 2"
