@@ -178,7 +178,7 @@ class Kept(unittest.TestCase):
 class CommandLine(unittest.TestCase):
     def test_what_options_ask_of_each_other(self):
         for words, said in ((["--task", "colour"], "known are"), (["--trainer", "torch"], "--data DIR and --model DIR are needed"),
-                            (["--precision", "float32"], "--precision is for --trainer torch"), (["--blas", "own"], "--device cuda, which is missing"),
+                            (["--precision", "float32"], "--precision is for --trainer torch"),
                             (["--trainer", "torch", "--dtype", "fp32"], "--dtype is for --trainer c")):
             with self.assertRaisesRegex(runs.CannotRun, said):
                 glue.main([*words, "--plugin", "x.so"])

@@ -143,4 +143,35 @@ ZT_TEST(hold_and_written_back) {
     }
 }
 
+/* A step that leaves it out is counted with the eighth one after it, however far the device is; a question never. */
+ZT_TEST(hold_is_counted_eight_steps_later) {
+    for (int is_late = 0; is_late < 2; is_late++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        zt_rig_use_queue(&rig);
+        zt_rig_open(&rig, holds, 0);
+        zt_rig_steps(&rig, 6);
+        wait_for_steps(&rig);
+        edit_at(&rig, 0, 7);
+        check_answer(0, 1);
+        if (is_late)
+            zt_rig_block(&rig);
+        for (int t = 0; t < 8; t++) {
+            ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+            if (!is_late)
+                zt_rig_sync(&rig);
+            ck_assert_uint_eq(zt_rig_counter(&rig, "foreign_steps"), 0);
+        }
+        zt_gate_open();
+        for (uint64_t t = 1; t < 4; t++) {
+            ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+            ck_assert_uint_eq(zt_rig_counter(&rig, "foreign_steps"), t);
+        }
+        announce(&rig, 0);
+        for (int t = 0; t < 20; t++)
+            ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+        ck_assert_uint_eq(zt_rig_counter(&rig, "foreign_steps"), 11);
+        zt_rig_end(&rig);
+    }
+}
+
 ZT_SUITE("hold")

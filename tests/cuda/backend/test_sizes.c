@@ -239,6 +239,13 @@ ZT_TEST(long_rows) {
     compare(shapes, 2, windows, 0);
 }
 
+/* One block of all elements that it may have: where kernels cut it into more than 256 slices, each has elements. */
+ZT_TEST(more_slices_than_256) {
+    static const zt_shape_t shape = {.rows = 256, .cols = 256};
+    if (!has_large_grids())
+        compare(&shape, 1, windows, 0);
+}
+
 static const zt_shape_t usual[] = {
     {.rows = 40, .cols = 56}, {.rows = 70}, {.rows = 33, .cols = 17, .channels = ZF_CHANNELS_ROWS}};
 
