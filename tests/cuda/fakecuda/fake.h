@@ -151,6 +151,7 @@ struct fc_op {
     uint64_t value;
     uint32_t flags;
     int takes_room; /* of its queue */
+    int tells;      /* the host sees that it is over by what it does */
 };
 
 struct CUstream_st {

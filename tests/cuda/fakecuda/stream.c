@@ -151,9 +151,12 @@ static void run(fc_queue_t *q, fc_op_t *op) {
     fc_acquire(op);
     pause_sometimes(q);
     int is_order = op->run == run_reach || op->run == run_wait;
+    int tells = op->run == run_reach || op->tells; /* whoever sees what it says may take its stream for idle */
+    if (op->takes_room && tells)
+        give_room(q);
     if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
         op->run(op);
-    if (op->takes_room)
+    if (op->takes_room && !tells)
         give_room(q);
     fc_marker_drop(op->marker);
     free(op->params);
