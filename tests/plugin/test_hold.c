@@ -153,7 +153,7 @@ ZT_TEST(hold_is_counted_eight_steps_later) {
             ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
             ck_assert_uint_eq(zt_rig_counter(&rig, "foreign_steps"), t);
         }
-        announce(&rig, 0);
+        ZT_OK(&rig, zt_changed(&rig, rig.params[0].id, 0));
         for (int t = 0; t < 20; t++)
             ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
         ck_assert_uint_eq(zt_rig_counter(&rig, "foreign_steps"), 11);
