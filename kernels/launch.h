@@ -366,11 +366,12 @@ static inline uint64_t zfi_placed_at(const zfi_place_args_t *args, const zfi_pla
     return at;
 }
 
-/* The step's result for the host: *out and *totals are page-locked host memory. */
+/* The step's result for the host: *out, *out_has_foreign and *totals are page-locked host memory. */
 typedef struct zfi_report_args {
     const zfi_data_t *data;
     const zfi_step_scalars_t *scalars;
     zfi_step_scalars_t *out;
+    uint32_t *out_has_foreign; /* 1: some parameter is foreign, else 0 */
 } zfi_report_args_t;
 
 /* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by `divisor`

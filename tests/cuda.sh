@@ -54,6 +54,7 @@ if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
 fi
 failed=
 left_out=
+tree=build/cuda-faults # of faults and waits
 
 command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] || {
     echo "nvcc was not found: no CUDA code can be tested here"
@@ -273,7 +274,7 @@ stage_nccl() {
 # copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
 # is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
 copy_tree() {
-    src=build/cuda-faults/src
+    src=$tree/src
     mkdir -p $src
     find . \( -path ./build -o -path ./.git \) -prune -o -type f -print | while read -r file; do
         cmp -s "$file" "$src/$file" || {
@@ -291,7 +292,7 @@ copy_tree() {
 build_fault() {
     sanitize=
     [ "$1" = plain ] || sanitize=thread
-    build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
+    build "$src" "$tree/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
 }
 
 signs='law [0-9]: .{0,90}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,100}'
@@ -307,55 +308,70 @@ looks() {
     way=$1
     n=$2
     shift 2
-    looked=build/cuda-faults/$way.out
+    looked=$tree/$way.out
     case $way in
     plain | tsan)
-        conform build/cuda-faults/$way "$n" FAKECUDA_DELAY_US=500 "$@"
+        conform $tree/$way "$n" FAKECUDA_DELAY_US=500 "$@"
         status=$?
-        looked=build/cuda-faults/$way/conform.out
+        looked=$tree/$way/conform.out
         ;;
     shuffle)
-        cmake --build build/cuda-faults/plain --parallel "$jobs" --target zfplugin_shuffle >"$looked" 2>&1 || return 0
+        cmake --build $tree/plain --parallel "$jobs" --target zfplugin_shuffle >"$looked" 2>&1 || return 0
         for shuffle_seed in 1 2 3; do
-            env ZF_SHUFFLE_SEED=$shuffle_seed "$@" build/cuda-faults/plain/conformance/zf-conform exact \
-                --plugin build/cuda-faults/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
+            env ZF_SHUFFLE_SEED=$shuffle_seed "$@" $tree/plain/conformance/zf-conform exact \
+                --plugin $tree/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
                 --deadline "$deadline" --max-failures 1 >"$looked" 2>&1
             status=$?
             [ $status -eq 0 ] || break
         done
         ;;
     ranks)
-        shard build/cuda-faults/plain 2 "$n" FAKECUDA_DELAY_US=1000 "$@"
+        shard $tree/plain 2 "$n" FAKECUDA_DELAY_US=1000 "$@"
         status=$?
-        looked=build/cuda-faults/plain/shard.out
+        looked=$tree/plain/shard.out
         ;;
     *)
-        env "$@" ctest --test-dir build/cuda-faults/plain -R "^test_cuda_$way\$" --output-on-failure >"$looked" 2>&1
+        env "$@" ctest --test-dir $tree/plain -R "^test_cuda_$way\$" --output-on-failure >"$looked" 2>&1
         status=$?
         ;;
     esac
     [ $status -eq 0 ] || [ -z "$(symptom "$looked")" ]
 }
 
-# Each has to be caught by the way that faults.txt names.
-stage_faults() {
-    targets=$plugin_targets
-    deadline=120
-    most=1
+# plant_every_second N: those from the N-th on, one after the other, in a tree of its own.
+plant_every_second() {
+    rm -f "$tree/wrong"
     copy_tree
     sed -n 's/^== \([^ ]*\) [^ ]* \([^ ]*\)$/\1 \2/p' tests/cuda/faults.txt | while read -r name way; do
-        is_matched "$name" || continue
-        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" $src || continue
+        is_matched "$name" && echo "$name $way"
+    done | sed -n "$1~2p" | while read -r name way; do
+        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" "$src" || continue
         if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain); then
-            echo "$name: does not build: build/cuda-faults/*/cuda.log"
+            echo "$name: does not build: $tree/*/cuda.log"
         elif looks "$way" 18 </dev/null; then
             echo "$name: not caught by $way"
         else
             say "faults: $name: caught ($way): $(symptom "$looked")" >&2
         fi
-        python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" $src
-    done >build/cuda-faults/wrong
-    [ ! -s build/cuda-faults/wrong ] || fails faults "$(cat build/cuda-faults/wrong)"
+        python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" "$src"
+    done >"$tree/wrong"
+}
+
+# Each has to be caught by the way that faults.txt names. A fault of a kernel costs a compiler's thread half a minute, which no other
+# thread can shorten: so two are in work at once.
+stage_faults() {
+    targets=$plugin_targets
+    deadline=120
+    most=1
+    all=$jobs
+    jobs=$(((all + 1) / 2))
+    (tree=$tree-2 && plant_every_second 2) &
+    plant_every_second 1
+    wait
+    jobs=$all
+    for wrong in "$tree/wrong" "$tree-2/wrong"; do
+        [ -e "$wrong" ] && [ ! -s "$wrong" ] || fails faults "$(cat "$wrong" 2>&1)"
+    done
 }
 
 # Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE", the file in plugin/.
@@ -368,7 +384,7 @@ waits() {
 watchers() {
     case $1 in
     ranks/ranks.c* | ranks/buffers.c* | ranks/values_at_fetch.c* | ranks/shards.c* | hooks/reduce.c*) [ -z "$has_mpi" ] || echo ranks ;;
-    *) echo tsan shuffle plain ;;
+    *) echo shuffle plain tsan ;; # the cheapest first
     esac
 }
 
@@ -382,9 +398,9 @@ known() {
 
 # fails_without TEST: a test of the CPU's backend passes, and without the wait at $place it does not.
 fails_without() {
-    cmake --build build/cuda-faults/plain --parallel "$jobs" --target "$1" >>build/cuda-faults/plain/cuda.log 2>&1 &&
-        ctest --test-dir build/cuda-faults/plain -R "^$1\$" >/dev/null 2>&1 &&
-        ! ZF_DROP_WAIT="$place" ctest --test-dir build/cuda-faults/plain -R "^$1\$" >/dev/null 2>&1
+    cmake --build $tree/plain --parallel "$jobs" --target "$1" >>$tree/plain/cuda.log 2>&1 &&
+        ctest --test-dir $tree/plain -R "^$1\$" >/dev/null 2>&1 &&
+        ! ZF_DROP_WAIT="$place" ctest --test-dir $tree/plain -R "^$1\$" >/dev/null 2>&1
 }
 
 # Each left out in turn. It has to be reached, for what else fails is no proof of it.
@@ -395,10 +411,9 @@ stage_waits() {
     hold_us=60000
     copy_tree
     patch -d $src -p1 -s -F0 <tests/cuda/waits.patch
-    for way in tsan plain; do
-        build_fault $way || fails waits "does not build: build/cuda-faults/$way/cuda.log"
-    done
-    waits >build/cuda-faults/waits
+    build_fault plain || fails waits "does not build: $tree/plain/cuda.log"
+    has_tsan=
+    waits >$tree/waits
     while read -r file line timeline; do
         is_matched "$file:$timeline" || continue
         place=$(basename "$file"):$line
@@ -410,6 +425,10 @@ stage_waits() {
         esac
         reason=$(known "$file" "$line")
         for way in $([ -n "$reason" ] || watchers "$file"); do
+            if [ "$way" = tsan ] && [ -z "$has_tsan" ]; then
+                build_fault tsan </dev/null || fails waits "does not build: $tree/tsan/cuda.log"
+                has_tsan=1
+            fi
             looks "$way" 12 ZF_DROP_WAIT="$place" </dev/null || ! grep -q '^left out: ' "$looked" || {
                 caught="$way: $(symptom "$looked")"
                 break
@@ -425,7 +444,7 @@ stage_waits() {
         else
             fails waits "$file:$line $timeline: every case conformed without it, or none reaches it"
         fi
-    done <build/cuda-faults/waits
+    done <$tree/waits
 }
 
 # Where a report ends a process the case fails.

@@ -4,9 +4,9 @@
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests; CUDA kernels are assembled for one architecture alone, since each
 #                   takes long (the gate of tests/cuda.sh assembles them for all)
-#   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only: tests not labelled
-#                   "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh; a minute each by hand).
-#                   Without clang and its libFuzzer: gcc and no fuzzers
+#   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only, on the first build's
+#                   double: tests not labelled "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh;
+#                   a minute each by hand). Without clang and its libFuzzer: gcc, no fuzzers and no CUDA
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
 #                   CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
@@ -206,7 +206,8 @@ build_later() {
     priority="nice -n 19"
     if clang=$(sh tests/fuzz.sh --can); then
         later fuzz true
-        set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES=
+        set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES= \
+            -DZF_CUDA_DOUBLE="$root/build/test/tests/cuda"
     else
         later fuzz sh -c "echo '$clang'; exit 77" # says what is missing
         set -- -DZF_SANITIZE=address -DZF_WERROR="$werror" -DZF_CUDA=OFF

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/suite.h - the main() of a test program, and its tests: each ZT_TEST(name) { ... } is a case of that name. */
+/* tests/suite.h - the main() of a test program, and its tests: each ZT_TEST(name) { ... } is a case of that name; files
+ * of a test's own. */
 #pragma once
 
 #include <check.h>
@@ -23,18 +24,18 @@ enum { ZT_TIMEOUT_S = 100 }; /* per test: a hang is the only thing it has to cat
 #define ZT_TEST(name) ZT_TEST_OF(name, 1, 0)
 
 void zt_suite_add(const TTest *test, int n_runs, int signal);
-/* Runs what was added, and n tests more, each in a process of its own, setup before and teardown after each (NULL:
- * none); 0 where all pass. */
-int zt_run_suite(const char *name, SFun setup, SFun teardown, const TTest *const *tests, size_t n);
+/* Runs what was added, each in a process of its own, setup before and teardown after each (NULL: none); 0 where all
+ * pass. */
+int zt_run_suite(const char *name, SFun setup, SFun teardown);
 
 #define ZT_SUITE_WITH(name, setup, teardown)                                                                           \
-    int main(void) { return zt_run_suite(name, setup, teardown, NULL, 0); }
+    int main(void) { return zt_run_suite(name, setup, teardown); }
 #define ZT_SUITE(name) ZT_SUITE_WITH(name, NULL, NULL)
 
-/* With START_TEST(name) ... END_TEST and a list of their names. */
-#define ZT_MAIN_WITH(name, setup, teardown, ...)                                                                       \
-    int main(void) {                                                                                                   \
-        const TTest *const tests[] = {__VA_ARGS__};                                                                    \
-        return zt_run_suite(name, setup, teardown, tests, sizeof tests / sizeof tests[0]);                             \
-    }
-#define ZT_MAIN(name, ...) ZT_MAIN_WITH(name, NULL, NULL, __VA_ARGS__)
+/* The exit status of a shell's command, as printf makes it. */
+__attribute__((format(printf, 1, 2))) int zt_shell(const char *format, ...);
+/* [any-thread] A directory of the test's own, removed at exit; a file there, by a path that is good until the thread's
+ * next but one call; and what such a file holds. */
+const char *zt_dir(void);
+const char *zt_path(const char *name);
+void zt_write(const char *name, const void *bytes, size_t nbytes);

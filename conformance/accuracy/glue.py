@@ -44,7 +44,6 @@ TABLE = (
     Option("products", "TYPE", "matrix products of fp32 (default), or of operands rounded to bf16 where the processor has such",
            choices=("fp32", "bf16"), of="c"),
     Option("device", "NAME", "where every arm trains: cpu (default) or cuda, one process each", choices=("cpu", "cuda"), of="c"),
-    Option("blas", "NAME", "with --device cuda: zf-host's --blas", choices=("auto", "cublas", "own"), of="c"),
     Option("host", "FILE", "zf-host (default: beside zf-conform)", of="c"),
     Option("precision", "TYPE", "autocast (default: float32 weights, products in bfloat16), float32 or bfloat16",
            choices=("autocast", "float32", "bfloat16"), of="torch"),
@@ -62,8 +61,6 @@ def check(args) -> None:
     if args.trainer == "torch" and not (args.data and args.model):
         raise CannotRun("--trainer torch: --data DIR and --model DIR are needed")
     args.device = None if args.device == "cpu" else args.device
-    if args.device is None and args.blas is not None:
-        raise CannotRun("--blas is for --device cuda, which is missing")
 
 
 def settle(args, task: Task) -> argparse.Namespace:

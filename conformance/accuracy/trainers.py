@@ -134,7 +134,7 @@ class Host:
     def run(self, arm: Arm, seed: int) -> Run:
         a = self.args
         deciding = ["--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
-                    *options_of(a, ("dtype", "products", "warmup", "dropout", "device", "blas")),
+                    *options_of(a, ("dtype", "products", "warmup", "dropout", "device")),
                     "--optimizer", "plugin" if arm.is_plugin else "adamw", *plugin_options(arm)]
         places = ["--examples", self.examples]
         programs = [digest(self.program)]

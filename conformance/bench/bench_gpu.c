@@ -28,9 +28,8 @@ static struct driver {
 } cu;
 
 typedef struct options {
-    uint32_t rows, cols, link_mib, n_repeats;
+    uint32_t rows, cols, n_repeats;
     double k;
-    const char *json;
     int wants_help;
 } options_t;
 
@@ -40,8 +39,6 @@ static const zc_option_t option_table[] = {
     ZC_OPTION("cols", ZC_U32, AT(cols), "N", "of the gradient, default 4096", .least = 1, .most = UINT32_MAX),
     ZC_OPTION("k", ZC_REAL, AT(k), "SHARE", "of the channels that are selected, default 0.1"),
     ZC_OPTION("repeats", ZC_U32, AT(n_repeats), "N", "default 30", .least = 1, .most = SAMPLES_MAX),
-    ZC_OPTION("link-mib", ZC_U32, AT(link_mib), "N", "of a copy over the link, default 256", .least = 1, .most = 65536),
-    ZC_OPTION("json", ZC_TEXT, AT(json), "FILE", "the table, for programs"),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 enum { N_OPTIONS = sizeof option_table / sizeof option_table[0] };
@@ -283,54 +280,14 @@ static void run(bench_t *b, table_t *table) {
     free(b->gradient);
 }
 
-/* ---- link -------------------------------------------------------------------------------------------------------- */
-
-/* One way, the other, and both at once, four copies each; the third time counts. */
-static void measure_link(const bench_t *b) {
-    static const char *const ways[] = {"host to device", "device to host"};
-    uint64_t nbytes = (uint64_t)b->o.link_mib << 20;
-    void *here[2], *streams[2] = {b->stream}, *begin[2], *end[2];
-    zf_cuda_address_t there[2];
-    float ms;
-    check(cu.base.StreamCreate(&streams[1], ZF_CUDA_STREAM_NON_BLOCKING), "stream");
-    for (int way = 0; way < 2; way++) {
-        check(cu.base.MemHostAlloc(&here[way], nbytes, 0), "memory");
-        memset(here[way], 1, nbytes);
-        check(cu.base.MemAlloc_v2(&there[way], nbytes), "memory");
-        check(cu.EventCreate(&begin[way], 0), "event");
-        check(cu.EventCreate(&end[way], 0), "event");
-    }
-    for (int set = 1; set <= 3; set++)
-        for (int i = 0; i < 3; i++) {
-            for (int way = 0; way < 2; way++)
-                check(cu.EventRecord(begin[way], streams[way]), "event");
-            for (int k = 0; k < 4; k++) {
-                if (set & 1)
-                    check(cu.base.MemcpyHtoDAsync_v2(there[0], here[0], nbytes, streams[0]), "copy");
-                if (set & 2)
-                    check(cu.base.MemcpyDtoHAsync_v2(here[1], there[1], nbytes, streams[1]), "copy");
-            }
-            for (int way = 0; way < 2; way++)
-                check(cu.EventRecord(end[way], streams[way]), "event");
-            for (int way = 0; way < 2; way++) {
-                check(cu.base.StreamSynchronize(streams[way]), "copies");
-                check(cu.EventElapsedTime(&ms, begin[way], end[way]), "event");
-                if (i == 2 && set & 1 << way)
-                    printf("link: %s%s %.1f GB/s\n", ways[way], set == 3 ? ", both at once" : "",
-                           4e-6 * (double)nbytes / ms);
-            }
-        }
-}
-
 int main(int argc, char **argv) {
     static const column_t columns[] = {{"dtype", -1}, {"channels", -1}, {"rows", 0},      {"cols", 0},
                                        {"k", 2},      {"pass_ms", 4},   {"pass_gb_s", 1}, {"copy_gb_s", 1},
                                        {"ratio", 3},  {"norm_ms", 4},   {"different", 0}, {NULL, 0}};
-    bench_t base = {.o = {.rows = 32768, .cols = 4096, .link_mib = 256, .k = 0.1, .n_repeats = 30}};
+    bench_t base = {.o = {.rows = 32768, .cols = 4096, .k = 0.1, .n_repeats = 30}};
     int device;
     void *context;
     char name[128];
-    FILE *json;
     table_t table;
     glue_error_t err;
     if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &base.o, &err) != 0)
@@ -347,11 +304,8 @@ int main(int argc, char **argv) {
     check(cu.base.StreamCreate(&base.stream, ZF_CUDA_STREAM_NON_BLOCKING), "stream");
     load(&base, device);
     base.has_ended = (zf_cuda_address_t)(uintptr_t)upload(&base, NULL, 8);
-    json = base.o.json ? fopen(base.o.json, "w") : NULL;
-    if (json)
-        fprintf(json, "{\"device\": \"%s\", ", name);
     printf("device %s, %u blocks of %d threads\n", name, base.n_blocks, ZFI_CUDA_THREADS);
-    table = table_begin(json, "pass", "statistics of a gradient; different: from the CPU's bits", columns);
+    table = table_begin(NULL, "pass", "statistics of a gradient; different: from the CPU's bits", columns);
     for (int i = 0; i < 6; i++) {
         bench_t b = base;
         b.dtype = i / 2 == 0 ? ZFI_BF16 : i / 2 == 1 ? ZFI_F32 : ZFI_F16;
@@ -359,10 +313,5 @@ int main(int argc, char **argv) {
         run(&b, &table);
     }
     table_end(&table, (const figure_t[]){{NULL, 0}});
-    if (json) {
-        fprintf(json, "}\n");
-        fclose(json);
-    }
-    measure_link(&base);
     return 0;
 }

@@ -3,12 +3,12 @@
 """gpu_step.py - what a training step costs on a GPU: the reference host with the state on the device, synchronous, and ZenFlow.
 
     python3 conformance/bench/gpu_step.py KIT [--layers 24] [--hidden 2048] [--heads 16] [--batch 64] [--steps 40]
-        [--max-tokens 64] [--dtype bf16] [--pass FILE] [--peers PYTHON] [--json FILE]
+        [--max-tokens 64] [--dtype bf16] [--link] [--peers PYTHON] [--json FILE]
 
 KIT is the folder of the unpacked gpu-kit, whose session.sh calls this. The default is an encoder of 1.2 billion parameters, random weights, on the generated corpus; each arm is one
 zf-host of its own, one after the other. A step is the median of the last half of the run, by the host's clock, which waits for the
 device once per step. Beside it: what the plugin counted (stall, bytes over the link), the bytes per parameter that it keeps on
-device and host, and the time that the link needs for these bytes by itself at the rate of --pass (what zf-bench-gpu printed). The state
+device and host, and with --link the time that the link needs for these bytes by itself, at the rate that `zf ask link` measures. The state
 on the device (state_mib = all) is the limit in time: the same step without any offloading. --peers: an interpreter with torch and
 deepspeed, in which the same shape is trained by torch's fused AdamW and DeepSpeed's ZeRO-Offload: random tokens, random weights. Without
 a GPU they run on the CPU, which shows only that they work.
@@ -16,7 +16,6 @@ a GPU they run on the CPU, which shows only that they work.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -35,8 +34,7 @@ def train(o, folder, sets):
                "--optimizer", "plugin", "--plugin", os.path.join(o.kit, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
     for name in ("layers", "hidden", "heads", "batch", "steps", "dtype"):
         command += ["--" + name, str(getattr(o, name))]
-    command += ["--products", "bf16" if o.dtype == "bf16" and o.blas != "own" else "fp32"]
-    command += ["--blas", o.blas] + [word for key in sets for word in ("--set", key)]
+    command += ["--products", o.dtype] + [word for key in sets for word in ("--set", key)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         return {"failure": done.stderr.strip().split("\n")[-1]}
@@ -49,13 +47,10 @@ def train(o, folder, sets):
             "loss": data["losses"][-1]}
 
 
-def link_rate(path):
-    """Bytes per second of both directions together, from what zf-bench-gpu printed; None where it was not measured."""
-    if not path:
-        return None
-    with open(path) as file:
-        rates = re.findall(r"^link: .*, both at once ([0-9.]+) GB/s", file.read(), re.M)
-    return 1e9 * sum(map(float, rates)) if len(rates) == 2 else None
+def link_rate(kit):
+    """Bytes per second of both directions together; None where it cannot be measured."""
+    done = subprocess.run([os.path.join(kit, "bin/zf"), "ask", "link", "0"], stdout=subprocess.PIPE, text=True)
+    return 1e9 * json.loads(done.stdout or "{}").get("both_gb_per_s", 0) or None
 
 
 def show(rows, rate):
@@ -158,8 +153,7 @@ def main():
     for name, default in (("layers", 24), ("hidden", 2048), ("heads", 16), ("batch", 64), ("steps", 40), ("max-tokens", 64)):
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="bf16")
-    parser.add_argument("--blas", choices=("auto", "cublas", "own"), default="auto")
-    parser.add_argument("--pass", dest="measured")
+    parser.add_argument("--link", action="store_true")
     parser.add_argument("--peers")
     parser.add_argument("--json")
     parser.add_argument("--arm", choices=("torch", "deepspeed"), help=argparse.SUPPRESS)
@@ -174,7 +168,7 @@ def main():
             print(f"  {name} ...", file=sys.stderr, flush=True)
             rows.append((name, train(o, folder, sets)))
     rows += peers(o) if o.peers else []
-    show(rows, link_rate(o.measured))
+    show(rows, link_rate(o.kit) if o.link else None)
     if o.json:
         with open(o.json, "w") as file:
             json.dump({"shape": vars(o), "rows": [dict(r, name=name) for name, r in rows]}, file, indent=1)

@@ -46,7 +46,7 @@ static int classify_back(host_encoder_t *e, const host_batch_t *batch, const hos
     c->ops->tanh_backward(c, e->pooled, n * hidden, b->d_pooled);
     linear_back(&e->model->pooler, e->first, b->d_pooled, n, 0, e->pooled_dropped); /* no longer needed: takes dx */
     c->ops->zero(c, b->d, e->n_tokens * hidden * sizeof *b->d);
-    c->ops->put_chosen(c, b->d, batch->starts, n, hidden, e->pooled_dropped);
+    c->ops->add_to_chosen(c, b->d, batch->starts, n, hidden, e->pooled_dropped);
     return deliver_pair(e, &e->model->pooler, hook, err);
 }
 

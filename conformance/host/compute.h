@@ -80,15 +80,13 @@ typedef struct host_compute_ops {
     void (*tanh_backward)(host_compute_t *c, const host_real_t *y, size_t n, host_real_t *d); /* d *= 1 - y * y */
 
     /* rows[n] chooses rows of a table: they are added to those of x; x's are added to them, equal ones in x's order;
-     * they are copied to those of x, and x's to them. */
+     * they are copied to those of x. */
     void (*add_chosen)(host_compute_t *c, const void *table, host_dtype_t type, const int32_t *rows, size_t n,
                        size_t width, host_real_t *x);
     void (*add_to_chosen)(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
                           const host_real_t *x);
     void (*take_chosen)(host_compute_t *c, const host_real_t *table, const int32_t *rows, size_t n, size_t width,
                         host_real_t *x);
-    void (*put_chosen)(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
-                       const host_real_t *x);
 
     /* Between the declared type of a parameter and what is computed in. */
     void (*widen)(host_compute_t *c, const void *value, host_dtype_t type, size_t n, host_real_t *wide);

@@ -39,11 +39,9 @@ static int train_once(const host_command_t *c, const host_examples_t *e) {
 
 /* With --device cuda the products' type is the device's. */
 static int open_device(host_command_t *c, glue_error_t *err) {
-    host_cuda_options_t options = {
-        .device = (int)c->device, .products = (host_products_t)c->products_by, .is_bf16 = c->has_bf16_products};
     if (c->device > INT32_MAX)
         return glue_fail(err, "--device-number %llu: no machine has as many", (unsigned long long)c->device);
-    return c->has_device ? host_cuda_open(&options, &c->run.compute, err) : 0;
+    return c->has_device ? host_cuda_open((int)c->device, c->has_bf16_products, &c->run.compute, err) : 0;
 }
 
 static int load_and_train(const host_command_t *c) {

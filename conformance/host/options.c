@@ -39,9 +39,6 @@ static const zc_option_t options[] = {
     ZC_OPTION("device", ZC_CHOICE, AT(has_device), "NAME", "where the model is and computes: cpu (default) or cuda",
               .choices = "cpu cuda"),
     ZC_OPTION("device-number", ZC_U64, AT(device), "N", "which of them (0)"),
-    ZC_OPTION("blas", ZC_CHOICE, AT(products_by), "NAME",
-              "products on a device: cublas, zf-host's own kernel (slow), or auto (default): cublas where it is found",
-              .choices = "auto cublas own"),
     ZC_OPTION("threads", ZC_COUNT, AT(n_threads), "N", "of matrix products (1); results differ in the last digits"),
     ZC_OPTION("out", ZC_TEXT, AT(out_path), "FILE", "JSON report (default: standard output)"),
     ZC_OPTION("quiet", ZC_SWITCH, AT(is_quiet), NULL, "no progress on standard error"),
@@ -70,11 +67,8 @@ static const char *find_shape(int argc, char **argv) {
 }
 
 static int check_device(const host_command_t *c, glue_error_t *err) {
-    if (!c->has_device)
-        return c->device != 0 || c->products_by != 0
-                   ? glue_fail(err, "--device-number and --blas are for --device cuda, which is missing")
-                   : 0;
-    return 0;
+    return c->device != 0 && !c->has_device ? glue_fail(err, "--device-number is for --device cuda, which is missing")
+                                            : 0;
 }
 
 int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t *err) {

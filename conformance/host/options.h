@@ -16,7 +16,6 @@ typedef struct host_command {
     int has_bf16_products;
     int has_device;  /* --device cuda */
     uint64_t device; /* its number */
-    int products_by; /* host_products_t */
 } host_command_t;
 
 /* argv is borrowed for the life of *out. */

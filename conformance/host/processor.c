@@ -308,13 +308,6 @@ static void take_chosen(host_compute_t *c, const host_real_t *table, const int32
         memcpy(x + i * width, table + (size_t)rows[i] * width, width * sizeof *x);
 }
 
-static void put_chosen(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
-                       const host_real_t *x) {
-    (void)c;
-    for (size_t i = 0; i < n; i++)
-        memcpy(table + (size_t)rows[i] * width, x + i * width, width * sizeof *x);
-}
-
 static void widen(host_compute_t *c, const void *value, host_dtype_t type, size_t n, host_real_t *wide) {
     const uint16_t *narrow = value;
     (void)c;
@@ -359,7 +352,6 @@ static const host_compute_ops_t processor_ops = {.name = "processor",
                                                  .add_chosen = add_chosen,
                                                  .add_to_chosen = add_to_chosen,
                                                  .take_chosen = take_chosen,
-                                                 .put_chosen = put_chosen,
                                                  .widen = widen,
                                                  .narrow = narrow};
 

@@ -82,6 +82,10 @@ static const row_t rows[] = {
      SUM, COUNT(early_lost)},
     {"overwritten_elems", "elems", "Elements of blocks in which weights were found that the host wrote unannounced.",
      SUM, .get = n_overwritten},
+    {"foreign_steps", "steps",
+     "Steps that left such weights alone; each is counted eight steps later, so at the same one by all that train "
+     "alike.",
+     SUM, COUNT(foreign_steps)},
     {"lateness_steps", "steps", "Steps whose lateness is known.", SUM, .get = n_late},
     {"n_workers", "count", "Threads that replay.", LEVEL, .get = n_workers},
     {"update_interval", "steps", "Steps of a window, or the most that auto may make.", LEVEL, .get = interval},

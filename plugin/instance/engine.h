@@ -25,7 +25,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
     _Atomic uint64_t lost_overlap_nbytes, window_closes, closes_by_data, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
-    _Atomic uint64_t host_waits;
+    _Atomic uint64_t host_waits, foreign_steps;
     _Atomic uint64_t replay_ns, replay_elems, steps, slots_peak;
     _Atomic uint64_t early_taken, early_lost; /* chunks that were replayed before their step: of use, and not */
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
@@ -35,7 +35,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
+enum { ZFI_N_COUNTERS = 38 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */

@@ -67,6 +67,7 @@ typedef struct zfi_step_row {
     int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
     zfi_step_scalars_t scalars;  /* down */
     zfi_step_scalars_t reported; /* the device, before stepped */
+    uint32_t has_foreign;        /* with it: the step left out a parameter that the host wrote (step/guard.h) */
 } zfi_step_row_t;
 
 /* The ring of steps. */

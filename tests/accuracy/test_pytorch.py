@@ -10,16 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
-try:
-    import transformers  # noqa: F401
-except ImportError:
-    transformers = None
-
+ENCODER = Path(__file__).resolve().parent.parent / "conformance" / "tiny_encoder.py"
 GOOD, BAD = "the cat sees a dog", "cat the a sees dog"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD.split(), "big", "old"]
 
@@ -33,49 +24,30 @@ def write_task(folder: Path):
         (folder / "CoLA" / name).write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in rows))
 
 
-def write_encoder(folder: Path):
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
-                         max_position_embeddings=64)).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}))
-
-
-@unittest.skipUnless(torch and transformers, "torch and transformers are not installed")
 @unittest.skipUnless(os.environ.get("ZF_CONFORM"), "ZF_CONFORM does not name zf-conform")
 class Program(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        root = Path(cls.folder.name)
-        write_task(root / "data")
-        write_encoder(root / "encoder")
-        cls.arguments = ["--task", "cola", "--data", str(root / "data"), "--model", str(root / "encoder"), "--out", str(root / "out"),
-                         "--seeds", "1", "--steps", "48", "--lr", "0.02", "--batch", "8", "--threads", "1", "--precision", "float32"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def start(self, *more):
-        return subprocess.run([os.environ["ZF_CONFORM"], "glue", "--trainer", "torch", *self.arguments, *more], capture_output=True, text=True,
-                              env={**os.environ, "ZF_PYTHON": sys.executable, "HF_HUB_OFFLINE": "1"}, check=False)
-
     def test_runs_are_judged(self):
-        first = self.start()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = Path(folder.name)
+        write_task(root / "data")
+        (root / "words").write_text("\n".join(WORDS) + "\n")
+        subprocess.run([sys.executable, str(ENCODER), str(root / "encoder"), str(root / "words"), "1"], check=True)
+        first = subprocess.run([os.environ["ZF_CONFORM"], "glue", "--trainer", "torch", "--task", "cola", "--data", str(root / "data"), "--model",
+                                str(root / "encoder"), "--out", str(root / "out"), "--seeds", "1", "--steps", "48", "--lr", "0.02", "--batch", "8",
+                                "--threads", "1", "--precision", "float32"], capture_output=True, text=True, check=False,
+                               env={**os.environ, "ZF_PYTHON": sys.executable, "HF_HUB_OFFLINE": "1"})
         self.assertIn(first.returncode, (0, 1, 3), first.stderr)
         for said in ("torch ", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
             self.assertIn(said, first.stdout)
         self.assertNotIn("nan", first.stdout)
-        losses = {path.name.rsplit("-", 1)[0]: json.loads(path.read_text())["losses"] for path in Path(self.folder.name, "out", "runs").iterdir()}
+        losses = {path.name.rsplit("-", 1)[0]: json.loads(path.read_text())["losses"] for path in (root / "out" / "runs").iterdir()}
         self.assertEqual(sorted(losses), [f"cola-torch-{arm}-seed1" for arm in ("adamw", "exact", "zenflow")])
         # all lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
         for name in ("cola-torch-exact-seed1", "cola-torch-zenflow-seed1"):
             for ours, theirs in zip(losses[name][:12], losses["cola-torch-adamw-seed1"]):
                 self.assertAlmostEqual(ours, theirs, places=4)
-        document = json.loads(Path(self.folder.name, "out", "glue.json").read_text())
+        document = json.loads((root / "out" / "glue.json").read_text())
         self.assertEqual(document["trainer"], "torch")
         link, host = (document["arms"][2][name] for name in ("link_bytes_per_step", "host_bytes_per_parameter"))
         self.assertAlmostEqual(link["down"] / link["down_formula"], 1.0, delta=0.1)

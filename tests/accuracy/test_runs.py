@@ -70,14 +70,6 @@ class Campaign(unittest.TestCase):
         self.assertEqual(len(self.started()), 7 + 4)  # AdamW's runs are anybody's
         self.assertIn("ZenFlow is set by zenflow.topk_ratio=0.2", more.stdout)
 
-    def test_a_run_that_is_kept_by_half_is_done_again(self):
-        self.start()
-        victim = next((self.root / "out" / "runs").glob("*adamw-seed2*"))
-        victim.write_text(victim.read_text()[:100])
-        n = len(self.started())
-        self.assertEqual(self.start().returncode, 0)
-        self.assertEqual(self.started()[n:], ["2 adamw"])
-
     def test_an_interrupted_campaign_goes_on(self):
         for how, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
             out = self.root / how.name
@@ -178,7 +170,7 @@ class Kept(unittest.TestCase):
 class CommandLine(unittest.TestCase):
     def test_what_options_ask_of_each_other(self):
         for words, said in ((["--task", "colour"], "known are"), (["--trainer", "torch"], "--data DIR and --model DIR are needed"),
-                            (["--precision", "float32"], "--precision is for --trainer torch"), (["--blas", "own"], "--device cuda, which is missing"),
+                            (["--precision", "float32"], "--precision is for --trainer torch"),
                             (["--trainer", "torch", "--dtype", "fp32"], "--dtype is for --trainer c")):
             with self.assertRaisesRegex(runs.CannotRun, said):
                 glue.main([*words, "--plugin", "x.so"])

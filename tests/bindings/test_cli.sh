@@ -57,11 +57,12 @@ tail -c +$((n + 9)) "$dir/all.safetensors" | cmp -s - "$dir/weights.bin" || { ec
 # a checkpoint that a trainer replaces while it is read: refused, and nothing is written
 cp -r "$dir/ckpt" "$dir/moving"
 sed '1s/"crc32":"[0-9a-f]*"/"crc32":"00000000"/' "$dir/ckpt/zf_state.json" >"$dir/later.json"
+export ZF_MOCK=replaced
 expect 0 float32 "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir/moving.safetensors"
 rm "$dir/moving.safetensors"
 export ZF_MOCK_INDEX="$dir/later.json"
 expect 1 'was replaced while it was read' "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir/moving.safetensors"
-unset ZF_MOCK_INDEX
+unset ZF_MOCK ZF_MOCK_INDEX
 [ "$(ls "$dir" | grep -c 'moving.safetensors')" -eq 0 ] || { echo "FAIL: weights of two steps were written"; failed=1; }
 
 expect 1 'cannot open' "$zf" --plugin "$plugin" ckpt verify "$dir/none"

@@ -21,6 +21,7 @@
 static zf_error_t err;
 
 static void setup(void) {
+    unsetenv("ZF_MOCK");
     memset(&err, 0, sizeof err);
     err.struct_size = sizeof err;
 }
@@ -185,30 +186,32 @@ ZT_TEST(impossible_segments) {
 
 /* ---- plugins that break a rule ----------------------------------------------------------------------------------- */
 
+/* mock_NAME.so, or mock_good.so with ZF_MOCK=KIND. */
 static const struct {
-    const char *name;
+    const char *name, *kind;
     zf_status_t status;
     const char *word1, *word2;
 } mocks[] = {
-    {"undefined", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so"},
-    {"no_symbol", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate"},
-    {"borrowed", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so"}, /* the symbol of a dependency */
-    {"other_abi", ZF_ERR_ABI, "serves 0.6", "mock_other_abi.so"},
-    {"other_abi", ZF_ERR_ABI, "serves 0.6", "plugin knows 7.3"},
-    {"silent_abi", ZF_ERR_ABI, "serves 0.6", "nothing"},
-    {"unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.6"},
-    {"refuses", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"},
-    {"no_table", ZF_ERR_ABI, "mock_no_table.so", "no table"},
-    {"table_abi", ZF_ERR_ABI, "chose ABI 0.6", "says 3.1"},
-    {"null_slot", ZF_ERR_ABI, "no function step", "mock_null_slot.so"},
-    {"short_table", ZF_ERR_ABI, "ends before poll", "mock_short_table.so"},
-    {"tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
+    {"undefined", "", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so"},
+    {"no_symbol", "", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate"},
+    {"borrowed", "", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so"}, /* the symbol of a dependency */
+    {"good", "other_abi", ZF_ERR_ABI, "serves 0.6", "mock_good.so"},
+    {"good", "other_abi", ZF_ERR_ABI, "serves 0.6", "plugin knows 7.3"},
+    {"good", "silent_abi", ZF_ERR_ABI, "serves 0.6", "nothing"},
+    {"good", "unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.6"},
+    {"good", "refuses", ZF_ERR_MEMORY, "mock_good.so", "no memory for the mock"},
+    {"good", "no_table", ZF_ERR_ABI, "mock_good.so", "no table"},
+    {"good", "table_abi", ZF_ERR_ABI, "chose ABI 0.6", "says 3.1"},
+    {"good", "null_slot", ZF_ERR_ABI, "no function step", "mock_good.so"},
+    {"good", "short_table", ZF_ERR_ABI, "ends before poll", "mock_good.so"},
+    {"good", "tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
 };
 
 ZT_TEST(plugins_that_break_a_rule) {
     for (size_t i = 0; i < sizeof mocks / sizeof *mocks; i++) {
         char path[sizeof MOCK_DIR + 32];
         snprintf(path, sizeof path, "%s/mock_%s.so", MOCK_DIR, mocks[i].name);
+        setenv("ZF_MOCK", mocks[i].kind, 1);
         fails(path, mocks[i].status, mocks[i].word1, mocks[i].word2);
     }
 }
@@ -238,7 +241,8 @@ ZT_TEST(opened_twice) {
 }
 
 ZT_TEST(longer_table) {
-    zf_loader_close(opens(MOCK_DIR "/mock_long_table.so"));
+    setenv("ZF_MOCK", "long_table", 1);
+    zf_loader_close(opens(MOCK_DIR "/mock_good.so"));
 }
 
 ZT_TEST(path_from_the_environment) {
@@ -326,7 +330,8 @@ ZT_TEST(fence_of_another_thread) {
 }
 
 ZT_TEST(fence_through_the_extension) {
-    zf_loader_t *loader = opens(MOCK_DIR "/mock_cpu_ext.so");
+    setenv("ZF_MOCK", "cpu_ext", 1);
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     uint64_t counter = 5;
     zf_fence_t fence = counter_fence(&counter, 5);
     ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, MS, &err), ZF_ERR_TIMEOUT);

@@ -6,12 +6,7 @@ set -u
 conform=$1
 export ZF_WRONG_OF="$2"
 wrong=$3
-failed=0
-
-fail() {
-    echo "FAIL: $*"
-    failed=1
-}
+. "$(dirname "$0")/expect.sh"
 
 # expect NAME STATUS PATTERN ARGUMENT...
 expect() {

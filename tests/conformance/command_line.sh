@@ -4,12 +4,7 @@
 # that is missing or out of range and an option given twice end with exit status 2 and one line that names them.
 set -u
 conform=$1
-failed=0
-
-fail() {
-    echo "FAIL: $*"
-    failed=1
-}
+. "$(dirname "$0")/expect.sh"
 
 # refused TEXT AREA ARGUMENT...
 refused() {

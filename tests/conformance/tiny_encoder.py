@@ -42,6 +42,7 @@ def main():
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * n]}
         data += struct.pack(f"<{n}f", *values)
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors lie aligned then
     with open(os.path.join(folder, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:

@@ -75,30 +75,18 @@ ranks() {
         --transport "$transport" "$@" >"$out" 2>&1
 }
 
-# conforms N STAGE CASES [NAME=VALUE...]
+# conforms N "WHAT" CASES [NAME=VALUE...] - WHAT: --stage S, or --groups: models side by side, experts, each group with communicators of its own
 conforms() {
     p=$1
-    stage=$2
+    drawn=$2
     k=$3
     shift 3
-    ranks "$p" "$@" -- --cases "$k" --seed "$seed" --stage "$stage"
+    # shellcheck disable=SC2086 # words
+    ranks "$p" "$@" -- $drawn --cases "$k" --seed "$seed"
     if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^fakecuda: ' "$out"; then
-        echo "stage $stage$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
+        echo "$drawn$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
     else
-        fail "$p ranks, stage $stage, seed $seed $*"
-    fi
-}
-
-# grouped N CASES [NAME=VALUE...] - models side by side, experts, each group with communicators of its own
-grouped() {
-    p=$1
-    k=$2
-    shift 2
-    ranks "$p" "$@" -- --groups --cases "$k" --seed "$seed"
-    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^fakecuda: ' "$out"; then
-        echo "process groups$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
-    else
-        fail "$p ranks, process groups, seed $seed $*"
+        fail "$p ranks, $drawn, seed $seed $*"
     fi
 }
 
@@ -139,24 +127,24 @@ noticed() {
 
 if [ "$only" != faults ]; then
     for stage in 0 1 2 3; do
-        [ $short -eq 1 ] && [ $((stage % 2)) -eq 0 ] || conforms 2 $stage "$cases"
-        [ $short -eq 1 ] || conforms 3 $stage "$cases"
+        [ $short -eq 1 ] && [ $((stage % 2)) -eq 0 ] || conforms 2 "--stage $stage" "$cases"
+        [ $short -eq 1 ] || conforms 3 "--stage $stage" "$cases"
     done
-    [ $short -eq 1 ] || conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
-    conforms 3 2 "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
-    [ $short -eq 1 ] || conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
+    [ $short -eq 1 ] || conforms 2 "--stage 1" "$cases" FAKECUDA_MEMOPS=0
+    conforms 3 "--stage 2" "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
+    [ $short -eq 1 ] || conforms 3 "--stage 1" 1 FAKENCCL_FAULT=1:slow:6
     transport=nccl_two_level
-    conforms 4 1 2
-    [ $short -eq 1 ] || conforms 4 0 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
+    conforms 4 "--stage 1" 2
+    [ $short -eq 1 ] || conforms 4 "--stage 0" 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
     transport=nccl_native
-    conforms 3 1 2
-    [ $short -eq 1 ] || conforms 3 0 "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
-    [ $short -eq 1 ] || conforms 2 3 "$cases"
-    [ $short -eq 1 ] || grouped 4 2
+    conforms 3 "--stage 1" 2
+    [ $short -eq 1 ] || conforms 3 "--stage 0" "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
+    [ $short -eq 1 ] || conforms 2 "--stage 3" "$cases"
+    [ $short -eq 1 ] || conforms 4 --groups 2
     transport=nccl
-    grouped 2 "$cases"
-    [ $short -eq 1 ] || grouped 4 2
-    [ $short -eq 1 ] || grouped 4 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
+    conforms 2 --groups "$cases"
+    [ $short -eq 1 ] || conforms 4 --groups 2
+    [ $short -eq 1 ] || conforms 4 --groups 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
 fi
 [ "$only" != conforms ] || exit $failed
 sixth="gathering of values, bucket 0, step 2" # the exchange that the case begins in the sixth place

@@ -16,6 +16,7 @@ enum { N_BYTES = 5000, N_ROUNDS = 40, A_WHILE_US = 60000 };
 static const zfi_device_ops_t *ops; /* the backend under test */
 static zfi_device_t *device;
 static zfi_stream_t *one, *other;
+static zfi_timeline_t gate;
 static unsigned char *memory; /* [N_BYTES] of the device */
 static unsigned char host[2 * N_BYTES];
 static _Atomic int is_poisoned, n_timed_out, is_host_busy;
@@ -59,6 +60,7 @@ static void open_with(const zfi_device_ops_t *backend, uint64_t timeout_ns) {
     void *raw;
     ops = backend;
     opened_ns = zfi_now_ns();
+    zfi_timeline_init(&gate, "gate");
     ck_assert_int_eq(ops->open(0, &env, &device, NULL), ZF_OK);
     ck_assert_int_eq(ops->alloc(device, N_BYTES, "a test", &raw, NULL), ZF_OK);
     memory = raw;
@@ -71,6 +73,7 @@ static void close_all(void) {
     ops->stream_destroy(other);
     ops->free(device, memory, N_BYTES);
     ops->close(device);
+    zfi_timeline_free(&gate);
 }
 
 static void enqueue(zfi_stream_t *stream, zfi_op_t op) {
@@ -108,15 +111,13 @@ ON_BOTH(memory_is_zeroed_and_a_stream_runs_in_order) {
 }
 
 ON_BOTH(two_streams_are_ordered_by_order_and_timelines) {
-    zfi_timeline_t line;
     open_with(backend_of(_i), A_MINUTE_NS);
-    zfi_timeline_init(&line, "line");
     for (int round = 1; round <= N_ROUNDS; round++) {
         memset(host, round, N_BYTES);
         copy(one, ZFI_OP_UP, memory, host, N_BYTES);
-        enqueue(one, zfi_op_signal(&line, (uint64_t)round));
+        enqueue(one, zfi_op_signal(&gate, (uint64_t)round));
         if (round % 2)
-            enqueue(other, zfi_op_wait(&line, (uint64_t)round, NULL));
+            enqueue(other, zfi_op_wait(&gate, (uint64_t)round, NULL));
         else
             ck_assert_int_eq(ops->order(device, one, other), ZF_OK);
         copy(other, ZFI_OP_DOWN, host + N_BYTES, memory, N_BYTES);
@@ -124,13 +125,10 @@ ON_BOTH(two_streams_are_ordered_by_order_and_timelines) {
         ck_assert_mem_eq(host, host + N_BYTES, N_BYTES);
     }
     close_all();
-    zfi_timeline_free(&line);
 }
 
 ON_BOTH(a_wait_for_the_host_stops_its_own_stream_only) {
-    zfi_timeline_t gate;
     open_with(backend_of(_i), A_MINUTE_NS);
-    zfi_timeline_init(&gate, "gate");
     memset(host, 7, N_BYTES);
     enqueue(one, zfi_op_wait_for_host(&gate, 1));
     copy(one, ZFI_OP_UP, memory, host, N_BYTES);
@@ -141,16 +139,14 @@ ON_BOTH(a_wait_for_the_host_stops_its_own_stream_only) {
     zfi_timeline_signal(&gate, 1);
     finish(one);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 ON_BOTH(a_late_wait_is_reported_and_poison_skips_what_follows) {
-    zfi_timeline_t never, after;
+    zfi_timeline_t after;
     open_with(backend_of(_i), 20000000);
-    zfi_timeline_init(&never, "never");
     zfi_timeline_init(&after, "after");
     memset(host, 7, N_BYTES);
-    enqueue(one, zfi_op_wait(&never, 1, NULL));
+    enqueue(one, zfi_op_wait(&gate, 1, NULL));
     copy(one, ZFI_OP_UP, memory, host, N_BYTES);
     enqueue(one, zfi_op_signal(&after, 1));
     finish(one);
@@ -158,22 +154,18 @@ ON_BOTH(a_late_wait_is_reported_and_poison_skips_what_follows) {
     ck_assert_uint_eq(memory[0], 0);
     ck_assert_uint_eq(zfi_timeline_now(&after), 0);
     close_all();
-    zfi_timeline_free(&never);
     zfi_timeline_free(&after);
 }
 
 ON_BOTH(a_deadline_does_not_count_the_hosts_own_work) {
-    zfi_timeline_t gate;
     is_host_busy = 1;
     open_with(backend_of(_i), 100000000);
-    zfi_timeline_init(&gate, "gate");
     enqueue(one, zfi_op_wait(&gate, 1, NULL));
     ck_assert_int_eq(ops->synchronise(one, ops->mark(one), 300000000, NULL), ZF_ERR_TIMEOUT);
     ck_assert_int_eq(n_timed_out, 0);
     zfi_timeline_signal(&gate, 1);
     finish(one);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 ON_BOTH(streams_follow_a_host_queue_and_it_follows_them) {
@@ -209,9 +201,7 @@ ON_BOTH(ranges_and_arguments_are_copied) { /* the caller's are gone when the str
     zfi_range_t range = {NULL, host, 1};
     zfi_scalars_args_t args = norm_of(&part, 1.0, &made);
     zfi_op_t list[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args)};
-    zfi_timeline_t gate;
     open_with(backend_of(_i), A_MINUTE_NS);
-    zfi_timeline_init(&gate, "gate");
     enqueue(one, zfi_op_wait_for_host(&gate, 1));
     range.to = memory;
     ck_assert_int_eq(ops->enqueue(device, one, list, 2), ZF_OK);
@@ -224,14 +214,11 @@ ON_BOTH(ranges_and_arguments_are_copied) { /* the caller's are gone when the str
     ck_assert_int_eq(memory[0], 6);
     ck_assert(made.norm == 7.0 && wrong.norm == 0.0);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 ON_BOTH(a_wait_counts_its_time) {
     _Atomic uint64_t stall = 5;
-    zfi_timeline_t gate;
     open_with(backend_of(_i), A_MINUTE_NS);
-    zfi_timeline_init(&gate, "gate");
     enqueue(one, zfi_op_wait(&gate, 1, &stall));
     usleep(A_WHILE_US);
     zfi_timeline_signal(&gate, 1);
@@ -242,14 +229,11 @@ ON_BOTH(a_wait_counts_its_time) {
     finish(one);
     ck_assert_uint_eq(atomic_load(&stall), 5);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 ON_BOTH(an_order_has_a_deadline) { /* the stream waited for may be a host's that stands still */
-    zfi_timeline_t gate;
     uint64_t mark;
     open_with(backend_of(_i), A_WHILE_US / 2 * 1000);
-    zfi_timeline_init(&gate, "gate");
     enqueue(one, zfi_op_wait_for_host(&gate, 1));
     mark = ops->mark(one);
     ck_assert_int_eq(ops->order(device, one, other), ZF_OK);
@@ -259,18 +243,16 @@ ON_BOTH(an_order_has_a_deadline) { /* the stream waited for may be a host's that
     ck_assert_uint_eq(late_value, mark);
     zfi_timeline_signal(&gate, 1);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 ON_BOTH(poison_ends_waits) { /* those that begin later too, on whatever timeline, and those for another stream */
-    zfi_timeline_t standing, line;
+    zfi_timeline_t line;
     zfi_stream_t *third;
     open_with(backend_of(_i), A_MINUTE_NS);
-    zfi_timeline_init(&standing, "standing");
     zfi_timeline_init(&line, "line");
     ck_assert_int_eq(ops->stream_create(device, "third", &third, NULL), ZF_OK);
     enqueue(one, zfi_op_wait_for_host(&line, 1));
-    enqueue(other, zfi_op_wait_for_host(&standing, 1));
+    enqueue(other, zfi_op_wait_for_host(&gate, 1));
     usleep(A_WHILE_US); /* it has begun: as a host's stream, which poison does not reach */
     atomic_store(&is_poisoned, 1);
     zfi_timeline_poison(&line);
@@ -279,19 +261,16 @@ ON_BOTH(poison_ends_waits) { /* those that begin later too, on whatever timeline
     enqueue(third, zfi_op_wait_for_host(&line, 1));
     finish(third);
     ck_assert_int_eq(n_timed_out, 0);
-    zfi_timeline_signal(&standing, 1);
+    zfi_timeline_signal(&gate, 1);
     ops->stream_destroy(third);
     close_all();
-    zfi_timeline_free(&standing);
     zfi_timeline_free(&line);
 }
 
 ZT_TEST(a_full_stream_is_stuck) { /* of the CPU's; the other one takes its work */
-    zfi_timeline_t gate;
     zfi_op_t op;
     uint32_t n = 0;
     open_with(&zfi_device_cpu, A_WHILE_US / 2 * 1000);
-    zfi_timeline_init(&gate, "gate");
     op = zfi_op_wait_for_host(&gate, 1);
     while (ops->enqueue(device, one, &op, 1) == ZF_OK && n < 1000000)
         n++;
@@ -304,7 +283,6 @@ ZT_TEST(a_full_stream_is_stuck) { /* of the CPU's; the other one takes its work 
     finish(one);
     ck_assert_int_eq(ops->enqueue(device, one, &op, 1), ZF_OK);
     close_all();
-    zfi_timeline_free(&gate);
 }
 
 /* ---- what the CPU's refuses -------------------------------------------------------------------------------------- */

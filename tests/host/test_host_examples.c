@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "folder.h"
 #include "host/examples.h"
 #include "suite.h"
+#include "tensors.h"
 
 #define FILE_NAME "made.safetensors"
 #define METADATA(pieces, labels)                                                                                       \
@@ -102,4 +102,4 @@ ZT_TEST(test_refused) {
     refused(&rows, fits, NULL, "train: row 0 of 2");
 }
 
-ZT_SUITE_WITH("examples", zt_folder_make, zt_folder_remove)
+ZT_SUITE("examples")

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "folder.h"
 #include "lib/safetensors.h"
 #include "suite.h"
+#include "tensors.h"
 
 #define FILE_NAME "model.safetensors"
 
@@ -125,4 +125,4 @@ ZT_TEST(test_shrinking) {
     zf_safetensors_close(&f);
 }
 
-ZT_SUITE_WITH("safetensors", zt_folder_make, zt_folder_remove)
+ZT_SUITE("safetensors")

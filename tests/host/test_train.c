@@ -2,11 +2,63 @@
 /* test_train.c - the training loop on made rows: determinism, accumulation, the order in which an optimizer is called.
  */
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "glue/rng.h"
+#include "host/examples.h"
 #include "host/run.h"
-#include "made.h"
 #include "suite.h"
+
+/* ---- examples without a file ------------------------------------------------------------------------------------- */
+
+enum {
+    CLS = 2,
+    SEP = 3,
+    N_SPECIAL = 4,
+    N_PIECES = 40,
+    LEAST_TOKENS = 6,
+    MOST_TOKENS = 16,
+    N_TRAIN = 2000,
+    N_DEV = 300
+};
+
+/* Rows of random pieces, whose class says which of two pieces, N_SPECIAL and N_SPECIAL + 1, is among them. */
+static void make_row(host_corpus_t *c, size_t row, glue_rng_t rng) {
+    size_t first = c->starts[row], counter = row * 2 * MOST_TOKENS;
+    size_t n = LEAST_TOKENS + (size_t)glue_rng_below(rng, counter++, MOST_TOKENS - LEAST_TOKENS + 1);
+    size_t label = (size_t)glue_rng_below(rng, counter++, 2);
+    for (size_t i = 1; i + 1 < n; i++)
+        c->ids[first + i] = N_SPECIAL + 2 + (int32_t)glue_rng_below(rng, counter++, N_PIECES - N_SPECIAL - 2);
+    c->ids[first] = CLS;
+    c->ids[first + n - 1] = SEP;
+    c->ids[first + 1 + (size_t)glue_rng_below(rng, counter, n - 2)] = N_SPECIAL + (int32_t)label;
+    c->targets[row] = (double)label;
+    c->starts[row + 1] = first + n;
+}
+
+static void make_corpus(host_corpus_t *c, size_t n_rows, uint64_t stream) {
+    *c = (host_corpus_t){.ids = calloc(n_rows * MOST_TOKENS, sizeof *c->ids),
+                         .types = calloc(n_rows * MOST_TOKENS, sizeof *c->types),
+                         .starts = calloc(n_rows + 1, sizeof *c->starts),
+                         .targets = calloc(n_rows, sizeof *c->targets),
+                         .n_rows = n_rows};
+    ck_assert(c->ids != NULL && c->types != NULL && c->starts != NULL && c->targets != NULL);
+    for (size_t i = 0; i < n_rows; i++)
+        make_row(c, i, glue_rng(7, stream));
+}
+
+static void make_examples(host_examples_t *out) {
+    *out = (host_examples_t){
+        .shape = {.n_pieces = N_PIECES, .max_positions = MOST_TOKENS, .n_labels = 2},
+        .task = "made",
+        .file = {.fd = -1},
+    };
+    make_corpus(&out->train, N_TRAIN, 0);
+    make_corpus(&out->dev, N_DEV, 1);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static host_examples_t examples;
 static host_run_options_t options;
@@ -18,7 +70,7 @@ static void setup(void) {
     options.model.ffn = 64;
     options.train.n_steps = 12;
     options.train.batch = 8;
-    zt_examples_make(&examples);
+    make_examples(&examples);
 }
 
 static void teardown(void) { host_examples_close(&examples); }
@@ -157,7 +209,7 @@ ZT_TEST(test_calls) {
     size_t n;
     config.n_layers = 3;
     config.n_pieces = examples.shape.n_pieces;
-    config.max_positions = ZT_MADE_TOKENS;
+    config.max_positions = MOST_TOKENS;
     config.n_labels = 2;
     ck_assert_int_eq(host_model_init(&model, &config, &err), 0);
     host_model_randomise(&model, 1);

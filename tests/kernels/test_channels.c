@@ -296,28 +296,4 @@ ZT_TEST(edits_that_are_alike_do_not_cancel) {
     }
 }
 
-/* A million edits of 1 to 64 elements of a matrix: whole values, or bits. */
-ZT_TEST(random_edits_are_found) {
-    enum { N = 4096, EDITS = 1000000 };
-    static uint32_t bits[N];
-    uint64_t whole = 0, now;
-
-    for (uint64_t i = 0; i < N; i++) {
-        bits[i] = (uint32_t)random_below(1ull << 32);
-        whole += zfi_digest_element(bits[i], i);
-    }
-    for (int edit = 0; edit < ZT_FEWER(EDITS); edit++) {
-        const uint64_t n = 1 + random_below(64), first = random_below(N), stride = 2 * random_below(N / 2) + 1;
-        const uint32_t flip = edit % 3 ? 1u << random_below(32) : 0;
-        now = whole;
-        for (uint64_t k = 0; k < n; k++) {
-            const uint64_t at = (first + k * stride) % N;
-            const uint32_t to = flip ? bits[at] ^ flip : bits[(at + 1) % N];
-            now += zfi_digest_element(to, at) - zfi_digest_element(bits[at], at);
-        }
-        if (now == whole)
-            ck_abort_msg("edit %d of %d elements", edit, (int)n);
-    }
-}
-
 ZT_SUITE("channels")

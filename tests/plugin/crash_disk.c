@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "wrap.h"
 
 enum { MOST_NODES = 32, MOST_NAMES = 16, MOST_CALLS = 128, ALL_OF = 10, MOST_STATES = 1 << 16, PATH_NBYTES = 600 };
@@ -328,22 +329,8 @@ static void make_node(const char *path, int node) {
     ck_assert(file && fwrite(known[node].data, 1, n->nbytes, file) == n->nbytes && fclose(file) == 0);
 }
 
-static void remove_all(const char *path) {
-    char below[PATH_NBYTES];
-    const struct dirent *entry;
-    DIR *dir = opendir(path);
-    while (dir && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-            remove_all(below);
-        }
-    if (dir)
-        closedir(dir);
-    (void)remove(path);
-}
-
 void zt_crash_make_again(void) {
-    remove_all(made_in);
+    ck_assert_int_eq(zt_shell("rm -rf '%s'", made_in), 0);
     make_node(made_in, 0);
 }
 

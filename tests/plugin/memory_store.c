@@ -8,15 +8,11 @@
 
 static int fails(zt_memory_store_t *store) { return ++store->n_calls == store->fail_at; }
 
-static const zt_blob_t *find(const zt_memory_store_t *store, const char *name) {
+zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name) {
     for (int i = 0; i < store->n_blobs; i++)
         if (strcmp(store->blobs[i].name, name) == 0)
             return &store->blobs[i];
     return NULL;
-}
-
-zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name) {
-    return (zt_blob_t *)(uintptr_t)find(store, name);
 }
 
 static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
@@ -71,7 +67,7 @@ static int32_t size(void *ctx, const char *name, uint64_t *out) {
 static int32_t read_some(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes) {
     zt_memory_store_t *store = ctx;
     int is_swapped = store->other && store->n_calls >= store->other_from;
-    const zt_blob_t *blob = find(is_swapped ? store->other : store, name);
+    const zt_blob_t *blob = zt_memory_store_find(is_swapped ? store->other : store, name);
     if (fails(store) || !blob || offset > blob->nbytes || nbytes > blob->nbytes - offset)
         return -5;
     memcpy(out, blob->data + offset, nbytes);

@@ -15,9 +15,9 @@ typedef struct zt_blob {
 typedef struct zt_memory_store {
     zf_state_store_t table;
     zt_blob_t blobs[ZT_MOST_BLOBS];
-    int n_blobs, open;                   /* open: blob being written, or -1 */
-    int n_calls, fail_at;                /* call fail_at (from 1) fails; 0 = none */
-    const struct zt_memory_store *other; /* reads after call other_from are of this one; NULL = none */
+    int n_blobs, open;             /* open: blob being written, or -1 */
+    int n_calls, fail_at;          /* call fail_at (from 1) fails; 0 = none */
+    struct zt_memory_store *other; /* reads after call other_from are of this one; NULL = none */
     int other_from;
 } zt_memory_store_t;
 

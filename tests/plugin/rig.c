@@ -4,7 +4,6 @@
 #include "rig.h"
 
 #include <check.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,7 +192,9 @@ void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags) {
 
 void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags) {
     zt_rig_start(rig, shapes, n);
-    zt_rig_open(rig, config, flags);
+    if (flags & ZT_ON_QUEUE)
+        zt_rig_use_queue(rig);
+    zt_rig_open(rig, config, flags & ~(uint32_t)ZT_ON_QUEUE);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
@@ -401,15 +402,6 @@ void zt_rig_check_export(zt_rig_t *rig) {
         check_values(param, out, "export");
         free(out);
     }
-}
-
-int zt_shell(const char *format, ...) {
-    char command[600];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
 }
 
 void zt_contains(const char *text, const char *words) {

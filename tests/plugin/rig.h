@@ -77,7 +77,8 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig);
 void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback);
 /* create and bind */
 void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags);
-/* start and open */
+/* start and open; with this flag beside those of create, on a queue */
+enum { ZT_ON_QUEUE = 1 << 30 };
 void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, uint32_t flags);
 
 /* Fills the parameter's gradient of a step: grad (rounded to its type) and grad_values. */
@@ -143,8 +144,6 @@ void zt_rig_listen(zt_rig_t *rig, zt_log_t *log, const char *words);
 void zt_refused(const zf_error_t *err, zf_status_t st, zf_status_t want, const char *words);
 /* The words are in the text. */
 void zt_contains(const char *text, const char *words);
-/* The exit status of a shell's command, as printf makes it. */
-__attribute__((format(printf, 1, 2))) int zt_shell(const char *format, ...);
 /* Small numbers from a counter-based hash: the same on every machine. */
 uint64_t zt_hash(uint64_t x);
 

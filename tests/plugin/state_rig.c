@@ -4,11 +4,9 @@
 #include "state_rig.h"
 
 #include <check.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const zt_shape_t zt_state_shapes[] = {
     {.rows = 96, .cols = 80},
@@ -83,56 +81,43 @@ void zt_state_steps(zt_rig_t *rig, int n) {
 
 /* ---- everything that can be read --------------------------------------------------------------------------------- */
 
-static unsigned char *append(unsigned char *at, const void *from, size_t nbytes) {
-    memcpy(at, from, nbytes);
-    return at + nbytes;
+/* The next n bytes of an image, at a multiple of eight. */
+static void *take(zt_image_t *image, size_t n) {
+    void *at = image->bytes + image->nbytes;
+    image->nbytes += (n + 7) / 8 * 8;
+    return at;
 }
 
 zt_image_t zt_state_image(zt_rig_t *rig) {
     const zf_inspect_ext_t *inspect = rig->zf->get_extension(ZF_EXT_INSPECT);
     zf_step_report_t report = {.struct_size = sizeof report};
-    size_t total = sizeof report;
-    unsigned char *out, *at;
+    size_t room = sizeof report + 8;
+    zt_image_t image = {0};
     for (uint32_t i = 0; i < rig->n_params; i++)
-        total += rig->params[i].n_elems * (8 + 4 * 5 + 1 + 8);
-    at = out = calloc(1, total);
+        room += rig->params[i].n_elems * (4 + 4 * 5 + 1 + 8) + 8 * 8;
+    image.bytes = calloc(1, room);
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
     report.n_missing = 0, report.first_missing = ZF_NO_ID; /* counts from the load on */
-    at = append(at, &report, sizeof report);
+    memcpy(take(&image, sizeof report), &report, sizeof report);
     for (uint32_t i = 0; i < rig->n_params; i++) {
-        zt_param_t *param = &rig->params[i];
+        const zt_param_t *param = &rig->params[i];
         size_t n = param->n_elems;
-        zf_inspect_out_t state = {.struct_size = sizeof state, .n_elems = n};
-        zf_export_item_t item = {.struct_size = sizeof item, .id = param->id, .dst_nbytes = n * 4};
-        at = append(at, param->visible, n * param->elem_nbytes);
+        memcpy(take(&image, zt_nbytes(param)), param->visible, zt_nbytes(param));
         if (n == 0 || (param->shape.flags & ZF_PARAM_FROZEN))
             continue;
-        item.dst = malloc(n * 4);
-        state.w = malloc(n * 4);
-        state.m = malloc(n * 4);
-        state.v = malloc(n * 4);
-        state.n = malloc(n * 4);
-        state.selected = malloc(n);
-        state.importance = malloc(n * 8);
+        zf_inspect_out_t state = {.struct_size = sizeof state,
+                                  .n_elems = n,
+                                  .w = take(&image, n * 4),
+                                  .m = take(&image, n * 4),
+                                  .v = take(&image, n * 4),
+                                  .n = take(&image, n * 4),
+                                  .selected = take(&image, n),
+                                  .importance = take(&image, n * 8)};
         ZT_OK(rig, inspect->read(rig->inst, param->id, &state, &rig->err));
-        ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
-        at = append(at, item.dst, n * 4);
-        at = append(at, state.w, n * 4);
-        at = append(at, state.m, n * 4);
-        at = append(at, state.v, n * 4);
-        at = append(at, state.n, n * 4);
-        at = append(at, state.selected, n);
-        at = append(at, state.importance, n * 8);
-        free(item.dst);
-        free(state.w);
-        free(state.m);
-        free(state.v);
-        free(state.n);
-        free(state.selected);
-        free(state.importance);
+        ZT_OK(rig, zt_try_export(rig, i, take(&image, n * 4)));
     }
-    return (zt_image_t){out, total};
+    return image;
 }
 
 void zt_state_check_image(zt_rig_t *rig, const zt_image_t *was, const char *when) {
@@ -146,49 +131,12 @@ void zt_state_check_image(zt_rig_t *rig, const zt_image_t *was, const char *when
 }
 
 void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when) {
-    zt_image_t image;
-    for (uint32_t i = 0; i < a->n_params; i++) {
-        const zt_param_t *p = &a->params[i], *q = &b->params[i];
-        size_t k = 0;
-        while (k < p->n_elems &&
-               memcmp(p->visible + k * p->elem_nbytes, q->visible + k * p->elem_nbytes, p->elem_nbytes) == 0)
-            k++;
-        if (k < p->n_elems)
-            ck_abort_msg("%s: visible of parameter %u differs at %zu", when, i, k);
-    }
-    image = zt_state_image(a);
+    zt_image_t image = zt_state_image(a);
     zt_state_check_image(b, &image, when);
     free(image.bytes);
 }
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
-
-static char dir[64];
-
-static void remove_dir(void) {
-    if (zt_shell("rm -rf '%s'", dir))
-        fprintf(stderr, "%s stays\n", dir);
-}
-
-static void make_dir(void) {
-    snprintf(dir, sizeof dir, "test-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    atexit(remove_dir);
-}
-
-const char *zt_state_dir(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_dir);
-    return dir;
-}
-
-const char *zt_state_path(const char *name) {
-    static _Thread_local char paths[2][300];
-    static _Thread_local int turn;
-    turn = !turn;
-    snprintf(paths[turn], sizeof paths[turn], "%s/%s", zt_state_dir(), name);
-    return paths[turn];
-}
 
 static zf_state_args_t args_of(const zf_state_store_t *store, const char *path, uint32_t flags) {
     return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .flags = flags, .path = path, .store = store};

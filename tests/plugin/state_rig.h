@@ -59,11 +59,6 @@ typedef struct zt_image {
 zt_image_t zt_state_image(zt_rig_t *rig);
 void zt_state_check_image(zt_rig_t *rig, const zt_image_t *was, const char *when);
 
-/* A directory of the test's own, removed at exit. Any thread may ask. */
-const char *zt_state_dir(void);
-/* Of a file there; good until the thread's next but one call. */
-const char *zt_state_path(const char *name);
-
 zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
                     zf_state_report_t *report);
 zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,

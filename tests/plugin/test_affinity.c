@@ -134,8 +134,6 @@ ZT_TEST(the_system_is_read) {
     ck_assert_uint_eq(cpus.n_pinned[first_cpu + 1], 0);
     ck_assert_uint_gt(cpus.n_machine, 0);
     ck_assert_uint_gt(cpus.quota, 0);
-    is_made_up = 0;
-    n_pins = 0;
 }
 
 static void start(zt_rig_t *rig, const char *config) {
@@ -156,8 +154,6 @@ ZT_TEST(instances_take_different_cores) {
     ck_assert_uint_eq(n[first_cpu], 0);
     for (int i = 0; i < 4; i++)
         zt_rig_end(&rigs[i]);
-    n_pins = 0;
-    is_made_up = 0;
 }
 
 ZT_TEST(the_keys_divide_the_cores) {
@@ -171,8 +167,6 @@ ZT_TEST(the_keys_divide_the_cores) {
     ck_assert_uint_eq(n_pins, 3);
     zt_rig_end(&rigs[0]);
     zt_rig_end(&rigs[1]);
-    n_pins = 0;
-    is_made_up = 0;
 }
 
 ZT_SUITE("affinity")

@@ -80,9 +80,7 @@ static void start(void) {
     atomic_store(&held_reader, NOBODY);
     atomic_store(&is_open, 0);
     atomic_store(&is_reading, 0);
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_sync(&rig);

@@ -27,19 +27,18 @@ static job_t jobs[N_RANKS];
 static void step(job_t *job) {
     zt_rig_t *rig = &job->rig;
     zf_fence_t fence = {.struct_size = sizeof fence};
-    for (uint32_t i = 0; i < N_PARAMS && job->st >= 0; i++) {
+    for (uint32_t i = 0; i < N_PARAMS; i++) {
         uint32_t param = job->is_forward ? i : N_PARAMS - 1 - i;
         if (job->has_hole && param == N_PARAMS - 1)
             continue;
         zt_rig_fill_grad(rig, param, rig->step + 1);
-        job->st = zt_rig_deliver(rig, param, 0, i + 1 + (uint32_t)job->has_hole == N_PARAMS ? &fence : NULL);
+        ZT_OK(rig, zt_rig_deliver(rig, param, 0, i + 1 + (uint32_t)job->has_hole == N_PARAMS ? &fence : NULL));
     }
-    if (job->st >= 0)
-        job->st = zt_rig_submit(rig, 0, NULL);
+    ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
     for (uint32_t i = 0; i + (uint32_t)job->has_hole < N_PARAMS; i++)
         zt_serial_update(&rig->params[i].serial, &rig->groups[0], rig->params[i].grad_values, (float)rig->unscale);
-    if (rig->queue && job->st >= 0 && rig->cpu->fence_wait(&fence, 60000000000u, &rig->err) < 0)
-        job->st = ZF_ERR_POISONED;
+    if (rig->queue)
+        zt_rig_wait(rig, &fence);
 }
 
 static void *run_job(void *raw) {
@@ -48,13 +47,11 @@ static void *run_job(void *raw) {
     zt_shape_t shapes[N_PARAMS];
     for (int i = 0; i < N_PARAMS; i++)
         shapes[i] = shape;
-    zt_job_open(job, shapes, N_PARAMS);
-    for (int t = 0; t < STEPS && job->st >= 0; t++)
+    ck_assert(zt_job_open(job, shapes, N_PARAMS));
+    for (int t = 0; t < STEPS; t++)
         step(job);
-    if (job->st >= 0)
-        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
-    if (job->st >= 0)
-        job->n_buffers = ((const zf_instance_t *)job->rig.inst)->run->reduction.n_buffers;
+    ZT_OK(&job->rig, zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH));
+    job->n_buffers = ((const zf_instance_t *)job->rig.inst)->run->reduction.n_buffers;
     return NULL;
 }
 

@@ -249,7 +249,7 @@ ZT_TEST(steps_that_differ) {
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
-static void save_all(job_t *job) { job->st = zt_save(&job->rig, NULL, zt_state_path("all"), 0, NULL); }
+static void save_all(job_t *job) { job->st = zt_save(&job->rig, NULL, zt_path("all"), 0, NULL); }
 
 /* Each rank has an expert of its own beside what both have. */
 static void experts(job_t *job) {
@@ -260,7 +260,7 @@ static void experts(job_t *job) {
 
 static const char *part_of(const char *name, uint32_t part) {
     static _Thread_local char path[300];
-    snprintf(path, sizeof path, "%s/%s-%u", zt_state_dir(), name, part);
+    snprintf(path, sizeof path, "%s/%s-%u", zt_dir(), name, part);
     return path;
 }
 static void save_part(job_t *job, const char *name) {

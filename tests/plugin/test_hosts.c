@@ -26,8 +26,6 @@ static zt_rig_t rig;
 
 static zt_log_t said; /* warnings */
 
-static void listen(void) { zt_rig_listen(&rig, &said, NULL); }
-
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 /* A key that cannot have an effect is named in a warning, as is a meter that measures little; one that has is not. */
@@ -53,7 +51,7 @@ ZT_TEST(keys_without_effect) {
         char text[256];
         snprintf(text, sizeof text, "[zenflow]\n%s\n", tries[i].text);
         zt_rig_start(&rig, shapes, N_SHAPES);
-        listen();
+        zt_rig_listen(&rig, &said, NULL);
         zt_rig_open(&rig, text, 0);
         ck_assert_msg(said.n == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, said.n, said.text);
         if (tries[i].key)
@@ -149,7 +147,7 @@ ZT_TEST(gradients_that_are_missing) {
                 {2, {7, 7}, {0, 0}, {0, 0}, {0, 0}, {1, 1}, {"grads_ready", "step 1"}}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         zt_rig_start(&rig, shapes, N_SHAPES);
-        listen();
+        zt_rig_listen(&rig, &said, NULL);
         zt_rig_open(&rig, config, 0);
         for (uint32_t t = 0; t < runs[i].n_steps; t++) {
             zf_step_report_t r = step_without(runs[i].without[t]);
@@ -229,9 +227,7 @@ ZT_TEST(a_load_drops_ranges) {
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void open_blocked(const char *text) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, text, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, text, ZT_ON_QUEUE);
     zt_rig_steps(&rig, 2);
     zt_rig_sync(&rig);
 }

@@ -269,16 +269,13 @@ static void edit_and_ask(void) {
 
 static void accept(void) { ck_assert_uint_eq(is_written(ZF_WRITTEN_ACCEPT), 0); }
 static void change(void) { ZT_OK(&rig, zt_changed(&rig, rig.params[0].id, 0)); }
-static void load(void) { ZT_OK(&rig, zt_load(&rig, NULL, zt_state_dir(), 0, NULL)); }
+static void load(void) { ZT_OK(&rig, zt_load(&rig, NULL, zt_dir(), 0, NULL)); }
 
 static void end_of(void (*hook)(void), int has_queue) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    if (has_queue)
-        zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, asks, has_queue ? 0 : ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, asks, has_queue ? ZT_ON_QUEUE : ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     zt_rig_sync(&rig);
-    ZT_OK(&rig, zt_save(&rig, NULL, zt_state_dir(), 0, NULL));
+    ZT_OK(&rig, zt_save(&rig, NULL, zt_dir(), 0, NULL));
     hold_next();
     hook();
     edit_and_ask();

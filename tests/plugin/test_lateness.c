@@ -213,13 +213,8 @@ typedef struct job {
 static zt_ranks_t ranks;
 
 static void train(job_t *job, int n) {
-    for (int t = 0; t < n && job->st >= 0; t++)
-        job->st = zt_rig_try_step(&job->rig);
-}
-
-static void drain(job_t *job) {
-    if (job->st >= 0)
-        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN);
+    zt_rig_steps(&job->rig, n);
+    ZT_OK(&job->rig, zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN));
 }
 
 /* What is complete by step RANK_STEPS, and told since. */
@@ -235,11 +230,10 @@ static void read_all(job_t *job) {
 
 static void *run(void *raw) {
     job_t *job = raw;
-    zt_job_open(job, averaged, N_AVERAGED);
+    if (!zt_job_open(job, averaged, N_AVERAGED))
+        return NULL;
     train(job, RANK_STEPS);
-    drain(job);
     train(job, AFTER);
-    drain(job);
     return NULL;
 }
 

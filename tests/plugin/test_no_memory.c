@@ -116,7 +116,7 @@ static void end_as_reference(const char *when) {
 
 static void start(void) {
     json_set_alloc_funcs(__wrap_malloc, free);
-    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    snprintf(path, sizeof path, "%s/ckpt", zt_dir());
 }
 
 static void nothing(void) {}
@@ -174,7 +174,7 @@ static uint64_t saved_step(void) {
 
 /* What was saved before is whole, and nothing lies beside it. */
 static void is_as_saved(int64_t n) {
-    DIR *dir = __real_opendir(zt_state_dir());
+    DIR *dir = __real_opendir(zt_dir());
     int n_names = 0;
     while (readdir(dir))
         n_names++;
@@ -317,7 +317,7 @@ ZT_TEST(step_and_destroy) {
 ZT_TEST(audit) {
     char text[256];
     int has_failed = 1;
-    snprintf(text, sizeof text, "%s\n[audit]\nfile = %s/audit every 1\n", config, zt_state_dir());
+    snprintf(text, sizeof text, "%s\n[audit]\nfile = %s/audit every 1\n", config, zt_dir());
     open_small(&rig, text);
     for (int64_t n = 0; has_failed; n++) {
         arm(n);
@@ -370,10 +370,7 @@ ZT_TEST(later_steps) {
                  "[zenflow]\nmode = %s\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\n"
                  "full_warm_up_rounds = 4\n[host]\nthreads = 2\n",
                  modes[k % 2]);
-        start_small();
-        if (k / 2)
-            zt_rig_use_queue(&rig);
-        zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+        zt_rig_make(&rig, shapes, N_SHAPES, text, ZF_CREATE_CAP_FETCH | (k / 2 ? ZT_ON_QUEUE : 0));
         while (rig.step < 3)
             varied_step();
         zt_rig_sync(&rig);

@@ -23,20 +23,18 @@ static zt_ranks_t ranks;
 static job_t jobs[MOST];
 
 static void note(job_t *job, int at) {
-    if (job->st >= 0)
-        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN);
+    ZT_OK(&job->rig, zt_quiesce(&job->rig, ZF_QUIESCE_DRAIN));
     memcpy(job->sent[at], job->rank->nbytes_of, sizeof job->sent[at]);
 }
 
 /* In the order of a backward pass. */
 static void train(job_t *job, int n) {
-    for (int t = 0; t < n && job->st >= 0; t++) {
-        for (uint32_t i = N_SHAPES; i-- > 0 && job->st >= 0;) {
+    for (int t = 0; t < n; t++) {
+        for (uint32_t i = N_SHAPES; i-- > 0;) {
             zt_rig_fill_grad(&job->rig, i, job->rig.step + 1);
-            job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
+            ZT_OK(&job->rig, zt_rig_deliver(&job->rig, i, 0, NULL));
         }
-        if (job->st >= 0)
-            job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
+        ZT_OK(&job->rig, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL));
     }
 }
 
@@ -47,15 +45,14 @@ static void export_all(job_t *job) {
                                       .id = job->rig.params[i].id,
                                       .dst = calloc(ROWS * COLS, sizeof(float)),
                                       .dst_nbytes = ROWS * COLS * sizeof(float)};
-    if (job->st >= 0)
-        job->st = job->rig.zf->export_params(job->rig.inst, items, N_SHAPES, sizeof *items, &job->rig.err);
+    ZT_OK(&job->rig, job->rig.zf->export_params(job->rig.inst, items, N_SHAPES, sizeof *items, &job->rig.err));
     for (uint32_t i = 0; i < N_SHAPES; i++)
         free(items[i].dst);
 }
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_job_open(job, shapes, N_SHAPES);
+    ck_assert(zt_job_open(job, shapes, N_SHAPES));
     train(job, 1); /* warm-up */
     note(job, 0);
     train(job, WINDOW);

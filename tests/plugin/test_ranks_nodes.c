@@ -48,30 +48,26 @@ static float sum_of(const zt_param_t *param, uint32_t number, uint64_t step, siz
 
 static void step(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    for (uint32_t p = N_SHAPES; p-- > 0 && job->st >= 0;) {
+    for (uint32_t p = N_SHAPES; p-- > 0;) {
         zt_param_t *param = &rig->params[p];
         for (size_t i = 0; i < param->n_elems; i++) {
             put(param, i, gradient(job->rank->rank, p, rig->step + 1, i));
             param->grad_values[i] = sum_of(param, p, rig->step + 1, i);
         }
-        job->st = zt_rig_deliver(rig, p, 0, NULL);
+        ZT_OK(rig, zt_rig_deliver(rig, p, 0, NULL));
         zt_serial_update(&param->serial, &rig->groups[0], param->grad_values, (float)rig->unscale);
     }
-    if (job->st >= 0)
-        job->st = zt_rig_submit(rig, ZF_STEP_WAIT, NULL);
-}
-
-static void export_all(job_t *job) {
-    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++)
-        job->st = zt_try_export(&job->rig, i, job->masters[i]);
+    ZT_OK(rig, zt_rig_submit(rig, ZF_STEP_WAIT, NULL));
 }
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_job_open(job, shapes, N_SHAPES);
-    for (int t = 0; t < STEPS && job->st >= 0; t++)
+    if (!zt_job_open(job, shapes, N_SHAPES))
+        return NULL;
+    for (int t = 0; t < STEPS; t++)
         step(job);
-    export_all(job);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        ZT_OK(&job->rig, zt_try_export(&job->rig, i, job->masters[i]));
     return NULL;
 }
 

@@ -29,7 +29,7 @@ static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
 
 typedef struct job {
     ZT_JOB;
-    const char *save_to, *load_from, *note; /* names in zt_state_dir() */
+    const char *save_to, *load_from, *note; /* names in zt_dir() */
     const zf_state_store_t *store;
     uint32_t flags, n_saves, n_missing;
     int cannot_write, delivers_before, writes_before, delivers_first;
@@ -59,11 +59,8 @@ static void train(job_t *job, uint64_t until) {
 }
 
 static void move(job_t *job, const char *name, int is_load) {
-    zf_state_args_t args = {.struct_size = sizeof args,
-                            .flags = job->flags,
-                            .path = zt_state_path(name),
-                            .store = job->store,
-                            .note = job->note};
+    zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = job->flags, .path = zt_path(name), .store = job->store, .note = job->note};
     const zf_state_ext_t *state = zt_state(&job->rig);
     if (job->store)
         args.path = NULL;
@@ -140,7 +137,7 @@ static void check_failed(const job_t *jobs, uint32_t n, zf_status_t st, const ch
     }
 }
 
-static int exists(const char *name) { return access(zt_state_path(name), F_OK) == 0; }
+static int exists(const char *name) { return access(zt_path(name), F_OK) == 0; }
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
 
@@ -194,7 +191,7 @@ ZT_TEST(back_to_where_it_was) {
 /* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
 ZT_TEST(one_cannot_write) {
     job_t first[MOST] = {0}, jobs[MOST] = {0};
-    zf_state_args_t args = {.struct_size = sizeof args, .path = zt_state_path("full")};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = zt_path("full")};
     zf_error_t err = {.struct_size = sizeof err};
     run(first, 3, sharded, "full", NULL);
     jobs[2].cannot_write = 1;
@@ -244,7 +241,7 @@ static const struct {
 
 ZT_TEST(ranks_that_differ) {
     job_t saved[MOST] = {0};
-    ck_assert_int_eq(zt_shell("mkdir %s", zt_state_path("elsewhere")), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s", zt_path("elsewhere")), 0);
     run(saved, 2, sharded, "first", NULL);
     end(saved);
     memset(saved, 0, sizeof saved);
@@ -267,7 +264,7 @@ static void damage(const char *name) {
     int fd;
     off_t size;
     unsigned char byte = 0;
-    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_state_path(name));
+    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_path(name));
     fd = open(file, O_RDWR);
     size = lseek(fd, 0, SEEK_END);
     ck_assert(fd >= 0 && pread(fd, &byte, 1, size / 2) == 1);
@@ -289,42 +286,31 @@ ZT_TEST(damaged) {
     end(fresh);
 }
 
-/* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
- * other's run could be filled in place. */
-static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
-    job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
-    first[0].n_missing = first[1].n_missing = n_missing;
-    run(first, 2, sharded, "first", NULL);
+/* What two ranks like `saved` save is loaded by one and the other, which come to what two like the other come to. */
+static void load_in_both(const char *config, job_t saved, job_t one, job_t other) {
+    job_t first[MOST] = {saved, saved}, jobs[MOST] = {one, other}, fresh[MOST] = {other, other};
+    run(first, 2, config, "first", NULL);
     end(first);
-    for (int r = 0; r < 2; r++) {
-        jobs[r].flags = fresh[r].flags = flags;
-        jobs[r].writes_before = fresh[r].writes_before = 1;
-    }
-    jobs[0].delivers_first = 1;
-    run(jobs, 2, sharded, NULL, "first");
-    run(fresh, 2, sharded, NULL, "first");
+    run(jobs, 2, config, NULL, "first");
+    run(fresh, 2, config, NULL, "first");
     check_like(jobs, 2, fresh);
     end(jobs);
     end(fresh);
 }
 
+/* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
+ * other's run could be filled in place. */
 ZT_TEST(one_rank_delivers_before_a_load) {
-    one_delivers_first(0, 0);
-    one_delivers_first(ZF_STATE_PARTIAL, 1); /* what the checkpoint lacks stays as it is */
+    const uint32_t partial = ZF_STATE_PARTIAL; /* what the checkpoint lacks stays as it is */
+    load_in_both(sharded, (job_t){0}, (job_t){.writes_before = 1, .delivers_first = 1}, (job_t){.writes_before = 1});
+    load_in_both(sharded, (job_t){.n_missing = 1}, (job_t){.flags = partial, .writes_before = 1, .delivers_first = 1},
+                 (job_t){.flags = partial, .writes_before = 1});
 }
 
 /* params_changed is each rank's own call at stage 0. Ranks that differ in it fail the next step, unless a load comes
  * first, which undoes it. */
 ZT_TEST(a_load_forgets_what_one_rank_was_told) {
-    job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
-    run(first, 2, replicated, "told", NULL);
-    end(first);
-    jobs[0].writes_before = 1;
-    run(jobs, 2, replicated, NULL, "told");
-    run(fresh, 2, replicated, NULL, "told");
-    check_like(jobs, 2, fresh);
-    end(jobs);
-    end(fresh);
+    load_in_both(replicated, (job_t){0}, (job_t){.writes_before = 1}, (job_t){0});
 }
 
 /* ---- checksums --------------------------------------------------------------------------------------------------- */

@@ -1,38 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_rebind.c - a second bind_params in the middle of windows: sets that are refused leave the
- * run as it was. Sets that are taken are zf-conform exact's. */
+/* tests/plugin/test_rebind.c - a second bind_params that is refused, and what reads a run while it is exchanged. That a
+ * bind_params which fails leaves the run as it was is test_no_memory's; sets that are taken are zf-conform exact's. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "state_rig.h"
 #include "suite.h"
 
-static zt_rig_t rig, copy;
+static zt_rig_t rig;
 static zt_memory_store_t store;
-
-/* rig and copy, the same run n steps along. */
-static void start_pair(const char *config, int n) {
-    zt_state_open(&rig, config);
-    zt_state_open(&copy, config);
-    zt_state_steps(&rig, n);
-    zt_state_steps(&copy, n);
-}
-
-/* What was done to copy has changed nothing, neither now nor n steps on. */
-static void end_pair(const char *done, int n) {
-    char later[64];
-    zt_state_check_equal(&rig, &copy, done);
-    zt_state_steps(&rig, n);
-    zt_state_steps(&copy, n);
-    snprintf(later, sizeof later, "%s and trained", done);
-    zt_state_check_equal(&rig, &copy, later);
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
-}
 
 static int32_t descent(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
@@ -66,23 +44,6 @@ ZT_TEST(another_rule_is_refused) {
     zt_rig_end(&rig);
 }
 
-/* The same where the larger set does not fit, which shows only after much of it is made. */
-ZT_TEST(bind_again_without_room) {
-    static const int64_t sizes[] = {4096, 1024};
-    const zf_tensor_t *was;
-    zf_tensor_t large;
-    float *values = calloc(4096 * 1024, sizeof *values);
-    zt_state_mode.host = "memory_limit_mib = 24";
-    start_pair(zt_state_configs[0], 6);
-    zt_tensor(&large, values, sizes, 2, 0);
-    was = copy.decls[0].tensor;
-    copy.decls[0].tensor = &large;
-    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_MEMORY);
-    copy.decls[0].tensor = was;
-    end_pair("refused", 6);
-    free(values);
-}
-
 /* ---- statistics from another thread ------------------------------------------------------------------------------ */
 
 static _Atomic int is_over;
@@ -90,8 +51,8 @@ static _Atomic int is_over;
 static void *read_statistics(void *raw) {
     const uint64_t *want = raw;
     while (!atomic_load(&is_over)) {
-        if (zt_rig_counter(&copy, "slot_chunks_total") != want[0] ||
-            zt_rig_counter(&copy, "host_measured_nbytes") != want[1])
+        if (zt_rig_counter(&rig, "slot_chunks_total") != want[0] ||
+            zt_rig_counter(&rig, "host_measured_nbytes") != want[1])
             return &is_over;
     }
     return NULL;
@@ -100,29 +61,31 @@ static void *read_statistics(void *raw) {
 /* A load makes a second run and frees the first, which no other thread may be reading. */
 ZT_TEST(statistics_while_runs_are_exchanged) {
     uint64_t want[2];
+    zt_image_t image;
     pthread_t reader;
     void *failed;
-    zt_memory_store_start(&store);
-    start_pair(zt_state_configs[0], 5);
-    ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
-    want[0] = zt_rig_counter(&copy, "slot_chunks_total");
-    want[1] = zt_rig_counter(&copy, "host_measured_nbytes");
+    zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
+    image = zt_state_image(&rig);
+    want[0] = zt_rig_counter(&rig, "slot_chunks_total");
+    want[1] = zt_rig_counter(&rig, "host_measured_nbytes");
     ck_assert_uint_gt(want[0], 0);
     pthread_create(&reader, NULL, read_statistics, want);
     for (int i = 0; i < 20; i++)
-        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+        ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
     atomic_store(&is_over, 1);
     pthread_join(reader, &failed);
     ck_assert_ptr_null(failed);
-    end_pair("exchanged", 6);
+    zt_state_check_image(&rig, &image, "exchanged");
+    free(image.bytes);
+    zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }
 
 static void *read_all(void *raw) {
     zf_counter_t got = {.struct_size = sizeof got};
     while (!atomic_load(&is_over))
-        for (uint32_t i = 0; i < copy.stats->n_counters(); i++)
-            if (copy.stats->counter(copy.inst, i, &got, NULL))
+        for (uint32_t i = 0; i < rig.stats->n_counters(); i++)
+            if (rig.stats->counter(rig.inst, i, &got, NULL))
                 return &is_over;
     return raw;
 }
@@ -132,26 +95,15 @@ ZT_TEST(statistics_while_bind_params_is_under_way) {
     static const zt_shape_t shape = {.rows = 24, .cols = 40};
     pthread_t reader;
     void *failed;
-    zt_rig_start(&copy, &shape, 1);
-    zt_rig_create(&copy, "", 0);
+    zt_rig_start(&rig, &shape, 1);
+    zt_rig_create(&rig, "", 0);
     pthread_create(&reader, NULL, read_all, NULL);
-    zt_rig_bind(&copy);
-    zt_rig_steps(&copy, 3);
+    zt_rig_bind(&rig);
+    zt_rig_steps(&rig, 3);
     atomic_store(&is_over, 1);
     pthread_join(reader, &failed);
     ck_assert_ptr_null(failed);
-    zt_rig_end(&copy);
-}
-
-/* A bind_params that fails leaves the instance as it was. */
-ZT_TEST(bind_again_refused) {
-    const char *name;
-    start_pair(zt_state_configs[0], 6);
-    name = copy.decls[3].name;
-    copy.decls[3].name = copy.decls[0].name;
-    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
-    copy.decls[3].name = name;
-    end_pair("refused", 6);
+    zt_rig_end(&rig);
 }
 
 ZT_SUITE("rebind")

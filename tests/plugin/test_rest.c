@@ -38,8 +38,7 @@ static void gives_up(int32_t mode) {
     for (uint32_t p = 0; p < N_SHAPES; p++)
         zt_rig_fill_grad(&rig, p, rig.step + 1);
     closes = zt_rig_counter(&rig, "window_closes");
-    ck_assert_int_eq(quiesce_within(mode, 60), ZF_ERR_TIMEOUT);
-    zt_contains(rig.err.message, "within deadline_ms = 60");
+    zt_refused(&rig.err, quiesce_within(mode, 60), ZF_ERR_TIMEOUT, "within deadline_ms = 60");
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_CALL);
     ck_assert_int_eq(rig.err.retryable, 1);
     ck_assert_uint_eq(zt_rig_counter(&rig, "window_closes"), closes);
@@ -50,9 +49,7 @@ static void gives_up(int32_t mode) {
 }
 
 ZT_TEST(a_deadline_of_the_hosts_own) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 5);
     gives_up(ZF_QUIESCE_DRAIN);
     gives_up(ZF_QUIESCE_FLUSH);
@@ -61,17 +58,7 @@ ZT_TEST(a_deadline_of_the_hosts_own) {
 
 /* ---- what destroy loses ------------------------------------------------------------------------------------------ */
 
-static unsigned long long said_elems, said_params;
-static int n_said;
-
-static void log_lost(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
-                     uint64_t len) {
-    char text[512];
-    (void)ctx, (void)file, (void)line;
-    snprintf(text, sizeof text, "%.*s", (int)len, msg);
-    if (strcmp(component, "destroy") == 0 && level == ZF_LOG_WARN && strstr(text, "without their newest updates"))
-        n_said += sscanf(text, "%llu elements of %llu parameters", &said_elems, &said_params) == 2;
-}
+static zt_log_t said;
 
 /* Elements of rig whose visible value is not the one that its twin, which was flushed, shows; parameters that have one.
  */
@@ -91,7 +78,7 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
     char text[400];
     snprintf(text, sizeof text, "[zenflow]\npublish_lag = %d\n%s", lag, config + strlen("[zenflow]\n"));
     zt_rig_start(r, shapes, N_SHAPES);
-    r->host.log = log_lost;
+    zt_rig_listen(r, &said, "without their newest updates");
     zt_rig_open(r, text, flags);
     zt_rig_steps(r, n);
 }
@@ -99,18 +86,19 @@ static void train(zt_rig_t *r, int n, uint32_t flags, int lag) {
 /* n steps, then destroy: the warning has the number of elements that really lack an update, and comes once. */
 static uint64_t ends_after(int n, uint32_t create_flags, int lag) {
     zt_rig_t twin;
+    unsigned long long said_elems = 0, said_params = 0;
     uint64_t lost, params;
     train(&twin, n, create_flags, lag);
     ZT_OK(&twin, zt_quiesce(&twin, ZF_QUIESCE_FLUSH));
     train(&rig, n, create_flags, lag);
-    n_said = 0, said_elems = said_params = 0;
     rig.zf->destroy(rig.inst, NULL);
     rig.inst = NULL;
+    ck_assert_int_eq(sscanf(said.text, "%llu elements of %llu parameters", &said_elems, &said_params), said.n ? 2 : -1);
     lost = count_lost(&twin, &params);
     ck_assert_msg(
-        said_elems == lost && said_params == params && n_said == (lost > 0),
+        said_elems == lost && said_params == params && said.n == (lost > 0),
         "lag %d, flags %u: after %d steps %llu elements of %llu parameters are said %d times, %llu of %llu are lost",
-        lag, create_flags, n, said_elems, said_params, n_said, (unsigned long long)lost, (unsigned long long)params);
+        lag, create_flags, n, said_elems, said_params, said.n, (unsigned long long)lost, (unsigned long long)params);
     zt_rig_end(&rig);
     zt_rig_end(&twin);
     return lost;
@@ -140,10 +128,7 @@ ZT_TEST(destroy_after_any_number_of_steps) {
                      "[host]\nthreads = 2\n[zenflow]\nupdate_interval = 3\nfull_warm_up_rounds = 2\n"
                      "select_interval = 2\n%s",
                      texts[k / 8]);
-            zt_rig_start(&rig, shapes, N_SHAPES);
-            if (k / 4 % 2)
-                zt_rig_use_queue(&rig);
-            zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+            zt_rig_make(&rig, shapes, N_SHAPES, text, ZF_CREATE_CAP_FETCH | (k / 4 % 2 ? ZT_ON_QUEUE : 0));
             zt_rig_steps(&rig, n);
             for (uint32_t i = 0; i < 3 && how[k % 4]; i++) {
                 zt_rig_fill_grad(&rig, i, rig.step + 1);
@@ -200,7 +185,7 @@ ZT_TEST(a_folder_that_is_missing_is_retryable) {
     char path[600];
     zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 3);
-    snprintf(path, sizeof path, "%s.missing/state", zt_state_dir());
+    snprintf(path, sizeof path, "%s.missing/state", zt_dir());
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(rig.err.retryable, 1);
     *strrchr(path, '/') = '\0';
@@ -233,9 +218,8 @@ ZT_TEST(another_hook_is_retryable) {
 }
 
 ZT_TEST(the_engines_deadline_is_not_retryable) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n", ZF_CREATE_CAP_FETCH);
+    zt_rig_make(&rig, shapes, N_SHAPES, "[zenflow]\nfull_warm_up_rounds = 1\n[host]\ndeadline_ms = 200\n",
+                ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     zt_rig_block(&rig);

@@ -31,42 +31,23 @@ typedef struct job {
     const zf_shards_ext_t *shards;
     void (*script)(struct job *job);
     int has_tied;
-    char wrong[600]; /* what was not as it should be, first */
     uint32_t n_buffers;
 } job_t;
-
-#define WRONG(job, ...)                                                                                                \
-    do {                                                                                                               \
-        if (!(job)->wrong[0])                                                                                          \
-            snprintf((job)->wrong, sizeof(job)->wrong, __VA_ARGS__);                                                   \
-    } while (0)
-
-/* A call that must succeed. */
-static void good(job_t *job, zf_status_t st) {
-    if (st < 0)
-        WRONG(job, "status %d: %s: %s", st, job->rig.err.origin, job->rig.err.message);
-}
-
-/* A call that must fail so, with a sentence that has these words in it. */
-static void bad(job_t *job, zf_status_t st, zf_status_t wanted, const char *words) {
-    if (st != wanted || !strstr(job->rig.err.message, words))
-        WRONG(job, "status %d, need %d with \"%s\": %s", st, wanted, words, st < 0 ? job->rig.err.message : "");
-}
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static void fetch(job_t *job, uint32_t param) {
     zt_rig_t *rig = &job->rig;
     zf_fence_t fence = {.struct_size = sizeof fence};
-    good(job, zt_fetch(rig, rig->params[param].id, &fence));
-    if (!rig->queue && !job->wrong[0])
-        good(job, rig->cpu->fence_wait(&fence, 60000000000u, &rig->err));
+    ZT_OK(rig, zt_fetch(rig, rig->params[param].id, &fence));
+    if (!rig->queue)
+        ZT_OK(rig, rig->cpu->fence_wait(&fence, 60000000000u, &rig->err));
 }
 
 static void release(job_t *job, uint32_t param) {
     zt_rig_t *rig = &job->rig;
     zf_param_item_t item = {.struct_size = sizeof item, .id = rig->params[param].id};
-    good(job, rig->zf->param_release(rig->inst, &item, 1, sizeof item, &rig->stream, &rig->err));
+    ZT_OK(rig, rig->zf->param_release(rig->inst, &item, 1, sizeof item, &rig->stream, &rig->err));
 }
 
 static zf_status_t place(job_t *job, uint32_t param, zf_shard_place_t *out) {
@@ -78,15 +59,13 @@ static zf_status_t place(job_t *job, uint32_t param, zf_shard_place_t *out) {
 static void check_values(job_t *job, uint32_t param) {
     const zt_param_t *p = &job->rig.params[param];
     zf_shard_place_t found;
-    good(job, place(job, param, &found));
-    if (job->wrong[0])
-        return;
+    ZT_OK(&job->rig, place(job, param, &found));
     if (job->rig.queue)
         zt_rig_sync(&job->rig);
     if (found.is_sharded != (p->shape.cols != 0) || (!found.is_sharded && found.data != p->visible))
-        WRONG(job, "%s: is_sharded %d", p->name, found.is_sharded);
+        ck_abort_msg("%s: is_sharded %d", p->name, found.is_sharded);
     if (found.nbytes != p->n_elems * 4 || memcmp(found.data, p->serial.w, found.nbytes) != 0)
-        WRONG(job, "%s shows other values at step %llu", p->name, (unsigned long long)job->rig.step);
+        ck_abort_msg("%s shows other values at step %llu", p->name, (unsigned long long)job->rig.step);
 }
 
 static void look(job_t *job, uint32_t param) {
@@ -97,28 +76,27 @@ static void look(job_t *job, uint32_t param) {
 
 static void deliver(job_t *job, uint32_t param) {
     zt_rig_fill_grad(&job->rig, param, job->rig.step + 1);
-    good(job, zt_rig_deliver(&job->rig, param, 0, NULL));
+    ZT_OK(&job->rig, zt_rig_deliver(&job->rig, param, 0, NULL));
     zt_serial_update(&job->rig.params[param].serial, &job->rig.groups[0], job->rig.params[param].grad_values,
                      (float)job->rig.unscale);
 }
 
 /* A forward and a backward pass, and a step. */
 static void train(job_t *job) {
-    for (uint32_t i = 0; i < N_PARAMS && !job->wrong[0]; i++)
+    for (uint32_t i = 0; i < N_PARAMS; i++)
         look(job, i);
-    for (uint32_t i = N_PARAMS; i-- > 0 && !job->wrong[0];) {
+    for (uint32_t i = N_PARAMS; i-- > 0;) {
         look(job, i);
         deliver(job, i);
     }
-    if (!job->wrong[0])
-        good(job, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL));
+    ZT_OK(&job->rig, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL));
 }
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
 static void open_rig(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    good(job, zt_ranks_try_open(job->rank, rig, job->config, job->uses_queue));
+    ZT_OK(rig, zt_ranks_try_open(job->rank, rig, job->config, job->uses_queue));
     job->shards = rig->zf->get_extension(ZF_EXT_SHARDS);
     for (uint32_t i = 0; i + 1 < N_PARAMS; i++) /* it is the host's again */
         memset(rig->params[i].visible, 0xFF, BUCKET_NBYTES);
@@ -145,10 +123,8 @@ static void *run_job(void *raw) {
     if (job->has_tied)
         tie(job);
     open_rig(job);
-    if (!job->wrong[0])
-        job->script(job);
-    if (!job->wrong[0] && job->rig.inst)
-        job->n_buffers = ((const zf_instance_t *)job->rig.inst)->run->shards.n_buffers;
+    job->script(job);
+    job->n_buffers = ((const zf_instance_t *)job->rig.inst)->run->shards.n_buffers;
     return NULL;
 }
 
@@ -161,8 +137,6 @@ static void run_as(const job_t *as) {
     for (uint32_t r = 0; r < N_RANKS; r++)
         ranks.ranks[r].flags = FLAGS;
     zt_jobs_run(&ranks, run_job, 0);
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        ck_assert_msg(!jobs[r].wrong[0], "rank %u: %s", r, jobs[r].wrong);
     zt_jobs_end(&ranks);
 }
 
@@ -185,21 +159,21 @@ static void await_gathers(job_t *job, uint64_t n) {
     for (int i = 0; i < 5000 && n_gathers(job) < n; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     if (n_gathers(job) != n)
-        WRONG(job, "%llu gathers, need %llu", (unsigned long long)n_gathers(job), (unsigned long long)n);
+        ck_abort_msg("%llu gathers, need %llu", (unsigned long long)n_gathers(job), (unsigned long long)n);
 }
 
 /* Eleven buckets forward, backward all but the two that are still there, and after a step the first one again. */
 static void passes(job_t *job) {
     enum { BUCKETS = N_PARAMS - 1, PER_STEP = BUCKETS + BUCKETS - 2 };
-    for (int t = 0; t < STEPS && !job->wrong[0]; t++)
+    for (int t = 0; t < STEPS; t++)
         train(job);
     await_gathers(job, STEPS * PER_STEP + 1);
     /* the vector is in bucket 0, which comes once in a step: 40 elements more, cut into 32 and 8 */
     if (job->rank->nbytes_of[ZF_COLLECTIVE_FOR_PARAMETERS] !=
         (STEPS * PER_STEP + 1) * BUCKET_NBYTES / N_RANKS + STEPS * 32 * 4)
-        WRONG(job, "gathers of %llu bytes", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_PARAMETERS]);
+        ck_abort_msg("gathers of %llu bytes", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_PARAMETERS]);
     if (job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES] > (STEPS + 1) * 64 * 4) /* of the resident vector alone */
-        WRONG(job, "%llu bytes of values", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
+        ck_abort_msg("%llu bytes of values", (unsigned long long)job->rank->nbytes_of[ZF_COLLECTIVE_FOR_VALUES]);
 }
 
 ZT_TEST(two_buffers_serve_both_passes) {
@@ -247,14 +221,14 @@ static void hold_tied(job_t *job) {
     release(job, 0);
     for (uint32_t i = 1; i < 4; i++)
         look(job, i);
-    good(job, place(job, TIED, &found));
-    if (!job->wrong[0] && memcmp(found.data, rig->params[0].serial.w, found.nbytes) != 0)
-        WRONG(job, "what is still held has become another bucket's");
-    bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, rig->params[TIED].name);
+    ZT_OK(rig, place(job, TIED, &found));
+    if (memcmp(found.data, rig->params[0].serial.w, found.nbytes) != 0)
+        ck_abort_msg("what is still held has become another bucket's");
+    zt_refused(&rig->err, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, rig->params[TIED].name);
     release(job, TIED);
-    bad(job, place(job, TIED, &found), ZF_ERR_STATE, "not fetched");
+    zt_refused(&rig->err, place(job, TIED, &found), ZF_ERR_STATE, "not fetched");
     if (zfi_shards_held(&((const zf_instance_t *)rig->inst)->run->ranks) != ZF_NO_ID)
-        WRONG(job, "something is held");
+        ck_abort_msg("something is held");
 }
 
 ZT_TEST(tied_parameters_are_released_each_by_itself) {
@@ -268,21 +242,21 @@ static void misuse(job_t *job) {
     zt_rig_t *rig = &job->rig;
     zf_shard_place_t found;
     uint32_t was;
-    bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
-    bad(job, zt_changed(rig, rig->params[3].id, 0), ZF_ERR_STATE, "fetch it");
-    bad(job, rig->zf->params_changed(rig->inst, NULL, 0, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
+    zt_refused(&rig->err, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
+    zt_refused(&rig->err, zt_changed(rig, rig->params[3].id, 0), ZF_ERR_STATE, "fetch it");
+    zt_refused(&rig->err, rig->zf->params_changed(rig->inst, NULL, 0, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
     fetch(job, 3);
-    bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, "fetched and not released");
-    bad(job, zt_quiesce(rig, ZF_QUIESCE_FLUSH), ZF_ERR_STATE, "fetched and not released");
-    good(job, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
+    zt_refused(&rig->err, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, "fetched and not released");
+    zt_refused(&rig->err, zt_quiesce(rig, ZF_QUIESCE_FLUSH), ZF_ERR_STATE, "fetched and not released");
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     check_values(job, 3);
     release(job, 3);
-    bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
+    zt_refused(&rig->err, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
     was = rig->decls[2].flags;
     rig->decls[2].flags |= ZF_PARAM_FROZEN;
-    bad(job, zt_rig_try_bind(rig), ZF_ERR_STATE, "another set");
+    zt_refused(&rig->err, zt_rig_try_bind(rig), ZF_ERR_STATE, "another set");
     rig->decls[2].flags = was;
-    good(job, zt_rig_try_bind(rig));
+    ZT_OK(rig, zt_rig_try_bind(rig));
     train(job);
     train(job);
 }
@@ -301,21 +275,23 @@ static void edits(job_t *job) {
     zf_shard_place_t held;
     train(job);
     fetch(job, 3);
-    bad(job, digest->written(rig->inst, ZF_WRITTEN_HOLD, sharded, 1, found, &rig->err), ZF_ERR_STATE, "is sharded");
-    bad(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err), ZF_ERR_STATE, "is sharded");
+    zt_refused(&rig->err, digest->written(rig->inst, ZF_WRITTEN_HOLD, sharded, 1, found, &rig->err), ZF_ERR_STATE,
+               "is sharded");
+    zt_refused(&rig->err, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err), ZF_ERR_STATE,
+               "is sharded");
     release(job, 3);
-    good(job, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
-    bad(job, digest->adopt(rig->inst, sharded, 1, &rig->err), ZF_ERR_STATE, "params_changed before param_release");
+    ZT_OK(rig, digest->written(rig->inst, ZF_WRITTEN_LOOK, NULL, 0, found, &rig->err));
+    zt_refused(&rig->err, digest->adopt(rig->inst, sharded, 1, &rig->err), ZF_ERR_STATE,
+               "params_changed before param_release");
     rig->params[VECTOR].serial.w[7] = w[7] += 1;
-    good(job, digest->adopt(rig->inst, resident, 1, &rig->err));
-    bad(job, digest->adopt(rig->inst, NULL, 0, &rig->err), ZF_ERR_STATE, "params_changed before param_release");
-    good(job, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
+    ZT_OK(rig, digest->adopt(rig->inst, resident, 1, &rig->err));
+    zt_refused(&rig->err, digest->adopt(rig->inst, NULL, 0, &rig->err), ZF_ERR_STATE,
+               "params_changed before param_release");
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     fetch(job, 3);
-    good(job, place(job, 3, &held));
-    if (job->wrong[0])
-        return;
+    ZT_OK(rig, place(job, 3, &held));
     rig->params[3].serial.w[7] = ((float *)held.data)[7] += 1;
-    good(job, zt_changed(rig, *sharded, 0));
+    ZT_OK(rig, zt_changed(rig, *sharded, 0));
     release(job, 3);
     train(job);
     train(job);
@@ -351,7 +327,8 @@ static void out_of_order(job_t *job) {
     release(job, 1);
     for (uint32_t i = N_PARAMS; i-- > 0;)
         deliver(job, i);
-    bad(job, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL), ZF_ERR_RANKS, "what was called between the steps");
+    zt_refused(&job->rig.err, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL), ZF_ERR_RANKS,
+               "what was called between the steps");
 }
 
 ZT_TEST(another_order_of_fetches_is_found_before_anything_is_updated) { run(out_of_order, 0); }
@@ -362,13 +339,13 @@ ZT_TEST(another_order_of_fetches_is_found_before_anything_is_updated) { run(out_
  * bucket. */
 static void load_first(job_t *job) {
     zt_rig_t *rig = &job->rig;
-    good(job, zt_save(rig, NULL, zt_state_path("first"), 0, NULL));
+    ZT_OK(rig, zt_save(rig, NULL, zt_path("first"), 0, NULL));
     look(job, 3);
     if (job->rank->rank == 0) {
         zt_rig_fill_grad(rig, 0, 77);
-        good(job, zt_rig_deliver(rig, 0, 0, NULL));
+        ZT_OK(rig, zt_rig_deliver(rig, 0, 0, NULL));
     }
-    good(job, zt_load(rig, NULL, zt_state_path("first"), 0, NULL));
+    ZT_OK(rig, zt_load(rig, NULL, zt_path("first"), 0, NULL));
     train(job);
     train(job);
 }

@@ -42,31 +42,28 @@ static int32_t decay(void *ctx, const zf_rule_update_t *u) {
 static const zf_rule_callback_t callback = {
     .struct_size = sizeof callback, .n_moments = 1, .name = "decay", .update = decay};
 
+/* A rule is known by its number; the host's own by its name and by how many moments it keeps. */
 ZT_TEST(another_rule_is_refused) {
-    zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
-    zt_state_mode.rule = ZF_RULE_LION;
-    zt_state_open(&copy, zt_state_configs[0]);
-    zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT,
-               "update rule \"AdamW\" of 2 moment(s)");
-    zt_state_end(&rig, &copy, &store);
-}
-
-/* The host's rule is known by its name and by how many moments it keeps. */
-ZT_TEST(another_host_rule_is_refused) {
-    zf_rule_callback_t other = callback;
-    zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &callback, ""};
-    zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
-    zt_state_mode.callback = &other;
-    for (int i = 0; i < 2; i++) {
-        other.name = i ? "decay" : "decline";
-        other.n_moments = i ? 2 : 1;
+    static const zf_rule_callback_t decline = {
+        .struct_size = sizeof decline, .n_moments = 1, .name = "decline", .update = decay};
+    static const zf_rule_callback_t of_two = {
+        .struct_size = sizeof of_two, .n_moments = 2, .name = "decay", .update = decay};
+    static const struct {
+        zt_state_mode_t saved, loaded;
+        const char *words;
+    } tries[] = {
+        {{ZF_RULE_ADAMW, NULL, ""}, {ZF_RULE_LION, NULL, ""}, "update rule \"AdamW\" of 2 moment(s)"},
+        {{ZF_RULE_CALLBACK, &callback, ""}, {ZF_RULE_CALLBACK, &decline, ""}, "\"decline\""},
+        {{ZF_RULE_CALLBACK, &callback, ""}, {ZF_RULE_CALLBACK, &of_two, ""}, "\"decay\" of 2"},
+    };
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        zt_state_mode = tries[i].saved;
+        zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
+        zt_state_mode = tries[i].loaded;
         zt_state_open(&copy, zt_state_configs[0]);
-        zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT,
-                   i ? "\"decay\" of 2" : "\"decline\"");
-        zt_rig_end(&copy);
+        zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT, tries[i].words);
+        zt_state_end(&rig, &copy, &store);
     }
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
 }
 
 /* ---- compact, other configurations, other sets ------------------------------------------------------------------- */
@@ -162,10 +159,36 @@ ZT_TEST(a_load_that_fails_when_all_was_given_up) {
 
 /* ---- storage that fails ------------------------------------------------------------------------------------------ */
 
+/* Into an instance of so many steps: each of the load's calls fails, and it is as it was. Then it gets through. */
+static void fail_each_read(const char *into, int n_steps, int stride) {
+    zt_image_t before;
+    int n_load;
+    zt_state_open_copy(&copy, into, 1);
+    store.n_calls = 0;
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    n_load = store.n_calls;
+    zt_rig_end(&copy);
+    zt_state_open(&copy, into);
+    zt_state_steps(&copy, n_steps);
+    before = zt_state_image(&copy);
+    for (int k = 1; k <= n_load; k += stride * ZT_EVERY) {
+        store.n_calls = 0;
+        store.fail_at = k;
+        ck_assert_msg(zt_load(&copy, &store.table, NULL, 0, NULL) == ZF_ERR_STORAGE, "call %d of %d", k, n_load);
+        zt_state_check_image(&copy, &before, "a call failed");
+    }
+    free(before.bytes);
+    store.fail_at = 0;
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    if (into == zt_state_configs[0])
+        zt_state_check_equal(&rig, &copy, "after failures");
+    zt_rig_end(&copy);
+}
+
 /* Every call of the host's store fails once: save and load say so, and the instances are as they were. */
 ZT_TEST(stores_that_fail) {
-    zt_image_t image, again;
-    int n_save, n_load;
+    zt_image_t image;
+    int n_save;
     zt_state_saved(&rig, &store, zt_state_configs[0], 6, 0);
     n_save = store.n_calls;
     image = zt_state_image(&rig);
@@ -176,27 +199,9 @@ ZT_TEST(stores_that_fail) {
     }
     zt_memory_store_clear(&store);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-    store.n_calls = 0;
-    zt_state_open_copy(&copy, zt_state_configs[0], 1); /* fresh: filled in place */
-    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
-    n_load = store.n_calls;
-    zt_rig_end(&copy);
-    for (int pass = 0; pass < 2; pass++) { /* a fresh instance, then a running one */
-        zt_state_open(&copy, zt_state_configs[0]);
-        zt_state_steps(&copy, pass ? 4 : 0);
-        again = zt_state_image(&copy);
-        for (int k = 1; k <= n_load; k += (pass ? 3 : 1) * ZT_EVERY) {
-            store.n_calls = 0;
-            store.fail_at = k;
-            ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
-            zt_state_check_image(&copy, &again, "a call failed");
-        }
-        free(again.bytes);
-        store.fail_at = 0;
-        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
-        zt_state_check_equal(&rig, &copy, "after failures");
-        zt_rig_end(&copy);
-    }
+    fail_each_read(zt_state_configs[0], 0, 1); /* fresh: filled in place */
+    fail_each_read(zt_state_configs[0], 4, 3);
+    fail_each_read(zt_state_configs[1], 0, 1); /* windows are closed while it is read */
     zt_state_check_image(&rig, &image, "after failed saves");
     free(image.bytes);
     zt_rig_end(&rig);

@@ -23,25 +23,6 @@ static void set_blocks(const char *n) {
         unsetenv("ZF_TEST_BLOCK_ELEMS");
 }
 
-/* A read that fails is said, whatever is read after it. */
-ZT_TEST(reads_that_fail_while_windows_are_closed) {
-    int n_calls;
-    zt_state_saved(&rig, &store, zt_state_configs[1], 6, 0);
-    zt_state_open_copy(&copy, zt_state_configs[0], 1);
-    store.n_calls = 0;
-    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
-    n_calls = store.n_calls;
-    zt_rig_end(&copy);
-    zt_state_open_copy(&copy, zt_state_configs[0], 1);
-    for (int k = 1; k <= n_calls; k++) {
-        store.n_calls = 0;
-        store.fail_at = k;
-        ck_assert_msg(zt_load(&copy, &store.table, NULL, 0, NULL) == ZF_ERR_STORAGE, "call %d of %d", k, n_calls);
-    }
-    store.fail_at = 0;
-    zt_state_end(&rig, &copy, &store);
-}
-
 /* Two texts that mean the same continue each other to the bit; two that do not, do not. */
 ZT_TEST(what_is_done_counts_not_how_it_is_said) {
     static const struct {

@@ -63,8 +63,8 @@ static void look(const char *dir, int is_over) {
 static void stop(int n_before, int lacks_exchange, int least) {
     char dir[128], made[140];
     int n;
-    snprintf(dir, sizeof dir, "%s/saved", zt_state_dir());
-    snprintf(made, sizeof made, "%s/made", zt_state_dir());
+    snprintf(dir, sizeof dir, "%s/saved", zt_dir());
+    snprintf(made, sizeof made, "%s/made", zt_dir());
     ck_assert_int_eq(zt_shell("mkdir %s", dir), 0);
     snprintf(path, sizeof path, "%s/ckpt", dir);
     zt_state_open(&rig, config);

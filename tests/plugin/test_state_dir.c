@@ -22,7 +22,7 @@ ZT_TEST(directories) {
     char path[128], file[160];
     FILE *f;
     zt_state_open(&rig, zt_state_configs[0]);
-    snprintf(path, sizeof path, "%s/mine", zt_state_dir());
+    snprintf(path, sizeof path, "%s/mine", zt_dir());
     ck_assert_int_eq(zt_shell("mkdir -p %s", path), 0);
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
     ck_assert_int_eq(zt_shell("test -e %s/zf_state.json", path), 0);
@@ -36,19 +36,19 @@ ZT_TEST(directories) {
     for (int i = 0; i < 3; i++) { /* names like a checkpoint's do not make it one's */
         static const char *const make[] = {"touch %s/zf_state_notes.txt", "mkdir %s/zf_state-00001.safetensors",
                                            "touch %s/zf_state-1.safetensors"};
-        snprintf(path, sizeof path, "%s/like%d", zt_state_dir(), i);
+        snprintf(path, sizeof path, "%s/like%d", zt_dir(), i);
         snprintf(file, sizeof file, make[i], path);
         ck_assert_int_eq(zt_shell("mkdir %s && %s", path, file), 0);
         zt_refused(&rig.err, zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE, "not of a checkpoint");
         ck_assert_int_eq(zt_shell("test -n \"$(ls %s)\" && test ! -e %s.zf-save-*", path, path), 0);
     }
-    snprintf(path, sizeof path, "%s/link", zt_state_dir());
+    snprintf(path, sizeof path, "%s/link", zt_dir());
     ck_assert_int_eq(zt_shell("ln -s nowhere %s", path), 0);
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE); /* and it stays a link */
     zt_contains(rig.err.message, "leads nowhere");
-    ck_assert_int_eq(zt_shell("mkdir %s/nowhere && test -L %s", zt_state_dir(), path), 0);
+    ck_assert_int_eq(zt_shell("mkdir %s/nowhere && test -L %s", zt_dir(), path), 0);
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
-    ck_assert_int_eq(zt_shell("test -L %s && test -e %s/nowhere/zf_state.json", path, zt_state_dir()), 0);
+    ck_assert_int_eq(zt_shell("test -L %s && test -e %s/nowhere/zf_state.json", path, zt_dir()), 0);
     ck_assert_int_eq(zt_save(&rig, NULL, "/proc/no/such", 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(zt_save(&rig, NULL, "", 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zt_save(&rig, NULL, NULL, 0, NULL), ZF_ERR_ARGUMENT);
@@ -61,7 +61,7 @@ ZT_TEST(directories) {
 /* A bare name in the working directory, and so small files that each parameter has its own; synced and not. */
 ZT_TEST(several_files_and_a_bare_name) {
     zt_rig_t copy;
-    const char *dir = zt_state_dir();
+    const char *dir = zt_dir();
     zf_state_args_t args = {.struct_size = sizeof args, .path = "bare"};
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_open(&copy, zt_state_configs[0]);
@@ -128,7 +128,7 @@ ZT_TEST(descriptor_0_is_one_like_others) {
     int n_all;
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 2);
-    ck_assert_int_eq(chdir(zt_state_dir()), 0);
+    ck_assert_int_eq(chdir(zt_dir()), 0);
     save_and_load();
     for (which = 1, n_all = INT_MAX; which <= n_all; which++) {
         char left[ZFI_BESIDE_NAME];

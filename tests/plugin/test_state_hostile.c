@@ -74,6 +74,7 @@ ZT_TEST(hostile_indexes) {
         {NULL, "\"n_groups\":3", "\"n_groups\":60000"},
         {NULL, "\"is_mean\":false", "\"is_mean\":true"},
         {NULL, "\"rule\":0", "\"rule\":3"},
+        {NULL, "\"rule\":0", "\"rule\":6"}, /* a rule that is none */
         {NULL, "\"kind\":\"exact\"", "\"kind\":\"compact\""},
         {"\"config\"", "\"zenflow.topk_ratio\":", "\"zenflow.no_such_key\":\"1\",\"zenflow.topk_ratio\":"},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"64\""},
@@ -301,14 +302,6 @@ ZT_TEST(hostile_intervals) {
         zt_index_replace(&zt_hostile.bad, edits[i].behind, edits[i].from, edits[i].to);
         zt_hostile_refused_for(edits[i].to, edits[i].why);
     }
-    zt_hostile_end();
-}
-
-ZT_TEST(a_rule_that_is_none) {
-    zt_hostile_start(config);
-    zt_hostile_copy();
-    zt_index_replace(&zt_hostile.bad, NULL, "\"rule\":0", "\"rule\":6");
-    zt_hostile_refused_for("a rule that is none", "rule");
     zt_hostile_end();
 }
 

@@ -112,7 +112,7 @@ static zf_status_t save(zt_rig_t *of, uint32_t flags) {
 }
 
 static void start_at(int n_steps) {
-    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    snprintf(path, sizeof path, "%s/ckpt", zt_dir());
     zt_state_open(&rig, config);
     zt_state_steps(&rig, n_steps);
 }
@@ -134,7 +134,7 @@ static zf_status_t save_by_renames(zt_rig_t *of) {
 }
 
 static void check_nothing_beside(const char *when) {
-    ck_assert_msg(zt_shell("test \"$(ls -A %s)\" = ckpt", zt_state_dir()) == 0, "%s: something was left", when);
+    ck_assert_msg(zt_shell("test \"$(ls -A %s)\" = ckpt", zt_dir()) == 0, "%s: something was left", when);
 }
 
 /* What is at path is whole and is of step n. */
@@ -329,7 +329,7 @@ ZT_TEST(a_folder_that_is_swept_is_not_used) {
     is_swept = 1;
     ZT_OK(&rig, save(&rig, 0));
     ck_assert_int_eq(is_swept, 0);
-    ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_state_dir()), 0); /* with the empty one, the other's */
+    ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_dir()), 0); /* with the empty one, the other's */
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what was swept");
     zt_rig_end(&rig);
@@ -338,7 +338,7 @@ ZT_TEST(a_folder_that_is_swept_is_not_used) {
 /* Names that a user may give, a name like a save's without its mark, and a leftover that the user copied. */
 ZT_TEST(a_user_s_own) {
     static const char *const own[] = {"ckpt.old", "ckpt.tmp", "ckpt.zf-save-0123456789abcdef", "ckpt.zf-save-copy"};
-    const char *dir = zt_state_dir();
+    const char *dir = zt_dir();
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (size_t i = 0; i < 3; i++)
@@ -388,10 +388,10 @@ static void *save_again_and_again(void *arg) {
     return NULL;
 }
 
-/* Two instances save to one path while a third reads it: every save and every load succeeds, and what a load finds is
- * one of the two, whole. */
-static void save_and_load(const char *when) {
-    zt_rig_t other;
+/* So many instances, one or two, save to one path while another reads it: every save and every load succeeds, and what
+ * a load finds is one of the two, whole. */
+static void save_and_load(const char *when, int n_saving) {
+    zt_rig_t other, *saving[] = {&rig, &other};
     pthread_t threads[2];
     int n = 0;
     start_at(3);
@@ -400,9 +400,9 @@ static void save_and_load(const char *when) {
     zt_state_steps(&other, 5);
     ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC));
     atomic_store(&n_loads, 0);
-    atomic_store(&n_savers, 2);
-    pthread_create(&threads[0], NULL, save_again_and_again, &rig);
-    pthread_create(&threads[1], NULL, save_again_and_again, &other);
+    atomic_store(&n_savers, n_saving);
+    for (int i = 0; i < n_saving; i++)
+        pthread_create(&threads[i], NULL, save_again_and_again, saving[i]);
     for (; atomic_load(&n_savers) > 0; n = atomic_fetch_add(&n_loads, 1) + 1) {
         zf_state_report_t report = {.struct_size = sizeof report};
         zf_status_t st = n % 2 ? zt_state(&copy)->load(copy.inst, &there, &report, &copy.err)
@@ -411,21 +411,27 @@ static void save_and_load(const char *when) {
             ck_abort_msg("%s, load %d: %s", when, n, copy.err.message);
         ck_assert_msg(report.step == 3 || report.step == 5, "step %llu", (unsigned long long)report.step);
     }
-    pthread_join(threads[0], NULL);
-    pthread_join(threads[1], NULL);
+    for (int i = 0; i < n_saving; i++)
+        pthread_join(threads[i], NULL);
     ZT_OK(&rig, save(&rig, 0)); /* clears away what a reader held */
+    check_nothing_beside(when);
     zt_rig_end(&other);
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }
 
 ZT_TEST(saves_and_loads_at_once) {
-    save_and_load("with an exchange");
-    check_nothing_beside("with an exchange");
+    save_and_load("with an exchange", 2);
     arm(RENAME, EINVAL);
-    save_and_load("with two renames");
-    check_nothing_beside("with two renames");
+    save_and_load("with two renames", 2);
     armed = NONE;
+}
+
+/* A reader without locks begins again where a save took its files away. */
+ZT_TEST(loads_without_locks) {
+    flock_errno = ENOLCK;
+    save_and_load("without locks", 1);
+    flock_errno = 0;
 }
 
 static void save_meanwhile(void) { ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC)); }
@@ -449,27 +455,6 @@ ZT_TEST(a_save_in_the_middle_of_a_load) {
     }
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what the reader held was cleared away");
-    zt_rig_end(&copy);
-    zt_rig_end(&rig);
-}
-
-/* A reader without locks begins again where a save took its files away. */
-ZT_TEST(loads_without_locks) {
-    pthread_t thread;
-    int n = 0;
-    flock_errno = ENOLCK;
-    start_at(4);
-    zt_state_open(&copy, config);
-    ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC));
-    atomic_store(&n_loads, 0);
-    atomic_store(&n_savers, 1);
-    pthread_create(&thread, NULL, save_again_and_again, &rig);
-    for (; atomic_load(&n_savers) > 0; n = atomic_fetch_add(&n_loads, 1) + 1)
-        if (zt_state(&copy)->load(copy.inst, &there, NULL, &copy.err))
-            ck_abort_msg("load %d: %s", n, copy.err.message);
-    pthread_join(thread, NULL);
-    check_nothing_beside("without locks");
-    flock_errno = 0;
     zt_rig_end(&copy);
     zt_rig_end(&rig);
 }

@@ -153,9 +153,7 @@ ZT_TEST(a_queue_finishes_later) {
     zf_step_report_t report = {.struct_size = sizeof report};
     zf_step_record_t got;
     go = 0;
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, config, 0);
+    zt_rig_make(&rig, shapes, N_SHAPES, config, ZT_ON_QUEUE);
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, hold, &go, &rig.err));
     for (int i = 0; i < 2; i++) {
         deliver_all(0);

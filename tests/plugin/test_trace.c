@@ -22,7 +22,7 @@ static void train(const char *trace_steps, int n_steps) {
     snprintf(config, sizeof config,
              "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\nselect_interval = 4\n[host]\nthreads = 2\n"
              "[trace]\nfile = %s%s\n",
-             zt_state_path("t.json"), trace_steps);
+             zt_path("t.json"), trace_steps);
     zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, n_steps);
 }
@@ -32,7 +32,7 @@ static void train(const char *trace_steps, int n_steps) {
 /* The events of a trace; each is checked. */
 static json_t *events_of(const char *name, json_t **out_whole) {
     json_error_t problem;
-    json_t *whole = json_load_file(zt_state_path(name), JSON_REJECT_DUPLICATES, &problem), *events;
+    json_t *whole = json_load_file(zt_path(name), JSON_REJECT_DUPLICATES, &problem), *events;
     ck_assert_msg(whole != NULL, "%s: %s", name, problem.text);
     events = json_object_get(whole, "traceEvents");
     ck_assert(json_is_array(events));
@@ -63,27 +63,28 @@ static const char *lane_of(const json_t *events, json_int_t tid) {
     return "?";
 }
 
-/* Events of a name in a lane. */
-static int count(const json_t *events, const char *lane, const char *name) {
+/* How many events of a name are in a lane, and the last of them. */
+static int find(const json_t *events, const char *lane, const char *name, const json_t **out) {
     int n = 0;
     for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        n += strcmp(json_string_value(json_object_get(event, "name")), name) == 0 &&
-             strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0;
+        const json_t *event = json_array_get(events, i);
+        if (strcmp(json_string_value(json_object_get(event, "name")), name) == 0 &&
+            strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0)
+            *out = event, n++;
     }
     return n;
 }
 
+static int count(const json_t *events, const char *lane, const char *name) {
+    const json_t *last;
+    return find(events, lane, name, &last);
+}
+
 /* Where a viewer shows a lane. */
 static json_int_t place_of(const json_t *events, const char *lane) {
-    for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        if (strcmp(json_string_value(json_object_get(event, "name")), "thread_sort_index") == 0 &&
-            strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0)
-            return json_integer_value(json_object_get(json_object_get(event, "args"), "sort_index"));
-    }
-    ck_abort_msg("no place of %s", lane);
-    return -1;
+    const json_t *event;
+    ck_assert_int_gt(find(events, lane, "thread_sort_index", &event), 0);
+    return json_integer_value(json_object_get(json_object_get(event, "args"), "sort_index"));
 }
 
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
@@ -124,33 +125,29 @@ ZT_TEST(until_the_end) {
     }
 }
 
-ZT_TEST(no_such_folder) {
+static void refused_file(const char *path, const char *words) {
+    char config[256];
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n", path);
     zt_rig_start(&rig, shapes, N_SHAPES);
-    ck_assert_int_eq(zt_rig_try_create(&rig, "[trace]\nfile = /no/such/folder/t.json\n", 0), ZF_ERR_STORAGE);
-    ck_assert_msg(strstr(rig.err.message, "[trace] file = /no/such/folder/t.json: cannot create it: No such file"),
-                  "%s", rig.err.message);
+    zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE, words);
     zt_rig_end(&rig);
 }
 
 /* A link that somebody planted at the path is not followed, and what is no regular file is not written. */
 ZT_TEST(no_regular_file) {
     static const char *const plants[] = {"ln -s precious t.json", "mkfifo t.json", "ln -s /dev/null t.json"};
-    char config[256];
-    snprintf(config, sizeof config, "[trace]\nfile = %s\n", zt_state_path("t.json"));
+    refused_file("/no/such/folder/t.json", "[trace] file = /no/such/folder/t.json: cannot create it: No such file");
     for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
-        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", zt_state_dir(), plants[i]),
-                         0);
-        zt_rig_start(&rig, shapes, N_SHAPES);
-        zt_refused(&rig.err, zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE, "no regular file");
-        zt_rig_end(&rig);
-        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", zt_state_dir()), 0);
+        ck_assert_int_eq(zt_shell("cd %s && rm -f t.json && printf kept >precious && %s", zt_dir(), plants[i]), 0);
+        refused_file(zt_path("t.json"), "no regular file");
+        ck_assert_int_eq(zt_shell("cd %s && test $(cat precious) = kept", zt_dir()), 0);
     }
 }
 
 /* ---- of the module ----------------------------------------------------------------------------------------------- */
 
 static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uint32_t rank, uint32_t n_ranks) {
-    zfi_trace_wish_t wish = {zt_state_path(name), first, n, rank, n_ranks, 64};
+    zfi_trace_wish_t wish = {zt_path(name), first, n, rank, n_ranks, 64};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_trace_t *trace = NULL;
     ck_assert_msg(zfi_trace_open(&wish, &trace, &err) == ZF_OK, "%s", err.message);
@@ -167,7 +164,7 @@ ZT_TEST(files) {
     traces[3] = open_trace("b", 1, 1, 0, 1);
     for (int i = 0; i < 4; i++) {
         json_t *whole;
-        ck_assert_str_eq(zfi_trace_file(traces[i]), zt_state_path(names[i]));
+        ck_assert_str_eq(zfi_trace_file(traces[i]), zt_path(names[i]));
         ck_assert_int_eq(zfi_trace_close(traces[i]), 0);
         ck_assert_uint_eq(json_array_size(events_of(names[i], &whole)), 1);
         json_decref(whole);
@@ -185,7 +182,7 @@ ZT_TEST(full) {
     for (uint64_t i = 0; i < ROOM + MORE; i++)
         zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
-    whole = json_load_file(zt_state_path("t.json"), 0, &problem);
+    whole = json_load_file(zt_path("t.json"), 0, &problem);
     ck_assert_msg(whole != NULL, "%s", problem.text);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
     json_decref(whole);

@@ -23,8 +23,6 @@ import tempfile
 from pathlib import Path
 
 ROOMS = ["base", "config", "plan", "device", "comm", "instance", "schedule", "replay", "ranks", "step", "state", "hooks"]
-WORDS = re.compile(r"window|slot|choice|cohort|replay", re.IGNORECASE)
-THREADS = re.compile(r"\b(pthread_create|thrd_create|clone|vfork|zfi_thread_start)\s*\(|#\s*pragma\s+omp")
 SERIAL = ["kernels", "conformance/glue", "conformance/oracle", "conformance/host", "conformance/report", "tests/kernels", "tests/host"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 # What is counted: a pattern, whether files or lines are, and where none is.
@@ -114,34 +112,23 @@ def check_below(root):
                     yield f"below {path}: includes {target}"
 
 
-def check_queue(root):
-    for path, text in sources(root, "plugin"):
-        if "zfi_queue" in text and not path.startswith(("plugin/base/", "plugin/device/cpu/")):
-            yield f"queue {path}"
+# What a file of these folders may not hold, but for these paths; "%s": the word that was found.
+PATTERNS = [
+    ("queue", ("plugin",), re.compile(r"zfi_queue"), ("plugin/base/", "plugin/device/cpu/"), ""),
+    ("libcuda", ("lib", "kernels", "plugin", "bindings", "conformance"), re.compile(r'"libcuda\.so'), ("lib/cuda_driver.c",),
+     ": names the library"),
+    ("words", ("plugin/device",), re.compile(r"window|slot|choice|cohort|replay", re.IGNORECASE), (), ": %s"),
+    ("header", ("abi/include",), re.compile(r"^\s*\*/$|\\$", re.MULTILINE), (), ""),
+    ("serial", SERIAL, re.compile(r"\b(pthread_create|thrd_create|clone|vfork|zfi_thread_start)\s*\(|#\s*pragma\s+omp"), (),
+     ": starts a thread"),
+]
 
 
-def check_libcuda(root):
-    for path, text in [s for folder in ("lib", "kernels", "plugin", "bindings", "conformance") for s in sources(root, folder)]:
-        if '"libcuda.so' in text and path != "lib/cuda_driver.c":
-            yield f"libcuda {path}: names the library"
-
-
-def check_words(root):
-    for path, text in sources(root, "plugin/device"):
-        for word in sorted({w.lower() for w in WORDS.findall(text)}):
-            yield f"words {path}: {word}"
-
-
-def check_header(root):
-    for path, text in sources(root, "abi/include"):
-        if re.search(r"^\s*\*/$|\\$", text, re.MULTILINE):
-            yield f"header {path}"
-
-
-def check_serial(root):
-    for path, text in [s for folder in SERIAL for s in sources(root, folder)]:
-        if THREADS.search(text):
-            yield f"serial {path}: starts a thread"
+def check_patterns(root):
+    for rule, folders, pattern, free, said in PATTERNS:
+        for path, text in [s for folder in folders for s in sources(root, folder) if not s[0].startswith(free)]:
+            for word in sorted({m[0].lower() for m in pattern.finditer(text)}):
+                yield f"{rule} {path}{said % word if '%s' in said else said}"
 
 
 def counts(root):
@@ -155,7 +142,7 @@ def counts(root):
 
 def violations(root):
     found = set()
-    for check in (check_rooms, check_circles, check_below, check_queue, check_libcuda, check_words, check_header, check_serial):
+    for check in (check_rooms, check_circles, check_below, check_patterns):
         found.update(check(root))
     return found
 

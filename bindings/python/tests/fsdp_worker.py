@@ -3,7 +3,7 @@
 parameters, and each process trains its part."""
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, HYPER, advance, backward, raises, resumes_in_parts, train, whole_of
+from ranks_worker import HYPER, advance, backward, raises, whole_of
 from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -24,29 +24,23 @@ def cut_model(width=25, n_hidden=2):
 
 
 def as_adamw():
-    """fully_shard: beside AdamW under fully_shard, and on the whole batch; clipped by the joint norm, with accumulation."""
+    """fully_shard: beside AdamW on the whole batch; clipped by the joint norm, with accumulation."""
     all_selected = {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}
     for mode, clip, n_parts in ((SYNCHRONOUS, 0.0, 1), (SYNCHRONOUS, 0.3, 2), (all_selected, 0.3, 1)):
-        ours, theirs, alone = cut_model(), cut_model(), mlp(width=25)
+        ours, alone = cut_model(), mlp(width=25)
         opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), clip_norm=clip, model=ours)
-        others = [(model, torch.optim.AdamW(model.parameters(), **HYPER)) for model in (theirs, alone)]
+        reference = torch.optim.AdamW(alone.parameters(), **HYPER)
         for step in range(6):
             backward(ours, step, n_parts)
             advance(opt)
-            for model, reference in others:
-                if model is alone:
-                    loss_of(model, step).backward()
-                else:
-                    backward(model, step, n_parts)
-                if clip:
-                    norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
-                    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-                    assert abs(norm - opt.grad_norm) < 1e-5 * norm, (norm, opt.grad_norm)
-                advance(reference)
-        found = whole_of(ours)
-        for expected in (whole_of(theirs), dict(alone.named_parameters())):
-            for name, values in found.items():
-                assert (values - expected[name]).abs().max() < 2e-5, (mode, clip, n_parts, name)
+            loss_of(alone, step).backward()
+            if clip:
+                norm = nn.utils.clip_grad_norm_(alone.parameters(), clip)
+                assert abs(norm - opt.grad_norm) < 1e-5 * norm, (norm, opt.grad_norm)
+            advance(reference)
+        expected = dict(alone.named_parameters())
+        for name, values in whole_of(ours).items():
+            assert (values - expected[name]).abs().max() < 2e-5, (mode, clip, n_parts, name)
         opt.close()
 
 
@@ -82,17 +76,6 @@ def skips_alike():
     assert not opt.last_report.applied
     assert all(torch.equal(values, before[name]) for name, values in whole_of(model).items())
     opt.close()
-
-
-def resumes():
-    runs = []
-    for _ in range(2):
-        model = cut_model(width=8 * dist.get_world_size())
-        runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
-    resumes_in_parts(runs, lambda model, opt, step: train(model, opt, [step]))
-    for _, opt in runs:
-        opt.flush()
-        opt.close()
 
 
 def refused():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-scipy]. Exit status 77, with the reason, where
+"""Runs test files for ctest: run_tests.py FILE... [--needs-PACKAGE ...]. Exit status 77, with the reason, where
 it cannot run; with CI set, which promises that everything is installed, that is a failure.
 
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
 with (one that has torch): tests/run.sh sets it to a virtual environment.
 """
-import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -26,12 +26,9 @@ def main():
                                 env={**os.environ, "ZF_PYTHON_IS_CHOSEN": "1"}).returncode)
     if sys.version_info < (3, 9):
         skip("python %d.%d is older than 3.9" % sys.version_info[:2])
-    for package in ("torch", "scipy"):
-        if "--needs-" + package in sys.argv:
-            try:
-                importlib.import_module(package)
-            except ImportError as problem:
-                skip(f"{package} is not installed for {sys.executable} ({problem})")
+    for package in [word[len("--needs-"):] for word in sys.argv if word.startswith("--needs-")]:
+        if importlib.util.find_spec(package) is None:
+            skip(f"{package} is not installed for {sys.executable}")
     import unittest
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

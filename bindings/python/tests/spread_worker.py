@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from ranks_worker import DEFERRED, a_folder, advance, raises, whole_of
 from support import SYNCHRONOUS, config
+import tensor_worker
 from tensor_worker import assert_equal, whole_state
 from torch import nn
 from torch.distributed import checkpoint as dcp
@@ -254,15 +255,6 @@ def experts():
             optimizer.load(own)
         assert all(torch.equal(p, part.saved[name]) for name, p in part.named_parameters()), "the weights are not the saved ones"
         optimizer.close()
-    runs = [of_kind("owners", {**DEFERRED, "shard.stage": stage, "shard.bucket_bytes": 512}) for stage in (0, 1, 2)]
-    for step in range(12):
-        for part, optimizer, pair in runs:
-            backward_here(part, pair, step)
-            advance(optimizer)
-        for part, _, _ in runs[1:]:
-            assert all(map(torch.equal, part.parameters(), runs[0][0].parameters())), f"stages differ at step {step}"
-    for _, optimizer, _ in runs:
-        optimizer.close()
 
 
 def experts_in_meshes():
@@ -304,35 +296,70 @@ def assert_like(part, whole):
 FOLDER = None  # of what is saved
 JOBS = {4: None, 2: 4, 8: 2}  # processes: those that saved what they go on from
 STEPS_OF_A_JOB = 4
+RUNS = [(kind, mode) for kind in ("owners", "modules", "stacked", "tensor") for mode in (SYNCHRONOUS, DEFERRED)] + [("tensor16", DEFERRED)]
+
+
+def opened(kind, mode, job):
+    """A model, its optimizer, and a function that makes a step of both. tensor: tensor parallel on four processes, on two not."""
+    n = dist.get_world_size()
+    if kind.startswith("tensor"):
+        mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("dp", "tp"))
+        model, optimizer = tensor_worker.run_of(mesh, mode, torch.bfloat16 if kind == "tensor16" else torch.float32)
+        return model, optimizer, lambda step: tensor_worker.train_steps(model, optimizer, [step], mesh)
+    stage = {"shard.stage": (1, 2, 0)[job], "shard.bucket_bytes": 512} if kind == "owners" else {}
+    part, optimizer, pair = of_kind(kind, {**mode, **stage})
+
+    def one_step(step):
+        backward_here(part, pair, step)
+        advance(optimizer)
+    return part, optimizer, one_step
+
+
+def checkpoint_of(model, optimizer):
+    """Both states as torch.distributed.checkpoint takes them."""
+    return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+
+
+def assert_as_alone(kind, part, n_steps):
+    """Synchronous runs go on as one process would have."""
+    whole = tensor_worker.Model() if kind == "tensor" else Experts()
+    reference = torch.optim.AdamW(whole.parameters(), **HYPER)
+    if kind == "tensor":
+        tensor_worker.train_steps(whole, reference, range(n_steps))
+        expected = whole_of(whole)
+        assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(part).items())
+        return
+    for step in range(n_steps):
+        loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
+        advance(reference)
+    assert_like(part, whole)
 
 
 def resumes_elsewhere():
-    """What was saved is there to the bit; synchronous runs go on as one process would have."""
+    """What was saved is there to the bit, masters of 16-bit weights, too."""
     n, rank = dist.get_world_size(), dist.get_rank()
     job = list(JOBS).index(n)
-    for kind in ("owners", "modules", "stacked"):
-        for mode in (SYNCHRONOUS, DEFERRED):
-            stage = {"shard.stage": (1, 2, 0)[job], "shard.bucket_bytes": 512} if kind == "owners" else {}
-            (part, optimizer, pair), name = of_kind(kind, {**mode, **stage}), f"{kind}{mode is DEFERRED:d}"
-            if JOBS[n]:
-                model_state, optimizer_state = get_state_dict(part, optimizer)
-                state = {"model": model_state, "optimizer": optimizer_state}
-                dcp.load(state, checkpoint_id=FOLDER / f"{name}.{JOBS[n]}")
-                set_state_dict(part, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-                assert_equal(whole_state(part, optimizer), torch.load(FOLDER / f"{name}.{JOBS[n]}.{rank % 2}.pt"), name)
-            for step in range(job * STEPS_OF_A_JOB, (job + 1) * STEPS_OF_A_JOB):
-                backward_here(part, pair, step)
-                advance(optimizer)
-            model_state, optimizer_state = get_state_dict(part, optimizer)
-            dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=FOLDER / f"{name}.{n}")
-            saved = whole_state(part, optimizer)
-            if rank < 2:
-                torch.save(saved, FOLDER / f"{name}.{n}.{rank}.pt")
-            if mode is SYNCHRONOUS:
-                whole = Experts()
-                reference = torch.optim.AdamW(whole.parameters(), **HYPER)
-                for step in range((job + 1) * STEPS_OF_A_JOB):
-                    loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
-                    advance(reference)
-                assert_like(part, whole)
-            optimizer.close()
+    for kind, mode in RUNS:
+        if kind.startswith("tensor") and n > 4:
+            continue
+        (part, optimizer, one_step), name = opened(kind, mode, job), f"{kind}{mode is DEFERRED:d}"
+        if JOBS[n]:
+            state = checkpoint_of(part, optimizer)
+            dcp.load(state, checkpoint_id=FOLDER / f"{name}.{JOBS[n]}")
+            set_state_dict(part, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            found = whole_state(part, optimizer)
+            assert_equal(found, torch.load(FOLDER / f"{name}.{JOBS[n]}.{rank % 2}.pt"), name)
+            assert any("master" in entry for entry in found["opt"]["state"].values()) == (kind == "tensor16")
+        for step in range(job * STEPS_OF_A_JOB, (job + 1) * STEPS_OF_A_JOB):
+            one_step(step)
+        if kind.startswith("tensor") and not JOBS[n]:
+            finals = optimizer.export()
+            lags = any(not torch.equal(p.to_local().float(), finals[key].to(p.dtype).float()) for key, p in part.named_parameters())
+            assert lags == (mode is DEFERRED), name
+        dcp.save(checkpoint_of(part, optimizer), checkpoint_id=FOLDER / f"{name}.{n}")
+        saved = whole_state(part, optimizer)
+        if rank < 2:
+            torch.save(saved, FOLDER / f"{name}.{n}.{rank}.pt")
+        if mode is SYNCHRONOUS:
+            assert_as_alone(kind, part, (job + 1) * STEPS_OF_A_JOB)
+        optimizer.close()

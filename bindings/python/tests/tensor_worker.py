@@ -9,9 +9,7 @@ import torch.distributed as dist
 from ranks_worker import DEFERRED, advance, raises, resumes_in_parts, train_alone, whole_of
 from support import SYNCHRONOUS, config
 from torch import nn
-from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_model_state_dict, get_optimizer_state_dict, get_state_dict,
-                                                     set_state_dict)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
@@ -20,8 +18,6 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInp
 
 import zfplugin
 import zfplugin.torch
-
-FOLDER = None  # of what saves() leaves for loads()
 
 WORDS, WIDTH, INNER, BATCH, LENGTH, STEPS = 13, 8, 16, 4, 6, 5
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
@@ -84,7 +80,7 @@ def loss_of(model, step, mesh=None, n_words=WORDS):
     """Of the whole batch, or of this process's part of it."""
     x, wanted = tokens(step, n_words)
     if mesh is not None:
-        x, wanted = (values.chunk(2)[mesh.get_local_rank("dp")] for values in (x, wanted))
+        x, wanted = (values.chunk(mesh["dp"].size())[mesh.get_local_rank("dp")] for values in (x, wanted))
     return nn.functional.cross_entropy(model(x).flatten(0, 1), wanted.flatten())
 
 
@@ -181,19 +177,13 @@ def resumes():
     for _ in range(2):
         model = cut(mesh, is_sharded=True)
         runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
-    saved = resumes_in_parts(runs, lambda model, opt, step: _train(model, opt, [step], mesh))
+    saved = resumes_in_parts(runs, lambda model, opt, step: train_steps(model, opt, [step], mesh))
     packed = saved["zenflow"]
     otherwise = {**saved, "zenflow": {**packed, "part": {**packed["part"], "sizes": [4, 1]}}}
     raises(zfplugin.errors.CheckpointError, f"of 4 (4 x 1), this is process {dist.get_rank()} of 4 (2 x 2)",
            lambda: runs[1][1].load_state_dict(otherwise))
     for _, opt in runs:
         opt.close()
-
-
-def checkpoint_of(model, opt):
-    """Both states as torch.distributed.checkpoint takes them."""
-    model_state, opt_state = get_state_dict(model, opt)
-    return {"model": model_state, "opt": opt_state}
 
 
 def whole_state(model, opt):
@@ -212,17 +202,15 @@ def assert_equal(found, expected, name=""):
         assert torch.equal(found, expected) if isinstance(found, torch.Tensor) else found == expected, name
 
 
-def _train(model, opt, steps, mesh=None):
+def train_steps(model, opt, steps, mesh=None):
     for step in steps:
         loss_of(model, step, mesh).backward()
         advance(opt)
 
 
-RUNS = {"synchronous": (SYNCHRONOUS, torch.float32), "deferred": (DEFERRED, torch.float32), "deferred16": (DEFERRED, torch.bfloat16)}
-
-
-def _run_of(mesh, mode, dtype, is_tensor_parallel):
-    model = parallelize_module(Model(), mesh["tp"], PLAN) if is_tensor_parallel else Model()
+def run_of(mesh, mode, dtype=torch.float32):
+    """A model that is cut over both axes, or over dp alone where the other has one process; and its optimizer."""
+    model = parallelize_module(Model(), mesh["tp"], PLAN) if mesh["tp"].size() > 1 else Model()
     model.to(dtype)
     for block in model.blocks:
         fully_shard(block, mesh=mesh["dp"])
@@ -233,14 +221,13 @@ def _run_of(mesh, mode, dtype, is_tensor_parallel):
 def to_adamw():
     """torch's AdamW goes on with our moments, and we with its."""
     mesh = mesh_of_four()
-    ours, opt = _run_of(mesh, SYNCHRONOUS, torch.float32, is_tensor_parallel=True)
-    theirs, _ = _run_of(mesh, SYNCHRONOUS, torch.float32, is_tensor_parallel=True)
-    _train(ours, opt, range(3), mesh)
+    (ours, opt), (theirs, _) = run_of(mesh, SYNCHRONOUS), run_of(mesh, SYNCHRONOUS)
+    train_steps(ours, opt, range(3), mesh)
     theirs.load_state_dict(ours.state_dict())
     reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
     reference.load_state_dict(opt.adamw_state_dict())
     for model, optimizer in ((ours, opt), (theirs, reference)):
-        _train(model, optimizer, range(3, 6), mesh)
+        train_steps(model, optimizer, range(3, 6), mesh)
     expected = whole_of(theirs)
     assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(ours).items())
     opt.load_state_dict(reference.state_dict())
@@ -265,42 +252,6 @@ def scalars():
     found = opt.state[scale]
     assert found["step"] == 3 and torch.equal(found["exp_avg"].to_local(), state["state"][1]["exp_avg"].to_local()), found
     opt.close()
-
-
-def saves():
-    """Four processes, tensor parallel too, in open windows, into FOLDER; and all of it whole."""
-    mesh = mesh_of_four()
-    for name, (mode, dtype) in RUNS.items():
-        model, opt = _run_of(mesh, mode, dtype, is_tensor_parallel=True)
-        _train(model, opt, range(8), mesh)
-        lagging = any(not torch.equal(p.to_local().float(), opt.export()[key].to(dtype).float()) for key, p in model.named_parameters())
-        assert lagging == (mode is DEFERRED), name
-        dcp.save(checkpoint_of(model, opt), checkpoint_id=FOLDER / name)
-        torch.save({**whole_state(model, opt), "part": opt.state_dict()}, FOLDER / f"{name}.{dist.get_rank()}.pt")
-        opt.close()
-
-
-def loads():
-    """Two processes, without tensor parallelism: to the bit what was saved. Synchronous, they go on as one process would have."""
-    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
-    for name, (mode, dtype) in RUNS.items():
-        model, opt = _run_of(mesh, mode, dtype, is_tensor_parallel=False)
-        expected = torch.load(FOLDER / f"{name}.{dist.get_rank()}.pt", weights_only=False)
-        raises(zfplugin.errors.CheckpointError, "torch.distributed.checkpoint", lambda: opt.load_state_dict(expected["part"]))
-        state = checkpoint_of(model, opt)
-        dcp.load(state, checkpoint_id=FOLDER / name)
-        set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["opt"])
-        found = whole_state(model, opt)
-        assert ("master" in found["opt"]["state"]["words.weight"]) == (dtype is torch.bfloat16)
-        assert_equal(found, {key: expected[key] for key in found}, name)
-        _train(model, opt, range(8, 14), mesh)
-        if name == "synchronous":
-            alone = Model()
-            reference = torch.optim.AdamW(alone.parameters(), **HYPER)
-            _train(alone, reference, range(14))
-            weights = whole_of(alone)
-            assert all((values - weights[key]).abs().max() < 2e-5 for key, values in whole_of(model).items())
-        opt.close()
 
 
 def refused():

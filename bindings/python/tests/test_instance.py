@@ -200,11 +200,9 @@ class Digests(InstanceTest):
 
 
 class Descriptors(unittest.TestCase):
+    @support.needs("numpy")
     def test_a_dlpack_producer(self):
-        try:
-            import numpy
-        except ImportError:
-            self.skipTest("numpy is not installed")
+        import numpy
 
         class Producer:
             def __init__(self, array):

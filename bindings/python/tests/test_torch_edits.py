@@ -87,6 +87,7 @@ class EditedByElement(EditTest):
         "row": lambda p, i: p.data[i % p.shape[0]].fill_(0.25),
         "no_grad": lambda p, i: p[i % p.shape[0]].copy_(torch.full_like(p[0], 0.5)),
         "pruned": lambda p, i: p.data.masked_fill_(torch.arange(p.numel()).reshape(p.shape) % 7 == i % 7, 0.0),
+        "put back by assignment": lambda p, i: (was := p.data.clone(), p.data.add_(1.0), setattr(p, "data", was)),
         "moved": lambda p, i: setattr(p, "data", torch.cat([p.data[:1] * 0 + 0.25, p.data[1:]])),
     }
 

@@ -40,7 +40,7 @@ class Accumulation(GradientTest):
         self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
 
     def test_without_overlap(self):
-        """The default on a CPU, where it costs the training thread more than it hides (bench/overlap.py)."""
+        """The default on a CPU, where it costs the training thread more than it hides."""
         for overlap in (None, False):
             opt = self.beside_adamw(self.accumulated(lambda i: 2), overlap=overlap)
             self.assertFalse(opt._binding.feed.is_shipping)

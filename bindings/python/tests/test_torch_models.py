@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model features that change how gradients come: adapters, Conv1D, checkpointing, compilation, attention, autocast."""
 
-from support import HYPER, TorchTest, batch, mlp, plain_step, torch, twins
+from support import HYPER, TorchTest, batch, mlp, needs, plain_step, torch, twins
 import zfplugin
 
 from torch import nn
@@ -43,11 +43,9 @@ class Models(TorchTest):
 
 
 class Adapters(TorchTest):
+    @needs("peft")
     def test_peft(self):
-        try:
-            import peft
-        except ImportError:
-            self.skipTest("peft is not installed")
+        import peft
 
         def make():
             lora = peft.LoraConfig(r=2, target_modules=["0", "2"], init_lora_weights=True)
@@ -92,27 +90,14 @@ class Conv1D(TorchTest):
         with self.assertRaises(zfplugin.ArgumentError):
             opt.bind()
 
+    @needs("transformers")
     def test_gpt2_itself(self):
-        try:
-            from transformers import GPT2Config, GPT2LMHeadModel
-        except ImportError:
-            self.skipTest("transformers is not installed")
+        """(It trains as with AdamW: test_readme.py.)"""
+        from tiny import model_of
 
-        def make():
-            torch.manual_seed(0)
-            return GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=32, n_positions=16,
-                                              resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
-
-        def step(model, opt, i):
-            ids = torch.randint(0, 32, (4, 12), generator=torch.Generator().manual_seed(i))
-            opt.zero_grad()
-            model(input_ids=ids, labels=ids).loss.backward()
-            opt.step()
-
-        self.beside_adamw(step, 20, make)
-        model = make()
+        model = model_of("gpt2")
         opt = self.zenflow(model, model=model)
         opt.bind()
         rows = {d.name for d in opt._binding.table.decls if d.channels == "rows"}
-        self.assertEqual(len(rows), 8)
+        self.assertEqual(len(rows), 4 * model.config.n_layer)
         self.assertTrue(all("c_" in name and name.endswith("weight") for name in rows), rows)

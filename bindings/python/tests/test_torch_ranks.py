@@ -53,6 +53,14 @@ def run_rank(rank, n_ranks, folder, worker, cases):
     torch.distributed.barrier()
 
 
+def run_to_file(rank, n_ranks, folder, case):
+    """[a fork]"""
+    file = os.open(f"{folder}/said{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    run_rank(rank, n_ranks, folder, importlib.import_module("ranks_worker"), [case])
+
+
 def run_ranks(n_ranks, worker, *cases):
     """Runs cases of a worker's module on ranks that are forks of this process, which has imported it. One that fails, or the time, ends
     the others."""
@@ -69,7 +77,7 @@ def run_ranks(n_ranks, worker, *cases):
 @unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
     def test_two(self):
-        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited_row", "summed", "clipped",
+        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited_row", "on_queues", "summed", "clipped",
                   "changed_after_backward", "taken_out", "dropped", "moved_after_backward", "refused", "saved_together")
 
     def test_four(self):
@@ -98,54 +106,58 @@ class Ranks(TorchTest):
         self.assertRegex(output, "loss .* at the last of 6")
 
     @contextlib.contextmanager
-    def processes(self, case, n_ranks):
-        """Ranks that nothing ends with one of them."""
+    def forked(self, case, n_ranks):
+        """Ranks that nothing ends with one of them, and a function that waits for one: what it said."""
         with tempfile.TemporaryDirectory() as folder:
-            ranks = [subprocess.Popen([sys.executable, str(WORKER), case], text=True, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, env={**ENVIRONMENT, "ZF_STORE": str(Path(folder) / "store"),
-                                                                     "RANK": str(rank), "WORLD_SIZE": str(n_ranks)})
-                     for rank in range(n_ranks)]
+            make = torch.multiprocessing.get_context("fork").Process
+            ranks = [make(target=run_to_file, args=(rank, n_ranks, folder, case)) for rank in range(n_ranks)]
+
+            def said(rank):
+                ranks[rank].join(LONGEST)
+                return Path(folder, f"said{rank}").read_text()
+            for rank in ranks:
+                rank.start()
             try:
-                yield ranks
+                yield ranks, said
             finally:
                 for rank in ranks:
                     rank.kill()
-                    rank.wait()
-                    rank.stdout.close()
+                    rank.join()
 
     def test_a_rank_that_dies_or_stops(self):
-        with self.processes("faults", 3) as ranks:
-            outputs = [ranks[0].communicate(timeout=LONGEST)[0]]
-            outputs += [self.end(rank) for rank in ranks[1:]]
+        with self.forked("faults", 3) as (ranks, said):
+            outputs = [said(0)]
+            for rank in ranks:
+                rank.kill()  # it is stopped, or dead
+            outputs += [said(1), said(2)]
         self.assertIn("rank 0 is done", outputs[0])
         self.assertIn("rank 0: rank 1 has not come", outputs[0])
         self.assertIn("rank 1: rank 1 of 3: ", outputs[1])
-        self.assertEqual(ranks[2].returncode, -signal.SIGKILL)
+        self.assertEqual(ranks[2].exitcode, -signal.SIGKILL)
 
     def test_whoever_ends_because_another_died_is_not_named(self):
-        with self.processes("ended_after_a_death", 3) as ranks:
-            outputs = [rank.communicate(timeout=LONGEST)[0] for rank in ranks]
+        with self.forked("ended_after_a_death", 3) as (_, said):
+            outputs = [said(rank) for rank in range(3)]
         self.assertIn("rank 0 says: rank 2: ", outputs[0])
         self.assertRegex(outputs[1], "rank 1 says: (rank 2|a rank that is not known)")
 
     def test_a_process_that_ends_while_another_is_awaited(self):
-        with self.processes("ends_alone", 2) as ranks:
+        """Python ends there, which no fork's does."""
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, str(WORKER), "ends_alone"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      env={**ENVIRONMENT, "ZF_STORE": f"{folder}/store", "RANK": str(rank), "WORLD_SIZE": "2"})
+                     for rank in range(2)]
             output = ranks[0].communicate(timeout=LONGEST)[0]
+            ranks[1].kill()
+            ranks[1].communicate()
         self.assertEqual(ranks[0].returncode, 0, output)
-
-    @staticmethod
-    def end(rank):
-        rank.kill()  # it is stopped, or dead
-        return rank.communicate()[0]
 
 
 @unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
 class Cut(TorchTest):
     def test_two(self):
-        run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "resumes", "refused")
-
-    def test_four(self):
-        run_ranks(4, "fsdp_worker", "as_adamw", "skips_alike", "resumes")
+        """What is resumed: tensor_parallel."""
+        run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "refused")
 
     def test_what_does_not_count(self):
         """One process: counts_in_norm= says so of DTensors, too."""
@@ -167,12 +179,3 @@ class Cut(TorchTest):
     def test_tensor_parallel(self):
         """Two by two processes."""
         run_ranks(4, "tensor_worker", "as_one", "hybrid", "copies_agree", "resumes", "to_adamw", "scalars", "refused")
-
-    def test_tensor_parallel_resumed_with_two(self):
-        """By torch.distributed.checkpoint."""
-        import tensor_worker
-
-        with tempfile.TemporaryDirectory() as folder:
-            tensor_worker.FOLDER = Path(folder)
-            run_ranks(4, "tensor_worker", "saves")
-            run_ranks(2, "tensor_worker", "loads")

@@ -6,6 +6,7 @@ so a test waits (finish()) where a GPU's kernels would wait in stream order: bef
 plugin still reads. devices.Cuda is tested on a stub of torch.cuda. What neither shows is listed in the README.
 """
 import ctypes as C
+import threading
 import types
 import unittest
 from unittest import mock
@@ -16,7 +17,7 @@ from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, torch
 import zfplugin.torch
 from zfplugin import _abi, errors, library, places
 from zfplugin.torch import devices
-from zfplugin.torch.binding import Binding
+from zfplugin.torch.binding import FLUSHED_STEPS, Binding
 from zfplugin.torch.parameters import ASKED_STEPS
 from zfplugin.torch.watched import CLEAN_STEPS
 
@@ -36,7 +37,7 @@ class QueuePlace:
         self.cpu = lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         self.kind, self.device_type = _abi.STREAM_CPU_QUEUE, _abi.DEVICE_CPU
         self.queues, self.handles, self.use = [], [], 0
-        self.kept, self.n_finished, self.n_given_back = [], 0, 0
+        self.kept, self.launched, self.n_finished, self.n_given_back = [], [], 0, 0
         for _ in range(2):
             queue, stream = C.c_void_p(), _abi.Stream(struct_size=C.sizeof(_abi.Stream))
             record = errors.new_record()
@@ -56,6 +57,12 @@ class QueuePlace:
         for queue in self.queues:
             record = errors.new_record()
             assert self.cpu.queue_sync(queue, 60 * 10**9, C.byref(record)) >= 0
+
+    def launch(self, act):
+        """On the first queue, behind all that was given to it."""
+        self.launched.append(C.CFUNCTYPE(None, C.c_void_p)(lambda _: act()))
+        record = errors.new_record()
+        assert self.cpu.queue_launch(self.queues[0], C.cast(self.launched[-1], C.c_void_p), None, C.byref(record)) >= 0
 
     def give_back(self):
         self.n_given_back += 1
@@ -223,11 +230,13 @@ class Asynchrony(StreamTest):
             self.assertEqual(early, [number for number in range(130) if number not in watched])
 
     def test_a_plain_loop_waits_for_nothing(self):
-        """After the first steps, in which weights and gradients are looked at: not for the device, nor for the host's work."""
-        for options in ({}, {"final_gradients": True}, {"release_gradients": True}):
+        """After the first steps, in which weights and gradients are looked at: not for the device, nor for the host's work. Nor does one
+        of several processes."""
+        for are_several, options in ((False, {}), (False, {"final_gradients": True}), (False, {"release_gradients": True}), (True, {})):
             for has_model in (False, True):
                 model = support.mlp()
-                opt = self.streamed(model, config=config(AT_FETCH), model=model if has_model else None, **options)
+                with mock.patch("zfplugin.torch.processes.are_several", lambda: are_several):
+                    opt = self.streamed(model, config=config(AT_FETCH), model=model if has_model else None, **options)
                 for module in model.modules():
                     module.register_forward_pre_hook(lambda *_: self.place.settle())
                 waits = []
@@ -238,7 +247,7 @@ class Asynchrony(StreamTest):
                     opt.step()
                     waits.append((self.place.n_finished - before[0], opt.stats()["host_waits"] - before[1]))
                     self.place.settle()
-                self.assertEqual(set(waits[ASKED_STEPS + 1:]), {(0, 0)}, options)
+                self.assertEqual(set(waits[ASKED_STEPS + 1:]), {(0, 0)}, (are_several, options))
 
     def test_one_look_serves_all_fetches_of_a_pass(self):
         ours = support.mlp()
@@ -252,17 +261,6 @@ class Asynchrony(StreamTest):
             support.loss_of(ours, 100)
         self.assertEqual(look.call_count, 1)
         self.assertGreater(self.place.n_finished, before)
-
-    def test_several_processes_look_at_every_step(self):
-        """What their own devices tell when would be found at different steps, and replicas would differ."""
-        model = support.mlp()
-        with mock.patch("zfplugin.torch.processes.are_several", lambda: True):
-            opt = self.streamed(model, config=config(AT_FETCH))
-        self.assertEqual(opt.config()["zenflow.on_overwrite"], "ask")
-        for number in range(2 * ASKED_STEPS):
-            before = opt.stats()["host_waits"]
-            self.assertFalse(self.shipped_early(opt, model, number))
-            self.assertGreater(opt.stats()["host_waits"], before)
 
 
 class EditedUnseen(StreamTest):
@@ -312,6 +310,26 @@ class EditedUnseen(StreamTest):
         with mock.patch.object(Binding, "_catch_up", autospec=True, side_effect=Binding._catch_up) as catch_up:
             self.check(act, 1e-3)
         self.assertEqual([call.args[1] for call in catch_up.call_args_list], [[1]])
+
+    def test_several_processes_find_it_at_the_same_step(self):
+        """However far each device is behind its host: replicas would differ."""
+        for is_late in (False, True):
+            model, go, found = support.mlp(), threading.Event(), []
+            with mock.patch("zfplugin.torch.processes.are_several", lambda: True):
+                opt = self.streamed(model, config=config(WINDOWS))
+            for number in range(LATE + 16):
+                for p in model.parameters():
+                    p.grad = torch.full_like(p, 0.5)
+                if number == LATE + (5 if is_late else 0):
+                    go.set()  # the device is five steps behind, or none
+                opt.step()
+                if not is_late or not LATE <= number < LATE + 5:
+                    self.place.settle()
+                if number == LATE - 1:
+                    self.place.launch(lambda: model[0].weight.data.mul_(0.5))
+                    self.place.launch(go.wait)
+                found += [number] if opt._binding.n_flushed_steps == FLUSHED_STEPS - 1 else []
+            self.assertEqual(found, [LATE + 9])
 
     def test_gradients(self):
         """Whoever changes them at every step is found out before they travel early; who begins later is told."""

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainers do beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
 with torch's AdamW; compared after every step are what it keeps (losses, averages, saved weights), and the weights with which each layer
-of the model has computed.
-
-    python3 bindings/python/tests/test_torch_usage.py > bindings/python/USES.md
-
-writes the table, with the largest difference. With exact=True the weights themselves are compared after every step, too. The second
+of the model has computed. With exact=True the weights themselves are compared after every step, too. The second
 setting is model= alone with update_interval = 1, where parameters come when their module's forward begins or when somebody reads them:
 there the comparison is not to be the one that reads them, so the weights are compared after the last step. The third is the second with
 overlap=True, where every gradient travels when its hook fires and updates begin during backward.
 """
 import contextlib
-import logging
 import math
-import re
-import sys
 from unittest import mock
 
-from support import FEW, HERE, SYNCHRONOUS, TorchTest, config, torch
+from support import FEW, SYNCHRONOUS, TorchTest, config, torch
 
 from usage import N_STEPS, USES, Run
 import usage_weights  # adds its own
@@ -84,27 +77,3 @@ class Usage(TorchTest):
         self.assertAlmostEqual(apart({"w": 1.0, "v": 2.0}, {"w": 1.0, "v": 2.1}), 0.1 / 2.1, 6)  # of numbers in fp32
         for mine in ({"w": 1.0, "v": math.nan}, {"w": math.nan, "v": 2.0}, {"w": 1.0}, {"w": 1.0, "v": 2.0, "u": 0.0}):
             self.assertEqual(apart(mine, {"w": 1.0, "v": 2.0}), math.inf)
-
-    def test_the_page_has_them_all(self):
-        page = (HERE.parent / "USES.md").read_text(encoding="utf-8")
-        self.assertEqual(re.findall(r"^\| (.*?) \| [0-9.e-]+ \|", page, re.M), [name for name, *_ in USES])
-
-
-def main():
-    logging.disable(logging.WARNING)
-    print(f"""# What trainers do, beside torch's AdamW
-
-Each program runs with the plugin and with `torch.optim.AdamW`, {N_STEPS} steps of a small model on the CPU. The figures are the largest
-difference, after any step, of anything that it keeps (losses, averages, saved weights; relative where it is above 1) and of the weights:
-with `exact=True` as the trainer reads them, and everywhere as each layer has them in a forward pass.
-At most {BOUND:.0e} is allowed (`ctest -R python_torch_weights`). This page is what `tests/test_torch_usage.py` prints.
-
-| what the trainer does | `exact=True` | `model=` alone, `update_interval = 1` | with `overlap=True`, too |
-|---|---|---|---|""")
-    for name, program, make in USES:
-        figures = [side_by_side(program, make, options, setting == "exact") for setting, options in SETTINGS.items()]
-        print("| {} | {:.1e} | {:.1e} | {:.1e} |".format(name, *figures), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -70,11 +70,6 @@ class Run:
 # ---- gradients ---------------------------------------------------------------------------------------------------------------
 
 
-@use("a plain loop")
-def plain(run, i):
-    run.step(i)
-
-
 @use("gradients accumulated over a changing number of backwards")
 def accumulation(run, i):
     for k in range(1 + i % 3):
@@ -140,16 +135,6 @@ def scaler(run, i):
     scaler.update()
     run.opt.zero_grad()
     run.kept["scale"] = scaler.get_scale()
-
-
-@use("steps with a NaN that the trainer skips")
-def skipped(run, i):
-    run.backward(i)
-    if i % 5 == 2:
-        run.model[0].weight.grad[0, 0] = float("nan")
-    if all(p.grad.isfinite().all() for p in run.model.parameters()):
-        run.opt.step()
-    run.opt.zero_grad()
 
 
 @use("layers that get no gradient in some steps")
@@ -219,14 +204,6 @@ class Convolutions(nn.Sequential):
 # ---- groups and schedules ----------------------------------------------------------------------------------------------------
 
 
-@use("a scheduler that warms up and decays")
-def scheduler(run, i):
-    schedule = run.once("schedule", lambda: torch.optim.lr_scheduler.LambdaLR(run.opt, lambda k: min(1.0, (k + 1) / 4) * 0.9**k))
-    run.step(i)
-    schedule.step()
-    run.kept["lr"] = schedule.get_last_lr()[0]
-
-
 @use("OneCycleLR, which cycles the betas, too")
 def one_cycle(run, i):
     schedule = run.once("schedule", lambda: torch.optim.lr_scheduler.OneCycleLR(run.opt, 2e-3, total_steps=N_STEPS + 1))
@@ -279,13 +256,6 @@ def exchanged(run, i):
         torch.manual_seed(5)
         run.model[-1] = nn.Linear(24, 4)
         run.opt.param_groups[0]["params"] = list(run.model.parameters())
-    run.step(i)
-
-
-@use("layers frozen and unfrozen in mid-run")
-def frozen(run, i):
-    for p in run.model[2].parameters():
-        p.requires_grad_(not 4 <= i < 9)
     run.step(i)
 
 

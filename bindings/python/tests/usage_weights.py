@@ -92,17 +92,6 @@ def copied(run, i):
         run.keep_weights({f"{name} of the {of}": p for name, p in model.named_parameters()})
 
 
-@use("a run that is saved, and resumed by another model and optimizer")
-def resumed(run, i):
-    run.step(i)
-    if i == 6:
-        states = run.model.state_dict(), run.opt.state_dict()
-        run.model = mlp(seed=3)
-        run.opt = run.optimizer(run.model.parameters(), lr=1.0)
-        run.model.load_state_dict(states[0])
-        run.opt.load_state_dict(states[1])
-
-
 @use("values of model.state_dict() written in place")
 def written_through_it(run, i):
     run.step(i)
@@ -125,18 +114,6 @@ def averaged(run, i):
     run.step(i)
     average.update_parameters(run.model)
     run.keep_weights(dict(average.module.named_parameters()))
-
-
-@use("an average swapped in for an evaluation, and out again")
-def swapped(run, i):
-    run.step(i)
-    with torch.no_grad():
-        values = [p.clone() for p in run.model.parameters()]
-        for p in run.model.parameters():
-            p.data.fill_(0.1 + 0.01 * i)
-        run.kept["scores"] = run.model(batch(i)[0])
-        for p, value in zip(run.model.parameters(), values):
-            p.data.copy_(value)
 
 
 @use("weights read in a hook of step()")
@@ -193,14 +170,6 @@ def initialised(run, i):
         torch.manual_seed(8)
         run.model[-1].apply(init)
     run.step(i)
-
-
-@use("weights clamped after every step")
-def clamped(run, i):
-    run.step(i)
-    with torch.no_grad():
-        for p in run.model.parameters():
-            p.clamp_(-0.2, 0.2)
 
 
 @use("pruning by magnitude between step and forward")
@@ -265,15 +234,6 @@ def restored(run, i):
         for p, values in zip(run.model.parameters(), before):
             p.copy_(values)
     run.step(i)
-
-
-@use("the best weights loaded again")
-def best(run, i):
-    run.step(i)
-    if i == 3:
-        run.own["best"] = copy.deepcopy(run.model.state_dict())
-    if i == 8:
-        run.model.load_state_dict(run.own["best"])
 
 
 @use("Reptile: inner steps, then a part of the way back")

@@ -215,7 +215,7 @@ class Instance:
         self.log = log or logging.getLogger("zfplugin")
         self.is_fetching = fetch
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
-        self.behind, self._overwritten_at = [], None  # ids that the last written() found to be, and a counter's number
+        self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
         self.settle_all = None  # brings all updates into place, for whoever ends this instance
         self.params = []
         self.layout = None
@@ -523,12 +523,11 @@ class Instance:
         self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND] if _BEHIND in found else []
         return [i for i, is_written in zip(ids, found) if is_written == 1] if 1 in found else []
 
-    def overwritten_elems(self):
-        """The counter of this name, which moves where the plugin finds what somebody else wrote. Waits for nothing."""
+    def count(self, name):
+        """One of stats(). Waits for nothing."""
         ext, counter = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), _abi.Counter(struct_size=C.sizeof(_abi.Counter))
-        if self._overwritten_at is None:
-            self._overwritten_at = list(self.stats()).index("overwritten_elems")
-        self.call(ext.counter, self._overwritten_at, C.byref(counter), doing="stats")
+        self._counter_names = self._counter_names or list(self.stats())
+        self.call(ext.counter, self._counter_names.index(name), C.byref(counter), doing="stats")
         return counter.value
 
     def adopt(self, ids):

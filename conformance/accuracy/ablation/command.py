@@ -36,7 +36,6 @@ TABLE = (
 
 # Several runs share the machine: one worker each, pinned nowhere. The values do not depend on it.
 THREADS = ("host.threads=1", "host.affinity=none")
-UNSAID = ("--out", "--plugin", "--host", "--jobs")  # places, or how fast: not what
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,28 +87,6 @@ def run_of(cell, setting, seed: int, p: Programs) -> Run:
                (probe.python_path(), ("OMP_NUM_THREADS", "1")))
 
 
-def made_by(argv: list[str]) -> str:
-    """A line of Markdown: the command, its places replaced by what they are."""
-    words, rest = ["zf-conform ablation"], list(argv)
-    while rest:
-        word = rest.pop(0)
-        if word in UNSAID:
-            rest = rest[1:]
-        elif word == "--data" and rest:
-            words += [word, "DIR"]
-            rest = rest[1:]
-        else:
-            words.append(os.path.basename(word) if os.path.isabs(word) else word)
-    return f"Made by `{' '.join(words)}`\n\n"
-
-
-def report(result: dict, folder: str) -> None:
-    path, table = os.path.join(folder, "defaults"), result["made_by"] + judge.table(result)
-    print(table)
-    runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
-    runs.write(path + ".md", table)
-
-
 def main(argv) -> int:
     args = parse(HEAD, TABLE, END, argv)
     if args.data is None:
@@ -125,6 +102,9 @@ def main(argv) -> int:
         kept = runs.make(list(plan_of.values()), args.out, args.jobs, line, goes_on=True, is_kept_only=args.kept)
     done = {job: kept[run] for job, run in plan_of.items() if run in kept}
     result = judge.result(cells, settings, seeds, done, digest(made_with.plugin)[:12])
-    report({**result, "made_by": made_by(argv)}, args.out)
+    path, table = os.path.join(args.out, "defaults"), judge.table(result)
+    print(table)
+    runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
+    runs.write(path + ".md", table)
     verdicts = {s["name"]: s["verdict"] for s in result["settings"]}
     return 1 if any(verdicts.get(s.name) != "held" for s in must) else 0

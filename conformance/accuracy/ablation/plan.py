@@ -71,10 +71,6 @@ GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], exac
 GROUPS = {
     "core": ("s4-lag0-auto", "s2-lag0-auto", "s4-lag1-auto", "s2-lag1-auto", "s1-lag1-auto", "s4-lag1-0"),
     "noise": ("adamw-x1.003",),
-    "window": ("s4-lag0-0", "s3-lag0-auto", "s8-lag0-auto", "s8-lag1-auto", "s1-lag1-0", "s2-lag1-0", "s2-lag0-0", "s8-lag1-0", "s8-lag0-0"),
-    "topk": tuple(f"s4-lag{lag}-auto-k{k}" for lag in (0, 1) for k in ("0", "0.05", "0.2")),
-    "warm-up": tuple(f"s4-lag{lag}-auto-w{n}" for lag in (0, 1) for n in (1, 50)),
-    "fine-tune": ("s4-lag1-auto-k0.2-w50", "windows"),
 }
 
 

@@ -22,7 +22,6 @@ extern const char host_cuda_ptx[]; /* of kernels.cu, ends with a zero byte */
     X(add_chosen_f32)                                                                                                  \
     X(add_chosen_bf16)                                                                                                 \
     X(take_chosen)                                                                                                     \
-    X(put_chosen)                                                                                                      \
     X(add_to_chosen)                                                                                                   \
     X(widen_bf16)                                                                                                      \
     X(narrow_bf16)                                                                                                     \
@@ -34,7 +33,6 @@ extern const char host_cuda_ptx[]; /* of kernels.cu, ends with a zero byte */
     X(norm_forward)                                                                                                    \
     X(norm_sums)                                                                                                       \
     X(norm_backward)                                                                                                   \
-    X(product)                                                                                                         \
     X(attention_scores)                                                                                                \
     X(attention_mix)                                                                                                   \
     X(attention_softmax)                                                                                               \
@@ -66,9 +64,9 @@ typedef struct device {
     int number, is_retained;
     void *context, *module;
     void *kernels[N_KERNELS];
-    host_cublas_t *cublas; /* NULL: the own product */
-    growing_t lists;       /* of rows, and places of tokens: each call sends its own */
-    growing_t d_probs;     /* scratch of attention's backward pass, of all heads at once */
+    host_cublas_t *cublas;
+    growing_t lists;   /* of rows, and places of tokens: each call sends its own */
+    growing_t d_probs; /* scratch of attention's backward pass, of all heads at once */
 } device_t;
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -259,12 +257,6 @@ static void take_chosen(host_compute_t *c, const host_real_t *table, const int32
     LAUNCH_EACH((device_t *)c, take_chosen, n * width, &table, &list, &n, &width, &x);
 }
 
-static void put_chosen(host_compute_t *c, host_real_t *table, const int32_t *rows, size_t n, size_t width,
-                       const host_real_t *x) {
-    const int32_t *list = send_rows((device_t *)c, rows, n);
-    LAUNCH_EACH((device_t *)c, put_chosen, n * width, &table, &list, &n, &width, &x);
-}
-
 static int by_row_and_place(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
@@ -303,21 +295,11 @@ static void add_to_chosen(host_compute_t *c, host_real_t *table, const int32_t *
 
 /* ---- products and attention -------------------------------------------------------------------------------------- */
 
-static host_cuda_matrix_t elements_of(host_matrix_t x) {
-    return x.is_transposed ? (host_cuda_matrix_t){x.data, 1, x.stride} : (host_cuda_matrix_t){x.data, x.stride, 1};
-}
-
 static void matmul(host_compute_t *c, size_t m, size_t n, size_t k, host_matrix_t a, host_matrix_t b, double keep,
                    host_real_t *out) {
     device_t *d = (device_t *)c;
-    host_cuda_matrix_t left = elements_of(a), right = elements_of(b);
-    float kept = (float)keep;
-    if (m == 0 || n == 0 || has_failed(d))
-        return;
-    if (d->cublas != NULL)
+    if (m > 0 && n > 0 && !has_failed(d))
         check(d, "cublasGemmEx (its status)", host_cublas_matmul(d->cublas, m, n, k, a, b, keep, out));
-    else
-        LAUNCH_EACH(d, product, m * n, &m, &n, &k, &left, &right, &kept, &out);
 }
 
 typedef struct attention {
@@ -428,7 +410,6 @@ static const host_compute_ops_t cuda_ops = {.name = "cuda",
                                             .add_chosen = add_chosen,
                                             .add_to_chosen = add_to_chosen,
                                             .take_chosen = take_chosen,
-                                            .put_chosen = put_chosen,
                                             .widen = widen,
                                             .narrow = narrow,
                                             .close = close_device};
@@ -458,20 +439,11 @@ static int load_kernels(device_t *d, glue_error_t *err) {
     return host_compute_check(&d->base, err);
 }
 
-static int open_products(device_t *d, const host_cuda_options_t *options, const char *device, glue_error_t *err) {
-    glue_error_t missing = {""};
-    char *what = d->base.what;
-    size_t nbytes = sizeof d->base.what;
-    if (options->products != HOST_PRODUCTS_OWN &&
-        host_cublas_open(d->base.stream, options->is_bf16, &d->cublas, &missing) == 0) {
-        (void)snprintf(what, nbytes, "%s, products by cuBLAS %d%s", device, host_cublas_version(d->cublas),
-                       options->is_bf16 ? " in bf16" : "");
-        return 0;
-    }
-    if (options->products == HOST_PRODUCTS_CUBLAS || options->is_bf16)
-        return glue_fail(err, "%s%s", options->is_bf16 ? "--products bf16 on a device: " : "",
-                         missing.text[0] != '\0' ? missing.text : "cuBLAS is needed");
-    (void)snprintf(what, nbytes, "%s, products by zf-host's own kernel", device);
+static int open_products(device_t *d, int is_bf16, const char *device, glue_error_t *err) {
+    if (host_cublas_open(d->base.stream, is_bf16, &d->cublas, err) != 0)
+        return -1;
+    (void)snprintf(d->base.what, sizeof d->base.what, "%s, products by cuBLAS %d%s", device,
+                   host_cublas_version(d->cublas), is_bf16 ? " in bf16" : "");
     return 0;
 }
 
@@ -480,16 +452,16 @@ static int open_driver(device_t *d, glue_error_t *err) {
     return zf_cuda_driver_open(&d->cuda, why, sizeof why) != 0 ? glue_fail(err, "cuda: %s", why) : 0;
 }
 
-int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err) {
+int host_cuda_open(int device, int is_bf16, host_compute_t **out, glue_error_t *err) {
     device_t *d = calloc(1, sizeof *d);
     char name[DEVICE_NAME_NBYTES] = "";
     *out = NULL;
     if (d == NULL)
         return glue_fail(err, "cuda: out of memory");
     d->base = (host_compute_t){.ops = &cuda_ops, .device_type = 2 /* ZF_DEVICE_CUDA */};
-    d->base.device_id = d->number = options->device;
+    d->base.device_id = d->number = device;
     if (open_driver(d, err) != 0 || find_device(d, name, err) != 0 || load_kernels(d, err) != 0 ||
-        open_products(d, options, name, err) != 0) {
+        open_products(d, is_bf16, name, err) != 0) {
         close_device(&d->base);
         return -1;
     }

@@ -8,13 +8,6 @@
 
 #include "compute.h"
 
-typedef enum host_products { HOST_PRODUCTS_AUTO, HOST_PRODUCTS_CUBLAS, HOST_PRODUCTS_OWN } host_products_t;
-
-typedef struct host_cuda_options {
-    int device;               /* number */
-    host_products_t products; /* AUTO: cuBLAS where it is found, else kernels.cu's, which are slow */
-    int is_bf16;              /* products round their operands to bf16; cuBLAS only */
-} host_cuda_options_t;
-
-/* Release with host_compute_close. A build without nvcc, a machine without driver or device: an error that says so. */
-int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err);
+/* is_bf16: products round their operands to bf16. Release with host_compute_close. A build without nvcc, a machine
+ * without driver, device or cuBLAS: an error that says so. */
+int host_cuda_open(int device, int is_bf16, host_compute_t **out, glue_error_t *err);

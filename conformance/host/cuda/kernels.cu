@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.cu - the reference model's layers on a CUDA device: what compute.h asks for, but for large products.
+/* kernels.cu - the reference model's layers on a CUDA device: what compute.h asks for, but for matrix products.
  *
  * Plain kernels: an element, a column or a row per thread or block, sums in an order that does not depend on the grid.
  * Where a processor sums in the same order (columns, chosen rows, everything by element) the bits are the processor's;
@@ -49,11 +49,6 @@ KERNEL(host_add_chosen_bf16)(const uint16_t *table, const int32_t *rows, uint64_
 KERNEL(host_take_chosen)(const float *table, const int32_t *rows, uint64_t n, uint64_t width, float *x) {
     FOR_EACH(i, n * width)
     x[i] = table[(uint64_t)rows[i / width] * width + i % width];
-}
-
-KERNEL(host_put_chosen)(float *table, const int32_t *rows, uint64_t n, uint64_t width, const float *x) {
-    FOR_EACH(i, n * width)
-    table[(uint64_t)rows[i / width] * width + i % width] = x[i];
 }
 
 /* Piece p adds rows order[first[p]] ... order[first[p + 1] - 1] of x to row rows[p], which no other piece has. */
@@ -205,20 +200,6 @@ KERNEL(host_norm_backward)
         mean_product = JOIN_SUM(product, shared) / (float)width;
         FOR_COLUMNS(j, width)
         row[j] = inverse_deviation[i] * (row[j] - mean - kept[j] * mean_product);
-    }
-}
-
-/* ---- products ---------------------------------------------------------------------------------------------------- */
-
-/* out [m, n] = a [m, k] * b [k, n] + keep * out: where there is no cuBLAS. */
-KERNEL(host_product)
-(uint64_t m, uint64_t n, uint64_t k, host_cuda_matrix_t a, host_cuda_matrix_t b, float keep, float *out) {
-    FOR_EACH(at, m * n) {
-        const float *left = a.data + at / n * a.row, *right = b.data + at % n * b.column;
-        float sum = 0;
-        for (uint64_t i = 0; i < k; i++)
-            sum += left[i * a.column] * right[i * b.row];
-        out[at] = keep == 0 ? sum : sum + keep * out[at];
     }
 }
 

@@ -15,9 +15,3 @@ typedef struct host_cuda_place {
     int32_t first, length; /* tokens */
     uint64_t probs;        /* elements before its [heads][length][length] */
 } host_cuda_place_t;
-
-/* One product of two matrices, by elements: a's (i, j) is data[i * row + j * column]. */
-typedef struct host_cuda_matrix {
-    const float *data;
-    uint64_t row, column;
-} host_cuda_matrix_t;

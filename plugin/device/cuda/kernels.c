@@ -287,7 +287,7 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
         st = launch_wide(stream, K_zf_check, args);
         return st ? st : launch(stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:
-        return launch_thread(stream, K_zf_report, args);
+        return launch(stream, K_zf_report, args, 1, ZFI_CUDA_THREADS);
     default:
         return launch_wide(stream, wide[kernel], args);
     }

@@ -189,14 +189,14 @@ static void begin(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const cha
     snprintf(config, sizeof config,
              "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n[log]\nlevel = error\n"
              "[audit]\nfile = %s/%s every 1\n",
-             more, zt_state_dir(), device == ZF_DEVICE_CUDA ? "cuda" : "cpu");
+             more, zt_dir(), device == ZF_DEVICE_CUDA ? "cuda" : "cpu");
     open_rig(rig, shapes, n, config, device, 0);
 }
 
 /* What was digested of masters, moments and visible values after each step: `zf audit` finds no difference. */
 static void compare_audits(void) {
     char command[600];
-    snprintf(command, sizeof command, "cd %s && '%s' audit cpu cuda && rm cpu cuda", zt_state_dir(), ZF);
+    snprintf(command, sizeof command, "cd %s && '%s' audit cpu cuda && rm cpu cuda", zt_dir(), ZF);
     ck_assert_int_eq(system(command), 0);
 }
 
@@ -237,6 +237,13 @@ ZT_TEST(long_rows) {
     static const zt_shape_t shapes[] = {{.rows = 6, .cols = 9000, .is_bf16 = 1},
                                         {.rows = 6, .cols = 5000, .channels = ZF_CHANNELS_ROWS}};
     compare(shapes, 2, windows, 0);
+}
+
+/* One block of all elements that it may have: where kernels cut it into more than 256 slices, each has elements. */
+ZT_TEST(more_slices_than_256) {
+    static const zt_shape_t shape = {.rows = 256, .cols = 256};
+    if (!has_large_grids())
+        compare(&shape, 1, windows, 0);
 }
 
 static const zt_shape_t usual[] = {

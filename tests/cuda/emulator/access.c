@@ -35,7 +35,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
     if (p == NULL)
         return fail(x, "address outside all memory of the device", a, line);
     if (l->traffic)
-        emu_traffic_add(l->traffic, x, a, nbytes, kind, line);
+        emu_traffic_add(l->traffic, x, a, nbytes, line);
     emu_races_access(x, a, nbytes, 0, kind, line);
     emu_tsan_access(p, nbytes, kind);
     return p;

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Shared memory and parameters lie in windows of their own in the generic address space. */
@@ -104,6 +105,14 @@ const emu_module_t *emu_find_module(uint64_t hash);
  * per kernel, of all its launches: "traffic KERNEL requests moved least arrays array-sectors array-bytes". */
 void emu_traffic_count(int is_wanted);
 void emu_traffic_print(FILE *out);
+
+/* n > 0 of `each` > 0 bytes: never NULL. */
+static inline void *emu_zeros(size_t n, size_t each) {
+    void *p = calloc(n, each);
+    if (p == NULL)
+        abort();
+    return p;
+}
 
 /* fakecuda/calls.c: prints a line and counts it. */
 void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -22,7 +22,8 @@ struct emu_launch {
     unsigned char *shared;
     emu_races_t *races;
     emu_order_t order;
-    emu_traffic_t *traffic; /* NULL: not wanted */
+    uint64_t touched_nbytes; /* of global memory, read and written for the first time */
+    emu_traffic_t *traffic;  /* NULL: not wanted */
     emu_range_t recent[EMU_N_RECENT];
     uint32_t next_recent;
     int has_failed;
@@ -42,9 +43,9 @@ void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_share
 
 /* traffic.c */
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line);
 void emu_traffic_end_block(emu_traffic_t *t);
-void emu_traffic_finish(emu_traffic_t *t);
+void emu_traffic_finish(emu_traffic_t *t, uint64_t least_nbytes);
 
 /* tsan.c: global accesses as the thread sanitizer sees them, where there is one. */
 void emu_tsan_access(const unsigned char *p, uint32_t nbytes, emu_kind_t kind);

@@ -234,20 +234,13 @@ static void run_block(block_t *b, uint32_t number) {
     emu_traffic_end_block(b->launch->traffic);
 }
 
-static void *need(size_t nbytes) {
-    void *p = malloc(nbytes ? nbytes : 1);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 static void run_blocks(emu_launch_t *l) {
-    uint32_t n_blocks = l->config->n_blocks, *order = need(n_blocks * sizeof *order);
+    uint32_t n_blocks = l->config->n_blocks, *order = emu_zeros(n_blocks, sizeof *order);
     block_t b = {.launch = l, .n = l->config->n_threads};
-    b.threads = need(b.n * sizeof *b.threads);
-    b.registers = need(b.n * l->kernel->registers_nbytes);
-    b.state = need(b.n);
-    b.order = need(b.n * sizeof *b.order);
+    b.threads = emu_zeros(b.n, sizeof *b.threads);
+    b.registers = emu_zeros(b.n, l->kernel->registers_nbytes);
+    b.state = emu_zeros(b.n, 1);
+    b.order = emu_zeros(b.n, sizeof *b.order);
     for (uint32_t i = 0; i < n_blocks; i++)
         order[i] = i;
     shuffle(l, order, n_blocks);
@@ -261,19 +254,17 @@ static void run_blocks(emu_launch_t *l) {
 }
 
 int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *params) {
-    emu_launch_t *l = calloc(1, sizeof *l);
-    if (l == NULL)
-        abort();
+    emu_launch_t *l = emu_zeros(1, sizeof *l);
     l->kernel = kernel;
     l->config = config;
     l->params = params;
-    l->shared = need(kernel->shared_nbytes);
+    l->shared = emu_zeros(kernel->shared_nbytes + 1, 1);
     l->traffic = emu_traffic_start(kernel);
     emu_races_begin(l);
     l->random = config->seed * 0x9e3779b97f4a7c15ull | 1;
     run_blocks(l);
     int failed = l->has_failed;
-    emu_traffic_finish(l->traffic);
+    emu_traffic_finish(l->traffic, l->touched_nbytes);
     free(l->shared);
     free(l);
     return failed;

@@ -45,13 +45,6 @@ void emu_end_thread(void) {
     races = (emu_races_t){.clock = races.clock};
 }
 
-static void *zeros(size_t n, size_t each) {
-    void *p = calloc(n, each);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 void emu_races_begin(emu_launch_t *l) {
     if (races.nbytes > MOST_NBYTES)
         emu_end_thread();
@@ -119,7 +112,7 @@ static void grow(emu_races_t *r) {
     page_t *old = r->slots;
     size_t n = r->n_slots;
     r->n_slots = n ? 4 * n : FIRST_SLOTS;
-    r->slots = zeros(r->n_slots, sizeof *r->slots);
+    r->slots = emu_zeros(r->n_slots, sizeof *r->slots);
     for (size_t i = 0; i < n; i++)
         if (old[i].cells)
             *slot_of(r, old[i].key) = old[i];
@@ -129,7 +122,7 @@ static void grow(emu_races_t *r) {
 /* Cells of 1 << shift bytes for the page. */
 static void cut(emu_races_t *r, page_t *page, uint32_t shift) {
     size_t n = PAGE >> shift;
-    cell_t *cells = zeros(n, sizeof *cells);
+    cell_t *cells = emu_zeros(n, sizeof *cells);
     for (size_t i = 0; page->cells && i < n; i++)
         cells[i] = page->cells[i >> (page->shift - shift)];
     free(page->cells);
@@ -209,11 +202,22 @@ static inline int is_plain(const emu_thread_t *x, cell_t *c, int is_shared, emu_
     return 1;
 }
 
+/* 0, 1 or 2: whether an access is the launch's first that reads the cell, and its first that writes it. What an atomic
+ * reads, and a volatile load, leaves no record: it counts with the first write, and not at all. */
+static inline uint64_t n_first(const emu_thread_t *x, const cell_t *c, emu_kind_t kind) {
+    uint64_t begin = x->launch->order.launch << CLOCK_AT;
+    int is_first_write = writes(kind) && c->write < begin;
+    int is_read = kind == EMU_LOAD || (kind == EMU_ATOMIC && is_first_write);
+    return (uint64_t)is_first_write + (is_read && c->read < begin);
+}
+
 void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, emu_kind_t kind, int line) {
     page_t *page = page_of(x->launch->races, a, nbytes);
     cell_t *c = &page->cells[a % PAGE >> page->shift], *end = c + (nbytes >> page->shift);
     uint64_t now = record_by(x, 0);
     for (; c < end; c++) {
+        if (!is_shared)
+            x->launch->touched_nbytes += n_first(x, c, kind) << page->shift;
         if (is_plain(x, c, is_shared, kind, now))
             continue;
         const char *what = is_shared ? shared_cell(x, c, kind) : global_cell(x, c, kind);

@@ -5,7 +5,7 @@
  * sectors. Where its lanes ask for different addresses, of an array, the ratio of different bytes asked for to bytes
  * moved is the kernel's coalescing; what all lanes ask for alike, or one alone, is read from a cache as a rule.
  *
- * The least that a launch has to move is each byte that it reads once, and each that it writes once. */
+ * The least that a launch has to move is each byte that it reads once, and each that it writes once: race.c knows. */
 #include "internal.h"
 
 #include <pthread.h>
@@ -34,64 +34,7 @@ struct emu_traffic {
     request_t *table;
     uint32_t n_used, *used;
     uint32_t n_visits, *visits; /* [threads][lines of the kernel, by hash] */
-    struct touched_set *touched;
 };
-
-static void *zeros(size_t n, size_t each) {
-    void *p = calloc(n, each);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
-/* ---- different bytes --------------------------------------------------------------------------------------------- */
-
-/* 64 bytes of memory, and which of them a launch has read and written. */
-typedef struct touched {
-    uint64_t number; /* address / 64 + 1; 0: free */
-    uint64_t read, written;
-} touched_t;
-
-typedef struct touched_set {
-    touched_t *table;
-    uint64_t size, n; /* size: a power of two */
-} touched_set_t;
-
-static touched_t *touched_at(touched_set_t *set, uint64_t number) {
-    uint64_t h = number * 0x9e3779b97f4a7c15ull >> 20 & (set->size - 1);
-    while (set->table[h].number != 0 && set->table[h].number != number)
-        h = (h + 1) & (set->size - 1);
-    return &set->table[h];
-}
-
-static void touched_grow(touched_set_t *set) {
-    touched_set_t old = *set;
-    set->size = old.size ? 2 * old.size : 1 << 12;
-    set->table = zeros(set->size, sizeof *set->table);
-    for (uint64_t i = 0; i < old.size; i++)
-        if (old.table[i].number)
-            *touched_at(set, old.table[i].number) = old.table[i];
-    free(old.table);
-}
-
-/* Within 64 bytes: accesses are aligned. */
-static void touch(touched_set_t *set, uint64_t a, uint32_t nbytes, emu_kind_t kind) {
-    uint64_t bits = ((1ull << nbytes) - 1) << a % 64;
-    if (2 * set->n >= set->size)
-        touched_grow(set);
-    touched_t *t = touched_at(set, a / 64 + 1);
-    set->n += t->number == 0;
-    t->number = a / 64 + 1;
-    t->read |= kind == EMU_STORE || kind == EMU_STORE_RELAXED ? 0 : bits;
-    t->written |= kind == EMU_LOAD || kind == EMU_LOAD_RELAXED ? 0 : bits;
-}
-
-static uint64_t count_touched(const touched_set_t *set) {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < set->size; i++)
-        n += (uint64_t)__builtin_popcountll(set->table[i].read) + (uint64_t)__builtin_popcountll(set->table[i].written);
-    return n;
-}
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
@@ -108,12 +51,11 @@ void emu_traffic_count(int wanted) { is_wanted = wanted; }
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel) {
     if (!is_wanted)
         return NULL;
-    emu_traffic_t *t = zeros(1, sizeof *t);
+    emu_traffic_t *t = emu_zeros(1, sizeof *t);
     t->kernel = kernel;
-    t->table = zeros(TABLE_SIZE, sizeof *t->table);
-    t->used = zeros(TABLE_SIZE, sizeof *t->used);
-    t->touched = zeros(1, sizeof *t->touched);
-    t->visits = zeros((size_t)EMU_MAX_THREADS * N_LINES, sizeof *t->visits);
+    t->table = emu_zeros(TABLE_SIZE, sizeof *t->table);
+    t->used = emu_zeros(TABLE_SIZE, sizeof *t->used);
+    t->visits = emu_zeros((size_t)EMU_MAX_THREADS * N_LINES, sizeof *t->visits);
     return t;
 }
 
@@ -156,7 +98,7 @@ static void add_sectors(request_t *q, uint64_t a, uint32_t nbytes) {
     }
 }
 
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line) {
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line) {
     uint32_t visit = ++t->visits[(size_t)x->tid * N_LINES + (uint32_t)line % N_LINES];
     uint64_t key = (uint64_t)line << 40 | (uint64_t)(x->warp + 1) << 32 | visit;
     if (t->n_used > TABLE_SIZE / 2 && t->table[0].key != key)
@@ -165,7 +107,6 @@ void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32
     q->is_array |= q->n_sectors != 0 && q->first != a;
     q->first = a;
     add_sectors(q, a, nbytes);
-    touch(t->touched, a, nbytes, kind);
 }
 
 void emu_traffic_end_block(emu_traffic_t *t) {
@@ -184,10 +125,10 @@ static void add_totals(totals_t *to, const totals_t *from) {
     to->array_used += from->array_used;
 }
 
-void emu_traffic_finish(emu_traffic_t *t) {
+void emu_traffic_finish(emu_traffic_t *t, uint64_t least) {
     if (t == NULL)
         return;
-    t->totals.least = count_touched(t->touched);
+    t->totals.least = least;
     pthread_mutex_lock(&lock);
     uint32_t i = 0;
     while (i < n_results && strcmp(results[i].kernel, t->kernel->name) != 0)
@@ -198,8 +139,6 @@ void emu_traffic_finish(emu_traffic_t *t) {
         add_totals(&results[i].totals, &t->totals);
     }
     pthread_mutex_unlock(&lock);
-    free(t->touched->table);
-    free(t->touched);
     free(t->visits);
     free(t->used);
     free(t->table);

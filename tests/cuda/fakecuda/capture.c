@@ -51,8 +51,7 @@ FC_API cuStreamEndCapture(CUstream s, CUgraph *graph) {
 
 FC_API cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
     CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *status = s->capture;
-    return CUDA_SUCCESS;
+    if (!st)
+        *status = s->capture;
+    return st;
 }

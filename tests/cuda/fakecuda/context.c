@@ -57,34 +57,30 @@ static CUresult enter_device(const char *function, CUdevice d) {
 
 FC_API cuDeviceGetCount(int *count) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
-    if (st)
-        return st;
-    *count = 1;
-    return CUDA_SUCCESS;
+    if (!st)
+        *count = 1;
+    return st;
 }
 
 FC_API cuDeviceGet(CUdevice *device, int ordinal) {
     CUresult st = enter_device(__func__, ordinal);
-    if (st)
-        return st;
-    *device = ordinal;
-    return CUDA_SUCCESS;
+    if (!st)
+        *device = ordinal;
+    return st;
 }
 
 FC_API cuDeviceGetName(char *name, int len, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
-    if (st)
-        return st;
-    snprintf(name, (size_t)len, "Test double");
-    return CUDA_SUCCESS;
+    if (!st)
+        snprintf(name, (size_t)len, "Test double");
+    return st;
 }
 
 FC_API cuDeviceTotalMem(size_t *bytes, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
-    if (st)
-        return st;
-    *bytes = fc_config.device_nbytes;
-    return CUDA_SUCCESS;
+    if (!st)
+        *bytes = fc_config.device_nbytes;
+    return st;
 }
 
 static int attribute(CUdevice_attribute attrib) {
@@ -108,10 +104,9 @@ static int attribute(CUdevice_attribute attrib) {
 
 FC_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
-    if (st)
-        return st;
-    *pi = attribute(attrib);
-    return CUDA_SUCCESS;
+    if (!st)
+        *pi = attribute(attrib);
+    return st;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
@@ -176,10 +171,9 @@ FC_API cuCtxPopCurrent(CUcontext *pctx) {
 
 FC_API cuCtxGetCurrent(CUcontext *pctx) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
-    if (st)
-        return st;
-    *pctx = fc_current();
-    return CUDA_SUCCESS;
+    if (!st)
+        *pctx = fc_current();
+    return st;
 }
 
 FC_API cuCtxSetCurrent(CUcontext ctx) {

@@ -114,6 +114,12 @@ void fc_remove_zone(uint64_t lo);
  */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
+/* What is new is not zero. NULL: there is no memory. */
+void *fc_new_bytes(uint64_t nbytes);
+/* The same of the current context's device, which has so many and no more; and back. */
+unsigned char *fc_take_device_bytes(uint64_t nbytes, int is_plugin);
+void fc_give_device_bytes(unsigned char *bytes, uint64_t nbytes, int is_plugin);
+
 /* Bytes behind a range of device memory; NULL: there are none. */
 __attribute__((visibility("default"))) unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
 
@@ -145,6 +151,7 @@ struct fc_op {
     uint64_t value;
     uint32_t flags;
     int takes_room; /* of its queue */
+    int tells;      /* the host sees that it is over by what it does */
 };
 
 struct CUstream_st {

@@ -78,7 +78,7 @@ static CUresult enqueue(CUstream given, CUdeviceptr at, uint64_t value, unsigned
         return CUDA_ERROR_INVALID_VALUE;
     if (at % 8 != 0 || !fc_find_for_kernel(at, &range) || at + 8 > range.hi)
         return CUDA_ERROR_INVALID_VALUE;
-    return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .value = value, .flags = flags});
+    return fc_enqueue(s, &(fc_op_t){.run = run, .to = at, .value = value, .flags = flags, .tells = run == run_write});
 }
 
 FC_API cuStreamWaitValue64(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned int flags) {

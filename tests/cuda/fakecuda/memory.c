@@ -120,23 +120,28 @@ unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n) {
 
 /* ---- device memory ----------------------------------------------------------------------------------------------- */
 
-/* A new device array is not zero. */
-static void fill_with_garbage(unsigned char *p, uint64_t nbytes) { memset(p, (int)(fc_random() % 255 + 1), nbytes); }
+void *fc_new_bytes(uint64_t nbytes) {
+    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    memset(p, (int)(fc_random() % 255 + 1), nbytes);
+    return p;
+}
 
-static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *caller, CUdeviceptr *out) {
-    if (c->used_nbytes + nbytes > fc_config.device_nbytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    void *bytes = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bytes == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    fill_with_garbage(bytes, nbytes);
-    uint64_t at = fc_window_range(nbytes);
-    int is_plugin = fc_is_plugin(caller);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, is_plugin, 0, 0});
-    fc_count(c, is_plugin, 1);
+unsigned char *fc_take_device_bytes(uint64_t nbytes, int is_plugin) {
+    fc_context_t *c = fc_current();
+    void *bytes = c->used_nbytes + nbytes > fc_config.device_nbytes ? NULL : fc_new_bytes(nbytes);
+    if (bytes == NULL)
+        return NULL;
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
-    *out = at;
-    return CUDA_SUCCESS;
+    fc_count(c, is_plugin, 1);
+    return bytes;
+}
+
+void fc_give_device_bytes(unsigned char *bytes, uint64_t nbytes, int is_plugin) {
+    munmap(bytes, nbytes);
+    __atomic_sub_fetch(&fc_primary.used_nbytes, nbytes, __ATOMIC_RELAXED);
+    fc_count(&fc_primary, is_plugin, -1);
 }
 
 FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
@@ -146,15 +151,15 @@ FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
     if (nbytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     st = fc_unless_captured();
-    return st ? st : device_alloc(fc_current(), nbytes, __builtin_return_address(0), out);
-}
-
-static void device_free(const fc_zone_t *z) {
-    fc_context_t *c = &fc_primary;
-    fc_remove_zone(z->lo);
-    munmap(z->bytes, z->hi - z->lo);
-    __atomic_sub_fetch(&c->used_nbytes, z->hi - z->lo, __ATOMIC_RELAXED);
-    fc_count(c, z->is_plugin, -1);
+    if (st)
+        return st;
+    int is_plugin = fc_is_plugin(__builtin_return_address(0));
+    unsigned char *bytes = fc_take_device_bytes(nbytes, is_plugin);
+    if (bytes == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = fc_window_range(nbytes);
+    fc_add_zone(&(fc_zone_t){*out, *out + nbytes, bytes, FC_DEVICE_MEMORY, is_plugin, 0, 0});
+    return CUDA_SUCCESS;
 }
 
 /* Like the driver's it waits for everything that is enqueued. */
@@ -169,7 +174,8 @@ FC_API cuMemFree(CUdeviceptr at) {
     if (st)
         return st;
     st = fc_synchronise_context(&fc_primary);
-    device_free(&z);
+    fc_remove_zone(z.lo);
+    fc_give_device_bytes(z.bytes, z.hi - z.lo, z.is_plugin);
     return st;
 }
 
@@ -190,10 +196,9 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
-    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    void *p = fc_new_bytes(nbytes);
+    if (p == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
     fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, 0, 0, 0});
     fc_count(fc_current(), 0, 1);

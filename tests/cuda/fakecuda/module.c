@@ -181,9 +181,7 @@ static void check_grid(struct CUfunc_st *f, uint32_t n, uint32_t n_threads) {
 }
 
 static unsigned char *copy_params(const emu_kernel_t *k, void **params) {
-    unsigned char *p = calloc(1, k->params_nbytes + 1);
-    if (p == NULL)
-        abort();
+    unsigned char *p = emu_zeros(k->params_nbytes + 1, 1);
     for (uint32_t i = 0; i < k->n_params; i++)
         memcpy(p + k->param_offset[i], params[i], k->param_nbytes[i]);
     return p;

@@ -36,13 +36,6 @@ static CUstream all_streams;
 static fc_queue_t *shared_queues[MAX_QUEUES];
 static uint64_t n_created, n_drawn;
 
-static void *need(size_t nbytes) {
-    void *p = calloc(1, nbytes);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 static uint64_t mix(uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
@@ -56,7 +49,7 @@ uint64_t fc_random(void) {
 /* ---- markers ----------------------------------------------------------------------------------------------------- */
 
 fc_marker_t *fc_marker_new(fc_context_t *c) {
-    fc_marker_t *m = need(sizeof *m);
+    fc_marker_t *m = emu_zeros(1, sizeof *m);
     m->n_refs = 1;
     m->context = c;
     return m;
@@ -158,9 +151,12 @@ static void run(fc_queue_t *q, fc_op_t *op) {
     fc_acquire(op);
     pause_sometimes(q);
     int is_order = op->run == run_reach || op->run == run_wait;
+    int tells = op->run == run_reach || op->tells; /* whoever sees what it says may take its stream for idle */
+    if (op->takes_room && tells)
+        give_room(q);
     if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
         op->run(op);
-    if (op->takes_room)
+    if (op->takes_room && !tells)
         give_room(q);
     fc_marker_drop(op->marker);
     free(op->params);
@@ -177,7 +173,7 @@ static void *queue_main(void *raw) {
 }
 
 static fc_queue_t *queue_new(uint64_t number) {
-    fc_queue_t *q = need(sizeof *q);
+    fc_queue_t *q = emu_zeros(1, sizeof *q);
     q->random = fc_config.seed * 1000003 + number;
     q->depth = fc_config.depth == FC_DRAWN ? 900 + mix(q->random) % 200 : fc_config.depth;
     if (pthread_create(&q->thread, NULL, queue_main, q) != 0) {
@@ -208,7 +204,7 @@ static void queue_end(fc_queue_t *q) {
 }
 
 static void append(CUstream s, const fc_op_t *given) {
-    fc_op_t *op = need(sizeof *op);
+    fc_op_t *op = emu_zeros(1, sizeof *op);
     fc_queue_t *q = s->queue;
     *op = *given;
     op->stream = s;
@@ -228,17 +224,18 @@ static void append(CUstream s, const fc_op_t *given) {
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
-static void enqueue_reach(CUstream s, fc_marker_t *m) {
-    append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m)});
+static void enqueue_order(CUstream s, void (*run_order)(fc_op_t *), fc_marker_t *m, int takes_room) {
+    if (takes_room)
+        take_room(s);
+    append(s, &(fc_op_t){.run = run_order, .marker = fc_marker_keep(m), .takes_room = takes_room});
 }
 
-static void enqueue_wait(CUstream s, fc_marker_t *m) {
-    append(s, &(fc_op_t){.run = run_wait, .marker = fc_marker_keep(m)});
-}
+void fc_enqueue_record(CUstream s, fc_marker_t *m) { enqueue_order(s, run_reach, m, 1); }
+void fc_enqueue_event_wait(CUstream s, fc_marker_t *m) { enqueue_order(s, run_wait, m, 1); }
 
 fc_marker_t *fc_mark(CUstream s) {
     fc_marker_t *m = fc_marker_new(s->context);
-    enqueue_reach(s, m);
+    enqueue_order(s, run_reach, m, 0);
     return m;
 }
 
@@ -246,7 +243,7 @@ static void order(CUstream from, CUstream to) {
     if (__atomic_load_n(&from->n_enqueued, __ATOMIC_RELAXED) == 0)
         return;
     fc_marker_t *m = fc_mark(from);
-    enqueue_wait(to, m);
+    enqueue_order(to, run_wait, m, 0);
     fc_marker_drop(m);
 }
 
@@ -277,16 +274,6 @@ CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
     take_room(s);
     append(s, &command);
     return CUDA_SUCCESS;
-}
-
-void fc_enqueue_record(CUstream s, fc_marker_t *m) {
-    take_room(s);
-    append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m), .takes_room = 1});
-}
-
-void fc_enqueue_event_wait(CUstream s, fc_marker_t *m) {
-    take_room(s);
-    append(s, &(fc_op_t){.run = run_wait, .marker = fc_marker_keep(m), .takes_room = 1});
 }
 
 CUresult fc_synchronise(CUstream s) {
@@ -364,7 +351,7 @@ CUstream fc_stream_of(CUstream given) {
 }
 
 CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out) {
-    CUstream s = need(sizeof *s);
+    CUstream s = emu_zeros(1, sizeof *s);
     fc_lock(&fc_global_lock);
     s->queue = queue_for_stream();
     if (s->queue) {
@@ -506,8 +493,7 @@ FC_API cuStreamQuery(CUstream s) {
 
 FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
     CUresult st = fc_enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *id = s->id;
-    return CUDA_SUCCESS;
+    if (!st)
+        *id = s->id;
+    return st;
 }

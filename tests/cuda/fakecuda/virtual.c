@@ -10,7 +10,6 @@
 #include "fake.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum { MOST = 4096 };
 static const uint64_t granularity = 2u << 20;
@@ -103,27 +102,6 @@ FC_API cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *pro
     return CUDA_SUCCESS;
 }
 
-static CUresult create(fc_context_t *c, uint64_t nbytes, int is_plugin, CUmemGenericAllocationHandle *out) {
-    int i = 0;
-    if (c->used_nbytes + nbytes > fc_config.device_nbytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    void *bytes = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bytes == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(bytes, (int)(fc_random() % 255 + 1), nbytes);
-    fc_lock(&lock);
-    while (i < MOST && handles[i].nbytes)
-        i++;
-    if (i == MOST)
-        abort();
-    handles[i] = (handle_t){.nbytes = nbytes, .is_plugin = is_plugin, .bytes = bytes};
-    fc_unlock(&lock);
-    __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
-    fc_count(c, is_plugin, 1);
-    *out = (CUmemGenericAllocationHandle)i + 1;
-    return CUDA_SUCCESS;
-}
-
 FC_API cuMemCreate(CUmemGenericAllocationHandle *out, size_t nbytes, const CUmemAllocationProp *prop,
                    unsigned long long flags) {
     CUresult st = enter(__func__);
@@ -132,7 +110,19 @@ FC_API cuMemCreate(CUmemGenericAllocationHandle *out, size_t nbytes, const CUmem
     if (nbytes == 0 || nbytes % granularity || flags || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->location.id != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    return create(fc_current(), nbytes, fc_is_plugin(__builtin_return_address(0)), out);
+    int i = 0, is_plugin = fc_is_plugin(__builtin_return_address(0));
+    unsigned char *bytes = fc_take_device_bytes(nbytes, is_plugin);
+    if (bytes == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fc_lock(&lock);
+    while (i < MOST && handles[i].nbytes)
+        i++;
+    if (i == MOST)
+        abort();
+    handles[i] = (handle_t){.nbytes = nbytes, .is_plugin = is_plugin, .bytes = bytes};
+    fc_unlock(&lock);
+    *out = (CUmemGenericAllocationHandle)i + 1;
+    return CUDA_SUCCESS;
 }
 
 /* [lock] */
@@ -143,12 +133,9 @@ static handle_t *handle_of(CUmemGenericAllocationHandle number) {
 
 /* [lock] Nobody can come to it any more. */
 static void end_if_unused(handle_t *handle) {
-    fc_context_t *c = &fc_primary;
     if (!handle->is_released || handle->n_mappings)
         return;
-    munmap(handle->bytes, handle->nbytes);
-    __atomic_sub_fetch(&c->used_nbytes, handle->nbytes, __ATOMIC_RELAXED);
-    fc_count(c, handle->is_plugin, -1);
+    fc_give_device_bytes(handle->bytes, handle->nbytes, handle->is_plugin);
     handle->nbytes = 0;
 }
 

@@ -23,28 +23,13 @@ typedef struct fn_config_arg { /* ncclConfig_t of 2.14 */
 
 #define EXPORTED __attribute__((visibility("default")))
 #define ENTRY EXPORTED int
-ENTRY ncclGetVersion(int *out);
-ENTRY ncclGetUniqueId(fn_id_t *out);
-ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config);
-ENTRY ncclCommFinalize(fn_comm_t *comm);
-ENTRY ncclCommDestroy(fn_comm_t *comm);
-ENTRY ncclCommAbort(fn_comm_t *comm);
-ENTRY ncclCommGetAsyncError(fn_comm_t *comm, int *out);
-EXPORTED const char *ncclGetErrorString(int result);
-EXPORTED const char *ncclGetLastError(fn_comm_t *comm);
-ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream);
-ENTRY ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream);
-ENTRY ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
-ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
-ENTRY ncclGroupStart(void);
-ENTRY ncclGroupEnd(void);
 
-int ncclGetVersion(int *out) {
+ENTRY ncclGetVersion(int *out) {
     *out = (int)fc_config.nccl_version;
     return FN_SUCCESS;
 }
 
-const char *ncclGetErrorString(int result) {
+EXPORTED const char *ncclGetErrorString(int result) {
     static const char *const texts[] = {"no error",
                                         "unhandled cuda error",
                                         "unhandled system error",
@@ -56,12 +41,12 @@ const char *ncclGetErrorString(int result) {
     return result >= 0 && result < (int)(sizeof texts / sizeof *texts) ? texts[result] : "unknown result code";
 }
 
-const char *ncclGetLastError(fn_comm_t *comm) {
+EXPORTED const char *ncclGetLastError(fn_comm_t *comm) {
     (void)comm;
     return "";
 }
 
-int ncclGetUniqueId(fn_id_t *out) {
+ENTRY ncclGetUniqueId(fn_id_t *out) {
     static uint64_t n;
     const char *folder = getenv("TMPDIR");
     memset(out, 0, sizeof *out);
@@ -155,7 +140,7 @@ static int begin(fn_comm_t *comm, void *(*fn)(void *comm)) {
     return FN_IN_PROGRESS;
 }
 
-int ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config) {
+ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config) {
     fn_comm_t *comm;
     *out = NULL;
     if (!fc_current()) {
@@ -180,12 +165,12 @@ int ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, c
     return begin(comm, meet);
 }
 
-int ncclCommGetAsyncError(fn_comm_t *comm, int *out) {
+ENTRY ncclCommGetAsyncError(fn_comm_t *comm, int *out) {
     *out = __atomic_load_n(&comm->state, __ATOMIC_ACQUIRE);
     return FN_SUCCESS;
 }
 
-int ncclCommFinalize(fn_comm_t *comm) {
+ENTRY ncclCommFinalize(fn_comm_t *comm) {
     if (is_poisoned_by_use(comm, __func__))
         return FN_INVALID_USAGE;
     __atomic_add_fetch(&comm->shared->n_finalized, 1, __ATOMIC_ACQ_REL);
@@ -198,13 +183,13 @@ static int end(fn_comm_t *comm) {
     return FN_SUCCESS;
 }
 
-int ncclCommDestroy(fn_comm_t *comm) {
+ENTRY ncclCommDestroy(fn_comm_t *comm) {
     if (__atomic_load_n(&comm->n_refs, __ATOMIC_ACQUIRE) > 1 && is_poisoned_by_use(comm, __func__))
         return FN_INVALID_USAGE;
     return end(comm);
 }
 
-int ncclCommAbort(fn_comm_t *comm) { return end(comm); }
+ENTRY ncclCommAbort(fn_comm_t *comm) { return end(comm); }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -236,7 +221,7 @@ static void add(fn_work_t *work, char kind, int is_send, int peer, const void *a
 }
 
 /* In place only: that is all that libzfplugin asks for. */
-int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
+ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
     fn_work_t *work;
     if (type != FN_UINT8 || send != (unsigned char *)recv + (size_t)comm->rank * n)
         return FN_INVALID_ARGUMENT;
@@ -255,7 +240,7 @@ int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *c
 }
 
 /* Sums only, one in a group. */
-int ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream) {
+ENTRY ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream) {
     uint64_t nbytes = n * fn_type_nbytes(type);
     const unsigned char *parts = send;
     fn_work_t *work;
@@ -283,12 +268,12 @@ int ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, 
     return (int)fn_work_launch(work);
 }
 
-int ncclGroupStart(void) {
+ENTRY ncclGroupStart(void) {
     depth++;
     return FN_SUCCESS;
 }
 
-int ncclGroupEnd(void) {
+ENTRY ncclGroupEnd(void) {
     fn_work_t *work = grouped;
     if (depth == 0)
         return FN_INVALID_USAGE;
@@ -313,10 +298,10 @@ static int point_to_point(int is_send, const void *at, size_t n, int type, int p
     return FN_SUCCESS;
 }
 
-int ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+ENTRY ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
     return point_to_point(1, send, n, type, peer, comm, stream);
 }
 
-int ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
     return point_to_point(0, recv, n, type, peer, comm, stream);
 }

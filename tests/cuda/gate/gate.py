@@ -42,6 +42,7 @@ BELOW = {
     "zf_enter_maps": "channels that enter: a few positions of the maps",
     "zf_merge": "elements of selected channels are skipped, so requests have holes",
     "zf_norm_part": "a word per parameter, from records of a hundred bytes",
+    "zf_report": "a byte per parameter, and these models have few",
     "zf_round_moments": "a strip of 32 selected columns, from rows that begin anywhere",
     "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
     "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",

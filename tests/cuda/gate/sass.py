@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sass.py - machine code as cuobjdump prints it: instructions, the innermost loops of a function, what they load.
 
-A loop is a natural one: the blocks from which the source of a back edge is reached without its header. What a call in a
+A loop is a natural one: the blocks from which the source of a back edge of a walk in depth is reached without its header. What a call in a
 loop runs counts as part of the loop. Constants of the launch (LDC, ULDC) are not loads.
 """
 import re
@@ -66,44 +66,33 @@ class Flow:
             if self.code[block][-1].opcode.startswith("BRX"):
                 self.after[block] += [b for b in order if b not in known]
 
-    def reach(self, first):
-        """Blocks in the order of a walk in depth, backwards."""
-        seen, order, stack = {first}, [], [(first, iter(self.after[first]))]
+    def walk(self, first):
+        """Blocks in the order of a walk in depth, backwards; its back edges, as source and header of a loop."""
+        seen, order, back, stack = {first}, [], [], [(first, iter(self.after[first]))]
         while stack:
-            following = next((b for b in stack[-1][1] if b not in seen), None)
+            block, rest = stack[-1]
+            following = next(rest, None)
             if following is None:
                 order.append(stack.pop()[0])
-            else:
+            elif following not in seen:
                 seen.add(following)
                 stack.append((following, iter(self.after[following])))
-        return order[::-1]
-
-    def dominators(self, first):
-        """block -> the blocks without which none of its ways comes from the first; block -> those before it."""
-        order = self.reach(first)
-        before = {block: [p for p in order if block in self.after[p]] for block in order}
-        above, changed = {block: set(order) for block in order}, True
-        above[first] = {first}
-        while changed:
-            changed = False
-            for block in order[1:]:
-                new = set.intersection(*(above[p] for p in before[block])) | {block}
-                changed |= new != above[block]
-                above[block] = new
-        return above, before
+            elif following in (one for one, _ in stack):
+                back.append((block, following))
+        return order[::-1], back
 
     def loops(self):
         """header -> blocks, of the innermost loops."""
-        above, before = self.dominators(min(self.code))
+        order, back = self.walk(min(self.code))
+        before = {block: [p for p in order if block in self.after[p]] for block in order}
         found = {}
-        for block in above:
-            for header in above[block].intersection(self.after[block]):
-                body, stack = found.setdefault(header, {header}), [block]
-                while stack:
-                    one = stack.pop()
-                    if one not in body:
-                        body.add(one)
-                        stack += before[one]
+        for block, header in back:
+            body, stack = found.setdefault(header, {header}), [block]
+            while stack:
+                one = stack.pop()
+                if one not in body:
+                    body.add(one)
+                    stack += before[one]
         return {h: body for h, body in found.items() if not any(o != h and o in body for o in found)}
 
     def run_by(self, blocks):
@@ -115,7 +104,7 @@ class Flow:
                 continue
             seen.add(block)
             for called in self.calls[block]:
-                stack += self.reach(called) if called in self.code else []
+                stack += self.walk(called)[0] if called in self.code else []
         return [one for block in sorted(seen) for one in self.code[block]]
 
     def most_loads(self, header, body):
@@ -133,9 +122,9 @@ class Flow:
 
     def unreached(self):
         """Instructions that nothing leads to, but for what fills the end."""
-        seen = set(self.reach(min(self.code)))
+        seen = set(self.walk(min(self.code))[0])
         for called in [c for calls in self.calls.values() for c in calls]:
-            seen |= set(self.reach(called))
+            seen |= set(self.walk(called)[0])
         return sum(one.opcode not in ("BRA", "NOP") for b in self.code if b not in seen for one in self.code[b])
 
 

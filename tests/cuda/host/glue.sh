@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # glue.sh BUILD - the GLUE area with host and plugin on the driver's double.
 #
-# zf-host trains the same steps on the processor and on the device, with its own products and with cuBLAS's double, by
-# its AdamW and through the plugin in windows: the curves are one curve but for rounding. Then zf-conform glue --device cuda
-# in small, what it says, and what is refused.
+# zf-host trains the same steps on the processor and on the device, by its AdamW and through the plugin in windows: the
+# curves are one curve but for rounding. Then zf-conform glue --device cuda in small, what it says, and what is refused.
 set -u
 build=$1
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -37,12 +36,10 @@ for dtype in fp32 bf16; do
         optimizer=
         [ $how = adamw ] || optimizer=$windows
         "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --out "$out/cpu-$dtype-$how.json" || fail "$dtype $how on the processor"
-        there "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --device cuda --blas own --out "$out/own-$dtype-$how.json" ||
+        there "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --device cuda --out "$out/device-$dtype-$how.json" ||
             fail "$dtype $how on the device"
     done
 done
-# shellcheck disable=SC2086
-there "$host" $small $rate $windows --dropout 0.1 --device cuda --blas cublas --out "$out/cublas-fp32-plugin.json" || fail "cuBLAS"
 # shellcheck disable=SC2086
 there "$host" $small $rate $windows --accumulation 2 --parts --device cuda --out "$out/parts.json" || fail "parts"
 # shellcheck disable=SC2086
@@ -58,9 +55,8 @@ def losses(name):
     return json.load(open(f"{out}/{name}.json"))["losses"]
 def largest(a, b):
     return max(abs(x - y) for x, y in zip(a, b))
-for one, other, bound in [("cpu-fp32-adamw", "own-fp32-adamw", 2e-6), ("cpu-fp32-plugin", "own-fp32-plugin", 2e-6),
-                          ("cpu-fp32-plugin", "cublas-fp32-plugin", 2e-6), ("cpu-parts", "parts", 2e-6),
-                          ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
+for one, other, bound in [("cpu-fp32-adamw", "device-fp32-adamw", 2e-6), ("cpu-fp32-plugin", "device-fp32-plugin", 2e-6),
+                          ("cpu-parts", "parts", 2e-6), ("cpu-bf16-plugin", "device-bf16-plugin", 2e-5)]:
     a, b = losses(one), losses(other)
     gap = largest(a, b)
     print(f"{one}, {other}: largest gap {gap:.2g} of {len(a)} steps")
@@ -90,13 +86,9 @@ refused() {
     has "$out/$name.err" "$text"
 }
 # shellcheck disable=SC2086
-refused blas 'missing' "$host" $small --blas own
-# shellcheck disable=SC2086
 refused number 'device 7 is asked for' "$host" $small --device cuda --device-number 7
 # shellcheck disable=SC2086
-refused bf16 'cuBLAS is needed' "$host" $small --device cuda --blas own --products bf16
-# shellcheck disable=SC2086
-FAKECUBLAS_FAIL=1 there "$host" $small --device cuda --blas cublas 2>"$out/start.err" && fail "cuBLAS that does not start"
+FAKECUBLAS_FAIL=1 there "$host" $small --device cuda 2>"$out/start.err" && fail "cuBLAS that does not start"
 has "$out/start.err" 'does not start: status 1'
 # shellcheck disable=SC2086
 env LD_LIBRARY_PATH=/nonexistent "$host" $small --device cuda 2>"$out/driver.err" && fail "no driver"

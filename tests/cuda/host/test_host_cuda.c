@@ -19,11 +19,10 @@ enum { ROWS = 23, WIDTH = 37, N = ROWS * WIDTH, TABLE_ROWS = 11 };
 enum { HERE, THERE /* on the processor, on the device */, MOST_TWINS = 12 };
 static host_compute_t *both[2];
 
-static host_compute_t *open_device(host_products_t products, int is_bf16) {
-    host_cuda_options_t options = {.products = products, .is_bf16 = is_bf16};
+static host_compute_t *open_device(int is_bf16) {
     glue_error_t err = {""};
     host_compute_t *out;
-    ck_assert_msg(host_cuda_open(&options, &out, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_cuda_open(0, is_bf16, &out, &err) == 0, "%s", err.text);
     return out;
 }
 
@@ -73,7 +72,7 @@ static void expect(twin_t t, double tolerance, const char *what) {
 
 static void setup(void) {
     both[HERE] = host_compute_processor();
-    both[THERE] = open_device(HOST_PRODUCTS_OWN, 0);
+    both[THERE] = open_device(0);
 }
 
 static void teardown(void) {
@@ -97,27 +96,23 @@ ZT_TEST(test_rows) {
 }
 
 ZT_TEST(test_chosen) {
-    twin_t table = twin(TABLE_ROWS * WIDTH, 1.0), x = twin(N, 1.0), taken = twin(N, 1.0), put = twin(N, 1.0);
+    twin_t table = twin(TABLE_ROWS * WIDTH, 1.0), x = twin(N, 1.0), taken = twin(N, 1.0);
     uint16_t narrow[TABLE_ROWS * WIDTH];
-    int32_t rows[ROWS], distinct[TABLE_ROWS];
+    int32_t rows[ROWS];
     void *bf16[] = {narrow, both[THERE]->ops->allocate(both[THERE], sizeof narrow)};
     for (int i = 0; i < ROWS; i++)
         rows[i] = (int32_t)glue_rng_below(glue_rng(5, 0), (uint64_t)i, TABLE_ROWS - 2); /* some often, two never */
-    for (int i = 0; i < TABLE_ROWS; i++)
-        distinct[i] = (i * 7 + 3) % ROWS;
     for (int p = 0; p < 2; p++) {
         both[p]->ops->add_chosen(both[p], table.at[p], HOST_FLOAT32, rows, ROWS, WIDTH, x.at[p]);
         both[p]->ops->narrow(both[p], table.at[p], HOST_BFLOAT16, TABLE_ROWS * WIDTH, bf16[p]);
         both[p]->ops->add_chosen(both[p], bf16[p], HOST_BFLOAT16, rows, ROWS, WIDTH, x.at[p]);
         both[p]->ops->add_to_chosen(both[p], table.at[p], rows, ROWS, WIDTH, x.at[p]);
         both[p]->ops->take_chosen(both[p], table.at[p], rows, ROWS, WIDTH, taken.at[p]);
-        both[p]->ops->put_chosen(both[p], put.at[p], distinct, TABLE_ROWS, WIDTH, taken.at[p]);
     }
     both[THERE]->ops->release(both[THERE], bf16[THERE]);
     expect(x, 0, "add_chosen");
     expect(table, 0, "add_to_chosen");
     expect(taken, 0, "take_chosen");
-    expect(put, 0, "put_chosen");
 }
 
 ZT_TEST(test_types) {
@@ -181,14 +176,14 @@ ZT_TEST(test_norm) {
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* The device of a test for a while: others in its place. */
-static void with_device(host_compute_t *other, void (*fn)(double), double argument) {
-    host_compute_t *own = both[THERE];
-    both[THERE] = other;
+/* A device whose products round their operands in place of the test's. */
+static void in_bf16(void (*fn)(double), double argument) {
+    host_compute_t *usual = both[THERE];
+    both[THERE] = open_device(1);
     fn(argument);
     drop_twins();
-    host_compute_close(other);
-    both[THERE] = own;
+    host_compute_close(both[THERE]);
+    both[THERE] = usual;
 }
 
 static void one_product(int a_transposed, int b_transposed, double keep, double tolerance) {
@@ -208,13 +203,9 @@ static void all_products(double tolerance) {
         one_product(i & 1, i >> 1 & 1, i >> 2 ? 1.0 : 0.0, tolerance);
 }
 
-ZT_TEST(test_own_products) { all_products(1e-6); }
-
-ZT_TEST(test_cublas) {
-    host_compute_t *cublas = open_device(HOST_PRODUCTS_CUBLAS, 0);
-    ck_assert_ptr_nonnull(strstr(cublas->what, "cuBLAS"));
-    with_device(cublas, all_products, 1e-6);
-    with_device(open_device(HOST_PRODUCTS_AUTO, 1), all_products, 1e-2);
+ZT_TEST(test_products) {
+    all_products(1e-6);
+    in_bf16(all_products, 1e-2);
 }
 
 /* bf16 really rounds: a product of ones and a number between two of its values. */
@@ -230,7 +221,7 @@ static void product_of_one(double number) {
         ck_assert_float_eq_tol(value, 1.0f, 0.01f);
 }
 
-ZT_TEST(test_cublas_bf16) { with_device(open_device(HOST_PRODUCTS_CUBLAS, 1), product_of_one, 1.001); }
+ZT_TEST(test_bf16) { in_bf16(product_of_one, 1.001); }
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
@@ -333,17 +324,12 @@ ZT_TEST(test_model_bf16) { compare_models(HOST_BFLOAT16, 1.0 / 128); }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-static void expect_refusal(const host_cuda_options_t *options, const char *text) {
+ZT_TEST(test_what_is_refused) {
     glue_error_t err = {""};
     host_compute_t *out;
-    ck_assert_int_eq(host_cuda_open(options, &out, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, text));
+    ck_assert_int_eq(host_cuda_open(99, 0, &out, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "device 99 is asked for"));
     ck_assert_ptr_null(out);
-}
-
-ZT_TEST(test_what_is_refused) {
-    expect_refusal(&(host_cuda_options_t){.device = 99}, "device 99 is asked for");
-    expect_refusal(&(host_cuda_options_t){.products = HOST_PRODUCTS_OWN, .is_bf16 = 1}, "cuBLAS is needed");
 }
 
 /* More than the device has: an error, the parameters can be released, and the first error stays. */
@@ -358,7 +344,7 @@ ZT_TEST(test_out_of_memory) {
     ck_assert_ptr_nonnull(strstr(err.text, "cuMemcpyDtoDAsync"));
     ck_assert_ptr_null(device->ops->allocate(device, 64));
     host_compute_close(device);
-    both[THERE] = open_device(HOST_PRODUCTS_OWN, 0);
+    both[THERE] = open_device(0);
 }
 
 ZT_SUITE_WITH("host_cuda", setup, teardown)

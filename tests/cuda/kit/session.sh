@@ -25,8 +25,8 @@ laws) cases=96 few=32 jobs=12 device=cuda pass="" shape="--layers 12 --hidden 76
 steps) device=cuda ;;
 rehearsal)
     cases=1 few=2 jobs=2 device=cpu slow=4 # the double computes, perhaps beside other work; `ctest -R cuda_exact` has more of seed 1
-    pass="--rows 64 --cols 512 --repeats 1 --link-mib 1"
-    shape="--layers 1 --hidden 16 --heads 2 --batch 2 --steps 4 --max-tokens 8 --dtype fp32 --blas own"
+    pass="--rows 64 --cols 512 --repeats 1"
+    shape="--layers 1 --hidden 16 --heads 2 --batch 2 --steps 4 --max-tokens 8 --dtype fp32"
     ;;
 *)
     echo "usage: session.sh [laws|steps|rehearsal] [OPTION...]" >&2
@@ -81,15 +81,17 @@ laws() {
         --deadline $(($1 * slow * 2 / 5)) --max-failures 4
 }
 
-libraries=$kit/lib$more
+# cuBLAS comes with PyTorch, where no folder of the system has it.
+cublas=$("$python" -c 'import glob, os, nvidia; print(os.path.dirname(glob.glob(nvidia.__path__[0] + "/*/lib/libcublas.so.1?")[0]))' 2>/dev/null)
+libraries=$kit/lib$more${cublas:+:$cublas}
 if command -v nvidia-smi >/dev/null; then
     say "$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader)"
 fi
 # shellcheck disable=SC2086 # lists of words
 if [ "$what" = steps ]; then
-    row 40 "device pass and link" pass.txt "$kit/bin/zf-bench-gpu" --json "$out/pass.json"
+    row 40 "device pass" pass.txt "$kit/bin/zf-bench-gpu"
     "$python" -c 'import torch; torch.cuda.init()' 2>/dev/null && set -- --peers "$python" "$@"
-    row 480 "training steps" steps.txt "$python" "$steps" "$kit" --pass "$out/pass.txt" --json "$out/steps.json" "$@"
+    row 480 "training steps" steps.txt "$python" "$steps" "$kit" --link --json "$out/steps.json" "$@"
     exit $failed
 fi
 [ -z "$has_python" ] || row 10 "this machine" doctor.txt "$kit/bin/zf" --plugin "$plugin" doctor --quick --need cuda
@@ -106,7 +108,9 @@ if command -v compute-sanitizer >/dev/null; then
     row 60 "laws, compute-sanitizer" sanitizer.txt compute-sanitizer --target-processes all --error-exitcode 9 "$conform" exact \
         --plugin "$plugin" --device cuda --cases 2 --jobs 2
 fi
-row 50 "device pass and link" pass.txt "$kit/bin/zf-bench-gpu" $pass --json "$out/pass.json"
+row 50 "device pass" pass.txt "$kit/bin/zf-bench-gpu" $pass
+[ "$what" = rehearsal ] || row 20 "link, page-locked" link.txt sh -c \
+    'rates=$("$0" ask link 0); echo "$rates"; case $rates in *both*) ;; *) exit 1 ;; esac' "$kit/bin/zf"
 row 20 "reference host's layers" host.txt "$kit/bin/test_cuda_host"
 if [ -n "$has_python" ]; then
     row 60 "steps of a small model" steps.txt "$python" "$steps" "$kit" $shape --json "$out/steps.json"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """forms.py - the PTX instructions that ptx2c knows, each as C: those that nvcc makes of our kernels.
 
-A form is a regular expression over the whole opcode and a function that writes C for it. An opcode that no form matches is an
-error, and so is one that REFUSED matches: arithmetic that is not IEEE, or that the assembler may contract, has no one result.
+A form is a regular expression over the whole opcode and a function that writes C for it, which EXPRESSIONS has for most. An opcode that
+no form matches is an error, and so is one that REFUSED matches: arithmetic that is not IEEE, or that the assembler may contract, has no one result.
 
 Registers are members of a struct, `r->f1`, that hold bits as unsigned integers. A form reads and writes them through its
 Operands, which also keep what was read and written for the analysis of flow.py.
@@ -26,7 +26,46 @@ REFUSED = [
 ]
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/"}
+INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "min": "<", "max": ">"}
+
+# Forms that are one expression: the opcode; the types of the result and of the operands; C of the operands a, b, c and d. {1} and {2} are
+# groups of the opcode, {infix} is the operator of its first word, {bits} are those of the result.
+EXPRESSIONS = [
+    (r"(add|sub|mul)\.rn\.(f32|f64)", "{2} {2} {2}", "{a} {infix} {b}"),
+    (r"fma\.rn\.f32", "f32 f32 f32 f32", "fmaf({a}, {b}, {c})"),
+    (r"fma\.rn\.f64", "f64 f64 f64 f64", "fma({a}, {b}, {c})"),
+    (r"div\.rn\.(f32|f64)", "{1} {1} {1}", "{a} / {b}"),
+    (r"rcp\.rn\.(f32|f64)", "{1} {1}", "1 / {a}"),
+    (r"sqrt\.rn\.f32", "f32 f32", "sqrtf({a})"),
+    (r"sqrt\.rn\.f64", "f64 f64", "sqrt({a})"),
+    (r"abs\.f(32|64)", "b{1} b{1}", "{a} << 1 >> 1"),
+    (r"neg\.f32", "b32 b32", "{a} ^ 0x80000000u"),
+    (r"neg\.f64", "b64 b64", "{a} ^ 0x8000000000000000ull"),
+    (r"(min|max)\.(f32|f64)", "{2} {2} {2}", "emu_{1}({a}, {b})"),
+    (r"(add|sub)\.s(32|64)", "u{2} u{2} u{2}", "{a} {infix} {b}"),
+    (r"(and|or|xor)\.(pred|b16|b32|b64)", "{2} {2} {2}", "{a} {infix} {b}"),
+    (r"not\.pred", "pred pred", "!{a}"),
+    (r"not\.(b32|b64)", "{1} {1}", "~{a}"),
+    (r"neg\.s(32|64)", "u{1} u{1}", "0 - {a}"),
+    (r"(min|max)\.([us](?:16|32|64))", "{2} {2} {2}", "{a} {infix} {b} ? {a} : {b}"),
+    (r"mul\.wide\.u32", "u64 u32 u32", "(uint64_t){a} * {b}"),
+    (r"mul\.wide\.s32", "s64 s32 s32", "(int64_t){a} * {b}"),
+    (r"mul\.lo\.s(32|64)", "u{1} u{1} u{1}", "{a} * {b}"),
+    (r"mad\.lo\.s(32|64)", "u{1} u{1} u{1} u{1}", "{a} * {b} + {c}"),
+    (r"(div|rem)\.(u16|u32|u64)", "{2} {2} {2}", "emu_{1}({a}, {b})"),
+    (r"shl\.(b32|b64)", "{1} {1} u32", "{b} >= {bits}u ? 0 : {a} << {b}"),  # by the width and more: zeros
+    (r"shr\.(u32|u64)", "{1} {1} u32", "{b} >= {bits}u ? 0 : {a} >> {b}"),
+    (r"bfi\.b64", "u64 u64 u64 u32 u32", "emu_bfi({a}, {b}, {c}, {d})"),
+    (r"popc\.b32", "u32 u32", "__builtin_popcount({a})"),
+    (r"selp\.[usbf](16|32|64)", "b{1} b{1} b{1} pred", "{c} ? {a} : {b}"),
+    (r"cvta\.to\.global\.u64", "u64 u64", "{a}"),
+    (r"cvt\.([us](?:8|16|32|64))\.([us](?:8|16|32|64))", "{1} {2}", "{a}"),
+    (r"cvt\.f64\.f32", "f64 f32", "{a}"),
+    (r"cvt\.rn\.f32\.f64", "f32 f64", "(float){a}"),
+    (r"cvt\.rn\.f32\.(u32|u64)", "f32 {1}", "(float){a}"),
+    (r"cvt\.rn\.f64\.(u32|u64)", "f64 {1}", "(double){a}"),
+    (r"cvt\.f32\.f16", "f32 u16", "emu_from_f16({a})"),
+]
 
 
 @dataclass
@@ -115,7 +154,18 @@ def c_type(kind):
     return f"{'int' if kind[0] == 's' else 'uint'}{BITS[kind]}_t"
 
 
-FORMS = []
+def computes(types, expression):
+    """The function of a form of EXPRESSIONS."""
+    def function(m, o):
+        groups = (m[0], *m.groups())
+        result, *kinds = types.format(*groups).split()
+        operands = {name: o.read(i, kind) for i, (name, kind) in enumerate(zip("abcd", kinds), 1)}
+        words = {"infix": INFIX.get(m[0].split(".")[0]), "bits": BITS.get(result)}
+        return o.write(0, result, expression.format(*groups, **words, **operands))
+    return function
+
+
+FORMS = [(re.compile(pattern), computes(types, expression)) for pattern, types, expression in EXPRESSIONS]
 
 
 def form(pattern):
@@ -125,111 +175,7 @@ def form(pattern):
     return register
 
 
-# ---- floating point ---------------------------------------------------------------------------------------------------
-
-@form(r"(add|sub|mul)\.rn\.(f32|f64)")
-def float_infix(m, o):
-    return o.write(0, m[2], f"{o.read(1, m[2])} {INFIX[m[1]]} {o.read(2, m[2])}")
-
-
-@form(r"fma\.rn\.(f32|f64)")
-def float_fma(m, o):
-    return o.write(0, m[1], f"{'fmaf' if m[1] == 'f32' else 'fma'}({o.read(1, m[1])}, {o.read(2, m[1])}, {o.read(3, m[1])})")
-
-
-@form(r"div\.rn\.(f32|f64)")
-def float_div(m, o):
-    return o.write(0, m[1], f"{o.read(1, m[1])} / {o.read(2, m[1])}")
-
-
-@form(r"rcp\.rn\.(f32|f64)")
-def float_rcp(m, o):
-    return o.write(0, m[1], f"1 / {o.read(1, m[1])}")
-
-
-@form(r"sqrt\.rn\.(f32|f64)")
-def float_sqrt(m, o):
-    return o.write(0, m[1], f"{'sqrtf' if m[1] == 'f32' else 'sqrt'}({o.read(1, m[1])})")
-
-
-@form(r"(abs|neg)\.f(32|64)")
-def float_sign(m, o):
-    sign = "0x80000000u" if m[2] == "32" else "0x8000000000000000ull"
-    change = f"& ~{sign}" if m[1] == "abs" else f"^ {sign}"
-    return o.write(0, "b" + m[2], f"{o.read(1, 'b' + m[2])} {change}")
-
-
-@form(r"(min|max)\.(f32|f64)")
-def float_min_max(m, o):
-    return o.write(0, m[2], f"({'float' if m[2] == 'f32' else 'double'})emu_{m[1]}({o.read(1, m[2])}, {o.read(2, m[2])})")
-
-
-# ---- integers ---------------------------------------------------------------------------------------------------------
-
-@form(r"(add|sub)\.s(32|64)")
-def int_add(m, o):
-    kind = "u" + m[2]
-    return o.write(0, kind, f"{o.read(1, kind)} {INFIX[m[1]]} {o.read(2, kind)}")
-
-
-@form(r"(and|or|xor)\.(pred|b16|b32|b64)")
-def int_logic(m, o):
-    return o.write(0, m[2], f"{o.read(1, m[2])} {INFIX[m[1]]} {o.read(2, m[2])}")
-
-
-@form(r"not\.(pred|b32|b64)")
-def int_not(m, o):
-    return o.write(0, m[1], f"{'!' if m[1] == 'pred' else '~'}{o.read(1, m[1])}")
-
-
-@form(r"neg\.s(32|64)")
-def int_neg(m, o):
-    return o.write(0, "u" + m[1], f"0 - {o.read(1, 'u' + m[1])}")
-
-
-@form(r"(min|max)\.([us](?:16|32|64))")
-def int_min_max(m, o):
-    a, b = o.read(1, m[2]), o.read(2, m[2])
-    return o.write(0, m[2], f"{a} {'<' if m[1] == 'min' else '>'} {b} ? {a} : {b}")
-
-
-@form(r"mul\.wide\.([us])32")
-def int_mul_wide(m, o):
-    kind = c_type(f"{m[1]}64")
-    return o.write(0, "u64", f"({kind}){o.read(1, m[1] + '32')} * ({kind}){o.read(2, m[1] + '32')}")
-
-
-@form(r"(mul|mad)\.lo\.s(32|64)")
-def int_mul(m, o):
-    kind = "u" + m[2]
-    product = f"{o.read(1, kind)} * {o.read(2, kind)}"
-    return o.write(0, kind, product + (f" + {o.read(3, kind)}" if m[1] == "mad" else ""))
-
-
-@form(r"(div|rem)\.(u16|u32|u64)")
-def int_div(m, o):
-    return o.write(0, m[2], f"emu_{m[1]}({o.read(1, m[2])}, {o.read(2, m[2])})")
-
-
-@form(r"shl\.(b32|b64)|shr\.(u32|u64)")
-def int_shift(m, o):
-    """Shifts by the width and more give zeros."""
-    kind = m[1] or m[2]
-    by = o.read(2, "u32")
-    return o.write(0, kind, f"{by} >= {BITS[kind]}u ? 0 : {o.read(1, kind)} {'<<' if m[1] else '>>'} {by}")
-
-
-@form(r"bfi\.b64")
-def int_bfi(_, o):
-    return o.write(0, "u64", f"emu_bfi({o.read(1, 'u64')}, {o.read(2, 'u64')}, {o.read(3, 'u32')}, {o.read(4, 'u32')})")
-
-
-@form(r"popc\.b32")
-def int_count(_, o):
-    return o.write(0, "u32", f"__builtin_popcount({o.read(1, 'u32')})")
-
-
-# ---- comparison, choice, moves ------------------------------------------------------------------------------------------
+# ---- comparison, moves --------------------------------------------------------------------------------------------------
 
 @form(r"setp\.(eq|ne|lt|le|gt|ge)(u?)\.([usbf](?:16|32|64))")
 def set_predicate(m, o):
@@ -241,42 +187,10 @@ def set_predicate(m, o):
     return o.write(0, "pred", test)
 
 
-@form(r"selp\.([usbf](?:16|32|64))")
-def select(m, o):
-    kind = "b" + m[1][1:]
-    return o.write(0, kind, f"{o.read(3, 'pred')} ? {o.read(1, kind)} : {o.read(2, kind)}")
-
-
 @form(r"mov\.(pred|[usbf](?:16|32|64))")
 def move(m, o):
     kind = m[1] if m[1] == "pred" else "b" + m[1][1:]
     return o.write(0, kind, o.read(1, kind))
-
-
-@form(r"cvta\.to\.global\.u64")
-def convert_address(_, o):
-    return o.write(0, "u64", o.read(1, "u64"))
-
-
-@form(r"cvt\.([us](?:8|16|32|64))\.([us](?:8|16|32|64))")
-def convert_int(m, o):
-    return o.write(0, m[1], f"({c_type(m[1])}){o.read(1, m[2])}")
-
-
-@form(r"cvt\.f64\.f32|cvt\.rn\.f32\.f64")
-def convert_float(m, o):
-    to, source = m[0].split(".")[-2:]
-    return o.write(0, to, f"({'float' if to == 'f32' else 'double'}){o.read(1, source)}")
-
-
-@form(r"cvt\.rn\.(f32|f64)\.(u32|u64)")
-def convert_from_int(m, o):
-    return o.write(0, m[1], f"({'float' if m[1] == 'f32' else 'double'}){o.read(1, m[2])}")
-
-
-@form(r"cvt\.f32\.f16")
-def convert_from_half(_, o):
-    return o.write(0, "f32", f"emu_from_f16({o.read(1, 'u16')})")
 
 
 # ---- memory -----------------------------------------------------------------------------------------------------------

@@ -273,9 +273,10 @@ class Binding:
                 self.discard()  # what is on its way to other ranks; step() delivers all gradients again
             table.relocate()  # what is on its way to a parameter comes to the new memory
         replaced = self._find_replaced(groups, is_step)
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet, is_step)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
-        return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
+        is_another_set = bool(replaced) or is_thawed or is_regrouped
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet, is_step and not is_another_set)
+        return replaced, is_another_set, changed, moved
 
     def follow(self, groups, *, is_step=False, is_quiet=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights

@@ -122,12 +122,12 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             fetch = False
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
-        # on a stream the plugin looks, too, for the answer would have to be waited for; of several processes all have to find it at one step
+        # on a stream the plugin looks, too, for the answer would have to be waited for
         is_single, log = not processes.are_several(), self.log
 
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
             return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=log, name="torch",
-                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream and is_single else 'ask'}"],
+                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
                             after=["zenflow.mode=exact"] if exact else [], releasable=releasable, place=place, **more)
 
         self._place = self._find_place()
@@ -152,7 +152,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._final_weights = None
         self._make_binding = functools.partial(
             Binding, rule=self._rule, model=self._model,
-            table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
+            table_options={"is_single": is_single, "channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
             feed_options={"overlap": final_gradients if overlap is None and not is_single else overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
@@ -320,6 +320,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             place, before = self._find_place(), self._place
             if (place.kind, place.number) != (before.kind, before.number):
                 self._place = place  # the model was moved after the optimizer was made
+                if self._ranks is not None:
+                    self._instance.close()  # one instance at a time exchanges over them
                 self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
 

@@ -11,7 +11,9 @@ decides, which in-place operations of torch move and writes through .data do not
 On a stream (CUDA) the answer to a question is waited for. So the plugin looks by itself before it writes ([zenflow]
 on_overwrite = hold): it leaves out what somebody else wrote, and counts it. After some steps without an edit (ASKED_STEPS) it is asked only
 where a version counter or its count has moved. An edit through .data that comes later is found one or some steps late:
-nothing of it is lost, but those steps' updates of that parameter go into the moments alone.
+nothing of it is lost, but those steps' updates of that parameter go into the moments alone. Several processes have to find it
+at the same step, or their windows would differ: they go by what the plugin found eight steps ago, however far each device is.
+What a question finds, or a fetch of one process alone, is no part of that.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
@@ -107,10 +109,12 @@ def listed(names):
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
-    averaged over the ranks. place: where they all must be. config: a function that gives the instance's."""
+    averaged over the ranks. place: where they all must be. config: a function that gives the instance's. is_single: no other process
+    trains with this one."""
 
     def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, shared_over=None,
-                 reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None):
+                 reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None,
+                 is_single=True):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -139,6 +143,7 @@ class ParameterTable:
         self._aside = {}  # {id: (values that it shows, values that the plugin has put there since)}
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.is_guarded = False
+        self._told_by = "overwritten_elems" if is_single else "foreign_steps"  # the counter that tells of edits
         self.remember()
 
     def now(self):
@@ -223,7 +228,7 @@ class ParameterTable:
         except errors.StateError:
             self.can_adopt = False  # an edit counts for its whole parameter
         self.is_guarded = self.has_digests and instance.config()["zenflow.on_overwrite"] == "hold"
-        self._n_overwritten, self._n_asked = 0, 0
+        self._n_told, self._n_asked = 0, 0
 
     def settle(self):
         """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
@@ -328,7 +333,7 @@ class ParameterTable:
         if not self.is_guarded or self._put or self._aside or self._n_asked < ASKED_STEPS:
             return False
         params = self.now()
-        return self.instance.overwritten_elems() == self._n_overwritten and all(params[i]._version == self.versions[i] for i in self.ids)
+        return self.instance.count(self._told_by) == self._n_told and all(params[i]._version == self.versions[i] for i in self.ids)
 
     def let_write(self, ids):
         """The next flush() comes over what somebody else wrote of these."""
@@ -354,11 +359,14 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        if is_step and not moved and self.is_untouched():
-            return [], moved
+        if is_step and self.is_guarded and not moved:
+            self.show(ids)  # one process alone may have put something aside
+            if self.is_untouched():
+                self.instance.behind = []  # of a question that others did not ask; a step that asks finds it again
+                return [], moved
         edited = self.find_edited(ids, is_quiet=is_quiet)
         if is_step and self.is_guarded:
-            self._n_overwritten = self.instance.overwritten_elems()
+            self._n_told = self.instance.count(self._told_by)
             self._n_asked = 0 if edited or self.instance.behind else self._n_asked + 1
         return edited, moved
 

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zf plan: the models that it reads, files that were made to break it, and the times, beside a simulator that was written from the
+design. Its script runs in this process, beside the program ZF, which it asks. (Its bytes are zf.plan/0's: tests/plugin/test_dry_run.c.)"""
+import contextlib
+import functools
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ZF = os.environ["ZF"]
+os.environ["ZF_COMMAND"] = ZF
+sys.path.insert(0, str(Path(ZF).parent))
+import plan as command  # noqa: E402
+
+SMALL = dict(model_type="llama", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=100)
+LLAMA = dict(model_type="llama", hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)
+BERT = dict(hidden_size=768, intermediate_size=3072, num_hidden_layers=12)
+PUBLISHED = {  # parameters of models
+    6738415616: LLAMA,
+    13015864320: dict(LLAMA, hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40),
+    7241732096: dict(LLAMA, model_type="mistral", intermediate_size=14336, num_key_value_heads=8),
+    1543714304: dict(model_type="qwen2", hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+                     num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True),
+    124439808: dict(model_type="gpt2", n_embd=768, n_layer=12, n_positions=1024, vocab_size=50257),
+    109482240: dict(BERT, model_type="bert", max_position_embeddings=512, vocab_size=30522),
+    124645632: dict(BERT, model_type="roberta", max_position_embeddings=514, type_vocab_size=1, vocab_size=50265),
+}
+LIST = "embedding 1500 x 200 f32\n2 * layer 700x300 bf16\n\nconv 64x32x9 f32   # three axes\nbias 777 f32\n"
+MACHINE = {"memory": {"available_nbytes": 1 << 40}, "replay": {"windows": [{"update_interval": 1, "elems_per_s": 1.7857142857e9},
+                                                                           {"update_interval": 4, "elems_per_s": 5.88235294e9}]}}
+OWN = {**MACHINE, "own": {"ns_per_elem": 2}}
+
+
+class PlanTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.llama = self.write("llama.json", LLAMA)
+
+    def write(self, name, content):
+        """The path of a file of these bytes, this text, or JSON."""
+        path = self.root / name
+        if not isinstance(content, (bytes, str)):
+            content = json.dumps(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    def plan(self, *words):
+        """Exit status, stdout and stderr."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(sys, "argv", ["plan.py", *map(str, words)]):
+            try:
+                status = command.main()
+            except SystemExit as end:
+                status = end.code
+        return status, out.getvalue(), err.getvalue()
+
+    def says(self, status, text, *words):
+        found, out, err = self.plan(*words)
+        self.assertEqual(found, status, (words, err))
+        self.assertRegex(out + err, re.compile(text, re.MULTILINE))
+
+    def figures(self, *words):
+        status, out, err = self.plan(*words, "--json")
+        self.assertEqual(status, 0, err)
+        return json.loads(out)
+
+
+class Models(PlanTest):
+    def test_the_data_type_which_one_and_who_says_so(self):
+        new = self.write("new.json", {**SMALL, "dtype": "float32"})
+        self.says(0, r': f32 \(its "dtype"\)', new)
+        self.says(0, r': f16 \(its "torch_dtype"\)', self.write("old.json", {**SMALL, "torch_dtype": "float16"}))
+        self.says(0, r": bf16 \(--dtype\)", new, "--dtype", "bf16")
+        self.says(0, r": bf16 \(assumed where it says none\)", self.write("silent.json", SMALL))
+        self.says(0, r": bf16 and f32 \(of its tensors\)", self.write("run.txt", LIST))
+        self.says(1, '"dtype" is "float8": say --dtype', self.write("odd.json", {**SMALL, "dtype": "float8"}))
+
+    def test_on_a_terminal_it_says_that_it_works(self):
+        words = [ZF, "plan", self.write("run.txt", LIST)]
+        said = f"zf: planning {words[-1]}"
+        shown = subprocess.run(["script", "-qec", " ".join(f"'{word}'" for word in words), "/dev/null"], stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, check=True)
+        self.assertIn(said, shown.stdout)
+        piped = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+        self.assertNotIn(said, piped.stdout + piped.stderr)
+
+    def test_parameters_of_published_models(self):
+        for n, config in PUBLISHED.items():
+            self.assertEqual(self.figures(self.write("config.json", config))["n_elems"], n)
+
+    def tensors(self, name, *tensors, length=None, n_data=None):
+        """A safetensors file of (name, shape, type, bytes of an element). length: what it says of its header; n_data: bytes that are there."""
+        header, end = {}, 0
+        for own, shape, dtype, width in tensors:
+            n = width
+            for size in shape:
+                n *= size
+            header[own] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n]}
+            end += n
+        text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+        return self.write(name, struct.pack("<Q", len(text) if length is None else length) + text + bytes(end if n_data is None else n_data))
+
+    def test_safetensors(self):
+        good = self.tensors("good.safetensors", ("layers.10.w", [64, 32], "BF16", 2), ("layers.2.w", [64, 32], "BF16", 2), ("steps", [3], "I64", 8))
+        self.tensors("second.safetensors", ("head", [10, 32], "F32", 4))
+        self.says(0, "2 tensors, 0.004096 M parameters, .*; 1 of other data types left out", good)
+        index = self.write("model.safetensors.index.json", {"metadata": {}, "weight_map": {
+            "layers.10.w": "good.safetensors", "layers.2.w": "good.safetensors", "head": "second.safetensors"}})
+        self.assertEqual(self.figures(index)["n_elems"], 4416)
+        self.assertEqual(self.figures(index, "--dtype", "f32")["weights_nbytes"], 17664)
+
+    def test_what_is_refused_says_what_and_where(self):
+        one = ("w", [64, 32], "BF16", 2)
+        self.says(1, "it is cut short", self.tensors("cut.safetensors", one, n_data=100))
+        self.says(1, "cut short or no safetensors file", self.tensors("long.safetensors", one, length=1 << 40))
+        for header, n_data, said in (({"w": {"dtype": "F32", "shape": [-4, 4], "data_offsets": [0, 64]}}, 64,
+                                      "tensor w: dimension 0 of its shape is not a whole number from 0"), ({}, 0, "no tensor to train"),
+                                     ({"\x1b[31mw": {"dtype": "F32", "shape": [4], "data_offsets": [0, 99]}}, 16, r"x1b\[31mw")):
+            text = json.dumps(header).encode()
+            self.says(1, said, self.write("odd.safetensors", struct.pack("<Q", len(text)) + text + bytes(n_data)))
+        self.says(1, "begins with 8 bytes of length", self.write("short.safetensors", b"abc"))
+        for name, content, said in (
+                ("deep.json", "[" * 1000000, "is no tensor; need"), ("deeper.json", '{"a":' * 1000000, "depth"),
+                ("neither.json", {"a": 1}, "give one of those"), ("path.json", {"weight_map": {"w": "../../etc/passwd"}}, "no name of a file beside it"),
+                ("gone.json", {"weight_map": {"w": "none.safetensors"}}, "none.safetensors: cannot open: No such file"),
+                ("family.json", {"model_type": "mamba"}, 'model_type "mamba" is not known; known: llama'),
+                ("vast.json", dict(LLAMA, hidden_size=1 << 30, intermediate_size=1 << 30, num_hidden_layers=10000), r"more than 2\^41 elements"),
+                ("huge.txt", "w 99999999999999999999 x 2\n", "line 1"), ("many.txt", "99999999999 * w 1x1\n", "more than 1000000 tensors"),
+                ("words.txt", "hello world\n", 'line 1: "hello world" is no tensor; need'), ("negative.txt", "w -4x4\n", "is no tensor; need"),
+                ("empty.txt", "# nothing\n", "no tensor to train"), ("zeros.txt", b"w 4x4\n\0\n", "bytes of value 0")):
+            self.says(1, said, self.write(name, content))
+        for key, value, said in (("hidden_size", -1, "out of range"), ("hidden_size", 1 << 62, "out of range"),
+                                 ("num_hidden_layers", 0, "out of range"), ("vocab_size", "many", "no whole number")):
+            self.says(1, f'"{key}" is {said}', self.write("bad.json", dict(LLAMA, **{key: value})))
+        os.mkfifo(self.root / "fifo.safetensors")
+        self.says(1, "not a regular file", self.root / "fifo.safetensors")
+        self.says(1, "not a regular file", self.root)
+        self.says(1, "No such file", self.root / "none.json")
+
+    def test_called_wrongly(self):
+        for words, said in (("--tokens -1", "--tokens -1: need a number from 1"), ("--link nan", "--link nan: need a number"),
+                            ("--ranks 1e9", "--ranks 1e9: need a number from 1 to 65536"), ("--no-such-option", "usage")):
+            self.says(2, said, self.llama, *words.split())
+        self.says(2, "usage")
+        self.says(1, "nearest: update_interval", self.llama, "--set", "zenflow.update_intervall=3")
+        self.says(1, "stage", self.llama, "--stage", 7)
+        self.says(1, "has no speed of replays: make it with", self.llama, "--machine", self.write("neither.json", {"a": 1}))
+
+
+def rows(plan):
+    return {(row["update_interval"], row["publish_lag"]): row for row in plan["choices"]}
+
+
+class Times(PlanTest):
+    def at(self, *words):
+        return self.figures(self.llama, "--tokens", 16384, *words)
+
+    def test_of_ranks(self):
+        of_stage_1 = (self.llama, "--ranks", 64, "--stage", 1)
+        self.says(0, "^work  *ranks keep [0-9.]* to [0-9.]* M parameters; at a step, windows of", self.llama, "--ranks", 3, "--stage", 1)
+        self.says(0, "ranks keep .* close on a rank$", self.llama, "--ranks", 8, "--stage", 2)  # all of them are asked
+        self.says(0, r"ranks keep .* \(of 8 ranks\)$", self.llama, "--ranks", 4096, "--stage", 2)
+        # each step waits for the rank that closes most at it; what their exchanges keep is no rest
+        self.says(0, r"copies of what ranks exchange [0-9.]*, the rest [01]\.[0-9]* GiB$", *of_stage_1)
+        self.says(0, "there after a release, too: CUDA's context with the kernels, the buffers of NCCL$", *of_stage_1)
+        self.says(0, "there after a release, too: CUDA's context with the kernels$", self.llama)
+        uneven = self.figures(*of_stage_1, "--set", "zenflow.update_interval=2", "--host", 1, "--link", 1e5, "--net", 1e5, "--latency", 0.001)
+        own, most = uneven["configured"], uneven["closes_of_ranks"][1] / uneven["n_owned_elems"]
+        self.assertEqual((own["update_interval"], own["publish_lag"]), (2, 0))
+        self.assertTrue(0.5 <= most < 0.51, most)
+        backward = own["compute_s"] * 2 / 3  # under which replays begin, at 0.88 of their speed
+        waits, slowest = own["step_s"] - own["compute_s"], own["replay_s"] * 2 * most - backward  # replay_s: the mean over the steps
+        self.assertTrue(0.95 * slowest < waits < 1.05 * slowest, (waits, slowest, own))
+        self.assertGreater(uneven["host_exchange_nbytes"], 0.5 * uneven["host_nbytes"])
+
+    def test_the_plugins_own_passes(self):
+        """By --own, or as the machine's file says where the CPU is the device."""
+        fast, own_file = functools.partial(self.at, "--host", 1e5, "--link", 1e5), self.write("own.json", OWN)
+        given, read = fast("--own", 2), fast("--machine", own_file, "--device", "cpu")
+        own = 2e-9 * given["n_elems"]
+        for plan, seconds in ((given, own), (read, own), (fast("--machine", own_file), 0), (fast("--machine", own_file, "--device", "cpu", "--own", 0), 0)):
+            self.assertTrue(all(abs(row["own_s"] - seconds) <= 1e-5 * own for row in plan["choices"]), plan["choices"])
+        for row, without in zip(given["choices"], fast()["choices"]):  # nothing hides them, and they are no waiting
+            self.assertLess(abs(row["step_s"] - without["step_s"] - own), 0.01 * own)
+        self.assertEqual((given["recommended"]["update_interval"], given["recommended"]["publish_lag"]), (1, 0))
+        self.says(0, "own passes, 2 ns per parameter and step, as measured in", self.llama, "--machine", own_file, "--device", "cpu")
+        self.says(0, r"on the device the plugin's own passes, 13[0-9]*\.[0-9] ms", self.llama, "--own", 2)
+        self.says(0, r"backward [0-9.]*, waiting 0\.[0-9] \(0\.[0-9] %\)$", self.llama, "--tokens", 16384, "--host", 1e5, "--link", 1e5, "--own", 2)
+
+    def test_the_times(self):
+        slow, late, machine = self.at(), self.at("--no-fetch"), self.write("machine.json", MACHINE)
+        fast, measured = self.at("--host", 1e5, "--link", 1e5), self.at("--machine", machine)
+        shared, spread = self.at("--ranks", 8, "--local-ranks", 8), self.at("--ranks", 8, "--local-ranks", 1)
+        short = self.figures(self.llama, "--tokens", 3400)
+        state = f"{short['exact_state_mib']:.0f}"
+        resident = self.figures(self.llama, "--tokens", 3400, "--set", f"device.state_mib={state}")
+        self.says(0, rf"^# mode = exact waits no longer than that from .device. state_mib = {state} on: [0-9.]* % of the state", self.llama,
+                  "--tokens", 3400)
+        n, tokens = slow["n_elems"], 16384
+        compute = tokens * (6 * n + 12 * 32 * 4096 * 2048) / (312e12 * 0.4)
+        for plan in (slow, fast, measured):
+            for row in plan["choices"]:
+                self.assertLess(abs(row["compute_s"] / compute - 1), 1e-3)
+                self.assertGreaterEqual(row["step_s"], row["compute_s"] * 0.9999)
+        # nothing is waited for on a machine without limits, and the least late setting is chosen there
+        self.assertTrue(all(row["step_s"] < 1.01 * row["compute_s"] for row in fast["choices"]), fast["choices"])
+        self.assertEqual((fast["recommended"]["update_interval"], fast["recommended"]["publish_lag"]), (1, 0))
+        # S = 1: a replay moves 28 bytes per parameter at 50 GB/s; the link 2 bytes at 25 GB/s, down at every step, up 1 / S
+        for S in (1, 2, 4):
+            row = rows(slow)[S, 1]
+            for name, seconds in (("replay_s", n * (26 + 2 * S) / S / 50e9), ("down_s", 2 * n / 25e9), ("up_s", 2 * n / S / 25e9)):
+                self.assertLess(abs(row[name] / seconds - 1), 1e-3, (name, row))
+        # a replay that is longer than the step decides how long a step with lag 1 takes: not below the replay, nor twice it
+        row = rows(slow)[1, 1]
+        self.assertTrue(row["replay_s"] * 0.99 < row["step_s"] or row["replay_s"] < compute)
+        for lag in (0, 1):
+            steps = [rows(slow)[S, lag]["step_s"] for S in (1, 2, 3, 4, 8)]
+            self.assertEqual(steps, sorted(steps, reverse=True))
+        self.assertTrue(all(rows(slow)[S, 0]["step_s"] >= rows(slow)[S, 1]["step_s"] * 0.9999 for S in (1, 2, 3, 4, 8)))
+        # a trainer that does not fetch waits with lag 0, the default all the same, for what no early replay hides under backward
+        self.assertEqual((slow["configured"]["publish_lag"], late["configured"]["publish_lag"]), (0, 0))
+        for S in (1, 2, 4):
+            row, whole = rows(late)[S, 0], compute + n * (26 + 2 * S) / S / 50e9
+            self.assertTrue(whole - compute * 2 / 3 < row["step_s"] < whole - 0.8 * min(compute * 2 / 3, (whole - compute) / 2), (row, whole))
+        # part of the state on the device: none of its replay is waited for, and the setting that is named for exact does that
+        self.assertTrue(short["exact_state_mib"] > 0 == fast["exact_state_mib"])
+        exact = rows(resident)[1, 0]
+        self.assertTrue(exact["step_s"] <= exact["compute_s"] / 0.969 < rows(short)[1, 0]["step_s"], (exact, short))
+        # lag 1 rather than a window of eight steps, though that would do with lag 0
+        row = rows(short)[8, 0]
+        self.assertTrue(row["step_s"] < 1.03 * row["compute_s"] and short["recommended"]["publish_lag"] == 1, short["recommended"])
+        self.assertTrue(all(plan["recommended"]["update_interval"] <= 4 for plan in (slow, late, shared, spread)))
+        # the ranks of a machine share its workers
+        self.assertLess(abs(rows(shared)[2, 1]["replay_s"] / rows(spread)[2, 1]["replay_s"] - 8), 1e-3)
+        # all of the gradients are summed: 2 x 2 bytes per parameter, 7/8 of them, at 25 GB/s
+        self.assertLess(abs(rows(spread)[2, 1]["reduce_s"] / (4 * n * 7 / 8 / 25e9) - 1), 0.01)
+        # what a machine measured is what is used: 50 GB/s in both windows
+        self.assertLess(abs(rows(measured)[4, 0]["replay_s"] / rows(slow)[4, 0]["replay_s"] - 1), 1e-3)
+
+    def test_what_a_machine_measured(self):
+        link = self.write("link.json", {**OWN, "cuda": {"devices": [{"link": {"up_gb_per_s": 26, "down_gb_per_s": 25, "both_gb_per_s": 41}}]}})
+        self.says(0, r"  20\.5 GB/s between host and device, each way, per rank, as measured in", self.llama, "--machine", link)
+        self.says(0, "  30 GB/s between host and device, each way, per rank$", self.llama, "--machine", link, "--link", 30)
+        self.says(0, "replays as measured in [^,]*$", self.llama, "--machine", self.write("machine.json", MACHINE))
+        windows = [{**row, "least_elems_per_s": 2e9, "most_elems_per_s": 6e9} for row in MACHINE["replay"]["windows"]]
+        self.says(0, "replays as measured in .*which differed by a factor of 3.0", self.llama, "--machine",
+                  self.write("varies.json", {**MACHINE, "replay": {"windows": windows}}))
+        self.says(0, "own passes, 2 ns .*which differed by a factor of 2.0", self.llama, "--device", "cpu", "--machine",
+                  self.write("varies.json", {**OWN, "own": {"ns_per_elem": 2, "least_ns_per_elem": 1.5, "most_ns_per_elem": 3}}))
+        small = self.write("small.json", {**MACHINE, "memory": {"available_nbytes": 1 << 30}})
+        self.says(0, "it does not fit", self.llama, "--machine", small)
+        self.says(0, "no window of at most 4 steps fits", self.llama, "--machine", small)
+
+    def test_the_recommended_configuration_is_one(self):
+        text = self.plan(self.llama, "--ranks", 8)[1]
+        path = self.write("recommended.ini", text[text.index("# the least late"):])
+        self.assertRegex(text, "(?m)^publish_lag = ")
+        subprocess.run([ZF, "config", path], check=True, stdout=subprocess.DEVNULL)
+        self.says(0, "with state on the host", self.llama, "--set", "device.state_mib=all")
+
+    def test_exact_early_replays_and_state_on_the_device(self):
+        """Beside a simulation that was written from the design, not from the program."""
+        even, found = self.write("even.txt", f"{LAYERS} * layer 1024x1024 bf16\n"), []  # 12 MiB of state each
+        for host, tokens in ((20, 8192), (20, 24000), (40, 8192), (40, 24000)):
+            for S, mib in ((1, 0), (1, 228), (2, 0), (2, 228), (2, 396)):
+                plan = self.figures(even, "--tokens", tokens, "--host", host, "--link", 1e5, "--own", 0, "--set",
+                                    f"zenflow.update_interval={S}", "--set", f"device.state_mib={mib}")
+                own, replay = plan["configured"], plan["n_elems"] * (26 + 2 * S) / S / (host * 1e9)
+                found.append(own["compute_s"] / own["step_s"])
+                want = simulated_speed(own["compute_s"] / 3, own["compute_s"] * 2 / 3, replay, mib / 12)
+                self.assertEqual((own["update_interval"], own["publish_lag"]), (S, 0))
+                self.assertLess(abs(found[-1] / want - 1), 1e-4, (host, tokens, S, mib))
+        self.assertTrue(min(found) < 0.3 and sum(0.3 < x < 0.995 for x in found) >= 8, found)
+
+
+LAYERS, STEPS, EARLY = 64, 40, 0.88
+
+
+def simulated_speed(forward, backward, replay, n_resident):
+    """Compute by time of a step: a worker that replays one layer after the other, and a device that waits for it."""
+    host = [0.0 if i < n_resident else replay / LAYERS for i in range(LAYERS)]
+    ready, now, worker, ends = [0.0] * LAYERS, 0.0, 0.0, []
+    for _ in range(STEPS):
+        for i in range(LAYERS):  # a layer begins once its values are in place
+            now = max(now, ready[i]) + forward / LAYERS
+        arrived = [now + backward * (LAYERS - i) / LAYERS for i in range(LAYERS)]
+        now += backward
+        done, left = {}, [i for i in range(LAYERS) if host[i]]
+        while worker < now and left:  # the norm is not known: the newest first, out of place
+            there = [i for i in left if arrived[i] <= worker]
+            if not there:
+                worker = min(arrived[i] for i in left)
+                continue
+            left.remove(there[0])
+            worker += host[there[0]] / EARLY
+            done[there[0]] = worker
+            while sum(host[i] for i in done) > 2 / 3 * sum(host) * (1 + 1e-9):
+                del done[max(done)]  # given up: what is needed last
+        for i in range(LAYERS):  # the norm is known: what is needed first
+            if host[i] and i not in done:
+                worker = done[i] = max(worker, now) + host[i]
+            ready[i] = max(done.get(i, now), now)
+        ends.append(now)
+    return (forward + backward) * (STEPS - 10) / (ends[-1] - ends[9])
