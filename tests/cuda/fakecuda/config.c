@@ -20,7 +20,7 @@ static const struct {
     {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
-    {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 1},
+    {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},
     {"FAKECUDA_TRAFFIC", &fc_config.traffic, 0},
     {"FAKECUDA_COUNTS", &fc_config.counts, 0},
     {"FAKECUDA_DRIVER_VERSION", &fc_config.driver_version, 13000},
