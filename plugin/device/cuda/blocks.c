@@ -64,19 +64,6 @@ CUresult zfi_cuda_block_take(zfi_device_t *device, uint64_t nbytes, CUdeviceptr 
     return rc;
 }
 
-void zfi_cuda_block_give(zfi_device_t *device, CUdeviceptr at, uint64_t nbytes) {
-    if (!device->granularity) {
-        (void)device->driver->cuMemFree(at);
-        return;
-    }
-    nbytes = whole(device, nbytes);
-    if (!device->is_released)
-        (void)device->driver->cuMemUnmap(at, nbytes);
-    (void)device->driver->cuMemAddressFree(at, nbytes);
-}
-
-/* ---- release and resume ------------------------------------------------------------------------------------------ */
-
 /* What rests may still have signals to give; nothing that it waits for is yet to come (backend.h). */
 static CUresult end_own_work(zfi_device_t *device) {
     CUresult rc = CUDA_SUCCESS;
@@ -87,6 +74,21 @@ static CUresult end_own_work(zfi_device_t *device) {
     }
     return rc;
 }
+
+void zfi_cuda_block_give(zfi_device_t *device, CUdeviceptr at, uint64_t nbytes) {
+    if (!device->granularity) {
+        (void)device->driver->cuMemFree(at);
+        return;
+    }
+    nbytes = whole(device, nbytes);
+    if (!device->is_released) {
+        (void)end_own_work(device); /* cuMemFree waits for it, cuMemUnmap does not */
+        (void)device->driver->cuMemUnmap(at, nbytes);
+    }
+    (void)device->driver->cuMemAddressFree(at, nbytes);
+}
+
+/* ---- release and resume ------------------------------------------------------------------------------------------ */
 
 static CUdeviceptr address(const zfi_block_t *block) { return (CUdeviceptr)(uintptr_t)block->memory; }
 
