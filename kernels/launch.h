@@ -80,12 +80,11 @@ typedef struct zfi_data zfi_data_t;
 
 /* The host's own update rule in place of a kernel's; CPU only. As zfi_kernels_t.run_ahead, n indexed as job->scalars.
  */
-typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, uint32_t group,
-                                     const zfi_hyper_t *hyper, const uint32_t *n);
+typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, const zfi_hyper_t *hyper,
+                                     const uint32_t *n);
 
 /* The same for all channels: as zfi_kernels_t.replay with one slot. n: number of the update. */
-typedef uint64_t (*zfi_update_fn)(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
-                                  uint32_t n);
+typedef uint64_t (*zfi_update_fn)(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n);
 
 struct zfi_data {
     const zfi_data_param_t *params;

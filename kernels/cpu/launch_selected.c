@@ -72,7 +72,7 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     } else {
         data->scalars[0] = zfi_rule_scalars(param->rule, hyper, s, *n);
     }
-    moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, param->group, hyper, n)
+    moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, hyper, n)
                              : kernels->run_ahead[param->rule](&job);
     if (matrix->shown)
         kernels->scatter(&shown, &job.sub, job.w);

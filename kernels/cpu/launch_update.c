@@ -60,9 +60,8 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .moments = data->moments,
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
-    bad = param->host_rule
-              ? data->host_update(param->host_rule, &job, param->group, hyper, data->all_n[segment->matrix])
-              : kernels->replay[param->rule](&job);
+    bad = param->host_rule ? data->host_update(param->host_rule, &job, hyper, data->all_n[segment->matrix])
+                           : kernels->replay[param->rule](&job);
     if (bad != UINT64_MAX)
         note_nonfinite(data, matrix->param);
     return show(data, matrix, first, n, (const unsigned char *)after);

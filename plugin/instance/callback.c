@@ -15,18 +15,18 @@ typedef struct piece {
     float *w, *m, *v; /* m, v NULL where the rule has none */
 } piece_t;
 
-static void fail(const zfi_group_rule_t *rule, uint32_t group, int32_t code) {
+static void fail(const zfi_group_rule_t *rule, int32_t code) {
     zf_error_t error = {.struct_size = sizeof error};
     zfi_error_scoped(&error, ZF_ERR_RULE, ZF_SCOPE_INSTANCE, code, "rule",
-                     "group %u: the host's update rule \"%s\" returned %d", group, rule->name, code);
+                     "group %u: the host's update rule \"%s\" returned %d", rule->group, rule->name, code);
     zfi_poison(rule->engine, &error);
 }
 
-static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float *g, uint32_t group,
-                 const zfi_hyper_t *hyper, uint64_t n) {
+static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float *g, const zfi_hyper_t *hyper,
+                 uint64_t n) {
     int32_t code;
     zf_rule_update_t update = {.struct_size = sizeof update,
-                               .group = group,
+                               .group = rule->group,
                                .n = n,
                                .n_elems = piece->n_elems,
                                .w = piece->w,
@@ -40,7 +40,7 @@ static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float
                                .weight_decay = hyper->weight_decay};
     code = rule->callback.update(rule->callback.ctx, &update);
     if (code)
-        fail(rule, group, code);
+        fail(rule, code);
 }
 
 /* out = widened gradient * s. */
@@ -87,7 +87,7 @@ static void replay_piece(const zfi_group_rule_t *rule, const zfi_kernels_t *kern
     piece_t piece = {n, job->w + first, open_moments(job, job->m, first, n, m), open_moments(job, job->v, first, n, v)};
     for (uint32_t k = 0; k < job->n_slots; k++) {
         scale(kernels, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
-        call(rule, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
+        call(rule, &piece, g, &window->hyper[k], (uint64_t)window->n_before + k + 1);
     }
     close_moments(kernels, job, &piece, first);
     if (job->visible)
@@ -126,7 +126,7 @@ static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t
 }
 
 uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_run_ahead_t *job,
-                                uint32_t group, const zfi_hyper_t *hyper, const uint32_t *n) {
+                                const zfi_hyper_t *hyper, const uint32_t *n) {
     uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, before = digest_of(kernels, job);
     float g[ZFI_CALLBACK_ELEMS];
     for (uint64_t first = 0; first < n_elems; first = end) {
@@ -136,21 +136,20 @@ uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_
             end++;
         piece.n_elems = end - first;
         scale(kernels, g, job->grad, job->grad_dtype, first, job->scalars->s, piece.n_elems);
-        call(rule, &piece, g, group, hyper, count);
+        call(rule, &piece, g, hyper, count);
     }
     kernels->scatter(&job->place, &job->sub, job->w);
     return digest_of(kernels, job) - before;
 }
 
-uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
+uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, const zfi_hyper_t *hyper,
                                 const uint32_t *n) {
     const zfi_group_rule_t *rule = ctx;
-    return zfi_callback_run_ahead(rule, rule->engine->kernels, job, group, hyper, n);
+    return zfi_callback_run_ahead(rule, rule->engine->kernels, job, hyper, n);
 }
 
-uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
-                             uint32_t n) {
+uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n) {
     const zfi_group_rule_t *rule = ctx;
-    zfi_callback_window_t window = {.group = group, .n_before = n - 1, .hyper = hyper};
+    zfi_callback_window_t window = {.n_before = n - 1, .hyper = hyper};
     return zfi_callback_replay(rule, rule->engine->kernels, job, &window);
 }

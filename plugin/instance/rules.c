@@ -68,7 +68,7 @@ static zf_status_t read_group(const zf_bind_args_t *args, uint32_t group, zfi_gr
                          decl.rule, decl.callback ? "given: it needs rule = 5" : "NULL");
     if (decl.rule != ZF_RULE_CALLBACK)
         return *out = *zfi_rule_builtin(decl.rule), ZF_OK;
-    *out = (zfi_group_rule_t){.number = ZF_RULE_CALLBACK};
+    *out = (zfi_group_rule_t){.number = ZF_RULE_CALLBACK, .group = group};
     return read_callback(decl.callback, group, out, err);
 }
 

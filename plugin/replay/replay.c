@@ -141,7 +141,7 @@ static void bring(zfi_moments_t kind, const zfi_replay_t *job) {
 uint64_t zfi_replay_make(const zfi_replay_view_t *view, const slots_t *slots, uint32_t first, uint32_t n_before,
                          const zfi_replay_t *job) {
     zfi_hyper_t hyper[MOST_SLOTS];
-    zfi_callback_window_t window = {.group = slots->group, .n_before = n_before, .hyper = hyper};
+    zfi_callback_window_t window = {.n_before = n_before, .hyper = hyper};
     if (slots->rule->number != ZF_RULE_CALLBACK)
         return view->kernels->replay[slots->rule->number](job);
     bring(view->moments, job);

@@ -152,8 +152,7 @@ static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyp
     if (!n_rows || !n_cols)
         return;
     if (columns->job->rule->number == ZF_RULE_CALLBACK)
-        (void)zfi_callback_run_ahead(columns->job->rule, view->kernels, job, view->params[columns->matrix->param].group,
-                                     hyper, columns->counts);
+        (void)zfi_callback_run_ahead(columns->job->rule, view->kernels, job, hyper, columns->counts);
     else
         (void)view->kernels->run_ahead[columns->job->rule->number](job);
 }

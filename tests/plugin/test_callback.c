@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "instance/run.h"
-#include "rig.h"
+#include "memory_store.h"
+#include "state_rig.h"
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {
@@ -53,6 +54,45 @@ ZT_TEST(only_the_moments_asked_for) {
             ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_FLUSH));
             zt_rig_end(&rig);
         }
+    ck_assert_int_eq(n_bad, 0);
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+static int32_t is_of_its_group(void *ctx, const zf_rule_update_t *u) {
+    if (u->group != *(const uint32_t *)ctx)
+        atomic_fetch_add(&n_bad, 1);
+    return 0;
+}
+
+/* All groups have one rule by name, each with a ctx of its own. */
+static void open_in_group(zt_rig_t *of, uint32_t group) {
+    static uint32_t numbers[ZT_MAX_GROUPS];
+    static zf_rule_callback_t given[ZT_MAX_GROUPS];
+    const zt_shape_t shape = {.rows = 8, .cols = 12, .group = group};
+    zt_rig_start(of, &shape, 1);
+    for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++) {
+        numbers[i] = i;
+        given[i] = (zf_rule_callback_t){
+            .struct_size = sizeof given[i], .name = "grouped", .update = is_of_its_group, .ctx = &numbers[i]};
+        of->rules[i] = (zf_group_decl_t){sizeof of->rules[i], ZF_RULE_CALLBACK, &given[i]};
+    }
+    zt_rig_open(of, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 4\nfull_warm_up_rounds = 1\n", 0);
+}
+
+/* A window that was open when it was saved is replayed by the rule of the group that the parameter has now. */
+ZT_TEST(loaded_into_another_group) {
+    zt_memory_store_t store;
+    zt_rig_t other;
+    zt_memory_store_start(&store);
+    open_in_group(&rig, 0);
+    zt_rig_steps(&rig, 3);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    open_in_group(&other, 2);
+    ZT_OK(&other, zt_load(&other, &store.table, NULL, 0, NULL));
+    zt_rig_end(&other);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
     ck_assert_int_eq(n_bad, 0);
 }
 
