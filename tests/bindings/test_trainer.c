@@ -149,7 +149,7 @@ ZT_TEST(test_ranges) {
 }
 
 ZT_TEST(test_state) {
-    char path[] = "trainer_state";
+    const char *path = zt_path("state");
     float kept[2][N];
     fill();
     zf_trainer_t *t = start(0);
@@ -170,7 +170,7 @@ ZT_TEST(test_state) {
 
 /* What was announced before a load or a discard is gone, and is announced again. */
 ZT_TEST(test_announced_and_dropped) {
-    char path[] = "trainer_dropped";
+    const char *path = zt_path("dropped");
     for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
         float want[N];
         expect(7, 0.0, want);
@@ -388,7 +388,7 @@ static int own_stderr;
 static void listen(void) {
     fflush(stderr);
     own_stderr = dup(STDERR_FILENO);
-    int file = open("trainer_said", O_CREAT | O_TRUNC | O_RDWR, 0600);
+    int file = open(zt_path("said"), O_CREAT | O_TRUNC | O_RDWR, 0600);
     ck_assert_int_eq(dup2(file, STDERR_FILENO), STDERR_FILENO);
     close(file);
 }
@@ -400,7 +400,7 @@ static int heard(const char *part) {
     fflush(stderr);
     dup2(own_stderr, STDERR_FILENO);
     close(own_stderr);
-    FILE *file = fopen("trainer_said", "r");
+    FILE *file = fopen(zt_path("said"), "r");
     ck_assert_ptr_nonnull(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
