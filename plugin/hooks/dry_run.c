@@ -93,7 +93,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
     st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
-        st = zfi_run_plan(run, err);
+        st = zfi_run_plan(&run->ranks, err);
     if (!st) {
         zfi_memory_plan(run);
         zfi_ranks_plan_room(&run->ranks);

@@ -64,19 +64,19 @@ static zf_status_t take_least(zfi_engine_t *engine, uint64_t *nbytes, zf_error_t
     return st ? zfi_error(err, st, "bind_params", "ranks could not agree on [device] state_mib") : ZF_OK;
 }
 
-zf_status_t zfi_run_plan(zfi_run_t *run, zf_error_t *err) {
+zf_status_t zfi_run_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     zf_status_t st;
-    zfi_plan_free(&run->plan);
-    st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->buckets, &run->plan, err);
-    if (!st && (zfi_buffers_plan(&run->ranks) || zfi_shards_plan(&run->ranks)))
-        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a plan of %u buckets", run->buckets.n);
+    zfi_plan_free(ranks->plan);
+    st = zfi_plan_build(&ranks->engine->config, ranks->params, ranks->n_params, ranks->buckets, ranks->plan, err);
+    if (!st && (zfi_buffers_plan(ranks) || zfi_shards_plan(ranks)))
+        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a plan of %u buckets", ranks->buckets->n);
     return st;
 }
 
 /* With state_mib = auto twice, the first time: it takes what a plan without leaves. */
 static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_config_t *config = &run->engine->config;
-    zf_status_t st = zfi_run_plan(run, err);
+    zf_status_t st = zfi_run_plan(&run->ranks, err);
     if (st || !config->is_auto_resident)
         return st;
     config->resident_nbytes = zfi_memory_left(run);
@@ -87,7 +87,7 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_log(run->engine, ZF_LOG_INFO, "bind",
             "[device] state_mib = auto is %" PRIu64 " here: write the number to keep it",
             config->resident_nbytes >> 20);
-    return zfi_run_plan(run, err);
+    return zfi_run_plan(&run->ranks, err);
 }
 
 /* What is sharded has moved, so the tables follow. */
