@@ -20,3 +20,17 @@ zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
     atomic_fetch_add(&engine->count.sent_nbytes, sent_nbytes);
     return ZF_OK;
 }
+
+zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all) {
+    const zfi_nodes_t *nodes = &engine->nodes;
+    zfi_exchange_t between = *all, inside = *all;
+    zf_status_t st;
+    if (!zfi_has_two_levels(engine, all->group))
+        return zfi_collective(engine, all);
+    between.group = nodes->between_group;
+    inside.group = nodes->inside_group;
+    inside.nbytes *= nodes->between.n_ranks;
+    between.recv = (unsigned char *)all->recv + nodes->inside.rank * inside.nbytes;
+    st = zfi_collective(engine, &between);
+    return st ? st : zfi_collective(engine, &inside);
+}

@@ -6,3 +6,7 @@
 
 /* [own threads, one per lane] Makes it, and returns when it is over. A failure has ended the instance. */
 zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what);
+
+/* [own threads, one per lane] The same of an all-gather in which rank r's part lies at zfi_part_of(r): in two levels
+ * where its group has them (nodes.h). */
+zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all);

@@ -39,6 +39,7 @@ typedef zf_status_t (*exchange_fn)(zfi_engine_t *engine, uint32_t group, uint64_
 
 static zf_status_t gather_holders(zfi_gathering_t *gathering, exchange_fn exchange, uint64_t step) {
     const zfi_holders_t *holders = holders_of(gathering);
+    zfi_engine_t *engine = gathering->ranks->engine;
     uint32_t n_ranks = holders->place.n_ranks, rank = holders->place.rank;
     uint64_t room = gathering->ranks->reduction->room_nbytes, most = 0;
     unsigned char *all = gathering->ranks->reduction->room;
@@ -50,11 +51,11 @@ static zf_status_t gather_holders(zfi_gathering_t *gathering, exchange_fn exchan
     for (uint64_t done = 0; done < most && !st; done += gathering->n) {
         gathering->first = done;
         gathering->n = most - done < room ? most - done : room;
-        (void)walk(gathering, rank, all + rank * gathering->n);
-        st = exchange(gathering->ranks->engine, holders->group, step, all, gathering->n);
+        (void)walk(gathering, rank, all + zfi_part_of(engine, holders->group, rank) * gathering->n);
+        st = exchange(engine, holders->group, step, all, gathering->n);
         for (uint32_t r = 0; r < n_ranks && !st; r++)
             if (r != rank)
-                (void)walk(gathering, r, all + r * gathering->n);
+                (void)walk(gathering, r, all + zfi_part_of(engine, holders->group, r) * gathering->n);
     }
     return st;
 }
@@ -68,7 +69,7 @@ static zf_status_t gather(zfi_gathering_t *gathering, exchange_fn exchange, uint
 
 static zf_status_t exchange_at_rest(zfi_engine_t *engine, uint32_t group, uint64_t step, void *all, uint64_t nbytes) {
     (void)step;
-    return zfi_ranks_gather_at_rest(engine, group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    return zfi_ranks_gather_parts_at_rest(engine, group, all, nbytes);
 }
 
 static zf_status_t exchange_entering(zfi_engine_t *engine, uint32_t group, uint64_t step, void *all, uint64_t nbytes) {
@@ -79,7 +80,7 @@ static zf_status_t exchange_entering(zfi_engine_t *engine, uint32_t group, uint6
                            .nbytes = nbytes,
                            .lane = ZFI_LANE_ENTERING,
                            .group = group};
-    return zfi_collective(engine, &what);
+    return zfi_gather_parts(engine, &what);
 }
 
 /* The control thread is idle, so its memory is free. */

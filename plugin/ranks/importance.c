@@ -120,15 +120,15 @@ static zf_status_t join_holders(packing_t *packing, uint64_t t) {
             for (uint32_t r = 0; r < n_ranks; r++)
                 (void)move(packing, r, pack, to_send + r * packing->n);
         else
-            (void)move(packing, rank, pack, all + rank * packing->n);
+            (void)move(packing, rank, pack, all + zfi_part_of(engine, holders->group, rank) * packing->n);
         what.send = is_parts ? to_send : NULL;
-        st = zfi_collective(engine, &what);
+        st = is_parts ? zfi_collective(engine, &what) : zfi_gather_parts(engine, &what);
         for (uint32_t r = 0; r < n_ranks && !st; r++) {
             packing->is_first = r == 0;
             if (is_parts)
                 (void)move(packing, rank, add, (r == rank ? to_send : all) + r * packing->n);
             else if (r != rank)
-                (void)move(packing, r, unpack, all + r * packing->n);
+                (void)move(packing, r, unpack, all + zfi_part_of(engine, holders->group, r) * packing->n);
         }
     }
     return st;

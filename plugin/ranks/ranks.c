@@ -273,24 +273,22 @@ static void run_values(void *raw) {
                              .lane = ZFI_LANE_VALUES,
                              .group = args->ranks->buckets->all[args->bucket].group,
                              .stream = engine->values_stream};
-    zf_status_t st;
-    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
-        return;
-    st = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_gather_parts(engine, &values)
-                                                       : zfi_collective(engine, &values);
-    if (!st)
+    if (!zfi_wait(engine, &engine->lines.packed, args->number, NULL) && !zfi_gather_parts(engine, &values))
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
+
+typedef zf_status_t (*collective_fn)(zfi_engine_t *engine, const zfi_exchange_t *what);
 
 typedef struct gather_args {
     zfi_engine_t *engine;
     zfi_exchange_t what;
+    collective_fn fn;
     zf_status_t *out_status;
 } gather_args_t;
 
 static void run_gather(void *raw) {
     const gather_args_t *args = raw;
-    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : zfi_collective(args->engine, &args->what);
+    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : args->fn(args->engine, &args->what);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
@@ -367,13 +365,11 @@ static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_
                                 uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
-    uint32_t rank = bucket->place.rank;
-    uint32_t own = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_part_of(engine, bucket->group, rank) : rank;
     zf_status_t st;
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_shared;
     args->flat = zfi_mirrored(ranks, all);
-    zfi_mirror_down(ranks, by, all + own * args->nbytes, args->nbytes);
+    zfi_mirror_down(ranks, by, all + zfi_own_part(engine, bucket) * args->nbytes, args->nbytes);
     zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
@@ -411,9 +407,9 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     ranks->reduction->value_up[bucket] = number;
 }
 
-static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
+static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, collective_fn fn, const zfi_exchange_t *what) {
     zf_status_t outcome = ZF_ERR_POISONED;
-    gather_args_t args = {engine, *what, &outcome};
+    gather_args_t args = {engine, *what, fn, &outcome};
     uint64_t began = zfi_now_ns();
     zf_status_t st = zfi_serial_call(thread, run_gather, &args, sizeof args);
     atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
@@ -429,7 +425,7 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
                            .nbytes = nbytes,
                            .lane = ZFI_LANE_GRADIENTS,
                            .group = group};
-    return gather(engine, engine->ranks, &what);
+    return gather(engine, engine->ranks, zfi_collective, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
@@ -449,11 +445,22 @@ void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
         free(all);
 }
 
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                     uint64_t nbytes) {
-    zfi_exchange_t what = {
-        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
-    return gather(engine, engine->values, &what);
+static zf_status_t gather_at_rest(zfi_engine_t *engine, collective_fn fn, uint32_t group, void *all, uint64_t nbytes) {
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STATE,
+                           .bucket = ZF_NO_ID,
+                           .recv = all,
+                           .nbytes = nbytes,
+                           .lane = ZFI_LANE_VALUES,
+                           .group = group};
+    return gather(engine, engine->values, fn, &what);
+}
+
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
+    return gather_at_rest(engine, zfi_collective, group, all, nbytes);
+}
+
+zf_status_t zfi_ranks_gather_parts_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
+    return gather_at_rest(engine, zfi_gather_parts, group, all, nbytes);
 }
 
 /* The largest of all[holder] becomes counts[first, end), of matrices that these hold. */
@@ -481,7 +488,7 @@ zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
             const zfi_holders_t *holders = &ranks->buckets->holders[h];
             k = n - done < most ? n - done : most;
             memcpy(all + holders->place.rank * k, counts + done, k * sizeof *all);
-            st = zfi_ranks_gather_at_rest(ranks->engine, holders->group, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+            st = zfi_ranks_gather_at_rest(ranks->engine, holders->group, all, k * sizeof *all);
             if (!st)
                 take_counts(ranks, h, all, done, k, counts);
         }
