@@ -9,7 +9,6 @@
 #include "base/timeline.h"
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
-#include "plan/slice.h"
 #include "ranks/buffers.h"
 #include "ranks/collective.h"
 #include "ranks/groups.h"
@@ -277,20 +276,6 @@ static void run_values(void *raw) {
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
-typedef zf_status_t (*collective_fn)(zfi_engine_t *engine, const zfi_exchange_t *what);
-
-typedef struct gather_args {
-    zfi_engine_t *engine;
-    zfi_exchange_t what;
-    collective_fn fn;
-    zf_status_t *out_status;
-} gather_args_t;
-
-static void run_gather(void *raw) {
-    const gather_args_t *args = raw;
-    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : args->fn(args->engine, &args->what);
-}
-
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
 /* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
@@ -407,15 +392,6 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     ranks->reduction->value_up[bucket] = number;
 }
 
-static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, collective_fn fn, const zfi_exchange_t *what) {
-    zf_status_t outcome = ZF_ERR_POISONED;
-    gather_args_t args = {engine, *what, fn, &outcome};
-    uint64_t began = zfi_now_ns();
-    zf_status_t st = zfi_serial_call(thread, run_gather, &args, sizeof args);
-    atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
-    return st ? st : outcome;
-}
-
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = purpose,
@@ -425,7 +401,7 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
                            .nbytes = nbytes,
                            .lane = ZFI_LANE_GRADIENTS,
                            .group = group};
-    return gather(engine, engine->ranks, zfi_collective, &what);
+    return zfi_collective_call(engine, engine->ranks, zfi_collective, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
@@ -445,52 +421,12 @@ void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
         free(all);
 }
 
-static zf_status_t gather_at_rest(zfi_engine_t *engine, collective_fn fn, uint32_t group, void *all, uint64_t nbytes) {
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STATE,
                            .bucket = ZF_NO_ID,
                            .recv = all,
                            .nbytes = nbytes,
                            .lane = ZFI_LANE_VALUES,
                            .group = group};
-    return gather(engine, engine->values, fn, &what);
-}
-
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
-    return gather_at_rest(engine, zfi_collective, group, all, nbytes);
-}
-
-zf_status_t zfi_ranks_gather_parts_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
-    return gather_at_rest(engine, zfi_gather_parts, group, all, nbytes);
-}
-
-/* The largest of all[holder] becomes counts[first, end), of matrices that these hold. */
-static void take_counts(const zfi_ranks_t *ranks, uint32_t holders, const uint32_t *all, uint64_t first, uint64_t n,
-                        uint32_t *counts) {
-    for (uint32_t m = 0; m < ranks->plan->n_matrices; m++) {
-        const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-        uint64_t from, to;
-        if (matrix->holders != holders)
-            continue;
-        zfi_overlap(matrix->count_base, matrix->n_counts, first, first + n, &from, &to);
-        for (uint32_t r = 0; r < ranks->buckets->holders[holders].place.n_ranks; r++)
-            for (uint64_t i = matrix->count_base + from; i < matrix->count_base + to; i++)
-                if (all[r * n + i - first] > counts[i])
-                    counts[i] = all[r * n + i - first];
-    }
-}
-
-zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
-    uint64_t n = ranks->plan->n_counts, most = ranks->reduction->room_nbytes / sizeof(uint32_t);
-    uint32_t *all = (void *)ranks->reduction->room;
-    zf_status_t st = ZF_OK;
-    for (uint32_t h = 0; h < ranks->buckets->n_holders; h++)
-        for (uint64_t done = 0, k; done < n && !st; done += k) {
-            const zfi_holders_t *holders = &ranks->buckets->holders[h];
-            k = n - done < most ? n - done : most;
-            memcpy(all + holders->place.rank * k, counts + done, k * sizeof *all);
-            st = zfi_ranks_gather_at_rest(ranks->engine, holders->group, all, k * sizeof *all);
-            if (!st)
-                take_counts(ranks, h, all, done, k, counts);
-        }
-    return st;
+    return zfi_collective_call(engine, engine->values, zfi_collective, &what);
 }

@@ -66,13 +66,8 @@ void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char 
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes);
 /* [hook] The same between steps, for ..._STATE, in the lane of values: gradients of the coming step may be on their
- * way. parts: rank r's lies at zfi_part_of(r). */
+ * way. */
 zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes);
-zf_status_t zfi_ranks_gather_parts_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes);
-
-/* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
- * count its updates, so each matrix's count becomes the largest of any rank. */
-zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts);
 
 /* [hook] In bind_params: of each rank of a group nbytes, this one's `own`: [ranks][nbytes], for zfi_ranks_drop whatever
  * *out_st is. NULL: ZF_ERR_MEMORY, and nothing was exchanged. */
