@@ -106,25 +106,28 @@ beside() {
     rm -r "$said"
 }
 
-# kill_one RUN - four ranks, one of which is killed, another one in each run: nobody else is named
+# kill_one RUN - of four ranks one is killed in an exchange, another one in each run, every second time in two levels: nobody else is named
 kill_one() {
     dead=$(($1 % 4))
-    out=$(ranks 4 --fault kill --at-rank "$dead" --stage $(($1 / 4 % 4)) --seed "$1")
-    echo "$out" | grep -q '^rank [0-9] noticed after' || fail "rank $dead was killed, unnoticed: $(echo "$out" | cut -c 1-400 | head -n 6)"
-    for who in $(echo "$out" | sed -n 's/^rank [0-9] noticed .*: rank \([0-9]\) has not come to .*/\1/p'); do
+    transport=host
+    [ $(($1 / 4 % 2)) -eq 0 ] || transport=host_two_level
+    out=$(ranks 4 --fault kill --at-rank "$dead" --stage $(($1 / 8 % 4)) --transport "$transport" --seed "$1" --deadline-ms 8000)
+    echo "$out" | sed -n 's/^rank [0-9] ends in an exchange for \(.*\)/ended in \1/p'
+    for who in $(echo "$out" | sed -n 's/^rank [0-9] noticed .*: rank \([0-9]\)\( of process group 0\)* has not come to .*/\1/p'); do
         [ "$who" -ne "$dead" ] || echo "named"
         [ "$who" -eq "$dead" ] || fail "rank $dead was killed, and rank $who is named: $(echo "$out" | grep noticed | cut -c 1-200)"
     done
+    [ "$(echo "$out" | grep -c "noticed .*: rank $dead")" -eq 3 ] || echo "run $1: $(echo "$out" | grep '^rank' | cut -c 1-400)"
 }
 
-# kills RUNS - and it nearly always is
+# kills RUNS - and every survivor names it, but one in thirty that waits beside others which are late on a busy machine
 kills() {
     # shellcheck disable=SC2046 # numbers
-    beside 3 kill_one $(seq "$1") >"$all_said"
-    grep '^FAIL: ' "$all_said"
+    beside 10 kill_one $(seq "$1") >"$all_said"
+    grep -e '^FAIL: ' -e '^run ' -A 4 "$all_said"
     named=$(grep -c '^named$' "$all_said")
-    [ "$named" -ge "$1" ] || fail "of three ranks in $1 runs only $named name who was killed"
-    echo "killed: $named errors of $1 runs name a rank, the right one"
+    [ "$named" -ge $((3 * $1 - $1 / 10)) ] || fail "of three ranks in $1 runs only $named name who was killed"
+    echo "killed: $named errors of $1 runs name a rank, the right one; $(grep -c 'of group [1-9]' "$all_said") in an exchange of two levels"
 }
 
 # loads P:Q - what P ranks saved goes on with Q
@@ -284,10 +287,9 @@ else
     moved "--groups --cases 30 --seed 9" 8
     audited 40
     recovery=--enable-recovery
-    kills 30
+    kills 100
     recovery=
     beside 2 noticed "stop|rank 1 has not come to" \
-        "late|rank 1 has not come to" \
         "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes" \
         "name|rank 0 and rank 1 differ: \"parameter 0" \
         "values|rank 0 and rank 1 differ: \"parameter 0" \
@@ -295,11 +297,7 @@ else
         "discard|rank 1 and rank 0 differ at step 3 in DISCARD" \
         "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
         "flush|every rank waits, rank 1 for the gathering of values|1" \
-        "stop|rank 1 has not come to|1" \
-        "stop|rank 1 has not come to|2" \
-        "stop|rank 1 has not come to|3" \
-        "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20" \
-        "late|rank 1 has not come to|3|7"
+        "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20"
     out=$(overlap)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"

@@ -21,6 +21,7 @@
  * ranks: --load is told how many have saved. */
 #pragma once
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "exact_case.h"
@@ -30,7 +31,7 @@
 /* What a rank does wrong on purpose, at its third step or before. */
 typedef enum zs_fault {
     ZS_NO_FAULT = 0,
-    ZS_KILL,    /* dies */
+    ZS_KILL,    /* dies in an exchange, in whichever step */
     ZS_STOP,    /* is stopped */
     ZS_LATE,    /* comes later than the deadline */
     ZS_CONFIG,  /* another configuration */
@@ -83,6 +84,12 @@ typedef struct zs_ranks {
     uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
+    /* ZS_KILL: from which step on, in how many exchanges, and how long after the last began (0: before) this rank ends
+     */
+    zx_rng_t end_rng;
+    uint64_t dies_from;
+    uint32_t dies_after_us;
+    _Atomic uint32_t n_exchanges, dies_in;
     /* noted on the plugin's thread, read once the instance is gone */
     uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
     uint64_t n_started[ZS_LANES], gradient_nbytes, value_nbytes;

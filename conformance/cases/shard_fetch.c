@@ -125,16 +125,15 @@ static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) 
     release(h, params, 1);
 }
 
-/* Where a rank does something wrong: an error of the instance's comes before what it has left unwritten. */
-static void look_for_errors(zx_host_t *h) {
+void zs_look_for_errors(zx_host_t *h) {
     zf_step_report_t report = {.struct_size = sizeof report};
-    if (!h->c->ranks->has_fault || !h->is_async || zx_is_bad(h->result))
+    if (!h->c->ranks->has_fault || zx_is_bad(h->result))
         return;
     zx_host_sync(h);
     zx_is_call_bad(h, "poll", h->zf->poll(h->instance, &report, &h->err));
 }
 
-static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {
+void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
     uint32_t params[ZX_MAX_PARAMS], n = 0, style = zx_below(&h->fetches, 5);
     int is_all;
     for (uint32_t i = 0; i < h->c->n_params; i++)
@@ -161,11 +160,6 @@ static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {
     for (uint32_t i = 0; i < n; i++)
         copy_out(h, params[i], find(h, params[i]));
     release(h, params, is_all ? 0 : n);
-}
-
-void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
-    fetch_in_style(h, is_looked_at);
-    look_for_errors(h);
 }
 
 /* What a host fetches and does not look at. */

@@ -13,6 +13,8 @@
 void zs_fetch_bound(zx_host_t *h);
 /* The parameters that are looked at are in the host's memory, in stream order. */
 void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at);
+/* Where a rank does something wrong, an error of the instance's comes before what it has left unwritten. */
+void zs_look_for_errors(zx_host_t *h);
 /* Fetches and releases n items (0: all). */
 void zs_fetch_some(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* Writes a parameter and says so. */

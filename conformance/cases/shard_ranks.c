@@ -3,10 +3,12 @@
 #include "shard.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static zs_ranks_t *opened;
 static void *library, *handle;
@@ -43,11 +45,30 @@ static void tarry(const zs_ranks_t *ranks, const zf_collective_t *call) {
         nanosleep(&(struct timespec){.tv_nsec = (long)zx_between(&rng, 1, 30) * 100000}, NULL);
 }
 
+/* ZS_KILL: this rank ends in this exchange. */
+static int is_last(zs_ranks_t *ranks, const zf_collective_t *call) {
+    atomic_fetch_add(&ranks->n_exchanges, 1);
+    if (!ranks->dies_in || atomic_fetch_sub(&ranks->dies_in, 1) != 1)
+        return 0;
+    printf("rank %u ends in an exchange for %d of group %u\n", ranks->rank, call->purpose, call->group);
+    fflush(stdout);
+    return 1;
+}
+
 static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
     zs_ranks_t *ranks = ctx;
+    int ends = is_last(ranks, call);
+    zf_status_t st;
     note(ranks, call);
     tarry(ranks, call);
-    return ranks->mpi->start(ranks->mpi->ctx, call, out_request, err);
+    if (ends && !ranks->dies_after_us)
+        raise(SIGKILL);
+    st = ranks->mpi->start(ranks->mpi->ctx, call, out_request, err);
+    if (!ends)
+        return st;
+    usleep(ranks->dies_after_us);
+    raise(SIGKILL);
+    return st;
 }
 
 static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {

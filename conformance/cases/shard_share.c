@@ -273,6 +273,9 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     prepare_shards(ranks, c);
     take_homes(ranks, c, stage);
     draw_exact_sums(ranks, c);
+    ranks->end_rng = zx_rng(c->seed, 86, c->index);
+    ranks->dies_from = 2 + (c->n_steps > 2 ? zx_below(&ranks->end_rng, c->n_steps - 2) : 0);
+    ranks->dies_after_us = zx_below(&ranks->end_rng, 3) * zx_below(&ranks->end_rng, 1000);
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
@@ -368,11 +371,20 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
+/* A rank ends in one of as many exchanges as the step before had, at the latest in the first of the step after. */
+static void approach_end(zs_ranks_t *ranks, uint64_t step) {
+    uint32_t n = atomic_exchange(&ranks->n_exchanges, 0);
+    if (step == ranks->dies_from)
+        ranks->dies_in = 1 + zx_below(&ranks->end_rng, n ? n : 1);
+    else if (step > ranks->dies_from)
+        ranks->dies_in = 1;
+}
+
 zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
-    if (ranks->fault == ZS_NO_FAULT || step != ZS_FAULT_STEP)
-        return ZS_NO_FAULT;
     if (ranks->fault == ZS_KILL)
-        raise(SIGKILL);
+        approach_end(ranks, step);
+    if (ranks->fault == ZS_NO_FAULT || ranks->fault == ZS_KILL || step != ZS_FAULT_STEP)
+        return ZS_NO_FAULT;
     if (ranks->fault == ZS_STOP)
         raise(SIGSTOP);
     if (ranks->fault == ZS_LATE)

@@ -45,16 +45,12 @@ static void pass_columns(const piece_t *piece) {
         pass(piece, (from - rect->a0) * rect->nb, (to - from) * rect->nb);
 }
 
-typedef struct blocks {
-    uint32_t n;
-} blocks_t;
-
 static void walk(zfi_gathering_t *gathering, uint32_t rank) {
-    const blocks_t *blocks = gathering->arg;
+    const uint32_t *n_blocks = gathering->arg;
     const zfi_plan_t *plan = gathering->ranks->plan;
     piece_t piece = {.gathering = gathering, .n_arrays = zfi_enter_arrays(gathering->ranks->n_moments)};
     zfi_slice_t slice;
-    for (uint32_t b = 0; b < blocks->n; b++) {
+    for (uint32_t b = 0; b < *n_blocks; b++) {
         zfi_enter_block_t *block = zfi_entering_block(gathering->ranks->reduction, b);
         for (uint64_t i = 0; i < block->n_rects; i++) {
             piece.rect = &block->rects[i];
@@ -73,7 +69,6 @@ static void walk(zfi_gathering_t *gathering, uint32_t rank) {
 }
 
 zf_status_t zfi_entering_join(zfi_ranks_t *ranks, uint32_t n, uint64_t step) {
-    blocks_t blocks = {n};
-    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk, .arg = &blocks};
+    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk, .arg = &n};
     return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_ENTERING, step);
 }
