@@ -133,11 +133,6 @@ static void walk_counted(zfi_gathering_t *gathering, uint32_t rank) {
     }
 }
 
-static zf_status_t gather(zfi_ranks_t *ranks, counted_t counted, uint64_t t) {
-    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_counted, .arg = &counted};
-    return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_IMPORTANCE, t);
-}
-
 /* ---- the control thread's ---------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t *row, uint32_t part) {
@@ -155,7 +150,10 @@ zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t 
 
 zf_status_t zfi_importance_join(zfi_ranks_t *ranks, const zfi_step_row_t *row) {
     counted_t chosen_by = {.values = ranks->sel->importance, .cohorts = row->chooses};
-    return zfi_is_sharded(ranks->engine) ? gather(ranks, chosen_by, row->t) : ZF_OK;
+    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_counted, .arg = &chosen_by};
+    if (!zfi_is_sharded(ranks->engine))
+        return ZF_OK;
+    return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_IMPORTANCE, row->t);
 }
 
 zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t) {
@@ -180,25 +178,14 @@ zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t) {
 
 /* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
-typedef struct rest_args {
-    zfi_ranks_t *ranks;
-    zf_status_t *out_status;
-} rest_args_t;
-
-static void join_all(void *raw) {
-    const rest_args_t *args = raw;
-    zfi_ranks_t *ranks = args->ranks;
-    double *const measures[] = {ranks->sel->deferred, ranks->sel->selected};
-    counted_t importance = {.values = ranks->sel->importance};
-    zf_status_t st = zfi_is_poisoned(ranks->engine) ? ZF_ERR_POISONED : gather(ranks, importance, 0);
-    for (int i = 0; i < 2 && measures[0] && !st; i++)
-        st = gather(ranks, (counted_t){.values = measures[i], .is_per_matrix = 1}, 0);
-    *args->out_status = st;
-}
-
 zf_status_t zfi_importance_join_at_rest(zfi_ranks_t *ranks) {
-    zf_status_t outcome = ZF_ERR_POISONED;
-    rest_args_t args = {ranks, &outcome};
-    zf_status_t st = zfi_serial_call(ranks->engine->control, join_all, &args, sizeof args);
-    return st ? st : outcome;
+    counted_t all[] = {{.values = ranks->sel->importance},
+                       {.values = ranks->sel->deferred, .is_per_matrix = 1},
+                       {.values = ranks->sel->selected, .is_per_matrix = 1}};
+    zf_status_t st = ZF_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !st; i++) {
+        zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_counted, .arg = &all[i]};
+        st = all[i].values ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+    }
+    return st;
 }

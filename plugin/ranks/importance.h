@@ -16,7 +16,8 @@
  *   The cost is 0.3 % of a step's gradients at 7 G parameters, 3 % at 0.1 G.
  * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
  *
- * All of it is the control thread's, in the lane of entering channels. A failure has ended the instance. */
+ * All of it but what is joined at rest is the control thread's, in the lane of entering channels. A failure has ended
+ * the instance. */
 #pragma once
 
 #include "instance/run.h"
