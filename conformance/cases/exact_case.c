@@ -50,18 +50,23 @@ static double draw_topk_ratio(zx_rng_t *r) {
 static void draw_share(zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index + (c->n_params ? 1000003 : 0));
     c->resident_share = zx_chance(&r, 12) ? 2.0 : zx_chance(&r, 45) ? zx_uniform(&r, 0.0, 1.1) : 0.0;
+    c->is_auto = zx_device_is_gpu() && c->resident_share > 0.0 && c->resident_share < 1.5 && zx_chance(&r, 40);
 }
 
 static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == ZO_ALL_RESIDENT; }
 
 /* What the share comes to in bytes of parameters with two fp32 moments. */
 void zx_case_settle_share(zx_case_t *c) {
+    const uint64_t enough = UINT64_C(1) << 40;
     double n_elems = 0, n_owners = c->config.n_owners ? c->config.n_owners : 1;
     for (uint32_t i = 0; i < c->n_params; i++)
         n_elems += (double)zx_n_elems(&c->params[i]);
     c->config.resident_nbytes = c->resident_share > 1.5   ? ZO_ALL_RESIDENT
                                 : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12 / n_owners)
                                                           : 0;
+    c->is_auto &= c->resident_share > 0.0 && c->resident_share < 1.5;
+    if (c->is_auto)
+        c->config.resident_nbytes = c->is_short ? 0 : enough;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -172,7 +177,8 @@ static void write_config(zx_case_t *c) {
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 2 ? "error" : "hold";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
-    const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? "1" : "0";
+    const char *some = c->is_auto ? "auto" : "1";
+    const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? some : "0";
     if (c->threads)
         snprintf(threads, sizeof threads, "threads = %u\n", c->threads);
     if (g->select_interval)
@@ -397,7 +403,6 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
-    c->config.has_homes = 1;
     zx_case_settle_share(c);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
@@ -468,7 +473,6 @@ static void change_all_keys(zx_case_t *c) {
     draw_config(c);
     if (c->config.is_mean && zx_chance(&c->rng, 20))
         c->resident_share = 2.0;
-    c->config.has_homes = was.has_homes;
     c->config.n_owners = was.n_owners;
     c->threads = threads;
     memcpy(c->config.groups, was.groups, sizeof was.groups);
@@ -485,8 +489,6 @@ void zx_case_reconfigure(zx_case_t *c) {
     else
         change_all_keys(c);
     obey_law(c);
-    if (!c->config.has_homes && c->resident_share < 1.5)
-        c->resident_share = 0.0;
     zx_case_settle_share(c);
     is_same = !differs(&was, &c->config);
     if (is_same && is_all_resident(&c->config))

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "exact_device.h"
+
 const char *zs_fault_name(zs_fault_t fault) {
     static const char *const names[ZS_N_FAULTS] = {"none",   "kill",  "stop",    "late",  "config", "name",
                                                    "values", "hyper", "discard", "flush", "fetch"};
@@ -79,36 +81,33 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     c->config.can_fetch = 1;
 }
 
-/* Small ones and vectors are whole on every rank. */
+/* At stage 3: small ones and vectors are whole on every rank. */
+static int would_be_sharded(const zs_ranks_t *ranks, const zx_param_t *p) {
+    return zx_is_trainable(p) && zx_n_elems(p) > 0 && p->array->ndim > p->decl.n_batch_axes + 1 &&
+           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+}
+
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
     const zx_param_t *p = &c->params[param];
     if (p->flags & ZF_PARAM_TIED)
         return zs_is_sharded(ranks, c, p->tied_to);
-    return zs_shards_params(ranks) && zx_is_trainable(p) && zx_n_elems(p) > 0 &&
-           p->array->ndim > p->decl.n_batch_axes + 1 &&
-           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+    return zs_shards_params(ranks) && would_be_sharded(ranks, p);
 }
 
 /* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
+    uint32_t bucket_bytes;
+    ranks->resident_bytes = residents[zx_below(&rng, 6)];
+    bucket_bytes = buckets[zx_below(&rng, 8)];
     if (!zs_shards_params(ranks))
         return;
-    ranks->resident_bytes = residents[zx_below(&rng, 6)];
-    ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
+    ranks->bucket_bytes = bucket_bytes;
     if (ranks->has_fault) /* as many buckets as there are matrices */
         ranks->resident_bytes = 0, ranks->bucket_bytes = 1;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
     c->config.can_fetch = 0;
-}
-
-/* Parameters that live as shards have no resident blocks, so a checkpoint of them would not fit elsewhere. */
-static int has_declared(const zx_case_t *c) {
-    for (uint32_t i = 0; i < c->n_params; i++)
-        if (zx_is_trainable(&c->params[i]) && c->params[i].decl.is_always_selected)
-            return 1;
-    return 0;
 }
 
 /* Stage 3 is not in every mode; what is not in this version is not asked for. */
@@ -119,10 +118,7 @@ static uint32_t stage_of(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t s
 
     if (stage > 3)
         stage = drawn;
-    return stage == 3 && (c->config.is_mean || c->resident_share > 1.5 || ranks->split_by ||
-                          (zs_moves(ranks) && has_declared(c)))
-               ? 2
-               : stage;
+    return stage == 3 && c->config.is_mean ? 2 : stage;
 }
 
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
@@ -222,15 +218,26 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
         decl->flags |= ZF_PARAM_NOT_IN_NORM;
 }
 
-/* Who keeps the state of a parameter together. */
+/* Who keeps the state of a parameter together, and whether it lives as shards. */
 static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size, uint32_t stage) {
     c->config.n_owners = stage ? data_size : 1;
     for (uint32_t i = 0; i < c->n_params; i++)
         c->params[i].decl.n_owners =
             stage && ranks->kinds[i] == ZS_EXPERT ? zs_group_size(ranks, ZS_GROUP_EXPERT) : c->config.n_owners;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        c->params[i].decl.is_sharded = stage == 3 && data_size > 1 && would_be_sharded(ranks, &c->params[i]);
 }
 
 void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, ranks->data_size, ranks->stage); }
+
+/* state_mib = auto: the least of what ranks that hold the same have room for. One of them may have none. */
+static void draw_room(const zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 86, c->index);
+    uint32_t rank = c->is_auto && zx_chance(&rng, 60) ? zx_below(&rng, ranks->size) : ranks->size;
+    c->is_short = rank < ranks->size && rank % ranks->n_models == ranks->model;
+    if (zx_device_is_gpu())
+        zx_device_fill(rank == ranks->rank);
+}
 
 /* By how many ranks keep the state depends what of it fits on the device. Runs that are compared, or that move, have
  * only what is declared there, but for --split. */
@@ -240,11 +247,15 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zs_take_over(ranks, c);
     if (ranks->load_from && ranks->split_by)
         set_owners(ranks, c, ranks->split_by, stage_of(ranks, c, stage, ranks->split_by, 1, &rng));
-    c->config.has_homes = !zs_shards_params(ranks);
-    if (c->resident_share < 1.5 && (is_one_split || zs_shards_params(ranks))) {
-        replace_line(c, "state_mib = 1", "state_mib", 0);
+    if (c->resident_share < 1.5 && is_one_split) {
+        replace_line(c, "state_mib = ", "state_mib", 0);
         c->resident_share = 0.0;
     }
+    if (zs_moves(ranks)) {
+        replace_line(c, "state_mib = auto", "state_mib", 1);
+        c->is_auto = 0;
+    }
+    draw_room(ranks, c);
     zx_case_settle_share(c);
 }
 
@@ -259,12 +270,12 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     draw_average(ranks, c);
     draw_groups(ranks, c, &stage);
     draw_stage(ranks, c, stage);
+    prepare_shards(ranks, c);
     take_homes(ranks, c, stage);
     draw_exact_sums(ranks, c);
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
-    prepare_shards(ranks, c);
     n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\ntransport = %s\n",
                           ranks->stage, ranks->transport ? ranks->transport : "host");
