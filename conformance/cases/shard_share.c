@@ -374,10 +374,8 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
 /* A rank ends in one of as many exchanges as the step before had, at the latest in the first of the step after. */
 static void approach_end(zs_ranks_t *ranks, uint64_t step) {
     uint32_t n = atomic_exchange(&ranks->n_exchanges, 0);
-    if (step == ranks->dies_from)
-        ranks->dies_in = 1 + zx_below(&ranks->end_rng, n ? n : 1);
-    else if (step > ranks->dies_from)
-        ranks->dies_in = 1;
+    if (step >= ranks->dies_from)
+        ranks->dies_in = 1 + (step == ranks->dies_from && n ? zx_below(&ranks->end_rng, n) : 0);
 }
 
 zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {

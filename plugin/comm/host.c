@@ -177,8 +177,6 @@ static void host_close(zfi_comm_t *comm) {
 static zfi_member_t host_place(const zfi_comm_t *comm, uint32_t index) {
     return comm ? comm->groups[index].place : (zfi_member_t){0, 1};
 }
-static uint32_t host_rank(const zfi_comm_t *comm) { return host_place(comm, 0).rank; }
-static uint32_t host_size(const zfi_comm_t *comm) { return host_place(comm, 0).n_ranks; }
 static int host_holds_memory(const zfi_comm_t *comm) { return comm && atomic_load(&comm->holds_memory); }
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
@@ -315,8 +313,6 @@ const zfi_comm_ops_t zfi_comm_host = {
     .name = ZF_EXT_COLLECTIVES,
     .open = host_open,
     .close = host_close,
-    .rank = host_rank,
-    .size = host_size,
     .join = host_join,
     .place = host_place,
     .exchange = host_exchange,

@@ -75,8 +75,6 @@ struct zfi_comm {
 static zfi_member_t nccl_place(const zfi_comm_t *comm, uint32_t index) {
     return comm ? (zfi_member_t){comm->groups[index].rank, comm->groups[index].size} : (zfi_member_t){0, 1};
 }
-static uint32_t nccl_rank(const zfi_comm_t *comm) { return nccl_place(comm, 0).rank; }
-static uint32_t nccl_size(const zfi_comm_t *comm) { return nccl_place(comm, 0).n_ranks; }
 static int nccl_holds_memory(const zfi_comm_t *comm) {
     return comm && (atomic_load(&comm->holds_memory) || zfi_comm_host.holds_memory(comm->host));
 }
@@ -522,8 +520,6 @@ const zfi_comm_ops_t zfi_comm_nccl = {
     .name = "nccl",
     .open = nccl_open,
     .close = nccl_close,
-    .rank = nccl_rank,
-    .size = nccl_size,
     .join = nccl_join,
     .place = nccl_place,
     .exchange = nccl_exchange,

@@ -12,16 +12,6 @@ static zf_status_t self_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
 
 static void self_close(zfi_comm_t *comm) { (void)comm; }
 
-static uint32_t self_rank(const zfi_comm_t *comm) {
-    (void)comm;
-    return 0;
-}
-
-static uint32_t self_size(const zfi_comm_t *comm) {
-    (void)comm;
-    return 1;
-}
-
 static zf_status_t self_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
     (void)comm;
     *out_index = 0;
@@ -51,8 +41,6 @@ const zfi_comm_ops_t zfi_comm_self = {
     .name = "self",
     .open = self_open,
     .close = self_close,
-    .rank = self_rank,
-    .size = self_size,
     .join = self_join,
     .place = self_place,
     .exchange = self_exchange,

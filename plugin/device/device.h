@@ -45,7 +45,8 @@ typedef struct zfi_device_env {
     void (*failed)(void *ctx, const char *what);
     /* [any-thread] A stream took no operation for timeout_ns. */
     void (*is_stuck)(void *ctx, const char *stream, uint32_t n_waiting);
-    /* [any-thread] host_busy_ns of the stream that the host uses now: deadlines do not count it. NULL: they do. */
+    /* [any-thread] host_busy_ns of the stream that the host uses now, and of exchanges: deadlines do not count it.
+     * NULL: they do. */
     uint64_t (*host_busy_ns)(void *ctx);
     /* What a stream's own threads do may be recorded; NULL, or NULL there: nothing is. */
     zfi_trace_t *const *trace;

@@ -20,18 +20,15 @@
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
 
 struct zfi_comm {
-    uint32_t rank, size;
+    zfi_member_t place;
 };
 
-static uint32_t counted_rank(const zfi_comm_t *comm) { return comm->rank; }
-static uint32_t counted_size(const zfi_comm_t *comm) { return comm->size; }
 static zfi_member_t counted_place(const zfi_comm_t *comm, uint32_t index) {
     (void)index;
-    return (zfi_member_t){comm->rank, comm->size};
+    return comm->place;
 }
 
-static const zfi_comm_ops_t counted = {
-    .name = "planned", .rank = counted_rank, .size = counted_size, .place = counted_place};
+static const zfi_comm_ops_t counted = {.name = "planned", .place = counted_place};
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
@@ -143,7 +140,7 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     engine = calloc(1, sizeof *engine);
     if (!engine)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan");
-    ranks = (zfi_comm_t){.rank = args.rank, .size = args.n_ranks ? args.n_ranks : 1};
+    ranks.place = (zfi_member_t){args.rank, args.n_ranks ? args.n_ranks : 1};
     engine->comm_ops = &counted;
     engine->comm = &ranks;
     st = zfi_create_configure(args.create, engine, err);

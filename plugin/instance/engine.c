@@ -53,8 +53,18 @@ static uint64_t host_busy_ns(void *ctx) {
     uint64_t busy;
     pthread_mutex_lock(&engine->watch_lock); /* the stream does not end meanwhile */
     busy = engine->watched ? engine->ops->host_busy_ns(engine->watched) : 0;
+    busy += engine->exchanged_ns + (engine->n_exchanging ? zfi_now_ns() - engine->told_ns : 0);
     pthread_mutex_unlock(&engine->watch_lock);
     return busy;
+}
+
+void zfi_engine_exchanging(zfi_engine_t *engine, int begins) {
+    uint64_t now = zfi_now_ns();
+    pthread_mutex_lock(&engine->watch_lock);
+    engine->exchanged_ns += engine->n_exchanging ? now - engine->told_ns : 0;
+    engine->told_ns = now;
+    engine->n_exchanging += begins ? 1 : UINT32_MAX;
+    pthread_mutex_unlock(&engine->watch_lock);
 }
 
 static void watch(zfi_engine_t *engine, zfi_stream_t *stream) {
@@ -169,7 +179,8 @@ void zfi_engine_close(zfi_engine_t *engine) {
     free(engine->residency.all);
 }
 
-/* Deadlines do not count the host's own work on its stream: what was spent in it is waited for once more. */
+/* Deadlines do not count the host's own work on its stream, nor exchanges: what was spent in them is waited for once
+ * more. An exchange has a deadline of its own, and its error says which rank is to blame. */
 typedef struct patience {
     uint64_t busy_ns, given_ns;
 } patience_t;

@@ -109,6 +109,8 @@ typedef struct zfi_engine {
     zfi_stream_t *stream;           /* device stream of the newest hook */
     pthread_mutex_t watch_lock;     /* guards: */
     zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
+    uint32_t n_exchanging;          /* exchanges under way, */
+    uint64_t exchanged_ns, told_ns; /* ... how long any was, until it was told last */
     uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
     uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
@@ -122,8 +124,10 @@ typedef struct zfi_engine {
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
-static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
-static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) {
+    return engine->comm_ops->place(engine->comm, 0).n_ranks;
+}
+static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->place(engine->comm, 0).rank; }
 static inline zfi_member_t zfi_member(const zfi_engine_t *engine, uint32_t group) {
     return engine->comm_ops->place(engine->comm, group);
 }
@@ -254,6 +258,9 @@ void zfi_poison(zfi_engine_t *engine, const zf_error_t *error);
 static inline int zfi_is_poisoned(const zfi_engine_t *engine) { return atomic_load(&engine->poison.is_set); }
 /* The error that ended the instance. */
 zf_status_t zfi_poisoned(zfi_engine_t *engine, zf_error_t *err);
+
+/* [own threads] An exchange begins, or ends: deadlines of waits do not count it. */
+void zfi_engine_exchanging(zfi_engine_t *engine, int begins);
 
 /* [any-thread] Waits; a time-out poisons the instance with a dump of all timelines. */
 zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns);

@@ -8,12 +8,15 @@ zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
     zf_error_t err = {.struct_size = sizeof err};
     uint64_t sent_nbytes = (zfi_member(engine, what->group).n_ranks - 1) * what->nbytes;
     uint64_t began = zfi_now_ns(), traced = zfi_trace_begin(engine->trace);
-    zf_status_t st = engine->comm_ops->exchange(engine->comm, what, &err);
+    zf_status_t st;
+    zfi_engine_exchanging(engine, 1);
+    st = engine->comm_ops->exchange(engine->comm, what, &err);
     atomic_fetch_add(&engine->count.exchange_ns, zfi_now_ns() - began);
     zfi_trace_end(engine->trace, traced, zfi_purpose_name(what->purpose), (zfi_trace_number_t){"bucket", what->bucket},
                   (zfi_trace_number_t){"bytes_sent", sent_nbytes});
     if (st && st != ZF_ERR_POISONED)
         zfi_poison(engine, &err);
+    zfi_engine_exchanging(engine, 0);
     if (st)
         return st;
     atomic_fetch_add(&engine->count.exchanges, 1);

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <string.h>
+#include <unistd.h>
 
 static uint32_t n_nodes(const zt_ranks_t *all) { return all->size / all->node_ranks; }
 static uint32_t node_of(const zt_ranks_t *all, uint32_t rank) {
@@ -73,6 +74,8 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     (void)err;
     if (rank->fails_to_start == 1)
         return ZF_ERR_RANKS;
+    if (what->purpose == ZF_COLLECTIVE_FOR_NORM)
+        usleep(rank->tarries_ms * 1000);
     pthread_mutex_lock(&all->lock);
     rank->n_of[what->purpose]++;
     rank->nbytes_of[what->purpose] += what->nbytes;

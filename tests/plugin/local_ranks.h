@@ -24,10 +24,11 @@ typedef struct zt_rank {
     uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
     uint64_t abroad_of[ZT_PURPOSES]; /* bytes that it has sent to other machines, where these are known */
     uint32_t n_given_up;
-    int fails_to_start; /* set by the test; 2: when the exchange is under way */
-    int fails_to_abort; /* ... */
-    uint32_t says_size; /* 0: as it is */
-    uint32_t flags;     /* ... of create */
+    int fails_to_start;  /* set by the test; 2: when the exchange is under way */
+    int fails_to_abort;  /* ... */
+    uint32_t says_size;  /* 0: as it is */
+    uint32_t tarries_ms; /* ... before its part of the norm is sent */
+    uint32_t flags;      /* ... of create */
     zf_collectives_ext_t table;
 } zt_rank_t;
 

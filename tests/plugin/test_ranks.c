@@ -27,8 +27,10 @@ static const char config[] =
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
                               "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
                               "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
-static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
-                                "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
+#define IMPATIENT(stage)                                                                                               \
+    "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"                                   \
+    "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
+static const char impatient[] = IMPATIENT("0");
 
 typedef struct job {
     ZT_JOB;
@@ -152,6 +154,17 @@ static void one_leaves(int holds_memory) {
 ZT_TEST(a_rank_that_does_not_come_is_named) {
     one_leaves(0);
     one_leaves(1);
+}
+
+/* What waits for an exchange waits longer than that does, however late it begins. */
+ZT_TEST(a_rank_is_named_where_others_began_late) {
+    start(3, &(job_t){.config = IMPATIENT("1")});
+    for (uint32_t r = 0; r < 3; r++)
+        ranks.ranks[r].tarries_ms = r == 1 ? 3000 : 400;
+    zt_jobs_run(&ranks, run_job, 1);
+    expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the norm, step 1");
+    expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the norm, step 1");
+    zt_jobs_end(&ranks);
 }
 
 /* What has begun before it failed is given up, and where that fails, too, its memory stays. */
