@@ -427,9 +427,9 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
                            .step = step,
                            .recv = all,
                            .nbytes = nbytes,
-                           .lane = ZFI_LANE_GRADIENTS,
+                           .lane = ZFI_LANE_STEPS,
                            .group = group};
-    return gather(engine, engine->ranks, &what);
+    return gather(engine, engine->steps, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
