@@ -96,8 +96,7 @@ static const zfi_key_t keys[] = {
      "the order in which parameters are bound; what the trainer declares resident always is. auto: what bind_params "
      "finds free beside its own plan, less a quarter of the device's memory, on the rank with the least; on a CPU 0. "
      "Pin the number that the log says. all: nothing is on the host, and the keys of selection, windows and threads "
-     "have no effect. Several ranks: of each; from stage 1 on a rank keeps its slices of the resident blocks. With "
-     "stage = 3: 0."},
+     "have no effect. Several ranks: of each; from stage 1 on a rank keeps its slices of the resident blocks."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: host state, slots and the work of replays of its slices: a share of the rows of every matrix. Gradients are "

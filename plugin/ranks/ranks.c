@@ -114,7 +114,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
     if (!reduction->n_final || !reduction->is_final || !reduction->has_landed || !reduction->number ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || zfi_importance_new(ranks) ||
-        zfi_buffers_new(ranks) || zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
+        zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
