@@ -180,7 +180,7 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     zfi_fetch_parts_t *parts = &shards->parts;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    uint32_t to = zfi_part_of(engine, bucket->group, bucket->place.rank);
+    uint32_t to = zfi_own_part(engine, bucket);
     zfi_move_args_t own =
         zfi_sums_cut(ranks, number, shards->arena.base + shards->all[number].at, parts->arena.base + to * part);
     parts->bucket = number;
