@@ -139,7 +139,7 @@ static void print_noticed(const zs_ranks_t *ranks, const zx_result_t *result, ti
 }
 
 static void set_deadline(zx_case_t *c, uint32_t ms) {
-    char *at = strstr(c->config_text, "deadline_ms = 30000");
+    char *at = strstr(c->config_text, "deadline_ms = 90000");
     if (at) {
         char text[32];
         int n = snprintf(text, sizeof text, "deadline_ms = %05u", ms);
