@@ -392,26 +392,16 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     ranks->reduction->value_up[bucket] = number;
 }
 
-static zf_status_t gather(zfi_engine_t *engine, uint32_t lane, uint32_t group, int32_t purpose, uint64_t step,
-                          void *all, uint64_t nbytes) {
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                             uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = purpose,
                            .bucket = ZF_NO_ID,
                            .step = step,
                            .recv = all,
                            .nbytes = nbytes,
-                           .lane = lane,
+                           .lane = ZFI_LANE_STEPS,
                            .group = group};
-    zfi_serial_t *thread = lane == ZFI_LANE_VALUES ? engine->values : engine->ranks;
-    return zfi_collective_call(engine, thread, zfi_collective, &what);
-}
-
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
-                             uint64_t nbytes) {
-    return gather(engine, ZFI_LANE_GRADIENTS, group, purpose, step, all, nbytes);
-}
-
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
-    return gather(engine, ZFI_LANE_VALUES, group, ZF_COLLECTIVE_FOR_STATE, 0, all, nbytes);
+    return zfi_collective_call(engine, engine->steps, zfi_collective, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
@@ -429,4 +419,14 @@ void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, u
 void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
     if (!zfi_ranks_holds_memory(engine))
         free(all);
+}
+
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STATE,
+                           .bucket = ZF_NO_ID,
+                           .recv = all,
+                           .nbytes = nbytes,
+                           .lane = ZFI_LANE_VALUES,
+                           .group = group};
+    return zfi_collective_call(engine, engine->values, zfi_collective, &what);
 }
