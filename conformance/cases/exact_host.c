@@ -351,8 +351,7 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
         }
     if (h->shards)
         zs_fetch_look(h, is_looked_at);
-    if (h->c->ranks)
-        zs_look_for_errors(h);
+    zs_look_for_errors(h);
     for (uint32_t i = 0; i < h->c->n_params && h->is_on_gpu; i++)
         if (look->images[i] && !(h->shards && h->is_sharded[i]))
             zx_device_pull(h->c->params[i].array);

@@ -84,8 +84,7 @@ typedef struct zs_ranks {
     uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
-    /* ZS_KILL: from which step on, in how many exchanges, and how long after the last began (0: before) this rank ends
-     */
+    /* ZS_KILL: this rank ends in the step after dies_from, so long after an exchange began (0: before it does) */
     zx_rng_t end_rng;
     uint64_t dies_from;
     uint32_t dies_after_us;

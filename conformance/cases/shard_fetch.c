@@ -127,7 +127,7 @@ static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) 
 
 void zs_look_for_errors(zx_host_t *h) {
     zf_step_report_t report = {.struct_size = sizeof report};
-    if (!h->c->ranks->has_fault || zx_is_bad(h->result))
+    if (!h->c->ranks || !h->c->ranks->has_fault || zx_is_bad(h->result))
         return;
     zx_host_sync(h);
     zx_is_call_bad(h, "poll", h->zf->poll(h->instance, &report, &h->err));

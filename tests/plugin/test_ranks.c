@@ -30,7 +30,6 @@ static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\
 #define IMPATIENT(stage)                                                                                               \
     "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"                                   \
     "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
-static const char impatient[] = IMPATIENT("0");
 
 typedef struct job {
     ZT_JOB;
@@ -139,7 +138,7 @@ static void expect(job_t *job, zf_status_t st, const char *text) {
 
 /* Where it had memory of others under way, that stays mapped. */
 static void one_leaves(int holds_memory) {
-    start(3, &(job_t){.config = impatient});
+    start(3, &(job_t){.config = IMPATIENT("0")});
     for (uint32_t r = 0; r < 3; r++)
         ranks.ranks[r].fails_to_abort = holds_memory;
     jobs[1].leaves_before = 4;
@@ -171,7 +170,7 @@ ZT_TEST(a_rank_is_named_where_others_began_late) {
 
 /* What has begun before it failed is given up, and where that fails, too, its memory stays. */
 static void fail_in_start(int holds_memory) {
-    start(2, &(job_t){.config = impatient});
+    start(2, &(job_t){.config = IMPATIENT("0")});
     ranks.ranks[1].fails_to_start = 2;
     ranks.ranks[1].fails_to_abort = holds_memory;
     zt_jobs_run(&ranks, run_job, 1);
@@ -287,7 +286,7 @@ static void *run_rebinding_job(void *raw) {
 
 ZT_TEST(a_set_that_one_refuses_all_refuse) {
     pthread_barrier_init(&both, NULL, 2);
-    run_alike(run_rebinding_job, 2, &(job_t){.config = impatient});
+    run_alike(run_rebinding_job, 2, &(job_t){.config = IMPATIENT("0")});
     pthread_barrier_destroy(&both);
     zt_jobs_end(&ranks);
 }
