@@ -3,7 +3,7 @@
 parameters, and each process trains its part."""
 import torch
 import torch.distributed as dist
-from ranks_worker import HYPER, advance, backward, raises, whole_of
+from ranks_worker import DEFERRED, HYPER, advance, backward, raises, whole_of
 from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -12,11 +12,16 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import zfplugin
 import zfplugin.torch
+from zfplugin.torch.binding import FLUSHED_STEPS
+from zfplugin.torch.cut import like, local
 
 
-def cut_model(width=25, n_hidden=2):
-    """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, and the last layer's 4 are few."""
+def cut_model(width=25, n_hidden=2, n_more=0):
+    """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, the last layer's 4 are few, and of n_more more
+    rows the last process has none."""
     model = mlp(width=width, n_hidden=n_hidden)
+    if n_more:
+        model.append(nn.Linear(4, n_more))
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
@@ -76,6 +81,52 @@ def skips_alike():
     assert not opt.last_report.applied
     assert all(torch.equal(values, before[name]) for name, values in whole_of(model).items())
     opt.close()
+
+
+def edit_one_part(model):
+    """A row that one process has, past version counters: of the other's part nothing is written."""
+    if dist.get_rank() == 0:
+        local(model[2].weight).data[3] = 0.25
+
+
+def edit_whole(model):
+    """By operations on DTensors: all of one; of another a row that the last process has; one of which it has nothing."""
+    model[2].weight.mul_(0.5)
+    whole = model[5].weight.full_tensor()
+    whole[20] = 0.25
+    model[5].weight.copy_(distribute_tensor(whole, model[5].weight.device_mesh, [Shard(0)]))
+    model[9].weight.add_(1.0)
+
+
+def edited():
+    """Edits in open windows, whose moments do not depend on the weights: elsewhere a process shows to the bit what it does without
+    them, if its windows end alike; what was written goes on from there, by the same moments."""
+    n_steps, decay = 24, 1 - HYPER["lr"] * HYPER["weight_decay"]
+    for edit in (edit_one_part, edit_whole):
+        models = [cut_model(n_more=1) for _ in range(2)]
+        opts = [zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED)) for model in models]
+        pairs, off = list(zip(*(map(local, model.parameters()) for model in models))), None
+        for step in range(n_steps):
+            for model, opt in zip(models, opts):
+                draw = torch.Generator().manual_seed(2 * step + dist.get_rank())
+                for p in model.parameters():
+                    p.grad = like(torch.randn(local(p).shape, generator=draw), p)
+                opt.step()
+            if step == 7:
+                before, finals = [p.clone() for p, _ in pairs], list(opts[1].export().values())
+                assert not all(map(torch.equal, before, finals)), "nothing was on its way"
+                with torch.no_grad():
+                    edit(models[0])
+                off = [torch.where(p == was, torch.zeros(()), p - final) for (p, _), was, final in zip(pairs, before, finals)]
+            if off and any(by.any() for by in off) and step <= 7 + FLUSHED_STEPS:
+                opts[1].flush()
+        for opt in opts:
+            opt.flush()
+        for (p, other), by in zip(pairs, off):
+            assert torch.equal(p[by == 0], other[by == 0]), edit.__name__
+            assert ((p - other - by * decay ** (n_steps - 8)).abs() < 1e-6).all(), edit.__name__
+        for opt in opts:
+            opt.close()
 
 
 def refused():

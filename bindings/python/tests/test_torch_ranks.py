@@ -157,7 +157,7 @@ class Ranks(TorchTest):
 class Cut(TorchTest):
     def test_two(self):
         """What is resumed: tensor_parallel."""
-        run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "refused")
+        run_ranks(2, "fsdp_worker", "as_adamw", "shipped_in_backward", "skips_alike", "edited", "refused")
 
     def test_what_does_not_count(self):
         """One process: counts_in_norm= says so of DTensors, too."""
