@@ -473,9 +473,9 @@ class GradientFeed:
             return False  # nothing was
         is_learning = self.n_unchanged_steps < STEPS_UNTIL_FINAL or self.watched is not None and self.watched.n_clean < CLEAN_STEPS
         is_against = self.vote(not self.is_shipping or (is_withdrawn or is_replaced if self.is_agreed else is_learning))
-        if is_against is None:  # it failed, as the plugin will, where a rank is gone
+        if is_against is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
             self.vote, self.is_agreed = None, False
-            return False
+            return is_withdrawn or is_replaced
         was_agreed, self.is_agreed = self.is_agreed, not is_against
         if is_against:
             self.n_between_votes *= 2
