@@ -259,7 +259,7 @@ class Plan:
         """The least state on a rank's device with which the exact setting waits for at most MAX_STALL of a step; 0: it does without,
         all of it would not do, or nobody can say."""
         exact = next((row for row in self.rows if row.setting == (1, 0)), None)
-        if self.is_sharded and self.stage > 2 or self.options.device == "cpu" or not exact or exact.stall <= MAX_STALL:
+        if self.options.device == "cpu" or not exact or exact.stall <= MAX_STALL:
             return 0
 
         def waits_little(share):

@@ -397,7 +397,6 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
-    c->config.has_homes = 1;
     zx_case_settle_share(c);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
@@ -468,7 +467,6 @@ static void change_all_keys(zx_case_t *c) {
     draw_config(c);
     if (c->config.is_mean && zx_chance(&c->rng, 20))
         c->resident_share = 2.0;
-    c->config.has_homes = was.has_homes;
     c->config.n_owners = was.n_owners;
     c->threads = threads;
     memcpy(c->config.groups, was.groups, sizeof was.groups);
@@ -485,8 +483,6 @@ void zx_case_reconfigure(zx_case_t *c) {
     else
         change_all_keys(c);
     obey_law(c);
-    if (!c->config.has_homes && c->resident_share < 1.5)
-        c->resident_share = 0.0;
     zx_case_settle_share(c);
     is_same = !differs(&was, &c->config);
     if (is_same && is_all_resident(&c->config))

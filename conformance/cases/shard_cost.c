@@ -5,8 +5,8 @@
  * A bucket of P parts goes to the ranks that sum it: each rank sends P-1 parts. At stage 0 these are cut from the
  * bucket as it lies, and so many bytes bring the sums back. From stage 1 on a part has a rank's slices; each rank then
  * sends to every other its part of the norm and, of each bucket, as many selected elements as the rank that owns most
- * of them; at stage 3 those of residents alone. A second group of Q ranks costs Q-1 parts of its buckets more; with
- * process groups parts of the norm go to all ranks, at stage 0 as well. */
+ * of them; at stage 3 those of whole parameters alone. A second group of Q ranks costs Q-1 parts of its buckets more;
+ * with process groups parts of the norm go to all ranks, at stage 0 as well. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -69,7 +69,7 @@ static void copy_now(void *arg) {
     free(copy);
 }
 
-/* Where a parameter is that was fetched; NULL: it is resident, or something is wrong. */
+/* Where a parameter is that was fetched; NULL: it is whole, or something is wrong. */
 static const void *find(zx_host_t *h, uint32_t param) {
     const zx_array_t *array = h->c->params[param].array;
     zf_shard_place_t found;

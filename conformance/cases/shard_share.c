@@ -79,36 +79,33 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     c->config.can_fetch = 1;
 }
 
-/* Small ones and vectors are whole on every rank. */
+/* At stage 3: small ones and vectors are whole on every rank. */
+static int would_be_sharded(const zs_ranks_t *ranks, const zx_param_t *p) {
+    return zx_is_trainable(p) && zx_n_elems(p) > 0 && p->array->ndim > p->decl.n_batch_axes + 1 &&
+           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+}
+
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
     const zx_param_t *p = &c->params[param];
     if (p->flags & ZF_PARAM_TIED)
         return zs_is_sharded(ranks, c, p->tied_to);
-    return zs_shards_params(ranks) && zx_is_trainable(p) && zx_n_elems(p) > 0 &&
-           p->array->ndim > p->decl.n_batch_axes + 1 &&
-           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+    return zs_shards_params(ranks) && would_be_sharded(ranks, p);
 }
 
 /* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
+    uint32_t bucket_bytes;
+    ranks->resident_bytes = residents[zx_below(&rng, 6)];
+    bucket_bytes = buckets[zx_below(&rng, 8)];
     if (!zs_shards_params(ranks))
         return;
-    ranks->resident_bytes = residents[zx_below(&rng, 6)];
-    ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
+    ranks->bucket_bytes = bucket_bytes;
     if (ranks->has_fault) /* as many buckets as there are matrices */
         ranks->resident_bytes = 0, ranks->bucket_bytes = 1;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
     c->config.can_fetch = 0;
-}
-
-/* Parameters that live as shards have no resident blocks, so a checkpoint of them would not fit elsewhere. */
-static int has_declared(const zx_case_t *c) {
-    for (uint32_t i = 0; i < c->n_params; i++)
-        if (zx_is_trainable(&c->params[i]) && c->params[i].decl.is_always_selected)
-            return 1;
-    return 0;
 }
 
 /* Stage 3 is not in every mode; what is not in this version is not asked for. */
@@ -119,10 +116,7 @@ static uint32_t stage_of(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t s
 
     if (stage > 3)
         stage = drawn;
-    return stage == 3 && (c->config.is_mean || c->resident_share > 1.5 || ranks->split_by ||
-                          (zs_moves(ranks) && has_declared(c)))
-               ? 2
-               : stage;
+    return stage == 3 && c->config.is_mean ? 2 : stage;
 }
 
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
@@ -222,12 +216,14 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
         decl->flags |= ZF_PARAM_NOT_IN_NORM;
 }
 
-/* Who keeps the state of a parameter together. */
+/* Who keeps the state of a parameter together, and whether it lives as shards. */
 static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size, uint32_t stage) {
     c->config.n_owners = stage ? data_size : 1;
     for (uint32_t i = 0; i < c->n_params; i++)
         c->params[i].decl.n_owners =
             stage && ranks->kinds[i] == ZS_EXPERT ? zs_group_size(ranks, ZS_GROUP_EXPERT) : c->config.n_owners;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        c->params[i].decl.is_sharded = stage == 3 && data_size > 1 && would_be_sharded(ranks, &c->params[i]);
 }
 
 void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, ranks->data_size, ranks->stage); }
@@ -240,8 +236,7 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zs_take_over(ranks, c);
     if (ranks->load_from && ranks->split_by)
         set_owners(ranks, c, ranks->split_by, stage_of(ranks, c, stage, ranks->split_by, 1, &rng));
-    c->config.has_homes = !zs_shards_params(ranks);
-    if (c->resident_share < 1.5 && (is_one_split || zs_shards_params(ranks))) {
+    if (c->resident_share < 1.5 && is_one_split) {
         replace_line(c, "state_mib = 1", "state_mib", 0);
         c->resident_share = 0.0;
     }
@@ -259,12 +254,12 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     draw_average(ranks, c);
     draw_groups(ranks, c, &stage);
     draw_stage(ranks, c, stage);
+    prepare_shards(ranks, c);
     take_homes(ranks, c, stage);
     draw_exact_sums(ranks, c);
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
-    prepare_shards(ranks, c);
     n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\ntransport = %s\n",
                           ranks->stage, ranks->transport ? ranks->transport : "host");

@@ -52,7 +52,6 @@ typedef struct zo_config {
     int publish_lag;          /* 0 or 1 */
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     uint64_t resident_nbytes; /* state_mib in bytes, or ZO_ALL_RESIDENT */
-    int has_homes;            /* blocks may be resident one by one */
     uint32_t n_owners;        /* ranks that keep the state together; 0 = 1 */
     int is_mean;              /* mode = mean, else replay */
     zo_group_t groups[ZO_MAX_GROUPS];
@@ -72,6 +71,7 @@ typedef struct zo_decl {
     int is_always_selected, is_never_selected, is_not_in_norm;
     double norm_factor; /* of its sum of squares, where others count as well; 0 = 1 */
     uint32_t n_owners;  /* 0 = the configuration's */
+    int is_sharded;     /* it lives as shards */
     zo_dtype_t dtype, grad_dtype;
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */

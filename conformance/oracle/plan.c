@@ -32,11 +32,7 @@ static uint64_t rows_of(const zo_decl_t *d) {
 static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t channels) {
     double wanted = floor(config->topk_ratio * (double)channels + 0.5);
     uint64_t k = wanted < 1.0 ? 1 : (uint64_t)wanted;
-    if (d->is_never_selected)
-        return 0;
-    if (d->is_always_selected)
-        return channels;
-    if (config->topk_ratio == 0.0)
+    if (d->is_never_selected || config->topk_ratio == 0.0)
         return 0;
     if (d->ndim - d->n_batch_axes <= 1 || k > channels)
         return channels;
@@ -137,10 +133,11 @@ static int turn_of(const zo_decl_t *d) {
 }
 
 /* The most that a rank may have of a matrix: of its rows, as many together as have 16 elements, each rank has its part,
- * rounded up. */
+ * rounded up. One that lives as shards and whose channels are rows is not divided. */
 static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
-    uint64_t own = o->params[x->param].decl.n_owners, owners = own ? own : o->config.n_owners, rows;
-    if (owners < 2)
+    const zo_decl_t *d = &o->params[x->param].decl;
+    uint64_t owners = d->n_owners ? d->n_owners : o->config.n_owners, rows;
+    if (owners < 2 || (d->is_sharded && d->channels_are_rows))
         return x->rows * x->cols;
     for (rows = 1; rows * x->cols < 16; rows++)
         ;
@@ -151,7 +148,7 @@ static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
 static void place_blocks(zo_t *o) {
     uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
     int goes_on = 1;
-    for (int turn = 1; turn <= 3 && o->config.has_homes; turn++)
+    for (int turn = 1; turn <= 3; turn++)
         for (uint32_t i = 0; i < o->n_matrices && goes_on; i++) {
             zo_matrix_t *x = &o->matrices[i];
             if (turn_of(&o->params[x->param].decl) != turn)

@@ -29,13 +29,12 @@ zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
 }
 
 zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *setting, zf_error_t *err) {
-    config->has_homes = !setting->is_sharded || config->stage <= 2;
     if (!setting->is_sharded || config->stage <= 2)
         return ZF_OK;
-    if (config->mode == ZFI_MODE_MEAN || config->state_mib)
+    if (config->mode == ZFI_MODE_MEAN)
         return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows and [device] state_mib "
-                         "= 0 in this version; stages 1 and 2 have all of them",
+                         "[shard] stage = 3 on %u ranks needs [zenflow] mode = exact or windows in this version; mean "
+                         "is at stages 0 to 2",
                          setting->n_ranks);
     if (~setting->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(err, ZF_ERR_CONFIG, "create",

@@ -75,7 +75,6 @@ typedef struct zfi_config {
     uint64_t resident_nbytes;
     int32_t deferred;     /* no key, of mode: what a window does with its gradients */
     int is_auto_resident; /* no key: ... and that is still to come */
-    int has_homes;        /* no key: blocks may be resident one by one: parameters do not live as shards */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
     int waits_unasked;    /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */

@@ -15,6 +15,7 @@
 #include "ranks/buffers.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
+#include "state/make.h"
 
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
 
@@ -92,9 +93,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
     st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
-        st = zfi_plan_build(&engine->config, params, n, &run->buckets, &run->plan, err);
-    if (!st && (zfi_buffers_new(&run->ranks) || zfi_shards_plan(&run->ranks)))
-        st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
+        st = zfi_run_plan(&run->ranks, err);
     if (!st) {
         zfi_memory_plan(run);
         zfi_ranks_plan_room(&run->ranks);

@@ -45,11 +45,7 @@ static uint64_t n_blocks(const zfi_param_t *param, uint64_t most) {
 
 static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double topk_ratio) {
     double k = floor(topk_ratio * (double)n_channels + 0.5);
-    if (param->home == ZF_HOME_HOST)
-        return 0;
-    if (param->home == ZF_HOME_RESIDENT)
-        return n_channels;
-    if (topk_ratio == 0)
+    if (param->home == ZF_HOME_HOST || topk_ratio == 0)
         return 0;
     if (param->ndim - param->n_batch_axes <= 1)
         return n_channels;
@@ -197,9 +193,10 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
     for (int claim = 0; claim <= 2; claim++)
         for (uint32_t i = 0; i < plan->n_matrices; i++) {
             zfi_matrix_t *matrix = &plan->matrices[i];
-            if (!is_all && (!config->has_homes || claim_of(&params[matrix->param]) != claim))
+            const zfi_param_t *param = &params[matrix->param];
+            if (!is_all && claim_of(param) != claim)
                 continue;
-            nbytes = aligned(zfi_slice_most(matrix, 0, n_owners(&params[matrix->param], buckets))) * element;
+            nbytes = aligned(zfi_slice_most(matrix, param->is_sharded, n_owners(param, buckets))) * element;
             is_full |= claim > 0 && nbytes > left;
             matrix->is_resident = is_all || !is_full;
             left -= is_all || is_full ? 0 : nbytes < left ? nbytes : left;

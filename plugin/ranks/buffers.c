@@ -12,9 +12,10 @@
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-zf_status_t zfi_buffers_new(zfi_ranks_t *ranks) {
+zf_status_t zfi_buffers_plan(zfi_ranks_t *ranks) {
     zfi_reduction_t *reduction = ranks->reduction;
     uint64_t at = 0;
+    zfi_buffers_free(reduction);
     if (!zfi_is_sharded(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     reduction->buffers = calloc(ranks->buckets->n, sizeof *reduction->buffers);

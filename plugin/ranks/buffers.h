@@ -18,9 +18,9 @@
 
 #include "instance/run.h"
 
-/* [control] Says what is kept of the sums of each bucket: before their memory is mapped. ZF_ERR_MEMORY; free is legal
- * then, and after their memory is unmapped. */
-zf_status_t zfi_buffers_new(zfi_ranks_t *ranks);
+/* [control] Says what is kept of the sums of each bucket, and anew with another plan: before their memory is mapped.
+ * ZF_ERR_MEMORY; free is legal then, and after their memory is unmapped. */
+zf_status_t zfi_buffers_plan(zfi_ranks_t *ranks);
 void zfi_buffers_free(zfi_reduction_t *reduction);
 
 /* Deliveries of the call that is being checked, one after the other: the parameter's bucket needs a buffer, and is

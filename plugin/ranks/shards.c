@@ -19,15 +19,15 @@ static uint64_t up_to_line(uint64_t nbytes) { return (nbytes + LINE - 1) / LINE 
 
 /* ---- what is sharded --------------------------------------------------------------------------------------------- */
 
-static int is_resident(uint32_t resident_bytes, const zfi_param_t *param) {
+static int is_whole(uint32_t whole_nbytes, const zfi_param_t *param) {
     return !param->has_state || param->ndim - param->n_batch_axes <= 1 ||
-           param->n_elems * zfi_dtype_nbytes(param->dtype) <= resident_bytes;
+           param->n_elems * zfi_dtype_nbytes(param->dtype) <= whole_nbytes;
 }
 
-void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n) {
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t whole_nbytes, zfi_param_t *params, uint32_t n) {
     for (uint32_t i = 0; i < n && zfi_shards_params(engine); i++)
         params[i].is_sharded =
-            params[i].owner == i ? !is_resident(resident_bytes, &params[i]) : params[params[i].owner].is_sharded;
+            params[i].owner == i ? !is_whole(whole_nbytes, &params[i]) : params[params[i].owner].is_sharded;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -53,6 +53,8 @@ static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
 
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
     zfi_shards_t *shards = ranks->shards;
+    zfi_shards_free(ranks);
+    *shards = (zfi_shards_t){0};
     if (!zfi_shards_params(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     shards->active = ZF_NO_ID;
@@ -178,7 +180,7 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     zfi_fetch_parts_t *parts = &shards->parts;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    uint32_t to = zfi_part_of(engine, bucket->group, bucket->place.rank);
+    uint32_t to = zfi_own_part(engine, bucket);
     zfi_move_args_t own =
         zfi_sums_cut(ranks, number, shards->arena.base + shards->all[number].at, parts->arena.base + to * part);
     parts->bucket = number;
@@ -267,7 +269,7 @@ static uint32_t listed(const zfi_ids_t *ids, uint32_t i) {
     return id;
 }
 
-/* The bucket that a parameter, or what it is tied to, lies in; ZF_NO_ID: it is resident. */
+/* The bucket that a parameter, or what it is tied to, lies in; ZF_NO_ID: it is whole. */
 static uint32_t bucket_of(const zfi_buckets_t *buckets, const zfi_param_t *params, uint32_t id) {
     return params[id].is_sharded ? buckets->of_param[params[id].owner] : ZF_NO_ID;
 }

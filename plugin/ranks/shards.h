@@ -21,17 +21,17 @@
  * gathers come in one order on all ranks if these calls do. Where they do not, a transport does not pair them, or the
  * next agreement finds it (hooks/reduce.h), before anything is updated.
  *
- * Small parameters and vectors are resident: whole on every rank, in the host's own memory, as at stage 2. All of it is
- * [hook]; elsewhere than at stage 3 nothing happens. */
+ * Small parameters and vectors stay whole on every rank, in the host's own memory, as at stage 2. All of it is [hook];
+ * elsewhere than at stage 3 nothing happens. */
 #pragma once
 
 #include "instance/run.h"
 
-/* [control] Says which parameters are sharded, those of more than resident_bytes: before anything else is made of them.
+/* [control] Says which parameters are sharded, those of more than whole_nbytes: before anything else is made of them.
  */
-void zfi_shards_mark(const zfi_engine_t *engine, uint32_t resident_bytes, zfi_param_t *params, uint32_t n);
-/* [control] Counts memory, once the plan is made: its own, and that of published values, which residents alone need.
- * new maps it; free is legal after a failure of either. */
+void zfi_shards_mark(const zfi_engine_t *engine, uint32_t whole_nbytes, zfi_param_t *params, uint32_t n);
+/* [control] Counts memory, once the plan is made, and anew with another one: its own, and that of published values,
+ * which whole parameters alone need. new maps it; free is legal after a failure of either. */
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks);
 zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err);
 void zfi_shards_free(zfi_ranks_t *ranks);

@@ -17,14 +17,17 @@ static zfi_placed_t *table(const zfi_ranks_t *ranks) {
 }
 
 /* The pieces of a matrix; what is sharded is shown where it is fetched. */
-static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, uint64_t *of, zfi_placed_t *out) {
+static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, const zfi_bucket_t *bucket, uint64_t *of,
+                        zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
+    uint32_t n_ranks = bucket->place.n_ranks;
     uint32_t cohort = matrix->is_resident ? ranks->plan->n_cohorts : matrix->cohort;
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint64_t *before = &of[(uint64_t)cohort * n_ranks + r], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
+        uint32_t part = zfi_part_of(ranks->engine, bucket->group, r);
+        uint64_t *before = &of[(uint64_t)cohort * n_ranks + part], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
         out[r] = (zfi_placed_t){.matrix = number,
                                 .cohort = (uint16_t)cohort,
-                                .part = (uint16_t)r,
+                                .part = (uint16_t)part,
                                 .first = matrix->slices[r].first,
                                 .n = n,
                                 .at = *before};
@@ -46,7 +49,7 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
         for (uint32_t i = 0; i < bucket->n_params; i++) {
             const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
             for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-                list_matrix(ranks, m, bucket->place.n_ranks, of_cohort(ranks, b), table(ranks) + n);
+                list_matrix(ranks, m, bucket, of_cohort(ranks, b), table(ranks) + n);
                 reduction->listed[m] = n;
                 n += bucket->place.n_ranks;
             }

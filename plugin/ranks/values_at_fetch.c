@@ -82,7 +82,7 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     if (!reduction->value_nbytes[number])
         return;
     copying->to = zfi_values(publishing->ranks, number) +
-                  publishing->ranks->buckets->all[number].place.rank * reduction->value_nbytes[number];
+                  zfi_own_part(engine, &publishing->ranks->buckets->all[number]) * reduction->value_nbytes[number];
     copy_own(publishing, number, copying);
     end_bucket(publishing);
     st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "instance/tables.h"
+#include "ranks/buffers.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "replay/early.h"
@@ -63,10 +64,19 @@ static zf_status_t take_least(zfi_engine_t *engine, uint64_t *nbytes, zf_error_t
     return st ? zfi_error(err, st, "bind_params", "ranks could not agree on [device] state_mib") : ZF_OK;
 }
 
+zf_status_t zfi_run_plan(zfi_ranks_t *ranks, zf_error_t *err) {
+    zf_status_t st;
+    zfi_plan_free(ranks->plan);
+    st = zfi_plan_build(&ranks->engine->config, ranks->params, ranks->n_params, ranks->buckets, ranks->plan, err);
+    if (!st && (zfi_buffers_plan(ranks) || zfi_shards_plan(ranks)))
+        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a plan of %u buckets", ranks->buckets->n);
+    return st;
+}
+
 /* With state_mib = auto twice, the first time: it takes what a plan without leaves. */
 static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_config_t *config = &run->engine->config;
-    zf_status_t st = zfi_plan_build(config, run->params, run->n_params, &run->buckets, &run->plan, err);
+    zf_status_t st = zfi_run_plan(&run->ranks, err);
     if (st || !config->is_auto_resident)
         return st;
     config->resident_nbytes = zfi_memory_left(run);
@@ -77,8 +87,7 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     zfi_log(run->engine, ZF_LOG_INFO, "bind",
             "[device] state_mib = auto is %" PRIu64 " here: write the number to keep it",
             config->resident_nbytes >> 20);
-    zfi_plan_free(&run->plan);
-    return zfi_plan_build(config, run->params, run->n_params, &run->buckets, &run->plan, err);
+    return zfi_run_plan(&run->ranks, err);
 }
 
 /* What is sharded has moved, so the tables follow. */
@@ -93,8 +102,6 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = plan(run, err);
     if (!st)
         st = zfi_memory_bind(run, err);
-    if (!st && zfi_shards_plan(&run->ranks))
-        st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the shards of %u parameters", run->n_params);
     if (!st)
         st = zfi_ranks_new(&run->ranks, err);
     if (!st)

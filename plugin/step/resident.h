@@ -2,8 +2,8 @@
 /* plugin/step/resident.h - matrices whose state is the device's alone: every channel is updated there at every step,
  * from the gradient as it was delivered, and becomes visible at once. No window, slot, replay or publication has a part
  * in it. Where each rank keeps a part of the state, it updates its slices, and all ranks' values are shown with those
- * that are published in the step. Where no matrix is resident, zfi_resident_end signals all the same and the others do
- * nothing. */
+ * that are published in the step, or where they are fetched, if the parameter lives as shards. Where no matrix is
+ * resident, zfi_resident_end signals all the same and the others do nothing. */
 #pragma once
 
 #include "instance/run.h"

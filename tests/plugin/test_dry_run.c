@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "instance/memory.h"
 #include "instance/residency.h"
 #include "instance/run.h"
 #include "local_ranks.h"
@@ -22,7 +23,7 @@
 
 static const zt_shape_t shapes[] = {{.rows = 140, .cols = 500}, {.rows = 1000}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, RANKS = 4, MOST_SHAPES = 9, SPLITS = 100 };
-enum { SHARDS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
+enum { SHARDS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS, WHOLE_NBYTES = 1000 };
 
 /* ---- what the kernel is asked for -------------------------------------------------------------------------------- */
 
@@ -49,6 +50,13 @@ ZT_WRAP(zf_status_t, zfi_device_take, zfi_engine_t *engine, uint64_t nbytes, con
     st = __real_zfi_device_take(engine, nbytes, what, out, err);
     is_of_device = 0;
     return st;
+}
+
+static _Thread_local uint64_t exchanged; /* what state_mib = auto leaves room for, beside the arenas */
+
+ZT_WRAP(uint64_t, zfi_memory_left, zfi_run_t *run) {
+    exchanged = zfi_memory_staging_nbytes(&run->ranks);
+    return __real_zfi_memory_left(run);
 }
 
 static const zf_plan_ext_t *plan_table(void) { return zt_table()->get_extension(ZF_EXT_PLAN); }
@@ -84,6 +92,7 @@ typedef struct job {
     const split_t *split;
     zf_plan_t plan;
     uint64_t host, device, said[2]; /* mapped; as zf.stats/1 says it */
+    uint64_t exchanged;             /* 0: nobody asked */
 } job_t;
 
 static uint64_t draw(uint64_t *at, uint64_t n) { return zt_hash((*at)++) % n; }
@@ -120,21 +129,23 @@ static void draw_split(uint64_t number, split_t *out) {
     out->is_mean = !strcmp(mode, "mean");
     out->is_bf16 = !draw(&at, 3);
     out->interval = intervals[draw(&at, 8)];
-    out->is_all = out->stage < 3 && !draw(&at, 8);
-    if (out->stage < 3 && draw(&at, 4))
+    out->is_all = !draw(&at, 8);
+    if (draw(&at, 4))
         out->state_nbytes = 1 + draw(&at, n_elems * 13) / (out->stage ? out->n_ranks : 1);
     if (!out->is_all)
-        snprintf(state, sizeof state, "%d", out->state_nbytes != 0);
+        snprintf(state, sizeof state, "%s", out->state_nbytes ? "1" : draw(&at, 2) ? "auto" : "0");
     if (strcmp(mode, "exact") != 0)
         snprintf(window, sizeof window, "update_interval = %u\npublish_lag = %d\n", out->interval, !draw(&at, 3));
-    snprintf(out->config, sizeof out->config,
-             "[zenflow]\nmode = %s\ntopk_ratio = %s\nfull_warm_up_rounds = 2\n%s[device]\nstate_mib = %s\n"
-             "[host]\nthreads = 1\nmoments_dtype = %s\n[log]\nlevel = error\n[shard]\nstage = %u\n%s",
-             mode, ratios[draw(&at, 4)], window, state, out->is_bf16 ? "bfloat16" : "float32", out->stage,
-             draw(&at, 2) ? "bucket_bytes = 20000\n" : "");
+    snprintf(
+        out->config, sizeof out->config,
+        "[zenflow]\nmode = %s\ntopk_ratio = %s\nfull_warm_up_rounds = 2\n%s[device]\nstate_mib = %s\n"
+        "[host]\nthreads = 1\nmoments_dtype = %s\n[log]\nlevel = error\n[shard]\nstage = %u\nresident_bytes = %d\n%s",
+        mode, ratios[draw(&at, 4)], window, state, out->is_bf16 ? "bfloat16" : "float32", out->stage, WHOLE_NBYTES,
+        draw(&at, 2) ? "bucket_bytes = 20000\n" : "");
 }
 
 static void measure(job_t *job) {
+    job->exchanged = exchanged;
     job->host = mapped[0];
     job->device = mapped[1];
     job->said[0] = zt_rig_counter(&job->rig, "host_measured_nbytes");
@@ -148,7 +159,7 @@ static void *run_job(void *raw) {
     const split_t *split = job->split;
     zt_rig_start(&job->rig, split->shapes, split->n_shapes);
     job->plan = ask(&job->rig, split->config, split->flags, job->rank ? job->rank->rank : 0, split->n_ranks);
-    mapped[0] = mapped[1] = 0;
+    mapped[0] = mapped[1] = exchanged = 0;
     if (job->rank)
         job->st = zt_ranks_try_open(job->rank, &job->rig, split->config, 0);
     else
@@ -173,15 +184,13 @@ static uint64_t host_elems(const split_t *split) {
         for (uint32_t i = 0; i < split->n_shapes; i++) {
             const zt_shape_t *shape = &split->shapes[i];
             uint64_t cols = shape->cols ? (uint64_t)shape->cols : 1, rows = (uint64_t)shape->rows, unit = 1, each;
-            if (!shape->cols) /* a vector is a row */
-                cols = rows, rows = 1;
-            if (split->stage == 3 || shape->home == ZF_HOME_HOST ||
-                turn != (shape->home == ZF_HOME_RESIDENT ? 0
-                         : shape->cols                   ? 2
-                                                         : 1))
+            if (shape->home == ZF_HOME_HOST || turn != (shape->home == ZF_HOME_RESIDENT ? 0 : shape->cols ? 2 : 1))
                 continue;
             while (owners > 1 && unit * cols < 16)
                 unit++;
+            if (split->stage == 3 && shape->cols && shape->channels == ZF_CHANNELS_ROWS &&
+                elems_of(shape) * (shape->is_bf16 ? 2 : 4) > WHOLE_NBYTES)
+                unit = rows; /* it stays on one rank */
             each = ((rows + unit - 1) / unit + owners - 1) / owners * unit;
             each = (each < rows ? each : rows) * cols;
             used += (each + 15) / 16 * 16 * (split->is_bf16 ? 8 : 12);
@@ -203,6 +212,7 @@ static void check_bytes(const job_t *job) {
                   "device %llu + %llu planned, %llu mapped: %s", (unsigned long long)plan->device_nbytes,
                   (unsigned long long)plan->staging_nbytes, (unsigned long long)job->device, job->split->config);
     ck_assert(plan->host_nbytes == job->said[0] && job->device == job->said[1]);
+    ck_assert(job->exchanged == 0 || job->exchanged == plan->staging_nbytes);
     ck_assert_uint_eq(plan->host_nbytes, job->rig.layout.host_nbytes);
     ck_assert_uint_eq(plan->device_nbytes + (plan->n_buckets ? plan->staging_nbytes : 0),
                       job->rig.layout.device_nbytes);
@@ -261,8 +271,8 @@ static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double
 }
 
 /* Gradients of two buckets, their parts and those that arrive; values of two, or of all where the host fetches them one
- * by one. At stage 3 values of residents, of which there are none, two whole buckets of parameters, and parts of one.
- */
+ * by one. At stage 3 values of whole parameters, of which there are none, two whole buckets of parameters, and parts of
+ * one. */
 ZT_TEST(exchanges_take_a_number_of_buckets) {
     static const char *const stages[] = {"[shard]\nbucket_bytes = 1\nstage = 1\n",
                                          "[shard]\nbucket_bytes = 1\nstage = 2\n",
