@@ -61,8 +61,11 @@ def run_ranks(n_ranks, worker, *cases):
 @unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
     def test_two(self):
-        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "overlapped", "used", "edited_row", "on_queues", "changed_after_backward", "taken_out",
+        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "overlapped", "used", "edited_row", "changed_after_backward", "taken_out",
                   "dropped", "refused", "under_ddp")
+
+    def test_three(self):
+        run_ranks(3, "ranks_worker", "on_queues")
 
     def test_four(self):
         run_ranks(4, "ranks_worker", "two_levels")
