@@ -183,6 +183,10 @@ static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint
     }
     return first;
 }
+/* The cohort that a matrix is listed with; residents come behind the last. */
+static inline uint32_t zfi_listed_cohort(const zfi_plan_t *plan, const zfi_matrix_t *matrix) {
+    return matrix->is_resident ? plan->n_cohorts : matrix->cohort;
+}
 /* Elements of one selected channel of a matrix, as far as they are here. */
 static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
     return matrix->channels_are_rows && matrix->held_rows ? matrix->cols : matrix->held_rows;

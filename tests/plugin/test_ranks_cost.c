@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks_cost.c - what several ranks send, by formulas that know the number of elements and of ranks alone: each
- * other one gets a P-th of what travels, whatever the sizes of blocks and buckets. */
+ * other one gets a P-th of what travels, whatever the sizes of blocks and buckets. And what a step does not wait for.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,58 @@ ZT_TEST(bytes_are_a_share_of_what_travels) {
         run(sizes[i / 4], configs[i / 2 % 2]);
         check_bytes(sizes[i / 4]);
     }
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+static pthread_barrier_t met;
+
+static void hold(int holds) {
+    pthread_barrier_wait(&met);
+    pthread_mutex_lock(&ranks.lock);
+    ranks.holds_values = holds;
+    pthread_mutex_unlock(&ranks.lock);
+    pthread_barrier_wait(&met);
+}
+
+static int shows_all(const job_t *job) { return zt_shows(&job->rig.params[0], job->rig.params[0].serial.w); }
+
+static void *run_held(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    ck_assert(zt_job_open(job, shapes, N_SHAPES));
+    for (int t = 0; t < 2; t++)
+        ZT_OK(rig, zt_rig_try_step(rig));
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
+    zt_rig_check_visible(rig);
+    hold(1);
+    ZT_OK(rig, zt_rig_try_step(rig));
+    zt_rig_finish_step(rig);
+    ck_assert(!shows_all(job));
+    ZT_OK(rig, zt_fetch(rig, rig->params[0].id, &fence));
+    ck_assert_int_eq(rig->cpu->fence_wait(&fence, 50000000, &rig->err), ZF_ERR_TIMEOUT);
+    hold(0);
+    zt_rig_wait(rig, &fence);
+    ck_assert(shows_all(job));
+    return NULL;
+}
+
+/* Of residents, all and some, the other ranks' values: a step is over without them, and a fetch waits. */
+ZT_TEST(a_step_waits_for_no_values_of_residents) {
+    static const char *const configs[] = {"[device]\nstate_mib = all\n[shard]\nstage = 1\n",
+                                          "[device]\nstate_mib = 1\n[shard]\nstage = 2\n[zenflow]\n"
+                                          "full_warm_up_rounds = 1\n"};
+    ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "2048", 1), 0);
+    ck_assert_int_eq(pthread_barrier_init(&met, NULL, 2), 0);
+    for (int i = 0; i < 2; i++) {
+        zt_jobs_start(&ranks, 2, jobs, sizeof *jobs, &(job_t){.config = configs[i]});
+        for (uint32_t r = 0; r < 2; r++)
+            ranks.ranks[r].flags = ZF_CREATE_CAP_FETCH;
+        zt_jobs_run(&ranks, run_held, 0);
+        zt_jobs_end(&ranks);
+    }
+    pthread_barrier_destroy(&met);
 }
 
 ZT_SUITE("ranks_cost")
