@@ -228,6 +228,7 @@ caught() {
     case $1 in
     average_is_sum) n=2 ;; # averages are exact of powers of two
     fetched_* | changed_*) drawn="$drawn --stage 3" ;;
+    groups_importance_*) n=4 drawn="--cases 60 --seed 6 --stage 1 --groups" ;;
     groups_*) n=4 drawn="$drawn --groups" ;;
     esac
     # shellcheck disable=SC2086 # words

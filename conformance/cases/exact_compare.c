@@ -127,7 +127,9 @@ static void look(zx_run_t *run, int is_everything, int may_fetch) {
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : general_law(run);
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40));
+        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) &&
+                          (is_everything || !zx_chance(&run->c->rng, 40)) &&
+                          (may_fetch || zo_is_unfetched(run->oracle, i) < 2);
     if (may_fetch)
         fetch_for_look(run, is_looked_at);
     for (uint32_t i = 0; i < run->c->n_params; i++) {

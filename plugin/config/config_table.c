@@ -117,11 +117,11 @@ static const zfi_key_t keys[] = {
      "host | nccl | host_two_level | nccl_two_level | nccl_native", "host",
      "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "
      "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and "
-     "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, so that a "
-     "network card carries a share of them instead of all; machines have as many ranks each. The order of additions is "
-     "another one, and does not depend on the transport. nccl_native: NCCL sums, in the gradients' data type and an "
-     "order of its own (rings, trees, switches that add); other bits than the rest, within rounding. The same on "
-     "every rank. nccl: emulated, never run on hardware."},
+     "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, and values "
+     "go the other way, so that a network card carries a share of them instead of all; machines have as many ranks "
+     "each. The order of additions is another one, and does not depend on the transport. nccl_native: NCCL sums, in "
+     "the gradients' data type and an order of its own (rings, trees, switches that add); other bits than the rest, "
+     "within rounding. The same on every rank. nccl: emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",

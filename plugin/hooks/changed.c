@@ -13,7 +13,7 @@
 #include "hooks/named.h"
 #include "hooks/reduce.h"
 #include "instance/memory.h"
-#include "ranks/ranks.h"
+#include "ranks/gathering.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
@@ -138,7 +138,7 @@ static zf_status_t adopt_listed(zf_instance_t *inst, const zfi_named_list_t *lis
  * have no deadline. */
 static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
     zfi_stream_t *hosts = inst->engine.stream;
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(&inst->run->ranks, inst->run->hs.n) : ZF_OK;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_gathering_counts(&inst->run->ranks, inst->run->hs.n) : ZF_OK;
     inst->engine.stream = inst->engine.own_stream;
     if (!st)
         st = (flags & BY_ELEMENT ? adopt_listed : take_over_listed)(inst, list, n, flags);

@@ -32,7 +32,7 @@ static void *room(const zfi_run_t *run, uint32_t n, uint64_t nbytes) {
 
 /* all[n] of nbytes each, the own one filled, over a group. */
 static zf_status_t gather(zf_instance_t *inst, uint32_t group, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather_at_rest(&inst->engine, group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    zf_status_t st = zfi_ranks_gather_at_rest(&inst->engine, group, all, nbytes);
     return st ? zfi_hook_failed(inst, st, "state", "the ranks could not be compared", err) : ZF_OK;
 }
 

@@ -18,7 +18,6 @@
 #include "instance/tables.h"
 #include "ranks/gathering.h"
 #include "ranks/groups.h"
-#include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "state/state.h"
 
@@ -132,7 +131,7 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t 
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
     st = zfi_together_meet(together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_gathering_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_param_t *old = &run->params[run->plan.matrices[i].param];

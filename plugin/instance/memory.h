@@ -33,6 +33,10 @@ zf_status_t zfi_memory_map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t
 zf_status_t zfi_memory_map_pinned(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
 
+/* Which of the parts of a bucket is this rank's. */
+static inline uint32_t zfi_own_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket) {
+    return zfi_part_of(engine, bucket->group, bucket->place.rank);
+}
 /* Several ranks: where a bucket's parts arrive; the communication thread's. */
 static inline unsigned char *zfi_arriving(const zfi_ranks_t *ranks) {
     return ranks->mem->staging_arena.base + zfi_sums_nbytes(ranks->buckets, ranks->reduction);

@@ -20,3 +20,39 @@ zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
     atomic_fetch_add(&engine->count.sent_nbytes, sent_nbytes);
     return ZF_OK;
 }
+
+zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all) {
+    const zfi_nodes_t *nodes = &engine->nodes;
+    zfi_exchange_t between = *all, inside = *all;
+    zf_status_t st;
+    if (!zfi_has_two_levels(engine, all->group))
+        return zfi_collective(engine, all);
+    between.group = nodes->between_group;
+    inside.group = nodes->inside_group;
+    inside.nbytes *= nodes->between.n_ranks;
+    between.recv = (unsigned char *)all->recv + nodes->inside.rank * inside.nbytes;
+    st = zfi_collective(engine, &between);
+    return st ? st : zfi_collective(engine, &inside);
+}
+
+typedef struct call {
+    zfi_engine_t *engine;
+    zfi_collective_fn fn;
+    zfi_exchange_t what;
+    zf_status_t *out_status;
+} call_t;
+
+static void run(void *raw) {
+    const call_t *call = raw;
+    *call->out_status = zfi_is_poisoned(call->engine) ? ZF_ERR_POISONED : call->fn(call->engine, &call->what);
+}
+
+zf_status_t zfi_collective_call(zfi_engine_t *engine, zfi_serial_t *thread, zfi_collective_fn fn,
+                                const zfi_exchange_t *what) {
+    zf_status_t outcome = ZF_ERR_POISONED;
+    call_t call = {engine, fn, *what, &outcome};
+    uint64_t began = zfi_now_ns();
+    zf_status_t st = zfi_serial_call(thread, run, &call, sizeof call);
+    atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
+    return st ? st : outcome;
+}

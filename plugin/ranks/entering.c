@@ -75,5 +75,5 @@ static void walk(zfi_gathering_t *gathering, uint32_t rank) {
 zf_status_t zfi_entering_join(zfi_ranks_t *ranks, uint32_t n, uint64_t step) {
     blocks_t blocks = {n};
     zfi_gathering_t gathering = {.ranks = ranks, .walk = walk, .arg = &blocks};
-    return zfi_gathering_enter(&gathering, step);
+    return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_ENTERING, step);
 }

@@ -24,6 +24,7 @@ struct zfi_gathering {
     zfi_ranks_t *ranks;
     zfi_gathering_fn walk;
     void *arg;
+    int keeps_most; /* numbers, uint32_t, that every rank has: the largest of each stays */
     /* its own: */
     uint32_t holders;      /* who exchanges, by their number */
     unsigned char *packed; /* NULL: stretches are counted */
@@ -41,5 +42,9 @@ void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes
 
 /* [hook] While the run rests. */
 zf_status_t zfi_gathering_at_rest(zfi_gathering_t *gathering);
-/* [own threads: control] State of channels that enter at a step. */
-zf_status_t zfi_gathering_enter(zfi_gathering_t *gathering, uint64_t step);
+/* [own threads: control] At a step. */
+zf_status_t zfi_gathering_by_control(zfi_gathering_t *gathering, int32_t purpose, uint64_t step);
+
+/* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
+ * count its updates, so each matrix's count becomes the largest of any rank. */
+zf_status_t zfi_gathering_counts(zfi_ranks_t *ranks, uint32_t *counts);

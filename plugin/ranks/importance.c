@@ -7,6 +7,7 @@
 
 #include "plan/slice.h"
 #include "ranks/collective.h"
+#include "ranks/gathering.h"
 
 /* ---- who owns what ----------------------------------------------------------------------------------------------- */
 
@@ -30,33 +31,21 @@ zf_status_t zfi_importance_new(zfi_ranks_t *ranks) {
 
 void zfi_importance_free(zfi_selection_t *sel) { free(sel->is_counted); }
 
-/* ---- numbers of matrices, packed by rank ------------------------------------------------------------------------- */
+static int is_counted_by(const zfi_ranks_t *ranks, uint32_t matrix, uint32_t holders, uint32_t rank) {
+    return ranks->plan->matrices[matrix].holders == holders && rank == counter_of(ranks, matrix);
+}
 
-typedef enum kind {
-    PARTS, /* each rank's, to whoever counts them */
-    WHOLE  /* theirs who count, to everyone */
-} kind_t;
+/* ---- each rank's sums, to whoever counts them -------------------------------------------------------------------- */
 
 /* Which numbers travel: values[i - first] is number i, and those in [first, end) are there. */
 typedef struct packing {
     zfi_ranks_t *ranks;
     uint32_t holders; /* who exchanges, by their number: each kind of them in turn */
-    kind_t kind;
-    int is_per_matrix;      /* a number per matrix, else one per channel of those that have something to choose */
-    const uint8_t *cohorts; /* those of these cohorts only; NULL: of all */
     double *values;
     uint64_t first, end;
     int is_first;     /* nothing is added up yet */
     uint64_t done, n; /* of what a rank sends: numbers [done, done + n) go in this exchange */
 } packing_t;
-
-static int is_sent(const packing_t *packing, uint32_t number, uint32_t rank) {
-    zfi_ranks_t *ranks = packing->ranks;
-    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    if ((!packing->is_per_matrix && !matrix->is_choosable) || (packing->cohorts && !packing->cohorts[matrix->cohort]))
-        return 0;
-    return matrix->holders == packing->holders && rank == counter_of(ranks, number);
-}
 
 /* n neighbours that a rank sends, of one matrix. */
 typedef void (*move_fn)(const packing_t *packing, double *values, double *packed, uint64_t n);
@@ -72,26 +61,20 @@ static void add(const packing_t *packing, double *values, double *packed, uint64
         values[i] = packing->is_first ? packed[i] : values[i] + packed[i];
 }
 
-static void unpack(const packing_t *packing, double *values, double *packed, uint64_t n) {
-    (void)packing;
-    memcpy(values, packed, n * sizeof *values);
-}
-
 /* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts in
  * all. */
 static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double *packed) {
-    zfi_ranks_t *ranks = packing->ranks;
     uint64_t at = 0;
-    for (uint32_t i = 0; i < ranks->plan->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &ranks->plan->matrices[i];
-        uint64_t base = packing->is_per_matrix ? i : matrix->sum_base, from, to, first, end;
-        if (!is_sent(packing, i, rank))
+    for (uint32_t i = 0; i < packing->ranks->plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &packing->ranks->plan->matrices[i];
+        uint64_t from, to, first, end;
+        if (!matrix->is_choosable || !is_counted_by(packing->ranks, i, packing->holders, rank))
             continue;
-        zfi_overlap(base, packing->is_per_matrix ? 1 : matrix->n_channels, packing->first, packing->end, &from, &to);
+        zfi_overlap(matrix->sum_base, matrix->n_channels, packing->first, packing->end, &from, &to);
         zfi_overlap(at, to - from, packing->done, packing->done + packing->n, &first, &end);
         if (fn && first < end)
-            fn(packing, packing->values + (base + from + first - packing->first), packed + (at + first - packing->done),
-               end - first);
+            fn(packing, packing->values + (matrix->sum_base + from + first - packing->first),
+               packed + (at + first - packing->done), end - first);
         at += to - from;
     }
     return at;
@@ -99,14 +82,16 @@ static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double
 
 /* In as many exchanges as the control thread's memory needs. */
 static zf_status_t join_holders(packing_t *packing, uint64_t t) {
-    zfi_engine_t *engine = packing->ranks->engine;
     const zfi_holders_t *holders = &packing->ranks->buckets->holders[packing->holders];
     uint32_t n_ranks = holders->place.n_ranks, rank = holders->place.rank;
-    int is_parts = packing->kind == PARTS;
     uint64_t room = packing->ranks->reduction->room_nbytes / sizeof(double), most = 0;
     double *all = (void *)packing->ranks->reduction->room, *to_send = (void *)packing->ranks->reduction->to_send;
-    zfi_exchange_t what = {
-        .purpose = ZF_COLLECTIVE_FOR_IMPORTANCE, .bucket = ZF_NO_ID, .step = t, .recv = all, .lane = ZFI_LANE_ENTERING};
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_IMPORTANCE,
+                           .bucket = ZF_NO_ID,
+                           .step = t,
+                           .send = to_send,
+                           .recv = all,
+                           .lane = ZFI_LANE_ENTERING};
     zf_status_t st = ZF_OK;
     what.group = holders->group;
     for (uint32_t r = 0; r < n_ranks; r++) {
@@ -116,48 +101,61 @@ static zf_status_t join_holders(packing_t *packing, uint64_t t) {
     for (packing->done = 0; packing->done < most && !st; packing->done += packing->n) {
         packing->n = most - packing->done < room ? most - packing->done : room;
         what.nbytes = packing->n * sizeof *all;
-        if (is_parts)
-            for (uint32_t r = 0; r < n_ranks; r++)
-                (void)move(packing, r, pack, to_send + r * packing->n);
-        else
-            (void)move(packing, rank, pack, all + rank * packing->n);
-        what.send = is_parts ? to_send : NULL;
-        st = zfi_collective(engine, &what);
+        for (uint32_t r = 0; r < n_ranks; r++)
+            (void)move(packing, r, pack, to_send + r * packing->n);
+        st = zfi_collective(packing->ranks->engine, &what);
         for (uint32_t r = 0; r < n_ranks && !st; r++) {
             packing->is_first = r == 0;
-            if (is_parts)
-                (void)move(packing, rank, add, (r == rank ? to_send : all) + r * packing->n);
-            else if (r != rank)
-                (void)move(packing, r, unpack, all + r * packing->n);
+            (void)move(packing, rank, add, (r == rank ? to_send : all) + r * packing->n);
         }
     }
     return st;
 }
 
-static zf_status_t join(packing_t *packing, uint64_t t) {
-    zf_status_t st = ZF_OK;
-    for (packing->holders = 0; packing->holders < packing->ranks->buckets->n_holders && !st; packing->holders++)
-        st = join_holders(packing, t);
-    return st;
+/* ---- theirs who count, to everyone ------------------------------------------------------------------------------- */
+
+/* A number per matrix, or one per channel of those that have something to choose. */
+typedef struct counted {
+    double *values;
+    int is_per_matrix;
+    const uint8_t *cohorts; /* those of these cohorts only; NULL: of all */
+} counted_t;
+
+static void walk_counted(zfi_gathering_t *gathering, uint32_t rank) {
+    const counted_t *counted = gathering->arg;
+    for (uint32_t i = 0; i < gathering->ranks->plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[i];
+        uint64_t n = counted->is_per_matrix ? 1 : matrix->is_choosable ? matrix->n_channels : 0;
+        if ((!counted->cohorts || counted->cohorts[matrix->cohort]) &&
+            is_counted_by(gathering->ranks, i, gathering->holders, rank))
+            zfi_gathering_pass(gathering, counted->values + (counted->is_per_matrix ? i : matrix->sum_base),
+                               n * sizeof *counted->values);
+    }
+}
+
+static zf_status_t gather(zfi_ranks_t *ranks, counted_t counted, uint64_t t) {
+    zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_counted, .arg = &counted};
+    return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_IMPORTANCE, t);
 }
 
 /* ---- the control thread's ---------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t *row, uint32_t part) {
     uint64_t first = part * ranks->plan->record_sums, left = ranks->plan->n_sums - first;
-    packing_t packing = {.ranks = ranks, .kind = PARTS, .first = first};
+    packing_t packing = {.ranks = ranks, .first = first};
+    zf_status_t st = ZF_OK;
     packing.values = zfi_record_part(ranks->plan, ranks->sel, zfi_first_record_part(ranks->plan, row->t) + part);
     packing.end = first + (left < ranks->plan->record_sums ? left : ranks->plan->record_sums);
-    return zfi_is_sharded(ranks->engine) && row->scalars.applied ? join(&packing, row->t) : ZF_OK;
+    if (!zfi_is_sharded(ranks->engine) || !row->scalars.applied)
+        return ZF_OK;
+    for (; packing.holders < ranks->buckets->n_holders && !st; packing.holders++)
+        st = join_holders(&packing, row->t);
+    return st;
 }
 
 zf_status_t zfi_importance_join(zfi_ranks_t *ranks, const zfi_step_row_t *row) {
-    packing_t packing = {.ranks = ranks,
-                         .kind = WHOLE,
-                         .cohorts = row->chooses,
-                         .values = ranks->sel->importance,
-                         .end = ranks->plan->n_sums};
-    return zfi_is_sharded(ranks->engine) ? join(&packing, row->t) : ZF_OK;
+    counted_t chosen_by = {.values = ranks->sel->importance, .cohorts = row->chooses};
+    return zfi_is_sharded(ranks->engine) ? gather(ranks, chosen_by, row->t) : ZF_OK;
 }
 
 zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t) {
@@ -191,13 +189,10 @@ static void join_all(void *raw) {
     const rest_args_t *args = raw;
     zfi_ranks_t *ranks = args->ranks;
     double *const measures[] = {ranks->sel->deferred, ranks->sel->selected};
-    packing_t sums = {.ranks = ranks, .kind = WHOLE, .values = ranks->sel->importance, .end = ranks->plan->n_sums};
-    zf_status_t st = zfi_is_poisoned(ranks->engine) ? ZF_ERR_POISONED : join(&sums, 0);
-    for (int i = 0; i < 2 && measures[0] && !st; i++) {
-        packing_t measure = {.ranks = ranks, .kind = WHOLE, .is_per_matrix = 1, .values = measures[i]};
-        measure.end = ranks->plan->n_matrices;
-        st = join(&measure, 0);
-    }
+    counted_t importance = {.values = ranks->sel->importance};
+    zf_status_t st = zfi_is_poisoned(ranks->engine) ? ZF_ERR_POISONED : gather(ranks, importance, 0);
+    for (int i = 0; i < 2 && measures[0] && !st; i++)
+        st = gather(ranks, (counted_t){.values = measures[i], .is_per_matrix = 1}, 0);
     *args->out_status = st;
 }
 

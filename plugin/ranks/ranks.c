@@ -9,7 +9,6 @@
 #include "base/timeline.h"
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
-#include "plan/slice.h"
 #include "ranks/buffers.h"
 #include "ranks/collective.h"
 #include "ranks/groups.h"
@@ -273,24 +272,8 @@ static void run_values(void *raw) {
                              .lane = ZFI_LANE_VALUES,
                              .group = args->ranks->buckets->all[args->bucket].group,
                              .stream = engine->values_stream};
-    zf_status_t st;
-    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
-        return;
-    st = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_gather_parts(engine, &values)
-                                                       : zfi_collective(engine, &values);
-    if (!st)
+    if (!zfi_wait(engine, &engine->lines.packed, args->number, NULL) && !zfi_gather_parts(engine, &values))
         say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
-}
-
-typedef struct gather_args {
-    zfi_engine_t *engine;
-    zfi_exchange_t what;
-    zf_status_t *out_status;
-} gather_args_t;
-
-static void run_gather(void *raw) {
-    const gather_args_t *args = raw;
-    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : zfi_collective(args->engine, &args->what);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
@@ -367,13 +350,11 @@ static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_
                                 uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
-    uint32_t rank = bucket->place.rank;
-    uint32_t own = args->purpose == ZF_COLLECTIVE_FOR_PARAMETERS ? zfi_part_of(engine, bucket->group, rank) : rank;
     zf_status_t st;
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_shared;
     args->flat = zfi_mirrored(ranks, all);
-    zfi_mirror_down(ranks, by, all + own * args->nbytes, args->nbytes);
+    zfi_mirror_down(ranks, by, all + zfi_own_part(engine, bucket) * args->nbytes, args->nbytes);
     zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
@@ -411,15 +392,6 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     ranks->reduction->value_up[bucket] = number;
 }
 
-static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
-    zf_status_t outcome = ZF_ERR_POISONED;
-    gather_args_t args = {engine, *what, &outcome};
-    uint64_t began = zfi_now_ns();
-    zf_status_t st = zfi_serial_call(thread, run_gather, &args, sizeof args);
-    atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
-    return st ? st : outcome;
-}
-
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes) {
     zfi_exchange_t what = {.purpose = purpose,
@@ -429,7 +401,7 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
                            .nbytes = nbytes,
                            .lane = ZFI_LANE_GRADIENTS,
                            .group = group};
-    return gather(engine, engine->ranks, &what);
+    return zfi_collective_call(engine, engine->ranks, zfi_collective, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {
@@ -449,41 +421,12 @@ void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
         free(all);
 }
 
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
-                                     uint64_t nbytes) {
-    zfi_exchange_t what = {
-        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
-    return gather(engine, engine->values, &what);
-}
-
-/* The largest of all[holder] becomes counts[first, end), of matrices that these hold. */
-static void take_counts(const zfi_ranks_t *ranks, uint32_t holders, const uint32_t *all, uint64_t first, uint64_t n,
-                        uint32_t *counts) {
-    for (uint32_t m = 0; m < ranks->plan->n_matrices; m++) {
-        const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
-        uint64_t from, to;
-        if (matrix->holders != holders)
-            continue;
-        zfi_overlap(matrix->count_base, matrix->n_counts, first, first + n, &from, &to);
-        for (uint32_t r = 0; r < ranks->buckets->holders[holders].place.n_ranks; r++)
-            for (uint64_t i = matrix->count_base + from; i < matrix->count_base + to; i++)
-                if (all[r * n + i - first] > counts[i])
-                    counts[i] = all[r * n + i - first];
-    }
-}
-
-zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts) {
-    uint64_t n = ranks->plan->n_counts, most = ranks->reduction->room_nbytes / sizeof(uint32_t);
-    uint32_t *all = (void *)ranks->reduction->room;
-    zf_status_t st = ZF_OK;
-    for (uint32_t h = 0; h < ranks->buckets->n_holders; h++)
-        for (uint64_t done = 0, k; done < n && !st; done += k) {
-            const zfi_holders_t *holders = &ranks->buckets->holders[h];
-            k = n - done < most ? n - done : most;
-            memcpy(all + holders->place.rank * k, counts + done, k * sizeof *all);
-            st = zfi_ranks_gather_at_rest(ranks->engine, holders->group, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
-            if (!st)
-                take_counts(ranks, h, all, done, k, counts);
-        }
-    return st;
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STATE,
+                           .bucket = ZF_NO_ID,
+                           .recv = all,
+                           .nbytes = nbytes,
+                           .lane = ZFI_LANE_VALUES,
+                           .group = group};
+    return zfi_collective_call(engine, engine->values, zfi_collective, &what);
 }

@@ -45,7 +45,8 @@ zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);
 void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
 
 /* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
- * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
+ * this rank's part (zfi_part_of) of its memory, [ranks][nbytes], become those of every rank. `shared` reaches
+ * *out_number then. */
 zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number);
 /* [hook] What the device stream does from now on sees the values that ranks->reduction->value_number[bucket] stands
@@ -64,12 +65,9 @@ void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char 
  * written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes);
-/* [hook] The same between steps, in the lane of values: gradients of the coming step may be on their way. */
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all, uint64_t nbytes);
-
-/* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
- * count its updates, so each matrix's count becomes the largest of any rank. */
-zf_status_t zfi_ranks_join_counts(const zfi_ranks_t *ranks, uint32_t *counts);
+/* [hook] The same between steps, for ..._STATE, in the lane of values: gradients of the coming step may be on their
+ * way. */
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes);
 
 /* [hook] In bind_params: of each rank of a group nbytes, this one's `own`: [ranks][nbytes], for zfi_ranks_drop whatever
  * *out_st is. NULL: ZF_ERR_MEMORY, and nothing was exchanged. */

@@ -128,13 +128,13 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
         return ZF_OK;
     sums.nbytes = most * moving.elem;
     moving.is_counting = 0;
-    moving.packed = rank * most;
+    moving.packed = zfi_part_of(engine, bucket->group, rank) * most;
     (void)take_part(ranks, &moving, bucket, present, rank);
     send(ranks->engine, &moving, bucket->dtype);
-    st = zfi_collective(engine, &sums);
+    st = zfi_gather_parts(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
-        moving.packed = r * most;
+        moving.packed = zfi_part_of(engine, bucket->group, r) * most;
         if (r != rank)
             (void)take_part(ranks, &moving, bucket, present, r);
     }

@@ -54,7 +54,6 @@ static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
     zfi_shards_t *shards = ranks->shards;
     zfi_shards_free(ranks);
-    *shards = (zfi_shards_t){0};
     if (!zfi_shards_params(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     shards->active = ZF_NO_ID;
@@ -106,11 +105,7 @@ void zfi_shards_free(zfi_ranks_t *ranks) {
     free(ranks->shards->buffers);
     free(ranks->shards->is_held);
     free(ranks->shards->n_holders);
-    ranks->shards->all = NULL;
-    ranks->shards->buffers = NULL;
-    ranks->shards->is_held = NULL;
-    ranks->shards->n_holders = NULL;
-    ranks->shards->n_buffers = ranks->shards->n_whole = 0;
+    *ranks->shards = (zfi_shards_t){0};
 }
 
 /* ---- this rank's parts ------------------------------------------------------------------------------------------- */
@@ -180,7 +175,7 @@ static zf_status_t gather(zfi_ranks_t *ranks, uint32_t number) {
     zfi_fetch_parts_t *parts = &shards->parts;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
     uint64_t part = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype);
-    uint32_t to = zfi_part_of(engine, bucket->group, bucket->place.rank);
+    uint32_t to = zfi_own_part(engine, bucket);
     zfi_move_args_t own =
         zfi_sums_cut(ranks, number, shards->arena.base + shards->all[number].at, parts->arena.base + to * part);
     parts->bucket = number;

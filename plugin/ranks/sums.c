@@ -64,7 +64,7 @@ unsigned char *zfi_own_sums(const zfi_ranks_t *ranks, uint32_t number) {
     if (opened)
         return ranks->mem->staging_arena.base + opened[number].kept_at;
     return zfi_gradient_bucket(zfi_gradient_place(ranks), number) +
-           zfi_part_of(ranks->engine, bucket->group, bucket->place.rank) * zfi_part_nbytes(bucket);
+           zfi_own_part(ranks->engine, bucket) * zfi_part_nbytes(bucket);
 }
 
 /* On the stream of gradients, or at once. */
@@ -170,20 +170,6 @@ static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsi
         return sum_level(it, &all, all_parts, sums);
     st = sum_level(it, &inside, all_parts, of_node);
     return st ? st : sum_level(it, &between, of_node, sums);
-}
-
-zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all) {
-    const zfi_nodes_t *nodes = &engine->nodes;
-    zfi_exchange_t between = *all, inside = *all;
-    zf_status_t st;
-    if (!zfi_has_two_levels(engine, all->group))
-        return zfi_collective(engine, all);
-    between.group = nodes->between_group;
-    inside.group = nodes->inside_group;
-    inside.nbytes *= nodes->between.n_ranks;
-    between.recv = (unsigned char *)all->recv + nodes->inside.rank * inside.nbytes;
-    st = zfi_collective(engine, &between);
-    return st ? st : zfi_collective(engine, &inside);
 }
 
 /* Where every rank keeps the whole state: all parts of the bucket's flat memory, of each this rank's sums. */

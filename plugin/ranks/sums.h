@@ -10,9 +10,6 @@
  */
 zf_status_t zfi_sum_bucket(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, unsigned char *flat);
 
-/* [communication threads] An all-gather of parts that lie where sums have them (zfi_part_of). */
-zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all);
-
 /* [any-thread] Where a bucket's sums of this rank's part lie on the device. */
 unsigned char *zfi_own_sums(const zfi_ranks_t *ranks, uint32_t bucket);
 

@@ -17,35 +17,21 @@ static zfi_placed_t *table(const zfi_ranks_t *ranks) {
 }
 
 /* The pieces of a matrix; what is sharded is shown where it is fetched. */
-static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, uint32_t n_ranks, uint64_t *of, zfi_placed_t *out) {
+static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, const zfi_bucket_t *bucket, uint64_t *of,
+                        zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    uint32_t cohort = zfi_listed_cohort(ranks->plan, matrix);
+    uint32_t n_ranks = bucket->place.n_ranks, cohort = zfi_listed_cohort(ranks->plan, matrix);
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint64_t *before = &of[(uint64_t)cohort * n_ranks + r], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
+        uint32_t part = zfi_part_of(ranks->engine, bucket->group, r);
+        uint64_t *before = &of[(uint64_t)cohort * n_ranks + part], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
         out[r] = (zfi_placed_t){.matrix = number,
                                 .cohort = (uint16_t)cohort,
-                                .part = (uint16_t)r,
+                                .part = (uint16_t)part,
                                 .first = matrix->slices[r].first,
                                 .n = n,
                                 .at = *before};
         *before += n;
     }
-}
-
-/* What is resident in a bucket, or what is not, from entry n on. Returns the entry behind it. */
-static uint64_t list_bucket(const zfi_ranks_t *ranks, uint32_t number, int is_resident, uint64_t n) {
-    const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            if (ranks->plan->matrices[m].is_resident != is_resident)
-                continue;
-            list_matrix(ranks, m, bucket->place.n_ranks, of_cohort(ranks, number), table(ranks) + n);
-            ranks->reduction->listed[m] = n;
-            n += bucket->place.n_ranks;
-        }
-    }
-    return n;
 }
 
 zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
@@ -57,11 +43,20 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->listed = calloc(ranks->plan->n_matrices, sizeof *reduction->listed);
     if (!st && (!reduction->first_listed || !reduction->listed))
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u matrices", ranks->plan->n_matrices);
-    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++)
-        for (int is_resident = 0; is_resident < 2; is_resident++) {
-            n = list_bucket(ranks, b, is_resident, n);
-            reduction->first_listed[2 * b + 1 + (is_resident != 0)] = n;
+    for (uint32_t turn = 0; turn < 2 * ranks->buckets->n && !st; turn++) { /* of each bucket, residents come last */
+        const zfi_bucket_t *bucket = &ranks->buckets->all[turn / 2];
+        for (uint32_t i = 0; i < bucket->n_params; i++) {
+            const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+            for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+                if (ranks->plan->matrices[m].is_resident != (int)(turn % 2))
+                    continue;
+                list_matrix(ranks, m, bucket, of_cohort(ranks, turn / 2), table(ranks) + n);
+                reduction->listed[m] = n;
+                n += bucket->place.n_ranks;
+            }
         }
+        reduction->first_listed[turn + 1] = n;
+    }
     return st;
 }
 

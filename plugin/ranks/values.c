@@ -35,7 +35,7 @@ static void show(zfi_ranks_t *ranks, uint32_t number) {
         return;
     zfi_ranks_await_values(ranks, number);
     others = zfi_value_pieces(ranks, number);
-    others.skipped = ranks->buckets->all[number].place.rank;
+    others.skipped = zfi_own_part(ranks->engine, &ranks->buckets->all[number]);
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &others, sizeof others));
 }
 

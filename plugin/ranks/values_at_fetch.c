@@ -81,7 +81,7 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     if (!reduction->value_nbytes[number])
         return;
     copying->to = zfi_values(publishing->ranks, number) +
-                  publishing->ranks->buckets->all[number].place.rank * reduction->value_nbytes[number];
+                  zfi_own_part(engine, &publishing->ranks->buckets->all[number]) * reduction->value_nbytes[number];
     copy_own(publishing, number, copying);
     end_bucket(publishing);
     st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
@@ -123,13 +123,13 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 /* ---- shown ------------------------------------------------------------------------------------------------------- */
 
 /* The pieces of a matrix, of all ranks; of a resident one those of the others. */
-static void show_matrix(zfi_publishing_t *publishing, uint32_t number) {
+static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
     args.keeps_selected = !matrix->is_resident;
     args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
     if (matrix->is_resident)
-        args.skipped = publishing->ranks->buckets->holders[matrix->holders].place.rank;
+        args.skipped = zfi_own_part(publishing->engine, &publishing->ranks->buckets->all[bucket]);
     zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
 }
 
@@ -144,7 +144,7 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
                  zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
                              &engine->count.stall_replay_ns));
     zfi_ranks_await_values(publishing->ranks, bucket);
-    show_matrix(publishing, number);
+    show_matrix(publishing, number, bucket);
 }
 
 void zfi_values_end(zfi_publishing_t *publishing) {

@@ -13,7 +13,7 @@
 #include "base/tensor.h"
 #include "config/config_table.h"
 #include "instance/memory.h"
-#include "ranks/ranks.h"
+#include "ranks/gathering.h"
 #include "schedule/window.h"
 #include "state/loader.h"
 
@@ -214,7 +214,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_run_t *into = NULL;
     int has_begun;
     zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
-                         ? zfi_ranks_join_counts(&loader->run->ranks, loader->run->hs.n)
+                         ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n)
                          : 0;
     if (!st)
         st = zfi_loader_begin(loader, &replacement, err);

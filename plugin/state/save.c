@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "ranks/gathering.h"
 #include "ranks/importance.h"
-#include "ranks/ranks.h"
 #include "state/header.h"
 #include "state/spread.h"
 #include "state/state.h"
@@ -406,7 +405,7 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     if (!ids || !writer.block || (gathers && !writer.whole) || (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     st = zfi_together_meet(args->together, st, err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(&run->ranks, run->hs.n)))
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_gathering_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(&run->ranks)))
         zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");

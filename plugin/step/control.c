@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "instance/tables.h"
-#include "ranks/collective.h"
 #include "ranks/entering.h"
+#include "ranks/gathering.h"
 #include "ranks/importance.h"
 #include "schedule/choose.h"
 #include "schedule/interval.h"
@@ -124,54 +124,21 @@ static zf_status_t send_blocks(const zfi_state_t *state, uint64_t t) {
     return st ? st : send_own(state, 1);
 }
 
-/* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'
- * counts[n_ranks][n], come back. Returns how many there are. */
-static uint64_t move_counts(const zfi_state_t *state, uint32_t holders, uint64_t first, uint64_t n, uint32_t *counts,
-                            uint32_t n_ranks) {
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < state->plan->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &state->plan->matrices[i];
-        uint32_t *entering = state->sel->enter_n + matrix->index_base;
-        for (uint32_t e = 0; matrix->holders == holders && e < state->sel->n_enter[i]; e++, at++) {
-            if (at - first >= n) /* before it: wraps around */
-                continue;
-            if (!n_ranks)
-                counts[at - first] = entering[e];
-            for (uint32_t r = 0; r < n_ranks; r++)
-                if (counts[r * n + at - first] > entering[e])
-                    entering[e] = counts[r * n + at - first];
-        }
+static void walk_counts(zfi_gathering_t *gathering, uint32_t rank) {
+    const zfi_selection_t *sel = gathering->arg;
+    (void)rank;
+    for (uint32_t i = 0; i < gathering->ranks->plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[i];
+        if (matrix->holders == gathering->holders)
+            zfi_gathering_pass(gathering, sel->enter_n + matrix->index_base, sel->n_enter[i] * sizeof *sel->enter_n);
     }
-    return at;
 }
 
-/* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
-static zf_status_t join_counts_of(const zfi_state_t *state, uint32_t number, uint64_t t) {
-    const zfi_holders_t *holders = &state->ranks->buckets->holders[number];
-    uint64_t most = state->ranks->reduction->room_nbytes / sizeof(uint32_t);
-    uint64_t total = move_counts(state, number, 0, 0, NULL, 0);
-    uint32_t *all = (void *)state->ranks->reduction->room;
-    zf_status_t st = ZF_OK;
-    for (uint64_t done = 0, n; done < total && !st; done += n) {
-        zfi_exchange_t what = {
-            .purpose = ZF_COLLECTIVE_FOR_ENTERING, .bucket = ZF_NO_ID, .step = t, .lane = ZFI_LANE_ENTERING};
-        n = total - done < most ? total - done : most;
-        (void)move_counts(state, number, done, n, all + holders->place.rank * n, 0);
-        what.group = holders->group;
-        what.recv = all;
-        what.nbytes = n * sizeof *all;
-        st = zfi_collective(state->engine, &what);
-        if (!st)
-            (void)move_counts(state, number, done, n, all, holders->place.n_ranks);
-    }
-    return st;
-}
-
+/* The update counts of what enters: a rank that has nothing of a cohort does not count its updates, so each becomes the
+ * largest of any rank. */
 static zf_status_t join_counts(const zfi_state_t *state, uint64_t t) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < state->ranks->buckets->n_holders && !st; i++)
-        st = join_counts_of(state, i, t);
-    return st;
+    zfi_gathering_t gathering = {.ranks = state->ranks, .walk = walk_counts, .arg = state->sel, .keeps_most = 1};
+    return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_ENTERING, t);
 }
 
 /* Mean mode: the update counts of what enters; then all of the choice is on the device. */

@@ -76,10 +76,9 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     pthread_mutex_lock(&all->lock);
     rank->n_of[what->purpose]++;
     rank->nbytes_of[what->purpose] += what->nbytes;
-    for (uint32_t i = 0;
-         all->node_ranks && what->purpose == ZF_COLLECTIVE_FOR_GRADIENTS && i < members(all, what->group); i++)
+    for (uint32_t i = 0; all->node_ranks && i < members(all, what->group); i++)
         if (node_of(all, member(rank, what->group, i)) != node_of(all, rank->rank))
-            rank->abroad_nbytes += what->nbytes;
+            rank->abroad_of[what->purpose] += what->nbytes;
     if (call->number != *n_started + 1) {
         memset(call, 0, sizeof *call);
         call->number = *n_started + 1;

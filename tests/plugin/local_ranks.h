@@ -22,7 +22,7 @@ typedef struct zt_rank {
     uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES];
     /* exchanges, and what they have sent to each other rank, by purpose */
     uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
-    uint64_t abroad_nbytes; /* of gradients, sent to other machines */
+    uint64_t abroad_of[ZT_PURPOSES]; /* bytes that it has sent to other machines, where these are known */
     uint32_t n_given_up;
     int fails_to_start; /* set by the test; 2: when the exchange is under way */
     int fails_to_abort; /* ... */
