@@ -30,6 +30,7 @@ static const struct function {
     ROW(StreamSynchronize),
     ROW(MemAlloc_v2),
     ROW(MemFree_v2),
+    ROW(MemGetInfo_v2),
     ROW(MemHostAlloc),
     ROW(MemFreeHost),
     ROW(MemcpyHtoDAsync_v2),

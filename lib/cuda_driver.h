@@ -28,6 +28,7 @@ typedef struct zf_cuda_driver {
     int (*StreamSynchronize)(void *stream);
     int (*MemAlloc_v2)(zf_cuda_address_t *out, size_t nbytes);
     int (*MemFree_v2)(zf_cuda_address_t at);
+    int (*MemGetInfo_v2)(size_t *out_free, size_t *out_total);
     int (*MemHostAlloc)(void **out, size_t nbytes, unsigned flags);
     int (*MemFreeHost)(void *memory);
     int (*MemcpyHtoDAsync_v2)(zf_cuda_address_t to, const void *from, size_t nbytes, void *stream);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
 
-    conformance/bench/compare.py OLD.so NEW.so [--rounds 9] [--repeat 61] [--only grads|replay|step|process] [--json FILE]
+    conformance/bench/compare.py OLD.so NEW.so [--rounds 9] [--repeat 61] [--only grads|replay|step|process]
                                  [--config TEXT] [--new-config TEXT]
 
 Each is measured by the zf-bench-hooks of its own build tree, since a plugin of another ABI is refused. A round runs it once with
@@ -75,21 +75,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--repeat", type=int, default=61)
     parser.add_argument("--only", choices=list(SECTIONS))
-    parser.add_argument("--json")
     parser.add_argument("--config")
     parser.add_argument("--new-config")
     args = parser.parse_args()
     for bench in map(bench_of, (args.old, args.new)):
         if not bench.is_file():
             parser.error(f"no benchmark at {bench}: build target zf-bench-hooks with -DZF_BENCH=ON")
-    results = {}
     for section in [args.only] if args.only else SECTIONS:
-        results[section] = summarise(run((args.old, args.new), (args.config, args.new_config or args.config), section, args.rounds, args.repeat))
+        rows = summarise(run((args.old, args.new), (args.config, args.new_config or args.config), section, args.rounds, args.repeat))
         print(f"\n{section} ({SECTIONS[section][2]}), {args.rounds} rounds | {'old':>10} {'new':>10} {'new/old':>8} | of the least")
-        for row in results[section]:
+        for row in rows:
             print(f"  {row['row']:>40} | {row['old']:10.4g} {row['new']:10.4g} {row['ratio']:8.2f} | {row['ratio_least']:8.2f}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

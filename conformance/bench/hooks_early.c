@@ -4,16 +4,17 @@
  *
  * The host is a fetcher (fetcher.h) with paced workers: what it waits for depends on the order of work alone, not on
  * the machine. Forward is a third of a step's compute, backward two thirds; a replay of the whole state takes `replay`
- * of it. The limit: a step cannot be shorter than its replays, and what arrives last, the first layer's gradients, is
- * needed first: its replay is waited for, the layers-th part of all. A step is long, so that the threads of the CPU's
- * device, which a real one does not have, take little of it. */
+ * of it. Two limits. What arrives last, the first layer's gradients, is needed first: its replay is waited for, the
+ * layers-th part of all. And a step cannot be shorter than its replays and the last layer's forward and backward, in
+ * which there is nothing to replay. Layers are as many as a large model has. A step is so long that the threads of the
+ * CPU's device, which a real one does not have, take little of it. */
 #include <stdlib.h>
 
 #include "harness/fetcher.h"
 #include "hooks.h"
 #include "table.h"
 
-enum { LAYERS = 24, PER_LAYER = 4, SETTLE = 4, N_STEPS = 5, ROWS = 64, COLUMNS = 400, FORWARD_MS = 160 };
+enum { LAYERS = 64, PER_LAYER = 4, SETTLE = 3, N_STEPS = 5, ROWS = 64, COLUMNS = 150, FORWARD_MS = 320 };
 
 static const double replays[] = {0.3, 0.5, 0.7, 0.9, 1.1, 1.5};
 enum { N_REPLAYS = sizeof replays / sizeof replays[0] };
@@ -59,7 +60,7 @@ void hooks_early(hooks_t *hooks) {
         table_begin(hooks->json, "early", "every step exact; what a host waits for, in % of its compute", columns);
     for (int i = 0; i < N_REPLAYS; i++) {
         const quartiles_t at_step = measure(hooks, replays[i], 0), early = measure(hooks, replays[i], 1);
-        const double beyond = replays[i] - 1, first_layer = replays[i] / LAYERS;
+        const double beyond = replays[i] - 1 + 1.0 / LAYERS, first_layer = replays[i] / LAYERS;
         table_row(&table, NULL,
                   (const double[]){replays[i], percent * at_step.median, percent * at_step.q1, percent * at_step.q3,
                                    percent * early.median, percent * early.q1, percent * early.q3,

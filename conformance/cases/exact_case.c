@@ -50,18 +50,23 @@ static double draw_topk_ratio(zx_rng_t *r) {
 static void draw_share(zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index + (c->n_params ? 1000003 : 0));
     c->resident_share = zx_chance(&r, 12) ? 2.0 : zx_chance(&r, 45) ? zx_uniform(&r, 0.0, 1.1) : 0.0;
+    c->is_auto = zx_device_is_gpu() && c->resident_share > 0.0 && c->resident_share < 1.5 && zx_chance(&r, 40);
 }
 
 static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == ZO_ALL_RESIDENT; }
 
 /* What the share comes to in bytes of parameters with two fp32 moments. */
 void zx_case_settle_share(zx_case_t *c) {
+    const uint64_t enough = UINT64_C(1) << 40;
     double n_elems = 0, n_owners = c->config.n_owners ? c->config.n_owners : 1;
     for (uint32_t i = 0; i < c->n_params; i++)
         n_elems += (double)zx_n_elems(&c->params[i]);
     c->config.resident_nbytes = c->resident_share > 1.5   ? ZO_ALL_RESIDENT
                                 : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12 / n_owners)
                                                           : 0;
+    c->is_auto &= c->resident_share > 0.0 && c->resident_share < 1.5;
+    if (c->is_auto)
+        c->config.resident_nbytes = c->is_short ? 0 : enough;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -172,7 +177,8 @@ static void write_config(zx_case_t *c) {
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 2 ? "error" : "hold";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
-    const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? "1" : "0";
+    const char *some = c->is_auto ? "auto" : "1";
+    const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? some : "0";
     if (c->threads)
         snprintf(threads, sizeof threads, "threads = %u\n", c->threads);
     if (g->select_interval)
@@ -190,7 +196,7 @@ static void write_config(zx_case_t *c) {
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s[device]\nstate_mib = %s\n"
              "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
-             "30000\n[log]\nlevel = error\n",
+             "90000\n[log]\nlevel = error\n",
              g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, mode, predict,
              state, moments[g->moments], threads, affinity);
     write_audit(c);

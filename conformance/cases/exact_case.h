@@ -51,6 +51,7 @@ typedef struct zx_case {
     zo_config_t config;
     zx_rule_t rules[ZX_MAX_GROUPS]; /* of groups with ZO_CALLBACK */
     double resident_share;          /* of the first parameters' state, what state_mib stands for; 0: none, 2: all */
+    int is_auto, is_short;          /* state_mib = auto: all of it, or none where a rank has no room */
     uint32_t threads;               /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;

@@ -16,6 +16,7 @@ static struct device {
     void *stream, *context;
     unsigned char *lent; /* [LENT_NBYTES] page-locked */
     uint64_t n_lent;
+    zf_cuda_address_t taken; /* by zx_device_fill */
     zf_cuda_driver_t cuda;
 } device;
 
@@ -80,6 +81,17 @@ void zx_device_release(zx_array_t *a) {
     if (a->device_mem)
         check(device.cuda.MemFree_v2(a->device_mem), "cuMemFree");
     a->device_mem = 0;
+}
+
+void zx_device_fill(int is_full) {
+    size_t free_nbytes, all;
+    open_device();
+    if (device.taken)
+        check(device.cuda.MemFree_v2(device.taken), "cuMemFree");
+    device.taken = 0;
+    check(device.cuda.MemGetInfo_v2(&free_nbytes, &all), "cuMemGetInfo");
+    if (is_full && free_nbytes > all / 4)
+        check(device.cuda.MemAlloc_v2(&device.taken, free_nbytes - all / 4), "cuMemAlloc");
 }
 
 void zx_device_push(zx_array_t *a) {

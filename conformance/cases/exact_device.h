@@ -19,7 +19,8 @@
 int zx_device_is_gpu(void);
 int32_t zx_device_type(void);
 
-/* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, nothing resident. */
+/* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, nothing resident.
+ */
 #define ZX_PLAIN_ENV "ZF_CONFORM_PLAIN"
 int zx_device_is_plain(void);
 
@@ -29,6 +30,8 @@ void zx_device_stream(zf_stream_t *out);
 /* [GPU] The array's memory moves to the device, once; its contents go up, in stream order. */
 void zx_device_adopt(zx_array_t *a);
 void zx_device_release(zx_array_t *a);
+/* [GPU] From now on all memory of the device but a quarter is taken, or (0) is not. */
+void zx_device_fill(int is_full);
 /* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere.
  */
 void zx_device_push(zx_array_t *a);

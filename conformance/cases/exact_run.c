@@ -9,6 +9,7 @@
 #include "shard.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -244,6 +245,14 @@ static void free_run(zx_run_t *run) {
     free(run);
 }
 
+/* A plugin that has ended, by its deadline say, lets the host's queue go on: what differs then comes of that. */
+static void note_ended(zx_run_t *run, zx_result_t *result) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    size_t n = strlen(result->text);
+    if (!result->is_told && run->host.zf->poll(run->host.instance, &report, &run->host.err) != ZF_OK)
+        snprintf(result->text + n, sizeof result->text - n, "; the instance had ended: %s", run->host.err.message);
+}
+
 void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
     zx_run_t *run;
     int is_abrupt; /* destroyed with windows open and replays in flight */
@@ -264,8 +273,10 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
     zx_host_sync(&run->host);
     if (!zx_is_bad(result) && !run->is_over)
         zx_run_poll(run);
-    if (zx_is_bad(result))
-        return; /* work may still be on the queue: nothing is freed */
+    if (zx_is_bad(result)) { /* work may still be on the queue: nothing is freed */
+        note_ended(run, result);
+        return;
+    }
     zx_host_close(&run->host);
     if (!run->is_over &&
         (!is_abrupt || c->mode % 2 == 0)) /* with FETCH, values that were not fetched may be on their way for ever */

@@ -139,7 +139,7 @@ static void print_noticed(const zs_ranks_t *ranks, const zx_result_t *result, ti
 }
 
 static void set_deadline(zx_case_t *c, uint32_t ms) {
-    char *at = strstr(c->config_text, "deadline_ms = 30000");
+    char *at = strstr(c->config_text, "deadline_ms = 90000");
     if (at) {
         char text[32];
         int n = snprintf(text, sizeof text, "deadline_ms = %05u", ms);
@@ -232,6 +232,7 @@ int zs_shard_main(int argc, char **argv) {
         return run_alone(&o);
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);
+    setenv("FAKECUDA_DEVICE_BYTES", "67108864", 0); /* of the double (tests/cuda): it is filled soon */
     file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
     ranks->transport = o.transport;
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)

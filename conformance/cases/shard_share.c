@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "exact_device.h"
+
 const char *zs_fault_name(zs_fault_t fault) {
     static const char *const names[ZS_N_FAULTS] = {"none",   "kill",  "stop",    "late",  "config", "name",
                                                    "values", "hyper", "discard", "flush", "fetch"};
@@ -228,6 +230,15 @@ static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size
 
 void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, ranks->data_size, ranks->stage); }
 
+/* state_mib = auto: the least of what ranks that hold the same have room for. One of them may have none. */
+static void draw_room(const zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 86, c->index);
+    uint32_t rank = c->is_auto && zx_chance(&rng, 60) ? zx_below(&rng, ranks->size) : ranks->size;
+    c->is_short = rank < ranks->size && rank % ranks->n_models == ranks->model;
+    if (zx_device_is_gpu())
+        zx_device_fill(rank == ranks->rank);
+}
+
 /* By how many ranks keep the state depends what of it fits on the device. Runs that are compared, or that move, have
  * only what is declared there, but for --split. */
 static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
@@ -237,9 +248,14 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     if (ranks->load_from && ranks->split_by)
         set_owners(ranks, c, ranks->split_by, stage_of(ranks, c, stage, ranks->split_by, 1, &rng));
     if (c->resident_share < 1.5 && is_one_split) {
-        replace_line(c, "state_mib = 1", "state_mib", 0);
+        replace_line(c, "state_mib = ", "state_mib", 0);
         c->resident_share = 0.0;
     }
+    if (zs_moves(ranks)) {
+        replace_line(c, "state_mib = auto", "state_mib", 1);
+        c->is_auto = 0;
+    }
+    draw_room(ranks, c);
     zx_case_settle_share(c);
 }
 

@@ -12,7 +12,7 @@
 
 #include "rig.h"
 
-enum { FETCHER_MAX_LAYERS = 24 };
+enum { FETCHER_MAX_LAYERS = 64 };
 
 typedef struct fetcher_spec {
     uint32_t n_layers, per_layer; /* matrices of a layer, at most RIG_MAX_FETCHED */

@@ -61,10 +61,11 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
             batch->staging_batch = grad->staging_batch;
         grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
     }
-    entry->ndim = param->ndim;
-    memcpy(entry->shape, param->shape, sizeof entry->shape);
-    if (strides)
+    if (flags & ZFI_GRADIENT_STRIDED) {
+        entry->ndim = param->ndim;
+        memcpy(entry->shape, param->shape, sizeof entry->shape);
         memcpy(entry->strides, strides, sizeof entry->strides);
+    }
     batch->step = inst->run->clock.t + 1;
     batch->n++;
     batch->nbytes += nbytes;

@@ -19,13 +19,16 @@
 #include "step/program.h"
 #include "step/publisher.h"
 
-/* What a closed window has published of the parameters becomes visible, where it waits for that. */
+/* What a closed window has published of the parameters becomes visible, where it waits for that. Neighbours together:
+ * launches are by range, not by parameter. */
 static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zfi_run_t *run = inst->run;
     zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(&run->publishing, 0, run->plan.n_matrices);
-    for (uint32_t i = 0; i < list->n && !st; i++) {
-        zfi_named_t named = zfi_named_at(run->params, list, i);
-        st = run->publisher->fetch(&run->publishing, named.first, named.end);
+    for (uint32_t i = 0; i < list->n && !st;) {
+        zfi_named_t all = zfi_named_at(run->params, list, i), next;
+        while (++i < list->n && (next = zfi_named_at(run->params, list, i)).first == all.end)
+            all.end = next.end;
+        st = run->publisher->fetch(&run->publishing, all.first, all.end);
     }
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }

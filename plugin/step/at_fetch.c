@@ -104,13 +104,11 @@ static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
 
 /* Chunks [at, at + n) of a close, bucket by bucket as they travel. */
 static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
-    uint32_t bucket = publishing->plan->bucket_chunks, end = part->at + part->n;
+    uint32_t end = part->at + part->n;
     for (uint32_t at = part->at, next; at < end; at = next) {
-        uint32_t bucket_end = (at / bucket + 1) * bucket;
-        uint64_t published;
-        bucket_end = bucket_end < part->close->n_chunks ? bucket_end : part->close->n_chunks;
+        uint32_t bucket_end = zfi_publish_bucket_end(publishing->plan, part->close, at);
+        uint64_t published = part->close->first_job + bucket_end;
         next = bucket_end < end ? bucket_end : end;
-        published = part->close->first_job + bucket_end;
         part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
         if (published <= publishing->unfetched->merged + publishing->plan->ring_chunks)
             merge_from_ring(publishing, &one, published);

@@ -2,7 +2,8 @@
 /* plugin/step/publish.c - published values (contract in publish.h).
  *
  * A bucket is plan.bucket_chunks neighbouring chunks of one close. The device's ring holds plan.ring_chunks chunks, at
- * least two buckets, so that one is copied while the other is merged. */
+ * least two buckets, so that one is copied while the other is merged. The first buckets of a close are shorter, since
+ * the host waits longest for what it fetches first: they end behind 1, 2, 4 chunks and so on. */
 #include "step/publish.h"
 
 #include "instance/device_memory.h"
@@ -13,9 +14,16 @@ typedef struct bucket {
     uint32_t at, n;      /* chunks of the close */
 } bucket_t;
 
+uint32_t zfi_publish_bucket_end(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at) {
+    uint32_t most = plan->bucket_chunks, end = at < most ? 1 : (at / most + 1) * most;
+    while (end <= at)
+        end = 2 * end < most ? 2 * end : most;
+    return end < close->n_chunks ? end : close->n_chunks;
+}
+
 /* The bucket that begins with chunk `at` of a close. */
 static bucket_t bucket_at(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at) {
-    uint32_t left = close->n_chunks - at, n = left < plan->bucket_chunks ? left : plan->bucket_chunks;
+    uint32_t n = zfi_publish_bucket_end(plan, close, at) - at;
     return (bucket_t){close->first_job + at, close->first_job + at + n, at, n};
 }
 

@@ -5,6 +5,8 @@
 
 #include "instance/run.h"
 
+/* [hook, control] Where the bucket ends that has chunk `at` of a close. */
+uint32_t zfi_publish_bucket_end(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at);
 /* [hook] Up: the values of a close, as its chunks are replayed; signals up. */
 void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close);
 /* [hook] The device stream: they become visible; signals merged. */

@@ -152,7 +152,6 @@ static void hold(int holds) {
 static void *run_held(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
-    const zt_param_t *param = &rig->params[0];
     zf_fence_t fence = {.struct_size = sizeof fence};
     ck_assert(zt_job_open(job, shapes, N_SHAPES));
     for (int t = 0; t < 2; t++)
@@ -162,12 +161,12 @@ static void *run_held(void *raw) {
     hold(1);
     ZT_OK(rig, zt_rig_try_step(rig));
     zt_rig_finish_step(rig);
-    ck_assert(!zt_shows(param, param->serial.w));
-    ZT_OK(rig, zt_fetch(rig, param->id, &fence));
+    ck_assert(!zt_shows(rig->params, rig->params[0].serial.w));
+    ZT_OK(rig, zt_fetch(rig, rig->params[0].id, &fence));
     ck_assert_int_eq(rig->cpu->fence_wait(&fence, 50000000, &rig->err), ZF_ERR_TIMEOUT);
     hold(0);
     zt_rig_wait(rig, &fence);
-    ck_assert(zt_shows(param, param->serial.w));
+    ck_assert(zt_shows(rig->params, rig->params[0].serial.w));
     return NULL;
 }
 
