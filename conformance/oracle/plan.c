@@ -132,16 +132,11 @@ static int turn_of(const zo_decl_t *d) {
     return d->ndim <= d->n_batch_axes + 1 ? 2 : 3;
 }
 
-uint32_t zo_n_owners(const zo_t *o, const zo_matrix_t *x) {
-    uint32_t own = o->params[x->param].decl.n_owners;
-    return own ? own : o->config.n_owners;
-}
-
 /* The most that a rank may have of a matrix: of its rows, as many together as have 16 elements, each rank has its part,
  * rounded up. One that lives as shards and whose channels are rows is not divided. */
 static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
     const zo_decl_t *d = &o->params[x->param].decl;
-    uint64_t owners = zo_n_owners(o, x), rows;
+    uint64_t owners = d->n_owners ? d->n_owners : o->config.n_owners, rows;
     if (owners < 2 || (d->is_sharded && d->channels_are_rows))
         return x->rows * x->cols;
     for (rows = 1; rows * x->cols < 16; rows++)

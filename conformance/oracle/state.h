@@ -107,6 +107,5 @@ void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
 void zo_free_param(zo_param_t *p);
 void zo_accept_bits(zo_param_t *p); /* what is visible counts as put there by this page */
 void zo_drop_slots(zo_matrix_t *x);
-uint32_t zo_n_owners(const zo_t *o, const zo_matrix_t *x);    /* ranks that keep its state together; 0 = 1 */
 uint64_t zo_depth(const zo_matrix_t *x);                      /* elements of a channel */
 uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */

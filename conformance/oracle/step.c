@@ -233,7 +233,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
         if (x->is_resident) {
-            x->is_unfetched = x->is_sent == 2 && is_present && r->is_applied && zo_n_owners(o, x) > 1;
+            x->is_unfetched = x->is_sent == 2 && is_present && r->is_applied && o->config.n_owners > 1;
             if (is_present && r->is_applied)
                 update_resident(o, x, args->groups, r);
             continue;

@@ -122,21 +122,12 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 
 /* ---- shown ------------------------------------------------------------------------------------------------------- */
 
-/* The pieces of a matrix, of all ranks; of a resident one those of the others. */
-static void show_matrix(zfi_publishing_t *publishing, uint32_t number, uint32_t bucket) {
-    const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
-    zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
-    args.keeps_selected = !matrix->is_resident;
-    args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
-    if (matrix->is_resident)
-        args.skipped = zfi_own_part(publishing->engine, &publishing->ranks->buckets->all[bucket]);
-    zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
-}
-
+/* The pieces of the matrix, of all ranks; of a resident one those of the others. */
 void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     zfi_engine_t *engine = publishing->engine;
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
+    zfi_place_args_t args;
     if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
         !zfi_has_cohort(&publishing->ranks->reduction->published, zfi_listed_cohort(publishing->plan, matrix)))
         return;
@@ -144,7 +135,12 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
                  zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
                              &engine->count.stall_replay_ns));
     zfi_ranks_await_values(publishing->ranks, bucket);
-    show_matrix(publishing, number, bucket);
+    args = zfi_value_pieces_of(publishing->ranks, number);
+    args.keeps_selected = !matrix->is_resident;
+    args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
+    if (matrix->is_resident)
+        args.skipped = zfi_own_part(engine, &publishing->ranks->buckets->all[bucket]);
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
 }
 
 void zfi_values_end(zfi_publishing_t *publishing) {
