@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 30, N_LANES = 4, N_INSTANCES = 4, LEAST_TAG_UB = 32767, MOST_GROUPS = 16 };
+enum { PIECE = 1 << 30, N_LANES = 5, N_INSTANCES = 4, LEAST_TAG_UB = 32767, MOST_GROUPS = 16 };
 
 /* A process group. */
 typedef struct circle {

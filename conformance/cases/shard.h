@@ -43,7 +43,7 @@ typedef enum zs_fault {
     ZS_N_FAULTS
 } zs_fault_t;
 
-enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
+enum { ZS_LANES = 5, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
 #define ZS_QUANTUM 0x1p-4f
 
 /* Process groups, as the host numbers them. */

@@ -8,7 +8,7 @@
 #include "harness/clock.h"
 #include "harness/fetcher.h"
 
-enum { N_RANKS = 4, LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, N_STEPS = 8, LANES = 4 };
+enum { N_RANKS = 4, LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, N_STEPS = 8, LANES = 5 };
 
 static const uint64_t forward_ns = 16000000, backward_ns = 32000000; /* of a layer */
 static const double link_ns = 12000000;                              /* a layer's reduce-scatter, or its all-gather */

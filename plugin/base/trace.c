@@ -176,8 +176,8 @@ void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const char *what, u
 
 /* Where a viewer shows a lane: in the order in which work passes through them. */
 static int place_of(const char *lane) {
-    static const char *const order[] = {"host",       "zf-device", "zf-down",   "zf-up",    "zf-enter",
-                                        "zf-control", "zf-ranks",  "zf-values", "zf-worker"};
+    static const char *const order[] = {"host",       "zf-device", "zf-down",  "zf-up",     "zf-enter",
+                                        "zf-control", "zf-steps",  "zf-ranks", "zf-values", "zf-worker"};
     int n = (int)(sizeof order / sizeof *order);
     for (int i = 0; i < n; i++)
         if (strcmp(lane, order[i]) == 0)

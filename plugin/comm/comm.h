@@ -48,7 +48,7 @@ typedef struct zfi_exchange {
                            * this stream has done what it was given before; always the same one of a lane */
 } zfi_exchange_t;
 
-enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_LANE_ROLL, ZFI_N_LANES };
+enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_LANE_ROLL, ZFI_LANE_STEPS, ZFI_N_LANES };
 
 typedef struct zfi_comm_ops {
     const char *name;

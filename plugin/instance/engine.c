@@ -96,7 +96,9 @@ static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
         st = engine->ops->stream_create(engine->device, "zf-values", &engine->values_stream, err);
     if (!st)
         st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
-    return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
+    if (!st)
+        st = zfi_serial_create(&engine->values, "zf-values", err);
+    return st ? st : zfi_serial_create(&engine->steps, "zf-steps", err);
 }
 
 static void log_image(const zfi_engine_t *engine) {
@@ -152,6 +154,7 @@ void zfi_engine_stop(zfi_engine_t *engine) {
     zfi_serial_destroy(engine->control);
     zfi_serial_destroy(engine->ranks);
     zfi_serial_destroy(engine->values);
+    zfi_serial_destroy(engine->steps);
     engine->ops->stream_destroy(engine->ranks_stream);
     engine->ops->stream_destroy(engine->values_stream);
     engine->ops->stream_destroy(engine->enter_stream);

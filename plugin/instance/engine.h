@@ -98,7 +98,7 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
-    zfi_serial_t *ranks, *values; /* the communication threads, of gradients and of values; NULL on one rank */
+    zfi_serial_t *ranks, *values, *steps; /* the communication threads; NULL on one rank (ranks/ranks.h) */
     zfi_stream_t *ranks_stream, *values_stream; /* ... and their streams, where the device's memory is exchanged */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;

@@ -399,9 +399,9 @@ zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpo
                            .step = step,
                            .recv = all,
                            .nbytes = nbytes,
-                           .lane = ZFI_LANE_GRADIENTS,
+                           .lane = ZFI_LANE_STEPS,
                            .group = group};
-    return zfi_collective_call(engine, engine->ranks, zfi_collective, &what);
+    return zfi_collective_call(engine, engine->steps, zfi_collective, &what);
 }
 
 void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, uint64_t nbytes, zf_status_t *out_st) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/ranks/ranks.h - several ranks: the thread that makes all exchanges of an instance, and what it makes.
+/* plugin/ranks/ranks.h - several ranks: the threads that make an instance's exchanges, and what they make.
  *
  * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
  * gradient of a bucket is there, its parts go to the ranks that sum them. At stage 0 the sums come back: then the same
@@ -11,6 +11,9 @@
  *
  * Values (ranks/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
  * gradients of the coming step and others have not.
+ *
+ * What the ranks agree on for a step (hooks/reduce.h) has them as well. A hook waits for it, and so for the other
+ * ranks' hooks, but for no device; gradients' exchanges wait for one.
  *
  * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
  * from what the ranks have agreed on before each step (hooks/reduce.h). */
@@ -61,8 +64,8 @@ zf_status_t zfi_ranks_fetch(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *
 void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char *whole, uint64_t number);
 
 /* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns, of a process group (the transport's
- * number of it): after what was handed over before. A failure has ended the instance; then the memory may still be
- * written to where zfi_ranks_holds_memory() says so. */
+ * number of it). It does not wait for what was handed over before. A failure has ended the instance; then the memory
+ * may still be written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes);
 /* [hook] The same between steps, for ..._STATE, in the lane of values: gradients of the coming step may be on their

@@ -12,7 +12,7 @@
 
 enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
 enum { ZT_PURPOSES = ZF_COLLECTIVE_FOR_TRANSPORT + 1, ZT_MAX_INSTANCES = 3 };
-enum { ZT_MAX_RANKS = 8, ZT_LANES = 4, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+enum { ZT_MAX_RANKS = 8, ZT_LANES = 5, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
 

@@ -142,8 +142,10 @@ static void one_leaves(int holds_memory) {
         ranks.ranks[r].fails_to_abort = holds_memory;
     jobs[1].leaves_before = 4;
     zt_jobs_run(&ranks, run_job, 1);
-    expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
-    expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
+    for (int r = 0; r <= 2; r += 2) { /* the agreement, or the reduction of gradients: who waits first is not said */
+        expect(&jobs[r], ZF_ERR_TIMEOUT, "rank 1 has not come to the ");
+        expect(&jobs[r], ZF_ERR_TIMEOUT, ", step 4 within");
+    }
     ck_assert_uint_eq(jobs[0].rig.err.rank, 1);
     ck_assert_uint_eq(jobs[2].rig.err.rank, 1);
     zt_jobs_end(&ranks);

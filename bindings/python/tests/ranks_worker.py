@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -239,22 +240,31 @@ def edited_row():
 
 
 def on_queues():
-    """Hosts that enqueue: the weights of hosts that wait. No step waits for the device once the first ones were looked at. A row that every
-    rank writes unseen later than that is found by all at the same step, though one rank's device is behind."""
-    for stage in STAGES[:2]:
-        place = QueuePlace()
+    """Hosts that enqueue: the weights of hosts that wait. No step waits for the device once the first ones were looked at: it stands still
+    until the step has returned. A row that every rank writes unseen later than that is found by all at the same step, though one rank's
+    device is behind."""
+    for stage in STAGES:
+        place, has_returned, has_waited = QueuePlace(), threading.Event(), []
         ours, opt = make({**DEFERRED, **stage})
         with unittest.mock.patch.object(devices, "of", lambda *_, place=place: place):
             opt.bind()
         theirs, plain = make({**DEFERRED, **stage})
         for step in range(ASKED_STEPS + 8):
             before = place.n_finished, opt.stats()["host_waits"]
-            for model, its in ((ours, opt), (theirs, plain)):
-                backward(model, step)
-                advance(its)
+            backward(ours, step)
+            if step >= ASKED_STEPS:
+                has_returned.clear()
+                place.launch(lambda: has_waited.append(not has_returned.wait(20)))
+            kept = [p.grad for p in ours.parameters()]  # a GPU's memory is given to others in stream order
+            advance(opt)
+            has_returned.set()
+            place.settle()
+            del kept
+            backward(theirs, step)
+            advance(plain)
             is_waited = before != (place.n_finished, opt.stats()["host_waits"])
             assert is_waited == (step < ASKED_STEPS), (stage, step)
-            place.settle()
+            assert not any(has_waited), (stage, step)
             assert_close(ours, theirs, stage, step, bound=0)
         ours[2].weight.data[3] = 0.25
         for _ in range(ASKED_STEPS):

@@ -77,8 +77,11 @@ def run_ranks(n_ranks, worker, *cases):
 @unittest.skipUnless(torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
     def test_two(self):
-        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited_row", "on_queues", "summed", "clipped",
+        run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "with_holes", "edited_row", "summed", "clipped",
                   "changed_after_backward", "taken_out", "dropped", "moved_after_backward", "refused", "saved_together")
+
+    def test_three(self):
+        run_ranks(3, "ranks_worker", "on_queues")
 
     def test_four(self):
         run_ranks(4, "ranks_worker", "subgroup", "two_levels")

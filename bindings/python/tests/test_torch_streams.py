@@ -239,15 +239,21 @@ class Asynchrony(StreamTest):
                     opt = self.streamed(model, config=config(AT_FETCH), model=model if has_model else None, **options)
                 for module in model.modules():
                     module.register_forward_pre_hook(lambda *_: self.place.settle())
-                waits = []
+                waits, has_waited, has_returned = [], [], threading.Event()
                 for number in range(3 * ASKED_STEPS):
                     before = self.place.n_finished, opt.stats()["host_waits"]
                     opt.zero_grad()
-                    support.loss_of(model, number).backward()
+                    loss = support.loss_of(model, number)
+                    if number > ASKED_STEPS:
+                        has_returned.clear()
+                        self.place.launch(lambda: has_waited.append(not has_returned.wait(20)))  # until then the device stands still
+                    loss.backward()
                     opt.step()
+                    has_returned.set()
                     waits.append((self.place.n_finished - before[0], opt.stats()["host_waits"] - before[1]))
                     self.place.settle()
                 self.assertEqual(set(waits[ASKED_STEPS + 1:]), {(0, 0)}, (are_several, options))
+                self.assertFalse(any(has_waited), (are_several, options))
 
     def test_one_look_serves_all_fetches_of_a_pass(self):
         ours = support.mlp()
