@@ -3,8 +3,8 @@
 parameters, and each process trains its part."""
 import torch
 import torch.distributed as dist
-from ranks_worker import HYPER, advance, backward, raises, whole_of
-from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
+from ranks_worker import DEFERRED, HYPER, advance, backward, beside_unedited, raises, whole_of
+from support import SYNCHRONOUS, config, mlp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -12,53 +12,40 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import zfplugin
 import zfplugin.torch
+from zfplugin.torch.cut import local
 
 
-def cut_model(width=25, n_hidden=2):
-    """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, and the last layer's 4 are few."""
+def cut_model(width=25, n_hidden=2, n_more=0):
+    """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, the last layer's 4 are few, and of n_more more
+    rows the last process has none."""
     model = mlp(width=width, n_hidden=n_hidden)
+    if n_more:
+        model.append(nn.Linear(4, n_more))
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     return fully_shard(model)
 
 
-def as_adamw():
-    """fully_shard: beside AdamW on the whole batch; clipped by the joint norm, with accumulation."""
-    all_selected = {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}
-    for mode, clip, n_parts in ((SYNCHRONOUS, 0.0, 1), (SYNCHRONOUS, 0.3, 2), (all_selected, 0.3, 1)):
-        ours, alone = cut_model(), mlp(width=25)
-        opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), clip_norm=clip, model=ours)
-        reference = torch.optim.AdamW(alone.parameters(), **HYPER)
-        for step in range(6):
-            backward(ours, step, n_parts)
-            advance(opt)
-            loss_of(alone, step).backward()
-            if clip:
-                norm = nn.utils.clip_grad_norm_(alone.parameters(), clip)
-                assert abs(norm - opt.grad_norm) < 1e-5 * norm, (norm, opt.grad_norm)
-            advance(reference)
-        expected = dict(alone.named_parameters())
-        for name, values in whole_of(ours).items():
-            assert (values - expected[name]).abs().max() < 2e-5, (mode, clip, n_parts, name)
-        opt.close()
-
-
 def shipped_in_backward():
-    """More gradients than the plugin gathers before it reads: most are read in backward, each process's part."""
-    ours, theirs = cut_model(n_hidden=20), cut_model(n_hidden=20)
-    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(SYNCHRONOUS), overlap=True)
-    reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
-    for step in range(3):
-        for model, optimizer in ((ours, opt), (theirs, reference)):
-            backward(model, step)
-            if model is ours and step:
-                assert any(grad is not None for grad in opt._binding.feed.held), "nothing was shipped"
-            advance(optimizer)
-    expected = whole_of(theirs)
-    assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(ours).items())
-    assert opt.stats()["lost_overlap_nbytes"] == 0
-    opt.close()
+    """Beside AdamW under fully_shard: more gradients than the plugin gathers before it reads, so most are read in backward, each process's
+    part; with accumulation; clipped by the joint norm. (On the whole batch: tensor_worker.)"""
+    for n_parts in (1, 2):
+        ours, theirs = cut_model(n_hidden=20), cut_model(n_hidden=20)
+        opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(SYNCHRONOUS), overlap=True, clip_norm=0.3,
+                                     accumulation_steps=n_parts)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(3):
+            backward(ours, step, n_parts)
+            assert not step or any(grad is not None for grad in opt._binding.feed.held), "nothing was shipped"
+            backward(theirs, step, n_parts)
+            nn.utils.clip_grad_norm_(theirs.parameters(), 0.3)
+            for optimizer in (opt, reference):
+                advance(optimizer)
+        expected = whole_of(theirs)
+        assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(ours).items())
+        assert n_parts > 1 or opt.stats()["lost_overlap_nbytes"] == 0
+        opt.close()
 
 
 def skips_alike():
@@ -78,17 +65,34 @@ def skips_alike():
     opt.close()
 
 
+def edit_one_part(model):
+    """A row that one process has, past version counters: of the other's part nothing is written."""
+    if dist.get_rank() == 0:
+        local(model[2].weight).data[3] = 0.25
+
+
+def edit_whole(model):
+    """By operations on DTensors: all of one; of another a row that the last process has; one of which it has nothing."""
+    model[2].weight.mul_(0.5)
+    whole = model[5].weight.full_tensor()
+    whole[20] = 0.25
+    model[5].weight.copy_(distribute_tensor(whole, model[5].weight.device_mesh, [Shard(0)]))
+    model[9].weight.add_(1.0)
+
+
+def edited():
+    """Each process's own part, which alone it sees."""
+    def make_run():
+        model = cut_model(n_more=1)
+        return model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED))
+
+    for edit in (edit_one_part, edit_whole):
+        beside_unedited(make_run, edit)
+
+
 def refused():
-    model, n = cut_model(), dist.get_world_size()
-    named = list(model.named_parameters())
-    raises(zfplugin.errors.ArgumentError, "leave it out", lambda: zfplugin.torch.ZenFlow(named, group=dist.group.WORLD))
-    raises(zfplugin.errors.ArgumentError, "fetch=True", lambda: zfplugin.torch.ZenFlow(named, model=model, fetch=True))
-    backward(model, 0)
-    whole = nn.Parameter(torch.ones(2))
-    whole.grad = torch.full((2,), 1.0 + dist.get_rank())
-    mixed = zfplugin.torch.ZenFlow([*named, ("whole", whole)])
-    raises(zfplugin.errors.ParamError, '"whole" is not cut', mixed.step)
-    mixed.close()
+    """(More of it: tensor_worker.)"""
+    named, n = list(cut_model().named_parameters()), dist.get_world_size()
     foreign = nn.Parameter(distribute_tensor(torch.ones(4, 3), init_device_mesh("cpu", (n,)), [Shard(0)]))
     foreign.grad = distribute_tensor(torch.ones(4, 3), init_device_mesh("cpu", (1, n)), [Replicate(), Shard(0)])
     raises(zfplugin.errors.ShapeError, "a gradient is placed as", zfplugin.torch.ZenFlow([("w", foreign)]).step)

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from ranks_worker import DEFERRED, a_folder, advance, raises, whole_of
 from support import SYNCHRONOUS, config
 import tensor_worker
-from tensor_worker import assert_equal, whole_state
+from tensor_worker import ALL_SELECTED as SETTINGS
+from tensor_worker import BOUND, CLIP, HYPER, INNER, LENGTH, STEPS, WIDTH, assert_equal, whole_state
 from torch import nn
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -20,11 +21,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 import zfplugin
 import zfplugin.torch
 
-VOCAB, WIDTH, INNER, BATCH, LENGTH, STEPS = 13, 8, 16, 8, 6, 5
-HYPER = {"lr": 1e-2, "weight_decay": 0.05}
-CLIP = 0.5
-SETTINGS = {"zenflow.topk_ratio": 1.0, "zenflow.update_interval": 2}  # what the model shows is plain AdamW
-BOUND = 1e-5
+VOCAB, BATCH = 13, 8
 
 
 class Block(nn.Module):
@@ -296,7 +293,7 @@ def assert_like(part, whole):
 FOLDER = None  # of what is saved
 JOBS = {4: None, 2: 4, 8: 2}  # processes: those that saved what they go on from
 STEPS_OF_A_JOB = 4
-RUNS = [(kind, mode) for kind in ("owners", "modules", "stacked", "tensor") for mode in (SYNCHRONOUS, DEFERRED)] + [("tensor16", DEFERRED)]
+RUNS = [(kind, SYNCHRONOUS) for kind in ("owners", "modules", "stacked", "tensor")] + [(kind, DEFERRED) for kind in ("owners", "tensor", "tensor16")]
 
 
 def opened(kind, mode, job):

@@ -237,14 +237,16 @@ def to_adamw():
 
 
 def scalars():
-    """A parameter without axes, of which each process has a copy, in the state that torch.distributed.checkpoint takes."""
+    """A parameter without axes, of which each process has a copy, in the state that torch.distributed.checkpoint takes. It does not count
+    in the norm, where counts_in_norm= says so."""
     mesh = mesh_of_four()["tp"]
     w = nn.Parameter(DTensor.from_local(torch.ones(4, 3), mesh, [Shard(0)], run_check=False))
     scale = nn.Parameter(DTensor.from_local(torch.tensor(2.0), mesh, [Replicate()], run_check=False))
-    opt = zfplugin.torch.ZenFlow([("w", w), ("scale", scale)], config=config(SYNCHRONOUS))
+    opt = zfplugin.torch.ZenFlow([("w", w), ("scale", scale)], config=config(SYNCHRONOUS), counts_in_norm=lambda name, _: name == "w")
     for _ in range(3):
         w.grad, scale.grad = torch.ones_like(w), torch.ones_like(scale)
         opt.step()
+        assert abs(opt.grad_norm - w.numel() ** 0.5) < 1e-5, opt.grad_norm
     state = opt.state_dict()
     del state["zenflow"]
     state["state"][1]["exp_avg"] *= 3

@@ -15,8 +15,13 @@ ones, and the step is announced with what param_groups say when backward begins.
 (early replay), into memory of its own. One that was changed all the same is delivered again, and what was updated early is dropped: a
 wrong expectation costs time, never bits.
 
+Other ranks: what is final is on its way to them, and cannot be called back by one alone. So nothing is shipped early until all ranks have
+seen some steps without a change, of which they vote; from then on they vote at every step whether one of them has changed something: then all
+of them drop what has travelled, deliver everything again at this step, and vote anew after twice as many steps.
+
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
-the last step is how often it is expected in this one, and only the last firing ships; accumulation_steps says it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
+the last step is how often it is expected in this one, and only the last firing ships (fewer count when they come twice: the rest of an
+epoch's batches); accumulation_steps says it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
 unscales), early shipping is switched off, since each would travel twice.
 
 Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
@@ -62,17 +67,17 @@ def _words(array):
 
 
 class GradientFeed:
-    """Ships the gradients of a ParameterTable to an Instance. is_alone: there are no other ranks. is_final: gradients do not
-    change after the last backward, so they are on their way to other ranks at once. is_promised: the same was said by the
-    caller, with other ranks or without."""
+    """Ships the gradients of a ParameterTable to an Instance. is_alone: there are no other ranks. is_promised: gradients do not change
+    after the last backward, so they are on their way to other ranks at once. vote: a function of all ranks (ranks.py), where nothing was
+    promised."""
 
-    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, is_alone=True, is_final=False,
-                 is_promised=False, is_releasing=False):
+    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, is_alone=True, is_promised=False,
+                 is_releasing=False, vote=None):
         self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
-        if overlap is None:  # on a CPU it costs more than it hides: every gradient is read once more for its digest
-            overlap = is_promised or self.place.is_stream and is_alone
+        if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
+            overlap = is_promised or self.place.is_stream or not is_alone
         self.is_releasing = is_releasing  # .grad is None once it was shipped
         overlap = overlap or is_releasing
         self.is_shipping = overlap  # early shipping at all
@@ -80,9 +85,13 @@ class GradientFeed:
         self.watched = Watched(self.place) if overlap and not is_told else None
         self.fixed_count = accumulation_steps or (1 if is_releasing else None)
         self.is_alone = is_alone
-        self.is_final, self.is_promised = is_final, is_promised
+        self.is_promised = is_promised
         self.announce = None            # called before the first delivery of a step that is early
         self.n_unchanged_steps = 0
+        self.vote = vote
+        self.is_agreed = False          # all ranks count gradients as final
+        self.n_between_votes = STEPS_UNTIL_FINAL
+        self.n_until_vote = 1 + (CLEAN_STEPS + 1 if self.place.is_stream else STEPS_UNTIL_FINAL)  # the first step may have had no hooks
         self._has_warned_local = is_alone
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
@@ -107,6 +116,8 @@ class GradientFeed:
             expected, fired = learned.get(name, (accumulation_steps or 1, 0))
             self.expected.append(NEVER if i in tied else expected)
             self.fired.append(fired)
+        self.fired_before = [0] * n     # in the step before
+        self.noted = {}                 # of this step, where nothing is shipped yet: {id: (gradient, firings, what it looked like)}
         self.held = [None] * n          # shipped gradients, and what they looked like
         self.held_storage = [None] * n
         self.version = [0] * n          # NaN: nothing that was shipped counts
@@ -203,6 +214,9 @@ class GradientFeed:
                     return  # a share of it
                 if self.watched is not None and self.watched.is_on():
                     return self.watched.note(i, grad_of(param))
+                if not (self.is_alone or self.is_promised or self.is_agreed):
+                    self.noted[i] = grad_of(param), self.fired[i], self._look_of(i, grad_of(param))
+                    return
                 if self.released_nbytes > self.most_released:
                     self._release_all()
                 self._collect(i, grad_of(param), self._early_flags())
@@ -239,8 +253,8 @@ class GradientFeed:
 
     def _early_flags(self):
         """A gradient that will not change, as far as is known: what needs no more than the gradient may begin. On its way to other ranks it
-        cannot be called back, so there it takes a promise; here one that changed all the same is delivered again."""
-        is_final = self.is_final or self.is_alone and (self.is_promised or self.is_releasing or self.n_unchanged_steps >= STEPS_UNTIL_FINAL)
+        cannot be called back, so there it takes a promise, or a vote; here one that changed all the same is delivered again."""
+        is_final = self.is_promised or self.is_releasing or self.is_agreed or self.is_alone and self.n_unchanged_steps >= STEPS_UNTIL_FINAL
         if self.is_first:
             self.is_first = False
             if is_final and self.announce is not None:
@@ -383,14 +397,16 @@ class GradientFeed:
             if not present and self.is_alone:  # else another rank may have some
                 raise errors.GradientError("step: no part of a parameter in this process has a gradient: call backward() before step(), "
                                            "in all processes")
-            if is_withdrawn:
-                self.discard()
-                todo = present
-            elif n_early:
+            if n_early:
                 self._judge_changes(n_early, n_changed)
+            elif self.noted:
+                self._judge_changes(len(self.noted), self._n_changed_of_noted())
             elif self.watched is not None and self.watched.noted:
                 n_noted = len(self.watched.noted)
                 self._judge_changes(n_noted, self.watched.look({i: grad_of(self.table.params[i]) for i in present}))
+            if self._is_to_discard(is_withdrawn, any(self.held[i] is not None for i in todo)):
+                self.discard()
+                todo = present
             in_sets = {i for ids in self.tied_sets for i in ids}
             params = self.table.params
             for i in todo:
@@ -438,6 +454,33 @@ class GradientFeed:
             todo.append(i)
         edited = [i for i, now in zip(same, self._digests_of(same)) if now != self.digest[i]]
         return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
+
+    def _look_of(self, i, grad):
+        """What a gradient looks like: equal where it is as it was, as far as is looked at (at the top)."""
+        return self._describe(i, grad), self._digests_of([i])[0], self.place.is_stream and grad._version
+
+    def _n_changed_of_noted(self):
+        """How many of them the host changed after the last backward."""
+        return sum(n_fired == self.fired[i] and (grad_of(self.table.params[i]) is not grad or self._look_of(i, grad) != look)
+                   for i, (grad, n_fired, look) in self.noted.items())
+
+    def _is_to_discard(self, is_withdrawn, is_replaced):
+        """Whether what was delivered is dropped. is_withdrawn: here one has no gradient any more; is_replaced: another one. Of several
+        ranks all come to the same, by a vote in steps that all of them count alike."""
+        if self.vote is None:
+            return is_withdrawn
+        if not self.is_agreed and self.n_until_vote > 1:
+            return False  # nothing was
+        is_learning = self.n_unchanged_steps < STEPS_UNTIL_FINAL or self.watched is not None and self.watched.n_clean < CLEAN_STEPS
+        is_against = self.vote(not self.is_shipping or (is_withdrawn or is_replaced if self.is_agreed else is_learning))
+        if is_against is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
+            self.vote, self.is_agreed = None, False
+            return is_withdrawn or is_replaced
+        was_agreed, self.is_agreed = self.is_agreed, not is_against
+        if is_against:
+            self.n_between_votes *= 2
+            self.n_until_vote, self.n_unchanged_steps = self.n_between_votes + 1, 0
+        return was_agreed and is_against
 
     def _judge_changes(self, n_early, n_changed):
         """Switches early shipping off where it only makes gradients travel twice."""
@@ -502,10 +545,12 @@ class GradientFeed:
             self.released.clear()
             self.released_nbytes = 0
             if not self.fixed_count:
-                self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
+                self.expected = [e if e == NEVER or not f or f < e and f != before else f
+                                 for e, f, before in zip(self.expected, self.fired, self.fired_before)]
+            self.n_until_vote -= 1
             if self.watched is not None and self.watched.end_step():
                 self._stop_shipping_unseen()
-            self.fired = [0] * n
+            self.fired_before, self.fired, self.noted = self.fired, [0] * n, {}
             self.is_first = True
 
     def _stop_shipping_unseen(self):

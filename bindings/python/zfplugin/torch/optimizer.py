@@ -54,7 +54,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more on a
         CPU; on CUDA version counters tell, once some steps were watched. Once none was changed in some steps, updates begin during
-        backward, too. Default: on CUDA True in a job of one process; elsewhere, without final_gradients, False: at step.
+        backward, too. Default: on CUDA True in a job of one process; with group True; elsewhere, without final_gradients, False: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -70,7 +70,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         that one in place of group=, the processes that have this expert; norm_group= is group= then unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
-        which one that is, default 1): with group they are exchanged during backward; they travel during backward from the first step on.
+        which one that is, default 1): they travel during backward from the first step on, with group to the other ranks, too.
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
@@ -155,9 +155,10 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             table_options={"is_single": is_single, "channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
-            feed_options={"overlap": final_gradients if overlap is None and not is_single else overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
-                          "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients,
-                          "is_releasing": release_gradients},
+            feed_options={"overlap": final_gradients if overlap is None and not is_single and self._ranks is None else overlap,
+                          "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
+                          "vote": self._ranks.vote if self._ranks is not None and not final_gradients else None,
+                          "is_promised": final_gradients, "is_releasing": release_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         if model is not None:
@@ -362,7 +363,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     def _restart(self):
         """As before the first step; weights as flush() leaves them."""
-        self._followed("load_state_dict").flush()
+        binding = self._followed("load_state_dict")
+        self._drop_delivered(binding)
+        binding.flush()
         instance = self._make_instance(place=self._place)
         self._names = self._binding.names
         self._binding.feed.detach()
@@ -383,14 +386,19 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     def _load(self, where, partial=False, at_rest=()):
         binding = self._followed("load")
-        if any(grad is not None for grad in binding.feed.held):
-            binding.discard()
+        self._drop_delivered(binding)
         report = state.load(self._instance, where, partial)
         binding.loaded(at_rest)
         self._tally.loaded()
         if self._final_weights is not None:
             self._final_weights.remember_loaded()
         return report
+
+    @staticmethod
+    def _drop_delivered(binding):
+        """Of the coming step; of several ranks all do."""
+        if binding.feed.is_agreed or any(grad is not None for grad in binding.feed.held):
+            binding.discard()
 
     @torch.no_grad()
     def flush(self):

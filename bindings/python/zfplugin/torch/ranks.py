@@ -165,6 +165,21 @@ class Ranks(collectives.Collectives):
         self._circles = {number: _Circle(f"zfplugin/{group.group_name}", dist.get_rank(group), dist.get_world_size(group), timeout)
                          for number, group in groups.items()}
         self.rank, self.size = self.place(0) or (0, 1)
+        everyone = self._circles.get(ALL) or self._circles[0]
+        self._votes = dist.ProcessGroupGloo(dist.PrefixStore("votes", everyone.store), everyone.rank, everyone.size, timeout)
+        self._patience = datetime.timedelta(milliseconds=deadline_ms * 2 // 3)
+
+    def vote(self, flag):
+        """Whether one of all that train together says so; None where it failed, for good. A call of all of them; whoever does not come is
+        named by the plugin's own exchanges."""
+        ballot, options = torch.tensor([flag], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()
+        options.reduceOp, options.timeout = dist.ReduceOp.MAX, self._patience
+        try:
+            self._votes.allreduce([ballot], options).wait()
+        except (RuntimeError, AttributeError):
+            self._votes = None  # nobody waits for this one's
+            return None
+        return bool(ballot)
 
     def place(self, group):
         if group == _abi.GROUP_NODE and group not in self._circles and 0 in self._circles:
