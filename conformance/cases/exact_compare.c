@@ -68,7 +68,7 @@ static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t ke
         uint32_t param = n ? params[i] : i, first = n_items;
         const zx_param_t *p = &run->c->params[param];
         uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
-        zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id));
+        zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id) & 1);
         n_items += zx_run_draw_layers(run, param, n ? keeps : 0, items + n_items);
         for (uint32_t k = first; k < n_items; k++)
             zo_fetch(run->oracle, &(zo_range_t){id, items[k].first_batch, items[k].n_batches});
@@ -115,7 +115,7 @@ static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
     if (run->c->law == 1 || !zx_host_can_look_unfetched(&run->host))
         p = 100; /* law 1 speaks of what was fetched */
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (is_looked_at[i] && zx_chance(r, p))
+        if (is_looked_at[i] && (zx_chance(r, p) || zo_is_unfetched(run->oracle, i) > 1))
             params[n++] = i;
     if (run->c->mode % 2 && n > 0)
         zx_run_fetch(run, params, zx_chance(r, 20) ? 0 : n);
@@ -127,7 +127,9 @@ static void look(zx_run_t *run, int is_everything, int may_fetch) {
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : general_law(run);
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40));
+        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) &&
+                          (is_everything || !zx_chance(&run->c->rng, 40)) &&
+                          (may_fetch || zo_is_unfetched(run->oracle, i) < 2);
     if (may_fetch)
         fetch_for_look(run, is_looked_at);
     for (uint32_t i = 0; i < run->c->n_params; i++) {

@@ -114,7 +114,7 @@ static void discard(zx_run_t *run) {
 
 static void count_missed(zx_run_t *run) {
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        zx_count_drawn(run->result, ZX_MISSED, (uint64_t)zo_is_unfetched(run->oracle, i));
+        zx_count_drawn(run->result, ZX_MISSED, (uint64_t)zo_is_unfetched(run->oracle, i) & 1);
 }
 
 /* That of the case, or one that no norm reaches: what is expected of a step comes true or not, at random. */

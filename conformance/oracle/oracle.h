@@ -155,7 +155,8 @@ void zo_export(const zo_t *o, uint32_t id, float *dst);
 uint64_t zo_n_elems(const zo_t *o, uint32_t id);
 uint64_t zo_n_steps(const zo_t *o);
 int zo_is_trainable(const zo_t *o, uint32_t id);
-int zo_is_unfetched(const zo_t *o, uint32_t id); /* values of a closed window wait for a fetch of it */
+int zo_is_unfetched(const zo_t *o, uint32_t id); /* 1: values of a closed window wait for a fetch of it; + 2: others' of
+                                                  * what is resident, in elements that follow from the cut */
 const void *zo_visible(const zo_t *o, uint32_t id);
 void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out);
 /* The gradient of the last step as the schedule saw it, or NULL for a hole. Valid until the next delivery. */

@@ -162,11 +162,17 @@ static void publish_due(zo_t *o, zo_matrix_t *x) {
 
 /* "Publishing at fetch" */
 static void fetch(zo_t *o, zo_matrix_t *x) {
-    if (x->is_unfetched) {
+    if (x->is_unfetched && !x->is_resident) {
         show_deferred(o, x, x->was_selected, o->params[x->param].published);
         mix(o, x);
     }
     x->is_unfetched = 0;
+}
+
+/* What closes at this step, and what other ranks have of residents. */
+static int waits_for_fetch(const zo_t *o) {
+    return o->config.can_fetch && o->config.publish_lag == 0 &&
+           (o->t > o->config.warm_up || o->config.resident_nbytes == ZO_ALL_RESIDENT);
 }
 
 static void close_window(zo_t *o, zo_matrix_t *x) {
@@ -175,7 +181,7 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
                      zo_steps_ahead(&o->config, &o->config.groups[o->params[x->param].decl.group]) > 0 && !is_warm_up);
     x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
     x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
-    if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
+    if (waits_for_fetch(o)) {
         x->is_sent = 2;
         x->is_unfetched = 1;
         memcpy(x->was_selected, x->is_selected, x->channels);
@@ -214,8 +220,9 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_behind |= o->params[id].is_held;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
-        o->matrices[i].is_sent = o->matrices[i].is_sent_next || o->matrices[i].is_resident;
-        o->matrices[i].is_sent_next = 0;
+        zo_matrix_t *x = &o->matrices[i];
+        x->is_sent = x->is_resident ? 1 + waits_for_fetch(o) : x->is_sent_next;
+        x->is_sent_next = 0;
     }
     if (args->is_epoch_end)
         o->epoch_end = o->t;
@@ -226,6 +233,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
         if (x->is_resident) {
+            x->is_unfetched = x->is_sent == 2 && is_present && r->is_applied && o->config.n_owners > 1;
             if (is_present && r->is_applied)
                 update_resident(o, x, args->groups, r);
             continue;
@@ -287,10 +295,11 @@ void zo_fetch(zo_t *o, const zo_range_t *range) {
 }
 
 int zo_is_unfetched(const zo_t *o, uint32_t id) {
+    int found = 0;
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (o->matrices[i].param == id && o->matrices[i].is_unfetched)
-            return 1;
-    return 0;
+            found |= o->matrices[i].is_resident ? 2 : 1;
+    return found;
 }
 
 void zo_rest(zo_t *o) {

@@ -32,11 +32,6 @@ static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {
     return zfi_config_defers_nothing(config) ? 0 : config->full_warm_up_rounds;
 }
 
-/* [any-thread] Values of a closed window become visible when the host fetches the parameter (SCHEDULE.md). */
-static inline int zfi_config_publishes_at_fetch(const zfi_config_t *config) {
-    return config->can_fetch && config->publish_lag == 0 && !zfi_config_defers_nothing(config);
-}
-
 /* [any-thread] Of a settled configuration. */
 zfi_policy_t zfi_config_policy(const zfi_config_t *config);
 

@@ -21,10 +21,10 @@ uint32_t zfi_config_predict(const zfi_config_t *config) {
 zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
     zfi_policy_t out = {zfi_config_defers_nothing(config), ZFI_PUBLISHED_AT_STEP, config->update_interval,
                         config->publish_lag};
-    if (zfi_config_publishes_at_fetch(config))
-        out.published = ZFI_PUBLISHED_AT_FETCH;
-    else if (config->publish_lag)
+    if (config->publish_lag)
         out.published = ZFI_PUBLISHED_NEXT_STEP;
+    else if (config->can_fetch)
+        out.published = ZFI_PUBLISHED_AT_FETCH;
     return out;
 }
 

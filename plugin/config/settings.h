@@ -83,7 +83,7 @@ typedef struct zfi_config {
     uint64_t block_elems;
 } zfi_config_t;
 
-/* When the values of a closed window become visible (step/publisher.h). */
+/* When the values of a closed window, or what other ranks have of residents, become visible (step/publisher.h). */
 typedef enum { ZFI_PUBLISHED_AT_STEP, ZFI_PUBLISHED_NEXT_STEP, ZFI_PUBLISHED_AT_FETCH } zfi_published_t;
 
 /* What a settled configuration stands for: read when a run is bound, and in reports. */

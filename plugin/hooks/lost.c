@@ -20,8 +20,8 @@ static int is_due(const zfi_publishing_t *publishing, uint32_t number) {
     const zfi_clock_t *clock = publishing->clock;
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     const uint8_t *is_done = publishing->unfetched->is_done;
-    for (uint32_t i = 0; i < clock->n_due && !matrix->is_resident; i++)
-        if (clock->due[i].cohort == matrix->cohort)
+    for (uint32_t i = 0; i < clock->n_due; i++)
+        if (clock->due[i].cohort == zfi_listed_cohort(publishing->plan, matrix))
             return (!is_done || !is_done[number]) && clock->due[i].first_job >= clock->skip_publish_below[number];
     return 0;
 }

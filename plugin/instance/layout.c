@@ -160,7 +160,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
-    run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
+    run->clock.due = zfi_arena_take(arena, n_cohorts + 1u, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
         zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);

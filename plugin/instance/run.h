@@ -266,7 +266,9 @@ typedef struct zfi_clock {
     int has_begun;                        /* begin(t+1) was pushed */
     uint64_t waiting_choice;              /* step of a choice whose channels have not yet become visible; 0 = none */
     uint64_t n_choices;                   /* steps with a choice: masks take turns */
-    zfi_close_t *due; /* [n_cohorts] closes that are published at the next step, or when they are fetched */
+    /* [n_cohorts + 1] closes that are published at the next step, or when they are fetched; of what is resident
+     * (cohort n_cohorts, no chunks) what other ranks have */
+    zfi_close_t *due;
     uint32_t n_due;
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
@@ -365,7 +367,7 @@ typedef struct zfi_reduction {
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
     uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
     uint64_t *listed;         /* [n_matrices] its first entry in the table of pieces (ranks/value_pieces.h) */
-    uint64_t *first_listed;   /* [buckets + 1] a bucket's first there */
+    uint64_t *first_listed;   /* [2 buckets + 1] a bucket's first there, and its first resident one */
     unsigned char *to_send;   /* [most_ranks][room_nbytes] what goes to each rank by itself */
     unsigned char *room;      /* [most_ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
     uint64_t room_nbytes;     /* ... or the hooks' while it rests */

@@ -21,8 +21,8 @@
  * jobs where sums land in recycled pieces (ranks/landing.h), and for packed, the device for exchanged before the
  * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
  * bucket had (ranks/buffers.h), and for shared after the publishes of t, or at a fetch (ranks/values_at_fetch.h):
- * there, up waits for taken, which the device signals behind all fetches of the closes before. The control threads of
- * several ranks wait for each other (ranks/importance.h), at every step in the same places.
+ * there, up waits for taken, which the device signals behind all fetches of the closes before, and for filled. The
+ * control threads of several ranks wait for each other (ranks/importance.h), at every step in the same places.
  */
 #pragma once
 
@@ -61,7 +61,8 @@
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
     X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory; UP */  \
     X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
-    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */
+    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */       \
+    X(filled, STEP, DEVICE, BY_STEP)                  /* residents' values of t are in the value memory, for a fetch */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

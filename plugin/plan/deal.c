@@ -51,7 +51,7 @@ static void list_cohorts(zfi_plan_t *plan) {
     }
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
-        zfi_cohort_plan_t *cohort = &plan->cohorts[matrix->is_resident ? plan->n_cohorts : matrix->cohort];
+        zfi_cohort_plan_t *cohort = &plan->cohorts[zfi_listed_cohort(plan, matrix)];
         plan->cohort_matrices[cohort->first_matrix + cohort->n_matrices++] = i;
     }
     for (uint32_t i = 0; i < plan->n_chunks; i++)

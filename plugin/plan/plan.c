@@ -498,11 +498,11 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
     return ZF_OK;
 }
 
-uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix) {
+uint32_t zfi_first_of(const uint32_t *rising, size_t step, uint32_t n, uint32_t least) {
     uint32_t first = 0;
     while (n) {
         uint32_t half = n / 2;
-        if (segments[first + half].matrix < matrix) {
+        if (rising[step * (first + half)] < least) {
             first += half + 1;
             n -= half + 1;
         } else {
@@ -510,6 +510,10 @@ uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t m
         }
     }
     return first;
+}
+
+uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix) {
+    return zfi_first_of(&segments->matrix, sizeof *segments / sizeof segments->matrix, n, matrix);
 }
 
 void zfi_plan_free(zfi_plan_t *plan) {

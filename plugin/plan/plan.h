@@ -167,6 +167,8 @@ static inline uint64_t zfi_state_find(const zfi_matrix_t *matrix, uint64_t eleme
     uint64_t at = element - matrix->own.first; /* before it: wraps around */
     return at < matrix->own.n ? matrix->state_base + at : ZFI_NOT_OWNED;
 }
+/* The first of n rising numbers, `step` apart, that is `least` or higher, or n. */
+uint32_t zfi_first_of(const uint32_t *rising, size_t step, uint32_t n, uint32_t least);
 /* The first of n segments whose matrix is numbered `matrix` or higher, or n: segments rise with their matrices. */
 uint32_t zfi_first_segment(const zfi_segment_t *segments, uint32_t n, uint32_t matrix);
 /* The chunk that state index `at` lies in; hint: the one to try first. */
@@ -182,6 +184,10 @@ static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint
             end = middle;
     }
     return first;
+}
+/* The cohort that a matrix is listed with; residents come behind the last. */
+static inline uint32_t zfi_listed_cohort(const zfi_plan_t *plan, const zfi_matrix_t *matrix) {
+    return matrix->is_resident ? plan->n_cohorts : matrix->cohort;
 }
 /* Elements of one selected channel of a matrix, as far as they are here. */
 static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {

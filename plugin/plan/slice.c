@@ -85,7 +85,7 @@ static void deal_matrix(deal_t *deal, uint32_t number) {
     int is_sharded = deal->params[matrix->param].is_sharded;
     uint64_t bucket = deal->buckets->of_param[matrix->param];
     uint32_t holders = deal->buckets->all[bucket].holders, n_ranks = deal->buckets->holders[holders].place.n_ranks;
-    uint64_t cohort = matrix->is_resident ? deal->plan->n_cohorts : matrix->cohort;
+    uint64_t cohort = zfi_listed_cohort(deal->plan, matrix);
     uint64_t unit = unit_rows(matrix, is_sharded), n_units = count_units(matrix, unit), row = 0;
     uint64_t *of_bucket = deal->of_bucket + bucket * deal->most_ranks;
     uint64_t *of_values = deal->of_values + bucket * deal->most_ranks;

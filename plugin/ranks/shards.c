@@ -54,7 +54,6 @@ static uint32_t plan_bucket(zfi_ranks_t *ranks, uint32_t number) {
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
     zfi_shards_t *shards = ranks->shards;
     zfi_shards_free(ranks);
-    *shards = (zfi_shards_t){0};
     if (!zfi_shards_params(ranks->engine) || ranks->buckets->n == 0)
         return ZF_OK;
     shards->active = ZF_NO_ID;
@@ -106,11 +105,7 @@ void zfi_shards_free(zfi_ranks_t *ranks) {
     free(ranks->shards->buffers);
     free(ranks->shards->is_held);
     free(ranks->shards->n_holders);
-    ranks->shards->all = NULL;
-    ranks->shards->buffers = NULL;
-    ranks->shards->is_held = NULL;
-    ranks->shards->n_holders = NULL;
-    ranks->shards->n_buffers = ranks->shards->n_whole = 0;
+    *ranks->shards = (zfi_shards_t){0};
 }
 
 /* ---- this rank's parts ------------------------------------------------------------------------------------------- */

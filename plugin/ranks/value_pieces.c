@@ -20,8 +20,7 @@ static zfi_placed_t *table(const zfi_ranks_t *ranks) {
 static void list_matrix(const zfi_ranks_t *ranks, uint32_t number, const zfi_bucket_t *bucket, uint64_t *of,
                         zfi_placed_t *out) {
     const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    uint32_t n_ranks = bucket->place.n_ranks;
-    uint32_t cohort = matrix->is_resident ? ranks->plan->n_cohorts : matrix->cohort;
+    uint32_t n_ranks = bucket->place.n_ranks, cohort = zfi_listed_cohort(ranks->plan, matrix);
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint32_t part = zfi_part_of(ranks->engine, bucket->group, r);
         uint64_t *before = &of[(uint64_t)cohort * n_ranks + part], n = matrix->is_sharded ? 0 : matrix->slices[r].n;
@@ -40,21 +39,23 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err) {
     uint64_t n = 0;
     zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->pieces.arena, zfi_memory_pieces_nbytes(ranks),
                                            "where values travel to", err);
-    reduction->first_listed = calloc(ranks->buckets->n + 1u, sizeof *reduction->first_listed);
+    reduction->first_listed = calloc(2ull * ranks->buckets->n + 1, sizeof *reduction->first_listed);
     reduction->listed = calloc(ranks->plan->n_matrices, sizeof *reduction->listed);
     if (!st && (!reduction->first_listed || !reduction->listed))
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u matrices", ranks->plan->n_matrices);
-    for (uint32_t b = 0; b < ranks->buckets->n && !st; b++) {
-        const zfi_bucket_t *bucket = &ranks->buckets->all[b];
+    for (uint32_t turn = 0; turn < 2 * ranks->buckets->n && !st; turn++) { /* of each bucket, residents come last */
+        const zfi_bucket_t *bucket = &ranks->buckets->all[turn / 2];
         for (uint32_t i = 0; i < bucket->n_params; i++) {
             const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
             for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-                list_matrix(ranks, m, bucket, of_cohort(ranks, b), table(ranks) + n);
+                if (ranks->plan->matrices[m].is_resident != (int)(turn % 2))
+                    continue;
+                list_matrix(ranks, m, bucket, of_cohort(ranks, turn / 2), table(ranks) + n);
                 reduction->listed[m] = n;
                 n += bucket->place.n_ranks;
             }
         }
-        reduction->first_listed[b + 1] = n;
+        reduction->first_listed[turn + 1] = n;
     }
     return st;
 }
@@ -89,8 +90,18 @@ static zfi_place_args_t listed(const zfi_ranks_t *ranks, uint32_t bucket, uint64
 }
 
 zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket) {
-    const uint64_t *first = &ranks->reduction->first_listed[bucket];
-    return listed(ranks, bucket, first[0], first[1] - first[0]);
+    const uint64_t *first = &ranks->reduction->first_listed[2 * bucket];
+    return listed(ranks, bucket, first[0], first[2] - first[0]);
+}
+
+/* Those of one rank are n_parts apart. */
+zfi_place_args_t zfi_value_pieces_own(const zfi_ranks_t *ranks, uint32_t bucket, int are_resident) {
+    const uint64_t *first = &ranks->reduction->first_listed[2 * bucket];
+    uint64_t from = first[are_resident];
+    zfi_place_args_t own = listed(ranks, bucket, from + ranks->buckets->all[bucket].place.rank, first[2] - from);
+    own.step = own.n_parts;
+    own.n /= own.n_parts;
+    return own;
 }
 
 zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix) {

@@ -20,7 +20,8 @@ zf_status_t zfi_value_pieces_new(zfi_ranks_t *ranks, zf_error_t *err);
 /* [hook] Bytes that every rank sends of a bucket whose cohorts are marked (ranks->reduction->published): as many as the
  * one that has most. */
 uint64_t zfi_value_pieces_sent(const zfi_ranks_t *ranks, uint32_t bucket);
-/* [hook] Of these the pieces of all ranks, or of one matrix: between what the model reads and the bucket's value
- * memory. */
+/* [hook] Of these the pieces of all ranks; of this one, or of this one's residents; or of one matrix: between what the
+ * model reads and the bucket's value memory. */
 zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket);
+zfi_place_args_t zfi_value_pieces_own(const zfi_ranks_t *ranks, uint32_t bucket, int are_resident);
 zfi_place_args_t zfi_value_pieces_of(const zfi_ranks_t *ranks, uint32_t matrix);

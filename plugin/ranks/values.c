@@ -20,10 +20,7 @@ static void send(zfi_ranks_t *ranks, uint32_t number, uint64_t step) {
     reduction->value_nbytes[number] = zfi_value_pieces_sent(ranks, number);
     if (!reduction->value_nbytes[number])
         return;
-    own = zfi_value_pieces(ranks, number);
-    own.step = own.n_parts;
-    own.n /= own.n_parts;
-    own.table += ranks->buckets->all[number].place.rank;
+    own = zfi_value_pieces_own(ranks, number, 0);
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
     st = zfi_ranks_share(ranks, &ranks->engine->to_device, number, step, reduction->value_nbytes[number],
                          &reduction->value_number[number]);

@@ -6,7 +6,7 @@
  * the others' slices are: how many there are of each rank follows from the layout, and each sends as many bytes as the
  * one that has most. Both go on the device stream, buckets in the order of the next forward pass: their last one first.
  * Two buckets take turns in that memory: while one travels, the next is packed. Where values become visible at fetch,
- * they travel otherwise, and each bucket has memory of its own (values_at_fetch.h). */
+ * they travel otherwise after warm-up, and each bucket has memory of its own (values_at_fetch.h). */
 #pragma once
 
 #include "instance/run.h"

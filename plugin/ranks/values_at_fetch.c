@@ -47,7 +47,7 @@ static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segm
     atomic_fetch_add(&engine->count.up_publish_nbytes, segment->n_elems * elem);
 }
 
-/* This rank's slices of a bucket. */
+/* This rank's slices of what was replayed of a bucket. */
 static void copy_own(zfi_publishing_t *publishing, uint32_t number, copying_t *copying) {
     const zfi_ranks_t *ranks = publishing->ranks;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
@@ -78,7 +78,6 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     zfi_reduction_t *reduction = publishing->ranks->reduction;
     zf_status_t st;
     reduction->value_number[number] = 0;
-    reduction->value_nbytes[number] = zfi_value_pieces_sent(publishing->ranks, number);
     if (!reduction->value_nbytes[number])
         return;
     copying->to = zfi_values(publishing->ranks, number) +
@@ -91,6 +90,23 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
         zfi_list_fail(&engine->to_device, st);
 }
 
+/* Residents' slices of all buckets, which the device has just updated. */
+static void fill_own(zfi_publishing_t *publishing, uint64_t step) {
+    const zfi_ranks_t *ranks = publishing->ranks;
+    zfi_list_t *list = &publishing->engine->to_device;
+    for (uint32_t b = ranks->buckets->n; b-- > 0;) {
+        zfi_place_args_t own;
+        ranks->reduction->value_nbytes[b] = zfi_value_pieces_sent(ranks, b);
+        own = zfi_value_pieces_own(ranks, b, 1);
+        if (own.n)
+            zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
+    }
+    if (!publishing->plan->n_resident)
+        return;
+    zfi_list_add(list, zfi_op_signal(&publishing->engine->lines.filled, step));
+    zfi_list_add(&publishing->engine->to_up, zfi_op_wait(&publishing->engine->lines.filled, step, NULL));
+}
+
 void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
     zfi_engine_t *engine = publishing->engine;
     copying_t copying = {0};
@@ -99,32 +115,32 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
     for (uint32_t i = 0; i < publishing->clock->n_due; i++)
         zfi_values_note(publishing->engine, publishing->ranks->reduction, publishing->clock->due[i].cohort);
     zfi_list_add(&engine->to_up, zfi_op_wait(&engine->lines.taken, engine->n_taken, NULL));
+    fill_own(publishing, step);
     for (uint32_t b = publishing->ranks->buckets->n; b-- > 0;)
         send_bucket(publishing, b, step, &copying);
 }
 
 /* ---- shown ------------------------------------------------------------------------------------------------------- */
 
-/* The pieces of a matrix, of all ranks. */
-static void show_matrix(zfi_publishing_t *publishing, uint32_t number) {
-    zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
-    args.keeps_selected = 1;
-    args.turn = close_of(publishing->clock, publishing->plan->matrices[number].cohort)->turn;
-    zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
-}
-
+/* The pieces of the matrix, of all ranks; of a resident one those of the others. */
 void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     zfi_engine_t *engine = publishing->engine;
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
-    if (bucket == ZF_NO_ID || matrix->is_resident || !publishing->ranks->reduction->value_number[bucket] ||
-        !zfi_has_cohort(&publishing->ranks->reduction->published, matrix->cohort))
+    zfi_place_args_t args;
+    if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
+        !zfi_has_cohort(&publishing->ranks->reduction->published, zfi_listed_cohort(publishing->plan, matrix)))
         return;
     zfi_list_add(&engine->to_device,
                  zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
                              &engine->count.stall_replay_ns));
     zfi_ranks_await_values(publishing->ranks, bucket);
-    show_matrix(publishing, number);
+    args = zfi_value_pieces_of(publishing->ranks, number);
+    args.keeps_selected = !matrix->is_resident;
+    args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
+    if (matrix->is_resident)
+        args.skipped = zfi_own_part(engine, &publishing->ranks->buckets->all[bucket]);
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
 }
 
 void zfi_values_end(zfi_publishing_t *publishing) {

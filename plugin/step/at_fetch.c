@@ -119,31 +119,17 @@ static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-/* The first chunk of a close that is numbered `number` or higher. */
-static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t number) {
-    uint32_t first = 0, n = close->n_chunks;
-    while (n) {
-        uint32_t half = n / 2;
-        if (zfi_cohort_chunk(plan, close->cohort, first + half) < number) {
-            first += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return first;
-}
-
 /* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_publishing_t *publishing, const zfi_close_t *close, uint32_t first, uint32_t end) {
     const zfi_plan_t *plan = publishing->plan;
+    const uint32_t *chunks = plan->cohort_chunks + plan->cohorts[close->cohort].first_chunk;
     part_t part = {.close = close,
                    .first_segment = zfi_first_segment(plan->segments, plan->n_segments, first),
                    .end_segment = zfi_first_segment(plan->segments, plan->n_segments, end)};
     if (part.first_segment == part.end_segment)
         return part;
-    part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);
-    part.n = lower_bound(plan, close, plan->segments[part.end_segment - 1].chunk + 1) - part.at;
+    part.at = zfi_first_of(chunks, 1, close->n_chunks, plan->segments[part.first_segment].chunk);
+    part.n = zfi_first_of(chunks, 1, close->n_chunks, plan->segments[part.end_segment - 1].chunk + 1) - part.at;
     return part;
 }
 

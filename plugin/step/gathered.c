@@ -12,7 +12,14 @@ static void show(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
 }
 
 static void end(zfi_publishing_t *publishing, uint64_t t) {
-    zfi_publish_share(publishing, t); /* of warm-up */
+    zfi_close_t residents = {
+        .cohort = publishing->plan->n_cohorts, .step = t, .first_job = publishing->clock->next_job};
+    if (zfi_is_warm_up(publishing->clock, t)) {
+        zfi_publish_share(publishing, t);
+        return;
+    }
+    if (publishing->plan->n_resident)
+        zfi_unfetched_keep(publishing, &residents);
     zfi_values_send(publishing, t);
 }
 

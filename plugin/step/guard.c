@@ -28,17 +28,8 @@ static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t fi
 
 /* The first of a cohort's list that is numbered `matrix` or higher. */
 static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t matrix) {
-    uint32_t first = plan->cohorts[cohort].first_matrix, n = plan->cohorts[cohort].n_matrices;
-    while (n) {
-        uint32_t half = n / 2;
-        if (plan->cohort_matrices[first + half] < matrix) {
-            first += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
-    return first;
+    uint32_t first = plan->cohorts[cohort].first_matrix;
+    return first + zfi_first_of(plan->cohort_matrices + first, 1, plan->cohorts[cohort].n_matrices, matrix);
 }
 
 /* Matrices [first, end), those of one cohort. */

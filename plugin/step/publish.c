@@ -123,6 +123,8 @@ void zfi_publish_due(zfi_publishing_t *publishing) {
 }
 
 void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
+    if (publishing->plan->n_resident) /* this rank has new values of its slices */
+        zfi_values_note(publishing->engine, publishing->ranks->reduction, publishing->plan->n_cohorts);
     if (!zfi_values_share(publishing->ranks, step))
         return;
     for (uint32_t c = 0; c < publishing->plan->n_cohorts; c++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/step/publisher.h - when a closed window's values become visible: one table for each way, chosen at bind. What
- * closes in warm-up, or by FLUSH, becomes visible at once in all of them.
+/* plugin/step/publisher.h - when a closed window's values become visible, and of residents those of other ranks: one
+ * table for each way, chosen at bind. What closes in warm-up, or by FLUSH, becomes visible at once in all of them.
  *
  *   at_step    in the step that closes the window
  *   next_step  at the end of the step after it (publish_lag = 1)

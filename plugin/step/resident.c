@@ -7,9 +7,9 @@
 #include "step/resident.h"
 
 #include "base/error.h"
-#include "ranks/values.h"
 #include "schedule/window.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "step/updater.h"
 
 void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t first, uint32_t end) {
@@ -28,12 +28,6 @@ void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t fir
         zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 
-/* This rank has new values of its slices. */
-static void note(const zfi_publishing_t *publishing) {
-    if (publishing->plan->n_resident)
-        zfi_values_note(publishing->engine, publishing->ranks->reduction, publishing->plan->n_cohorts);
-}
-
 void zfi_resident_show(zfi_publishing_t *publishing) {
     const zfi_device_side_t *side = publishing->side;
     uint64_t *writes = publishing->writes->run_ahead;
@@ -46,12 +40,10 @@ void zfi_resident_show(zfi_publishing_t *publishing) {
         return;
     zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
     zfi_publish_note(side->engine, publishing->writes, &writes[side->plan->n_launches - 1]);
-    note(publishing);
 }
 
-void zfi_resident_end(const zfi_publishing_t *publishing, uint64_t t) {
-    zfi_list_add(&publishing->engine->to_device, zfi_op_signal(&publishing->engine->lines.used, t));
-    note(publishing);
+void zfi_resident_end(zfi_engine_t *engine, uint64_t t) {
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.used, t));
 }
 
 static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
@@ -59,8 +51,8 @@ static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
 }
 
 static void end(zfi_run_t *run, uint64_t t) {
-    zfi_resident_end(&run->publishing, t);
-    zfi_publish_share(&run->publishing, t);
+    zfi_resident_end(run->engine, t);
+    run->publisher->end(&run->publishing, t);
     zfi_window_pass(&run->plan, &run->clock, t);
 }
 

@@ -48,7 +48,7 @@ static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
 /* Windows, publications and choices. */
 static void end(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
-    zfi_resident_end(&run->publishing, t);
+    zfi_resident_end(run->engine, t);
     zfi_publish_due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])

@@ -160,11 +160,12 @@ ZT_TEST(lag_follows_the_host) {
         ck_assert_uint_eq(config.publish_lag, 0);
         ck_assert_int_eq(config.waits_unasked, 1);
         ck_assert_uint_eq(zfi_config_predict(&config), 1);
-        ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
+        ck_assert_int_eq(zfi_config_policy(&config).published,
+                         can_fetch ? ZFI_PUBLISHED_AT_FETCH : ZFI_PUBLISHED_AT_STEP);
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch);
         ck_assert_uint_eq(config.publish_lag, 1);
-        ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), 0);
+        ck_assert_int_eq(zfi_config_policy(&config).published, ZFI_PUBLISHED_NEXT_STEP);
         ck_assert_int_eq(config.waits_unasked, 0);
         ck_assert_uint_eq(zfi_config_predict(&config), 2);
     }

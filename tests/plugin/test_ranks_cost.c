@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks_cost.c - what several ranks send, by formulas that know the number of elements, of ranks and of machines
- * alone: each other one gets a P-th of what travels, whatever the sizes of blocks and buckets. */
+ * alone: each other one gets a P-th of what travels, whatever the sizes of blocks and buckets. And what no step waits
+ * for. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,45 @@ ZT_TEST(an_lth_of_it_goes_between_machines) {
         ck_assert_uint_eq(2 * per_node * jobs[0].sent[0][ZF_COLLECTIVE_FOR_IMPORTANCE], (per_node + 1) * importance);
         run(8, per_node, sharded);
         check("parameters", 1, ZF_COLLECTIVE_FOR_PARAMETERS, 8, WINDOW * 4.0 * ELEMS);
+    }
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+static void *run_held(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    ck_assert(zt_job_open(job, shapes, N_SHAPES));
+    for (int t = 0; t < 2; t++)
+        ZT_OK(rig, zt_rig_try_step(rig));
+    ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
+    zt_rig_check_visible(rig);
+    ZT_OK(rig, zt_rig_try_step(rig));
+    zt_rig_finish_step(rig);
+    ck_assert(!zt_shows(rig->params, rig->params[0].serial.w));
+    ZT_OK(rig, zt_fetch(rig, rig->params[0].id, &fence));
+    ck_assert_int_eq(rig->cpu->fence_wait(&fence, 50000000, &rig->err), ZF_ERR_TIMEOUT);
+    pthread_mutex_lock(&ranks.lock);
+    ranks.n_let_go++;
+    pthread_mutex_unlock(&ranks.lock);
+    zt_rig_wait(rig, &fence);
+    ck_assert(zt_shows(rig->params, rig->params[0].serial.w));
+    return NULL;
+}
+
+/* Of residents, all and some, the other ranks' values: a step is over without them, and a fetch waits. */
+ZT_TEST(a_step_waits_for_no_values_of_residents) {
+    static const char *const configs[] = {"[device]\nstate_mib = all\n[shard]\nstage = 1\n",
+                                          "[device]\nstate_mib = 1\n[shard]\nstage = 2\n[zenflow]\n"
+                                          "full_warm_up_rounds = 1\n"};
+    ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "2048", 1), 0);
+    for (int i = 0; i < 2; i++) {
+        zt_jobs_start(&ranks, 2, jobs, sizeof *jobs, &(job_t){.config = configs[i]});
+        ranks.held_from = 3;
+        ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
+        zt_jobs_run(&ranks, run_held, 0);
+        zt_jobs_end(&ranks);
     }
 }
 

@@ -3,8 +3,8 @@
 
 Model: with the FETCH capability and publish_lag = 0 the values of a closed window come when they are asked for, and the host
 computes them meanwhile. A pre-hook on each module that owns parameters asks, once per step: the replay of a layer hides
-under the forward of the layers before it. Until then a parameter shows what it showed before the close, whole; step() has
-waited for everything else. A hook may be silent: torch.compile traces it as nothing, or was there before it; a module may be
+under the forward of the layers before it. Until then a parameter shows what it showed before the close, whole, or of what is resident
+on several processes the new values of this one's part; step() has waited for everything else. A hook may be silent: torch.compile traces it as nothing, or was there before it; a module may be
 called another way. So a module whose hook was silent in a step is fetched when the next step ends: what is not seen to
 fetch does not overlap, and is as new.
 
