@@ -252,6 +252,7 @@ if [ "$short" -eq 1 ]; then
     conforms 3 --cases 8 --seed 13
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     conforms 4 --groups --cases 8 --seed 14
+    conforms 4 --groups --cases 120 --seed 28 --only 9 # a parameter of which no rank has a gradient
     conforms 4 --transport host_two_level --cases 6 --seed 15
     moved "--cases 6 --seed 31" 2 3
     split=yes

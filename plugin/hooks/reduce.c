@@ -332,6 +332,7 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
     zf_status_t st = zfi_batch_flush(inst);
     if (!st)
         st = reduce_rest(inst);
+    run->reduction.former_number = run->engine->n_exchanged;
     if (!st)
         st = agree(inst, 0);
     if (st)

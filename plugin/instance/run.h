@@ -354,6 +354,7 @@ typedef struct zfi_reduction {
     uint8_t *has_landed;       /* [buckets] its sums are in their slots when they are there (ranks/landing.h) */
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
+    uint64_t former_number;    /* ... with the last bucket of the step before */
     zfi_arena_t arena;         /* holds agreements, room and blocks */
     unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;

@@ -125,8 +125,8 @@ zf_status_t zfi_buffers_open(zfi_engine_t *engine, zfi_reduction_t *reduction, u
 }
 
 zf_status_t zfi_buffers_wait(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket) {
-    const zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
-    return opened ? zfi_wait(engine, &engine->lines.exchanged, opened->after, &engine->count.host_wait_ns) : ZF_OK;
+    uint64_t number = reduction->opened ? reduction->opened[bucket].after : reduction->former_number;
+    return zfi_wait(engine, &engine->lines.exchanged, number, &engine->count.host_wait_ns);
 }
 
 void zfi_buffers_close(zfi_reduction_t *reduction, uint32_t bucket, uint64_t number) {

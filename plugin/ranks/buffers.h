@@ -13,7 +13,10 @@
  * without LAST. So there are as many as a host's order of deliveries needs, one of them always free for the bucket
  * that goes next. They are mapped when a call is checked, so nothing is refused half-way, and never given back.
  *
- * All of it is [hook]. At stage 0 nothing happens. */
+ * At stage 0 each bucket has memory of its own, which a host thread writes again when the exchanges of the step before
+ * are over: also of what no rank had a gradient of. Else nothing happens there.
+ *
+ * All of it is [hook]. */
 #pragma once
 
 #include "instance/run.h"
