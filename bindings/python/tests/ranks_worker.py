@@ -418,13 +418,6 @@ def changed_after_backward():
         opt.close()
 
 
-def example():
-    import ranks_loop
-
-    losses = ranks_loop.train(6, stage=1)
-    assert losses[-1] < losses[0], losses
-
-
 def raises(kind, text, function):
     try:
         function()

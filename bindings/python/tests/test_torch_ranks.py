@@ -89,10 +89,11 @@ class Ranks(TorchTest):
 
     @needs("transformers")
     def test_example(self):
-        from tiny import model_of
-
-        model_of("gpt2")  # what it imports the ranks have then
-        run_ranks(2, "ranks_worker", "example")
+        """Under torchrun, as its page says."""
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                   "127.0.0.1:0", "--local-addr", "127.0.0.1", str(HERE.parent / "examples" / "ranks_loop.py"), "--steps", "6", "--stage", "1"]
+        job = subprocess.run(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST, check=False)
+        self.assertRegex(job.stdout, "loss .* at the last of 6")
 
     @contextlib.contextmanager
     def forked(self, case, n_ranks):
