@@ -80,7 +80,7 @@ fuzz() {
     [ "$1" != checkpoint ] || most=65536
     # shellcheck disable=SC2086 # a list of words
     if "$build/tests/fuzz/fuzz_$1" "-$limit" $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$build/found/$1-" "$corpus" "tests/fuzz/corpus/$1" >"$log" 2>&1; then
+        -artifact_prefix="$build/found/$1-" "$corpus" "$build/tests/fuzz/corpus/$1" >"$log" 2>&1; then
         echo "fuzz: $1: nothing in $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs ($(sed -n 's/^#[0-9]*.*DONE *//p' "$log" | sed 's/ lim:.*//'))"
         return 0
     fi

@@ -9,6 +9,15 @@
 #include "base/error.h"
 #include "instance/layout.h"
 
+/* Bytes mapped now. */
+static uint64_t mapped_host_nbytes(const zfi_run_memory_t *mem) {
+    return mem->host_arena.total_nbytes + mem->extra_host_nbytes;
+}
+
+static uint64_t mapped_device_nbytes(const zfi_run_memory_t *mem) {
+    return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
+}
+
 /* Bytes that this run may map, of which own_nbytes are promised to it already; *out_source says where the limit comes
  * from. */
 static uint64_t find_room(const zfi_run_memory_t *mem, uint64_t own_nbytes, char *out_source, size_t source_nbytes) {
@@ -90,7 +99,7 @@ uint64_t zfi_memory_left(zfi_run_t *run) {
 
 int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
     char source[96];
-    uint64_t host = zfi_memory_host_nbytes(ranks->mem), device = zfi_memory_device_nbytes(ranks->mem);
+    uint64_t host = mapped_host_nbytes(ranks->mem), device = mapped_device_nbytes(ranks->mem);
     uint64_t have = find_room(ranks->mem, 0, source, sizeof source);
     zfi_device_info_t info;
     ranks->engine->ops->info(ranks->engine->device, &info);
@@ -187,8 +196,8 @@ static zf_status_t map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nby
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     more = zfi_arena_mapped_nbytes(arena);
-    st = check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * zfi_memory_host_nbytes(mem),
-                    (is_host ? 0 : more) + has_limit * zfi_memory_device_nbytes(mem), arena->promised_nbytes, err);
+    st = check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * mapped_host_nbytes(mem),
+                    (is_host ? 0 : more) + has_limit * mapped_device_nbytes(mem), arena->promised_nbytes, err);
     if (!st)
         st = is_host ? zfi_arena_map(arena, what, err) : map_device(ranks->engine, arena, what, err);
     if (!st && is_host)
@@ -229,14 +238,6 @@ zf_status_t zfi_memory_need_sums(zfi_ranks_t *ranks, zf_error_t *err) {
                                "sums of micro-batch parts", err);
 }
 
-uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem) {
-    return mem->host_arena.total_nbytes + mem->extra_host_nbytes;
-}
-
-uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem) {
-    return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
-}
-
 void zfi_memory_bound(const zfi_ranks_t *ranks) {
     ranks->mem->is_bound = 1;
     zfi_memory_report(ranks);
@@ -246,13 +247,12 @@ void zfi_memory_report(const zfi_ranks_t *ranks) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_run_memory_t *mem = ranks->mem;
     zfi_counters_t *count = &engine->count;
-    uint64_t mapped = zfi_memory_device_nbytes(mem);
+    uint64_t mapped = mapped_device_nbytes(mem);
     zf_layout_t planned;
     zfi_memory_layout(ranks, &planned);
     atomic_store(&count->host_planned_nbytes, planned.host_nbytes + mem->asked_host_nbytes +
                                                   zfi_residency_images_nbytes(engine, mem->asked_device_nbytes));
-    atomic_store(&count->host_measured_nbytes,
-                 zfi_memory_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));
+    atomic_store(&count->host_measured_nbytes, mapped_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));
     atomic_store(&count->device_planned_nbytes, planned.device_nbytes + mem->asked_device_nbytes);
     atomic_store(&count->device_measured_nbytes, engine->residency.released ? 0 : mapped);
     atomic_store(&count->slot_pieces, mem->layout.n_pieces);

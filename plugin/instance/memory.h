@@ -57,9 +57,6 @@ static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
     return (float *)(void *)mem->sum_arena.base + mem->param_base[param];
 }
 
-/* Bytes mapped now. */
-uint64_t zfi_memory_host_nbytes(const zfi_run_memory_t *mem);
-uint64_t zfi_memory_device_nbytes(const zfi_run_memory_t *mem);
 /* [hook] The figures of this run's memory become the instance's, for zf.stats/1: what is planned, and what hooks have
  * asked for since `bound` said that all of that is mapped. */
 void zfi_memory_report(const zfi_ranks_t *ranks);

@@ -96,13 +96,15 @@ static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
         .first_segment = chunk->first_segment, .n_segments = chunk->n_segments, .n_elems = chunk->n_elems};
 }
 
-uint64_t zfi_band_rows(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
+/* A band (kernels/launch.h) is the fewest rows that have 512 elements, so that its digest takes less than 1 % of what
+ * they show; blocks that are smaller for tests have smaller ones. */
+static uint64_t band_rows(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
     uint64_t least = zfi_least_of_band(engine);
     return matrix->cols < least ? (least + matrix->cols - 1) / matrix->cols : 1;
 }
 
 uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
-    uint64_t rows = zfi_band_rows(engine, matrix);
+    uint64_t rows = band_rows(engine, matrix);
     return (matrix->held_rows + rows - 1) / rows;
 }
 
@@ -249,7 +251,7 @@ zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
     for (uint32_t i = 0; i < side->plan->n_matrices; i++) {
         side->dev->matrices[i] = matrix_row(&side->plan->matrices[i], side->dev->matrices[i].shown);
         side->dev->matrices[i].band_base = n_bands;
-        side->dev->matrices[i].band_rows = zfi_band_rows(side->engine, &side->plan->matrices[i]);
+        side->dev->matrices[i].band_rows = band_rows(side->engine, &side->plan->matrices[i]);
         n_bands += zfi_n_bands(side->engine, &side->plan->matrices[i]);
     }
     number_units(side->dev->matrices, side->plan->n_matrices);

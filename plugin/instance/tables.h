@@ -11,7 +11,5 @@ zf_status_t zfi_tables_upload(const zfi_device_side_t *side);
 /* [control] The table of matrices again: the visible memory has moved. */
 zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err);
 
-/* A band (kernels/launch.h) is the fewest rows that have 512 elements, so that its digest takes less than 1 % of what
- * they show; blocks that are smaller for tests have smaller ones. And how many bands a matrix is. */
-uint64_t zfi_band_rows(const zfi_engine_t *engine, const zfi_matrix_t *matrix);
+/* How many bands a matrix is (kernels/launch.h). */
 uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix);

@@ -94,14 +94,6 @@ static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close,
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
 }
 
-void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
-    for (uint32_t at = 0; at < close->n_chunks;) {
-        bucket_t bucket = bucket_at(publishing->plan, close, at);
-        merge_bucket(publishing, close, &bucket);
-        at += bucket.n;
-    }
-}
-
 /* ---- visible ----------------------------------------------------------------------------------------------------- */
 
 void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark) {
@@ -109,9 +101,18 @@ void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_
     zfi_list_mark(&engine->to_device, &writes->any);
 }
 
+/* The device stream: a close's values become visible; signals merged. */
+static void merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    for (uint32_t at = 0; at < close->n_chunks;) {
+        bucket_t bucket = bucket_at(publishing->plan, close, at);
+        merge_bucket(publishing, close, &bucket);
+        at += bucket.n;
+    }
+}
+
 void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
     zfi_values_note(publishing->engine, publishing->ranks->reduction, close->cohort);
-    zfi_publish_merge(publishing, close);
+    merge(publishing, close);
     zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[close->cohort]);
     zfi_timeline_signal(&publishing->engine->lines.publish_due, close->first_job + close->n_chunks);
 }

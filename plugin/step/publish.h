@@ -9,8 +9,6 @@
 uint32_t zfi_publish_bucket_end(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at);
 /* [hook] Up: the values of a close, as its chunks are replayed; signals up. */
 void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close);
-/* [hook] The device stream: they become visible; signals merged. */
-void zfi_publish_merge(zfi_publishing_t *publishing, const zfi_close_t *close);
 /* [hook] What was collected last writes visible values: its mark. */
 void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_mark);
 /* [hook] A close, or all that are due, become visible once the lists are sent: tells the up stream, which may be

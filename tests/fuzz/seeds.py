@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""seeds.py - writes the corpora config, hooks and safetensors: python3 tests/fuzz/seeds.py. (checkpoint: make_seeds.c.)
+"""seeds.py FOLDER - writes the corpora config, hooks and safetensors. (checkpoint: make_seeds.c.)
 
 All by hand or from a fixed generator; nothing of a real data set.
 """
 import json
 import random
 import struct
+import sys
 from pathlib import Path
 
-CORPUS = Path(__file__).resolve().parent / "corpus"
+CORPUS = Path(sys.argv[1])
 
 CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
