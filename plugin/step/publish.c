@@ -2,8 +2,7 @@
 /* plugin/step/publish.c - published values (contract in publish.h).
  *
  * A bucket is plan.bucket_chunks neighbouring chunks of one close. The device's ring holds plan.ring_chunks chunks, at
- * least two buckets, so that one is copied while the other is merged. The first buckets of a close are shorter, since
- * the host waits longest for what it fetches first: they end behind 1, 2, 4 chunks and so on. */
+ * least two buckets, so that one is copied while the other is merged. */
 #include "step/publish.h"
 
 #include "instance/device_memory.h"
@@ -15,9 +14,7 @@ typedef struct bucket {
 } bucket_t;
 
 uint32_t zfi_publish_bucket_end(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t at) {
-    uint32_t most = plan->bucket_chunks, end = at < most ? 1 : (at / most + 1) * most;
-    while (end <= at)
-        end = 2 * end < most ? 2 * end : most;
+    uint32_t end = (at / plan->bucket_chunks + 1) * plan->bucket_chunks;
     return end < close->n_chunks ? end : close->n_chunks;
 }
 
