@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # faults.sh ZF_CONFORM PLUGIN FAULT_DIR TABLE - every planted fault is caught, with the law, the parameter and the step
 # named, and the plugin without a fault passes the same cases. TABLE (conformance/faults/exact.txt)
-# names the case in which each is caught, which is tried first; where it is not any more, all are (cases are drawn anew when what
+# names the case in which each is caught, which is tried first, some times: when threads come is chance; where it is not any more, all are (cases are drawn anew when what
 # they draw changes), and the numbers to put there are printed.
 set -u
 conform=$1
@@ -26,7 +26,7 @@ done <"$cases_file"
 for fault in "$dir"/*.so; do
     name=$(basename "$fault" .so)
     line=
-    for cases in "$(sed -n "s/^== $name .* \([0-9]*\) \([0-9]*\)$/--law \1 --only \2/p" "$table")" "$all"; do
+    for cases in "$(sed -n "s/^== $name .* \([0-9]*\) \([0-9]*\)$/--law \1 --only \2 --times 12/p" "$table")" "$all"; do
         [ -z "$line" ] && [ -n "$cases" ] || continue
         # shellcheck disable=SC2086
         out=$("$conform" exact --plugin "$fault" $same $cases 2>&1)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "rig.h"
@@ -23,7 +24,7 @@ typedef struct zt_rank {
     /* exchanges, and what they have sent to each other rank, by purpose */
     uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
     uint64_t abroad_of[ZT_PURPOSES]; /* bytes that it has sent to other machines, where these are known */
-    uint32_t n_given_up;
+    atomic_uint n_given_up;
     int fails_to_start;  /* set by the test; 2: when the exchange is under way */
     int fails_to_abort;  /* ... */
     uint32_t says_size;  /* 0: as it is */
