@@ -21,6 +21,8 @@ typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 enum { LONGEST_AUTO = 16 }; /* update_interval = auto */
 
+int zx_is_early(const zx_case_t *c) { return c->index % 16 == 14; }
+
 int zx_is_trainable(const zx_param_t *p) {
     return !(p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && zx_n_elems(p) > 0;
 }
@@ -97,6 +99,18 @@ static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
         zx_rule_init(&c->rules[i], (n_moments + i) % 3, i), c->config.groups[i].n_moments = (n_moments + i) % 3;
 }
 
+/* Whatever closes does so at its step's end, and is replayed by the host's rule, which may take its time. */
+static void be_early(zx_case_t *c) {
+    c->config.publish_lag = 0;
+    c->config.is_mean = 0;
+    c->config.update_interval = c->config.is_interval_auto ? 1 : c->config.update_interval;
+    c->config.is_interval_auto = 0;
+    c->resident_share = 0.0;
+    c->threads = 2 + c->threads % 3;
+    for (uint32_t i = 0; i < ZX_MAX_GROUPS && !zx_device_is_gpu(); i++)
+        c->config.groups[i].rule = ZO_CALLBACK;
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
     zx_rng_t *r = &c->rng;
@@ -114,6 +128,8 @@ static void draw_config(zx_case_t *c) {
     c->config.is_mean = zx_chance(r, 30);
     draw_share(c);
     c->threads = zx_between(r, 1, 4);
+    if (zx_is_early(c))
+        be_early(c);
 }
 
 static void be_plain(zx_case_t *c) {

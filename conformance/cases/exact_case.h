@@ -13,6 +13,7 @@ typedef struct zx_rule {
     zf_rule_callback_t callback; /* n_moments, name, ctx = this, update */
     uint32_t group;
     _Atomic uint32_t n_bad_calls;
+    _Atomic int is_slow; /* the next call takes some milliseconds */
 } zx_rule_t;
 void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
@@ -98,6 +99,8 @@ void zx_case_reconfigure(zx_case_t *c);
 /* Blocks of another size; nothing else. */
 void zx_case_recut(zx_case_t *c);
 
+/* Cases in which much of a step can be done before it; a part of that is still under way when it comes. */
+int zx_is_early(const zx_case_t *c);
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
 /* exact_names.c: what was drawn, to stdout; each line begins with the margin. */

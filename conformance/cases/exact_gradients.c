@@ -29,8 +29,9 @@ static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t fla
     int knows_last = zx_chance(&c->rng, 50);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t when = i + 1 < n ? ZF_GRAD_MORE : ZF_GRAD_LAST;
-        if (!knows_last)
-            when = zx_chance(&c->rng, 50) ? ZF_GRAD_UNKNOWN : 0;
+        uint32_t unknown = knows_last ? when : zx_chance(&c->rng, 50) ? ZF_GRAD_UNKNOWN : 0;
+        if (!zx_is_early(c))
+            when = unknown;
         add(c, plan, param, flags | when);
         plan->list[plan->n - 1].is_only = n == 1 && when == ZF_GRAD_LAST && (plan->n == 1 || (flags & ZF_GRAD_REPLACE));
         flags &= ~ZF_GRAD_REPLACE;
@@ -85,6 +86,12 @@ static uint32_t merge(zx_case_t *c, zx_plan_t *plans, uint32_t *params, uint32_t
     return n;
 }
 
+/* The step comes while the host's rules are still at work on its last gradients. */
+static void slow_rules(zx_case_t *c) {
+    for (uint32_t i = 0; i < c->n_groups && zx_is_early(c); i++)
+        c->rules[i].is_slow = 1;
+}
+
 void zx_run_gradients(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_plan_t *plans = zx_alloc(ZX_MAX_PARAMS * sizeof *plans);
@@ -93,6 +100,8 @@ void zx_run_gradients(zx_run_t *run) {
     uint32_t style = zx_below(&c->rng, 3), chunk;
     for (uint32_t i = 0; i < n; i += chunk) {
         chunk = style == 0 ? n - i : (style == 1 ? 1 : zx_between(&c->rng, 1, n - i));
+        if (i + chunk == n)
+            slow_rules(c);
         zx_host_deliver(&run->host, all + i, chunk);
         for (uint32_t j = i; j < i + chunk; j++) {
             zo_deliver(run->oracle, all[j].param, all[j].values, (all[j].flags & ZF_GRAD_PART) != 0,
