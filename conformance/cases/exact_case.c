@@ -19,7 +19,8 @@
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
-enum { LONGEST_AUTO = 16 }; /* update_interval = auto */
+enum { LONGEST_AUTO = 16 };   /* update_interval = auto */
+enum { MOST_MATRICES = 512 }; /* of a tensor: what a device in software walks through in seconds */
 
 int zx_is_early(const zx_case_t *c) { return c->index % 16 == 14; }
 
@@ -220,6 +221,13 @@ static void write_config(zx_case_t *c) {
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
+static uint64_t count_matrices(const zo_decl_t *d) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < d->n_batch_axes; i++)
+        n *= (uint64_t)d->shape[i];
+    return n;
+}
+
 static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     zx_rng_t *r = &c->rng;
     int is_big = size == ZX_BIG || size == ZX_MEDIUM;
@@ -240,6 +248,8 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     d->n_batch_axes = d->ndim > 1 && zx_chance(r, 35) ? zx_between(r, 1, d->ndim - 1) : 0;
     if (d->ndim == 4 && zx_chance(r, 50))
         d->n_batch_axes = 0; /* a convolution */
+    while (count_matrices(d) > MOST_MATRICES)
+        d->n_batch_axes--;
     d->channels_are_rows = zx_chance(r, 25);
 }
 

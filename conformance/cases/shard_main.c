@@ -232,7 +232,7 @@ int zs_shard_main(int argc, char **argv) {
         return run_alone(&o);
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);
-    setenv("FAKECUDA_DEVICE_BYTES", "67108864", 0); /* of the double (tests/cuda): it is filled soon */
+    setenv("FAKECUDA_DEVICE_BYTES", "268435456", 0); /* of the double (tests/cuda): it is filled soon */
     file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
     ranks->transport = o.transport;
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)

@@ -45,13 +45,18 @@ static inline unsigned char *zfi_arriving(const zfi_ranks_t *ranks) {
 static inline unsigned char *zfi_parts(const zfi_ranks_t *ranks) {
     return zfi_arriving(ranks) + ranks->buckets->arriving_nbytes;
 }
+/* Sharded: values on the device, all of them, or where they wait in the host's memory the part that is on its way. */
+static inline unsigned char *zfi_staged_values(const zfi_ranks_t *ranks) {
+    return zfi_parts(ranks) + ranks->buckets->parts_nbytes;
+}
 /* Sharded: the memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_ranks_t *ranks, uint32_t bucket) {
-    return zfi_parts(ranks) + ranks->buckets->parts_nbytes + ranks->buckets->all[bucket].values_offset_nbytes;
+    unsigned char *all = ranks->buckets->values_wait ? ranks->mem->values.arena.base : zfi_staged_values(ranks);
+    return all + ranks->buckets->all[bucket].values_offset_nbytes;
 }
 /* Sharded: [ranks] the ranks' parts of a step's norm. */
 static inline zfi_norm_part_t *zfi_norm_parts(const zfi_ranks_t *ranks) {
-    return (void *)(zfi_parts(ranks) + ranks->buckets->parts_nbytes + ranks->buckets->values_nbytes);
+    return (void *)(zfi_staged_values(ranks) + zfi_buckets_staged_nbytes(ranks->buckets));
 }
 static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
     return (float *)(void *)mem->sum_arena.base + mem->param_base[param];

@@ -21,7 +21,7 @@ uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks) {
 static uint64_t exchanged_nbytes(const zfi_ranks_t *ranks) {
     uint64_t nbytes = zfi_sums_nbytes(ranks->buckets, ranks->reduction) + ranks->buckets->arriving_nbytes;
     if (zfi_is_sharded(ranks->engine))
-        nbytes += ranks->buckets->parts_nbytes + ranks->buckets->values_nbytes;
+        nbytes += ranks->buckets->parts_nbytes + zfi_buckets_staged_nbytes(ranks->buckets);
     if (zfi_has_norm_parts(ranks->engine))
         nbytes += zfi_norm_nbytes(ranks->engine);
     return nbytes;
@@ -85,13 +85,15 @@ uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks) {
            ranks->plan->n_matrices * n_ranks * sizeof(zfi_placed_t);
 }
 
-/* Where ranks exchange the host's memory: staging, and the parts of the bucket that is fetched. */
+/* Where ranks exchange the host's memory: staging, values that wait, and the parts of the bucket that is fetched. */
 static uint64_t all_mirrors_nbytes(const zfi_ranks_t *ranks) {
     const zfi_shards_t *shards = ranks->shards;
     zfi_arena_t selected = {0};
     uint64_t nbytes = zfi_memory_staging_nbytes(ranks) - shards_nbytes(shards);
     if (shards->n_whole)
         nbytes += mapped(shards->parts_nbytes);
+    if (ranks->buckets->values_wait)
+        nbytes += mapped(ranks->buckets->values_nbytes);
     zfi_arena_take(&selected, ranks->plan->n_sel_grad_nbytes, 1);
     zfi_arena_take(&selected, ranks->plan->n_index, sizeof *ranks->dev->head.index);
     return nbytes + (zfi_is_sharded(ranks->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);

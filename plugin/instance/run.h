@@ -222,6 +222,7 @@ typedef struct zfi_run_memory {
                                  * of it, zfi_memory_n_moves of each bucket */
     zfi_mirror_t cut;           /* no mirror: sharded, from the flat memory of buckets to parts, and back */
     zfi_mirror_t pieces;        /* no mirror: sharded, from visible values to the memory of values, and back */
+    zfi_mirror_t values;        /* no mirror: that memory, where values wait there to be fetched */
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
     int is_bound;               /* all that is planned is mapped; since then hooks have asked for so much: */
     uint64_t asked_host_nbytes, asked_device_nbytes;
@@ -366,7 +367,6 @@ typedef struct zfi_reduction {
     zfi_cohorts_t published;  /* in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
-    uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
     uint64_t *listed;         /* [n_matrices] its first entry in the table of pieces (ranks/value_pieces.h) */
     uint64_t *first_listed;   /* [2 buckets + 1] a bucket's first there, and its first resident one */
     unsigned char *to_send;   /* [most_ranks][room_nbytes] what goes to each rank by itself */

@@ -205,6 +205,13 @@ void zfi_buckets_place_values(zfi_buckets_t *buckets) {
     }
 }
 
+uint64_t zfi_buckets_staged_nbytes(const zfi_buckets_t *buckets) {
+    uint64_t most = 0;
+    for (uint32_t b = 0; b < buckets->n && buckets->values_wait; b++)
+        most = larger(most, buckets->all[b].value_elems * zfi_dtype_nbytes(buckets->all[b].value_dtype));
+    return buckets->values_wait ? up_to(most, LINE_NBYTES) : buckets->values_nbytes;
+}
+
 void zfi_buckets_free(zfi_buckets_t *buckets) {
     free(buckets->all);
     free(buckets->params);

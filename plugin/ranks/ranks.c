@@ -44,6 +44,8 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     ranks->buckets->is_owner = zfi_is_sharded(engine);
     if (engine->policy.published != ZFI_PUBLISHED_AT_FETCH && ranks->buckets->n > ZFI_LEAST_BUFFERS)
         ranks->buckets->n_value_places = ZFI_LEAST_BUFFERS; /* what is shown in the step makes room */
+    ranks->buckets->values_wait =
+        ranks->buckets->is_owner && zfi_mirror_is_wanted(engine) && engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
     return ZF_OK;
 }
 
@@ -110,9 +112,8 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->number = calloc(ranks->n_params, sizeof *reduction->number);
     reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
-    reduction->value_up = calloc(ranks->n_params, sizeof *reduction->value_up);
     if (!reduction->n_final || !reduction->is_final || !reduction->has_landed || !reduction->number ||
-        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || zfi_importance_new(ranks) ||
+        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(ranks) ||
         zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);
@@ -130,6 +131,9 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
         st = zfi_sums_map_cut(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
         st = zfi_value_pieces_new(ranks, err);
+    if (!st && ranks->buckets->values_wait)
+        st = zfi_memory_map_pinned(ranks, &ranks->mem->values.arena, ranks->buckets->values_nbytes,
+                                   "values that wait to be fetched", err);
     return st ? st : zfi_buffers_need(ranks, 0, err);
 }
 
@@ -139,6 +143,7 @@ static void free_mirrors(zfi_ranks_t *ranks) {
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->moves);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->cut);
     zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->pieces);
+    zfi_mirror_free(ranks->engine, ranks->mem, &ranks->mem->values);
     for (uint32_t i = 0; i < ranks->reduction->n_buffers; i++)
         zfi_mirror_free(ranks->engine, ranks->mem, &ranks->reduction->buffers[i].mirror);
 }
@@ -152,7 +157,6 @@ void zfi_ranks_free(zfi_ranks_t *ranks) {
     free(reduction->number);
     free(reduction->value_number);
     free(reduction->value_nbytes);
-    free(reduction->value_up);
     free(reduction->listed);
     free(reduction->first_listed);
     zfi_groups_free(&reduction->groups);
@@ -386,10 +390,8 @@ void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket) {
     zfi_engine_t *engine = ranks->engine;
     uint64_t number = ranks->reduction->value_number[bucket];
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
-    if (ranks->reduction->value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
-        zfi_mirror_up(ranks, zfi_values(ranks, bucket),
-                      ranks->buckets->all[bucket].place.n_ranks * ranks->reduction->value_nbytes[bucket]);
-    ranks->reduction->value_up[bucket] = number;
+    zfi_mirror_up(ranks, zfi_values(ranks, bucket),
+                  ranks->buckets->all[bucket].place.n_ranks * ranks->reduction->value_nbytes[bucket]);
 }
 
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,

@@ -15,7 +15,8 @@
 
 /* A bucket on its way into the value memory. */
 typedef struct copying {
-    unsigned char *to; /* this rank's part */
+    unsigned char *to; /* on the device: this rank's part, or where it passes through */
+    uint64_t end;      /* of that part, so far */
     uint64_t job;      /* that the up stream has waited for */
 } copying_t;
 
@@ -33,7 +34,7 @@ static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segm
     const zfi_close_t *close = close_of(publishing->clock, chunk->cohort);
     uint64_t place = (close->first_job + chunk->place) % publishing->plan->max_close_chunks;
     uint64_t job = close->first_job + chunk->place + 1;
-    size_t elem = zfi_dtype_nbytes(chunk->dtype);
+    uint64_t elem = zfi_dtype_nbytes(chunk->dtype), end;
     if (job > copying->job) {
         zfi_list_add(&engine->to_up, zfi_op_wait(&engine->lines.jobs, job, NULL));
         copying->job = job;
@@ -43,6 +44,8 @@ static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segm
                   publishing->host->published + place * publishing->plan->publish_piece_nbytes +
                       segment->chunk_offset * elem,
                   segment->n_elems * elem);
+    end = (at + segment->n_elems) * elem;
+    copying->end = end > copying->end ? end : copying->end;
     publishing->unfetched->n_left[place]--;
     atomic_fetch_add(&engine->count.up_publish_nbytes, segment->n_elems * elem);
 }
@@ -75,14 +78,20 @@ static void end_bucket(zfi_publishing_t *publishing) {
 
 static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t step, copying_t *copying) {
     zfi_engine_t *engine = publishing->engine;
+    const zfi_buckets_t *buckets = publishing->ranks->buckets;
     zfi_reduction_t *reduction = publishing->ranks->reduction;
+    unsigned char *own;
     zf_status_t st;
     reduction->value_number[number] = 0;
     if (!reduction->value_nbytes[number])
         return;
-    copying->to = zfi_values(publishing->ranks, number) +
-                  zfi_own_part(engine, &publishing->ranks->buckets->all[number]) * reduction->value_nbytes[number];
+    own = zfi_values(publishing->ranks, number) +
+          zfi_own_part(engine, &buckets->all[number]) * reduction->value_nbytes[number];
+    copying->to = buckets->values_wait ? zfi_staged_values(publishing->ranks) : own;
+    copying->end = 0;
     copy_own(publishing, number, copying);
+    if (buckets->values_wait && copying->end) /* residents lie behind */
+        zfi_list_copy(&engine->to_up, ZFI_OP_DOWN, own, copying->to, copying->end);
     end_bucket(publishing);
     st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
                          &reduction->value_number[number]);

@@ -11,6 +11,9 @@
  * memory values                        | all-gather 2 | all-gather 1 | ... device fetch of 2: write  | fetch of 1 ...
  * where channels are not selected
  *
+ * A bucket's value memory is the device's where it has none of its own, or the transport moves it. Else it is the
+ * host's, page-locked: a rank's part passes through one place on the device, and what fetches a matrix reads it there.
+ *
  * The value memory is written again by the next closes, after all that was not fetched has become visible. So each rank
  * issues the same exchanges in the same order, though hosts may fetch in another order, at other times, or never. */
 #pragma once

@@ -174,6 +174,11 @@ class Times(PlanTest):
         self.says(0, r"copies of what ranks exchange [0-9.]*, the rest [01]\.[0-9]* GiB$", *of_stage_1)
         self.says(0, "there after a release, too: CUDA's context with the kernels, the buffers of NCCL$", *of_stage_1)
         self.says(0, "there after a release, too: CUDA's context with the kernels$", self.llama)
+        # values that wait to be fetched, 2 bytes of each parameter: on the device only where it exchanges them itself
+        on = {transport: self.figures(*of_stage_1, "--set", f"shard.transport={transport}") for transport in ("host", "nccl")}
+        waiting = on["nccl"]["staging_nbytes"] - on["host"]["staging_nbytes"]
+        self.assertTrue(0 <= on["nccl"]["weights_nbytes"] - waiting < on["nccl"]["weights_nbytes"] / 20, waiting)
+        self.assertGreater(on["host"]["host_exchange_nbytes"] - on["nccl"]["host_exchange_nbytes"], waiting)
         uneven = self.figures(*of_stage_1, "--set", "zenflow.update_interval=2", "--host", 1, "--link", 1e5, "--net", 1e5, "--latency", 0.001)
         own, most = uneven["configured"], uneven["closes_of_ranks"][1] / uneven["n_owned_elems"]
         self.assertEqual((own["update_interval"], own["publish_lag"]), (2, 0))
