@@ -251,6 +251,7 @@ if [ "$short" -eq 1 ]; then
     conforms 2 --cases 12 --seed 12
     conforms 3 --cases 8 --seed 13
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
+    conforms 2 --seed 215 --only 7 # FLUSH, when one rank has handed over buckets of which the other has not all gradients
     conforms 4 --groups --cases 8 --seed 14
     conforms 4 --groups --cases 120 --seed 28 --only 9 # a parameter of which no rank has a gradient
     conforms 4 --transport host_two_level --cases 6 --seed 15
@@ -272,6 +273,7 @@ else
         "4 --cases 80 --seed 24" \
         "8 --cases 16 --seed 25" \
         "2 --cases 60 --seed 8 --stage 3 --only 36" \
+        "2 --seed 215 --only 7" \
         "2 --groups --cases 100 --seed 26" \
         "3 --groups --cases 20 --seed 27" \
         "4 --groups --cases 120 --seed 28" \

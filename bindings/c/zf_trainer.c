@@ -466,7 +466,7 @@ zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
 static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
     zf_error_t error = {.struct_size = sizeof error};
     zf_fence_t there = {.struct_size = sizeof there};
-    zf_status_t st;
+    zf_status_t st, why;
     pthread_mutex_lock(&t->lock);
     t->n_waits++;
     st = take(t, t->zf->param_fetch(t->instance, item, item != NULL, sizeof *item, &t->stream, &there, &t->error));
@@ -478,7 +478,8 @@ static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
         return st;
     pthread_mutex_lock(&t->lock);
     t->error = error;
-    take(t, st);
+    why = st == ZF_ERR_POISONED ? t->zf->poll(t->instance, NULL, &t->error) : st;
+    st = take(t, why < 0 ? why : st);
     pthread_mutex_unlock(&t->lock);
     return st;
 }

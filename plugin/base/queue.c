@@ -68,6 +68,10 @@ static void *run(void *arg) {
     for (command_t *command = next_command(queue, NULL); command; command = next_command(queue, command)) {
         command->fn(command->args);
         zfi_timeline_signal(&queue->executed, ++n_run);
+        if (queue->is_void && atomic_load(queue->is_void))
+            zfi_timeline_poison(&queue->told);
+        else if (queue->is_void)
+            zfi_timeline_signal(&queue->told, n_run);
     }
     return NULL;
 }
@@ -83,10 +87,12 @@ static void init(zfi_queue_t *queue, const char *name) {
     pthread_cond_init(&queue->not_full, &attr);
     pthread_condattr_destroy(&attr);
     zfi_timeline_init(&queue->executed, name);
+    zfi_timeline_init(&queue->told, name);
 }
 
 static void release(zfi_queue_t *queue) {
     zfi_timeline_free(&queue->executed);
+    zfi_timeline_free(&queue->told);
     pthread_cond_destroy(&queue->not_empty);
     pthread_cond_destroy(&queue->not_full);
     pthread_mutex_destroy(&queue->lock);

@@ -46,8 +46,11 @@ typedef struct zfi_queue {
     int is_ending, is_asleep;
     pthread_t thread;
     zfi_timeline_t executed; /* written by the queue's thread alone */
-    fenv_t host_mode;        /* floating-point mode of the host's launches, which ours must not change */
-    int has_host_mode;       /* both: the queue's thread alone */
+    /* NULL, or a flag that commands heed: once it is set, they may do nothing. told is what executed is until then. */
+    const _Atomic int *is_void;
+    zfi_timeline_t told;
+    fenv_t host_mode;  /* floating-point mode of the host's launches, which ours must not change */
+    int has_host_mode; /* both: the queue's thread alone */
     _Atomic uint64_t host_ns, host_since_ns; /* time spent in the host's launches that are over; start of one, or 0 */
     unsigned char *cells;
 } zfi_queue_t;

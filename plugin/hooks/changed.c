@@ -174,8 +174,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
     if (!st)
         st = zfi_hook_failed(inst, take_over_all(inst, &list, n_named, flags), "params_changed",
                              "the device did not take the changed parameters", err);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- found ------------------------------------------------------------------------------------------------------- */
@@ -322,8 +321,7 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     if (!st)
         st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- taken over by element --------------------------------------------------------------------------------------- */
@@ -365,6 +363,5 @@ zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_e
         st = adopt(inst, &asked, err);
         inst->state = st ? inst->state : ZFI_STATE_QUIESCED;
     }
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }

@@ -413,8 +413,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         if (!st && zfi_is_reduced(inst->run))
             st = zfi_reduce_check(inst, item->param->id, item->flags, err);
         if (!st && zfi_is_reduced(inst->run))
-            n_buffers = zfi_buffers_try(&inst->run->buckets, &inst->run->reduction, inst->n_calls,
-                                        inst->run->buckets.of_param[item->param->id], grad->trial.is_last - was_last);
+            n_buffers = zfi_buffers_try(&inst->run->ranks, inst->n_calls, item->param->id,
+                                        grad->trial.is_last - was_last, is_host_thread);
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item->n_batches || !item->view.is_contiguous ||
                          (is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ)) ||
@@ -479,8 +479,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
         fence.value = inst->engine.n_batches;
         zfi_struct_write(out_done, &fence, sizeof fence);
     }
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 int zfi_deliver_has_begun(const zf_instance_t *inst) {

@@ -138,8 +138,6 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
         take_part(&part);
         st = zfi_gathering_at_rest(&gathering);
     }
-    if (st && zfi_is_poisoned(work->run->engine))
-        return zfi_error_copy(err, &work->run->engine->poison.error);
     return st ? zfi_error(err, st, "export_params", "the ranks' masters could not be joined") : ZF_OK;
 }
 
@@ -205,8 +203,7 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
         st = export_rest(inst, &work, err);
     free(work.dst);
     zfi_rehearsal_free(work.rehearsal);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
@@ -273,6 +270,5 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
         st = run_on_control(inst, run_inspect, &work);
     if (!st)
         st = zfi_hook_failed(inst, work.status, "inspect", "the device did not give its state", err);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }

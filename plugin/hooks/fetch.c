@@ -6,8 +6,8 @@
  * With [shard] stage = 3 it is where a parameter becomes whole, and release where its memory may be another's
  * (ranks/shards.h).
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by
- * itself; another stream is made to wait; a host that computes on its own thread gets the sequence number of the newest
- * write. */
+ * itself; another stream is made to wait, our own for a host that computes on its own thread. That host gets the
+ * sequence number of the newest write. */
 #include "base/error.h"
 #include "base/struct.h"
 #include "device/device.h"
@@ -70,15 +70,14 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, u
         st = publish(inst, &list, err);
     if (!st && zfi_shards_params(&inst->engine))
         st = gather(inst, &list, err);
-    if (!st && is_host_thread) {
-        inst->engine.ops->fence(inst->engine.stream, newest_write(inst, &list), &fence);
-    } else if (!st && stream != inst->engine.stream) {
+    if (!st && stream != inst->engine.stream)
         st = zfi_stream_follow(inst, stream, "param_fetch", err);
-    }
+    if (!st && is_host_thread) /* of our own stream, whose fences tell when the instance has ended */
+        inst->engine.ops->fence(
+            stream, stream == inst->engine.stream ? newest_write(inst, &list) : inst->engine.ops->mark(stream), &fence);
     if (!st)
         zfi_struct_write(out_ready, &fence, sizeof fence);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* The memory may be another's behind what the host's stream has been given so far. */
@@ -107,8 +106,7 @@ zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items,
         st = zfi_stream_resolve(inst, given, "param_release", &stream, &is_host_thread, err);
     if (!st && zfi_shards_params(&inst->engine))
         st = release(inst, &list, stream, is_host_thread, err);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- sharded parameters ------------------------------------------------------------------------------------------ */
@@ -134,8 +132,7 @@ zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *
     }
     if (!st)
         zfi_struct_write(out, &place, sizeof place);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err) {

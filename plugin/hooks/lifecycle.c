@@ -413,8 +413,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
         zfi_auditing_bound(inst);
         warn_of_few_samples(inst);
     }
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- destroy ----------------------------------------------------------------------------------------------------- */
@@ -436,8 +435,7 @@ static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
     if (st)
         return st;
     st = zfi_drain_but_unfetched(inst, err);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 static uint32_t read_flags(const zf_instance_t *inst, const zf_destroy_args_t *given) {

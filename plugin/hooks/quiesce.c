@@ -65,6 +65,5 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_
         st = args.mode == ZF_QUIESCE_FLUSH ? flush(inst, err) : zfi_drain(inst, err);
     if (!st)
         inst->state = ZFI_STATE_QUIESCED;
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }

@@ -60,8 +60,7 @@ static zf_status_t release(zf_instance_t *inst, uint32_t what, const zf_stream_t
         st = zfi_residency_release(&inst->engine, what, err);
     if (!st)
         end(inst, ZFI_STATE_RELEASED, "released", out_done);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 static zf_status_t resume(zf_instance_t *inst, const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
@@ -76,8 +75,7 @@ static zf_status_t resume(zf_instance_t *inst, const zf_stream_t *stream, zf_fen
         st = zfi_residency_resume(&inst->engine, err);
     if (!st)
         end(inst, ZFI_STATE_QUIESCED, "resumed", out_done);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 const zf_residency_ext_t zfi_residency_ext = {

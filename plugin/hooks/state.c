@@ -170,8 +170,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     if (!st)
         zfi_struct_write(out_report, &report, sizeof report);
     zfi_together_close(&together);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -266,8 +265,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         zfi_struct_write(out_report, &to.report, sizeof to.report);
     }
     zfi_together_close(&to.together);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 /* ---- without an instance ----------------------------------------------------------------------------------------- */

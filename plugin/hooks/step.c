@@ -290,8 +290,7 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
                 st = report.applied ? ZF_OK : ZF_SKIPPED;
         }
     }
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_error_t *err) {
@@ -313,8 +312,7 @@ zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_er
                        "gradients of the coming step were delivered already: announce before the first of them");
     if (!st && !(args.flags & ZF_STEP_DISCARD))
         expect_step(inst, &args);
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }
 
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err) {
@@ -333,6 +331,5 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
         if (zfi_timeline_now(&inst->engine.lines.stepped) < inst->run->clock.t)
             st = ZF_IN_PROGRESS;
     }
-    zfi_hook_end(inst);
-    return st;
+    return zfi_hook_end(inst, st, err);
 }

@@ -11,6 +11,22 @@ static const char *state_name(int state) {
     return names[state];
 }
 
+void zfi_hook_traced(zf_instance_t *inst) {
+    zfi_trace_end(inst->engine.trace, inst->hook_began_ns, inst->hook,
+                  (zfi_trace_number_t){"steps", atomic_load(&inst->engine.count.steps)}, ZFI_TRACE_NONE);
+    inst->hook_began_ns = 0;
+}
+
+/* The instance is free, and its thread as it was. */
+static void leave(zf_instance_t *inst) {
+    int cancel_state = inst->cancel_state;
+    assert(zfi_list_is_empty(&inst->engine.to_device) && zfi_list_is_empty(&inst->engine.to_down) &&
+           zfi_list_is_empty(&inst->engine.to_up)); /* what a hook collects it sends */
+    zfi_hook_traced(inst);
+    atomic_store(&inst->is_busy, 0); /* from here on another thread may begin */
+    pthread_setcancelstate(cancel_state, NULL);
+}
+
 zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     int cancel_state;
@@ -38,23 +54,8 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
                        inst->state == ZFI_STATE_RELEASED ? "resume of zf.residency/1" : "bind_params");
     }
     if (st)
-        zfi_hook_end(inst);
+        leave(inst);
     return st;
-}
-
-void zfi_hook_traced(zf_instance_t *inst) {
-    zfi_trace_end(inst->engine.trace, inst->hook_began_ns, inst->hook,
-                  (zfi_trace_number_t){"steps", atomic_load(&inst->engine.count.steps)}, ZFI_TRACE_NONE);
-    inst->hook_began_ns = 0;
-}
-
-void zfi_hook_end(zf_instance_t *inst) {
-    int cancel_state = inst->cancel_state;
-    assert(zfi_list_is_empty(&inst->engine.to_device) && zfi_list_is_empty(&inst->engine.to_down) &&
-           zfi_list_is_empty(&inst->engine.to_up)); /* what a hook collects it sends */
-    zfi_hook_traced(inst);
-    atomic_store(&inst->is_busy, 0); /* from here on another thread may begin */
-    pthread_setcancelstate(cancel_state, NULL);
 }
 
 zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *origin, const char *what,
@@ -66,4 +67,11 @@ zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *ori
     /* the host may free its gradients once it has seen the error */
     zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
     return zfi_poisoned(&inst->engine, err);
+}
+
+zf_status_t zfi_hook_end(zf_instance_t *inst, zf_status_t st, zf_error_t *err) {
+    if (zfi_is_poisoned(&inst->engine))
+        st = zfi_hook_failed(inst, ZF_ERR_POISONED, inst->hook, "", err);
+    leave(inst);
+    return st;
 }

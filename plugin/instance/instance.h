@@ -56,9 +56,10 @@ struct zf_instance {
 #define ZFI_INSTANCE_MAGIC 0x7A66696E7374ull
 
 /* [hook] Begin and end of every hook: validity, fork, re-entrance, poison, state bits (ZFI_IN_...). Between
- * them the thread cannot be cancelled: the instance would stay busy for ever. */
+ * them the thread cannot be cancelled: the instance would stay busy for ever.
+ * end returns what the hook does: st, or the error that has ended the instance, which every wait ends early for. */
 zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err);
-void zfi_hook_end(zf_instance_t *inst);
+zf_status_t zfi_hook_end(zf_instance_t *inst, zf_status_t st, zf_error_t *err);
 /* [hook] What a trace shows of it ends here, not at its end. */
 void zfi_hook_traced(zf_instance_t *inst);
 

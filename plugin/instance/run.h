@@ -377,12 +377,11 @@ typedef struct zfi_reduction {
     uint32_t n_blocks;
     /* where each rank has the sums of its part (ranks/buffers.h); else NULL: */
     zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
-    uint32_t
-        n_buffers; /* mapped so far; ZFI_LEAST_BUFFERS, or as many as there are buckets, from the first delivery on */
-    zfi_opened_t *opened; /* [buckets] */
+    uint32_t n_buffers;           /* from bind_params on at least ZFI_LEAST_BUFFERS, if there are so many buckets */
+    zfi_opened_t *opened;         /* [buckets] */
     uint32_t n_open;
     uint64_t trial_call; /* of the call that is being checked: */
-    uint32_t trial_next, trial_n_open, trial_most;
+    uint32_t trial_next, trial_n_open, trial_most, trial_n_on_way;
 } zfi_reduction_t;
 
 /* Memory of a whole bucket of parameters. */

@@ -53,10 +53,14 @@ static zf_status_t map_buffer(zfi_ranks_t *ranks, zfi_bucket_buffer_t *buffer, z
 
 zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err) {
     zfi_reduction_t *reduction = ranks->reduction;
-    uint32_t wanted = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), ranks->buckets->n);
+    uint32_t needed = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), ranks->buckets->n);
+    uint32_t wanted = (uint32_t)larger(needed, reduction->trial_n_open + reduction->trial_n_on_way);
     zf_status_t st = ZF_OK;
     while (reduction->opened && reduction->n_buffers < wanted && !st) {
-        st = map_buffer(ranks, &reduction->buffers[reduction->n_buffers], err);
+        int is_needed = reduction->n_buffers < needed;
+        st = map_buffer(ranks, &reduction->buffers[reduction->n_buffers], is_needed ? err : NULL);
+        if (st && !is_needed)
+            return ZF_OK;
         reduction->n_buffers += !st;
     }
     return st;
@@ -73,20 +77,34 @@ static zfi_opened_t *trial_of(zfi_reduction_t *reduction, uint64_t call, uint32_
     return opened;
 }
 
-static void begin_trial(zfi_reduction_t *reduction, uint64_t call) {
+/* Buffers of this step's buckets that are on their way. What the step before handed over comes by itself. */
+static uint32_t count_on_way(const zfi_ranks_t *ranks) {
+    const zfi_reduction_t *reduction = ranks->reduction;
+    uint64_t over = larger(zfi_timeline_now(&ranks->engine->lines.exchanged), reduction->former_number);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < reduction->n_buffers; i++)
+        n += !reduction->buffers[i].is_taken && reduction->buffers[i].number > over;
+    return n;
+}
+
+static void begin_trial(zfi_ranks_t *ranks, uint64_t call, int is_host_thread) {
+    zfi_reduction_t *reduction = ranks->reduction;
     if (reduction->trial_call == call)
         return;
     reduction->trial_call = call;
     reduction->trial_next = reduction->next;
     reduction->trial_n_open = reduction->trial_most = reduction->n_open;
+    reduction->trial_n_on_way = is_host_thread ? count_on_way(ranks) : 0;
 }
 
-uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uint64_t call, uint32_t bucket,
-                         int final) {
+uint32_t zfi_buffers_try(zfi_ranks_t *ranks, uint64_t call, uint32_t param, int final, int is_host_thread) {
+    const zfi_buckets_t *buckets = ranks->buckets;
+    zfi_reduction_t *reduction = ranks->reduction;
+    uint32_t bucket = buckets->of_param[param];
     zfi_opened_t *opened;
     if (!reduction->opened || bucket == ZF_NO_ID)
         return 0;
-    begin_trial(reduction, call);
+    begin_trial(ranks, call, is_host_thread);
     opened = trial_of(reduction, call, bucket);
     reduction->trial_n_open += !opened->trial_is_open;
     opened->trial_is_open = 1;
@@ -98,6 +116,7 @@ uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uin
         if (!next->trial_is_open || next->trial_n_final < buckets->all[reduction->trial_next].n_params)
             break;
         reduction->trial_n_open--;
+        reduction->trial_n_on_way += is_host_thread != 0;
         reduction->trial_next++;
     }
     return reduction->trial_most;

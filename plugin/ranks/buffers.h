@@ -13,6 +13,10 @@
  * without LAST. So there are as many as a host's order of deliveries needs, one of them always free for the bucket
  * that goes next. They are mapped when a call is checked, so nothing is refused half-way, and never given back.
  *
+ * A host that computes on its own thread does not wait there for an exchange of the same step, which needs other ranks'
+ * deliveries: they may be waiting for this rank, in FLUSH. Buckets that are on their way keep their buffers then, and
+ * others are mapped as long as there is room. On a stream it is the device that waits.
+ *
  * At stage 0 each bucket has memory of its own, which a host thread writes again when the exchanges of the step before
  * are over: also of what no rank had a gradient of. Else nothing happens there.
  *
@@ -29,8 +33,8 @@ void zfi_buffers_free(zfi_reduction_t *reduction);
 /* Deliveries of the call that is being checked, one after the other: the parameter's bucket needs a buffer, and is
  * handed over once all its parameters are final. final: 1, this one becomes so; -1, it is no more; 0, neither. Returns
  * how many buckets have one at the same time, so far. */
-uint32_t zfi_buffers_try(zfi_buckets_t *buckets, zfi_reduction_t *reduction, uint64_t call, uint32_t bucket, int final);
-/* So many, and one more, are mapped; never more than buckets. */
+uint32_t zfi_buffers_try(zfi_ranks_t *ranks, uint64_t call, uint32_t param, int final, int is_host_thread);
+/* So many, and one more, are mapped, and those that a host thread would wait for; never more than buckets. */
 zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err);
 
 /* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait as well.

@@ -313,7 +313,6 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
 
 zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) {
     zfi_run_t *run = replacement->run, *into = replacement->into;
-    zfi_engine_t *engine = run->engine;
     zf_status_t st = into != run ? leave(run) : ZF_OK; /* filled in place: what is due is the new run's */
     zfi_run_t *over = st ? into : run;
     if (!st) {
@@ -323,7 +322,5 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) 
     if (into != run)
         zfi_run_free(over);
     free_scratch(replacement);
-    if (st && zfi_is_poisoned(engine))
-        return zfi_error_copy(err, &engine->poison.error);
     return st ? zfi_error(err, st, "state", "the device did not take the loaded state") : ZF_OK;
 }

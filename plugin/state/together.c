@@ -75,8 +75,6 @@ static int is_everyone_there(const zfi_together_t *together) {
 
 /* The exchange broke, which has ended the instance. */
 static zf_status_t say_broken(const zfi_together_t *together, zf_error_t *err) {
-    if (zfi_is_poisoned(together->engine))
-        return zfi_error_copy(err, &together->engine->poison.error);
     return zfi_error(err, together->broken, "state", "the ranks could not agree");
 }
 

@@ -119,9 +119,10 @@ static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     pthread_mutex_lock(&all->lock);
     if (call->number != number_of(request)) { /* all have copied, and gone on */
         st = ZF_OK;
-    } else if (all->held_from && all->n_let_go < all->size && call->what[rank->rank].step >= all->held_from &&
+    } else if (all->held_from && (all->n_let_go < all->size || all->fails_held) &&
+               call->what[rank->rank].step >= all->held_from &&
                call->what[rank->rank].purpose == ZF_COLLECTIVE_FOR_VALUES) {
-        st = ZF_IN_PROGRESS;
+        st = all->n_let_go < all->size ? ZF_IN_PROGRESS : ZF_ERR_RANKS;
     } else if (call->n_posted == all->size) {
         if (!call->is_copied[rank->rank])
             copy(rank, call);

@@ -43,7 +43,8 @@ typedef struct zt_ranks {
     int is_norm_alone;   /* group 1 is each rank by itself */
     int is_spread;       /* each rank is a model by itself: alone in group 0 */
     uint64_t held_from;  /* values published at this step or later (0: none) do not come, ... */
-    uint32_t n_let_go;   /* ... until every rank has let them go */
+    uint32_t n_let_go;   /* ... until every rank has let them go, ... */
+    int fails_held;      /* ... or fail then */
     struct zt_call {
         uint64_t number; /* of the newest call here, from 1 */
         zf_collective_t what[ZT_MAX_RANKS];

@@ -18,7 +18,7 @@ static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\
 
 typedef struct job {
     ZT_JOB;
-    int is_forward, has_hole;
+    int is_forward, has_hole, flushes; /* ... before a step, and rank 0 alone has the hole */
     uint32_t n_buffers;
 } job_t;
 
@@ -29,11 +29,13 @@ static void step(job_t *job) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     for (uint32_t i = 0; i < N_PARAMS; i++) {
         uint32_t param = job->is_forward ? i : N_PARAMS - 1 - i;
-        if (job->has_hole && param == N_PARAMS - 1)
+        if (job->has_hole && param == N_PARAMS - 1 && !(job->flushes && job->rank->rank))
             continue;
         zt_rig_fill_grad(rig, param, rig->step + 1);
-        ZT_OK(rig, zt_rig_deliver(rig, param, 0, i + 1 + (uint32_t)job->has_hole == N_PARAMS ? &fence : NULL));
+        ZT_OK(rig, zt_rig_deliver(rig, param, 0, rig->queue ? &fence : NULL)); /* in order: the last covers them all */
     }
+    if (job->flushes)
+        ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
     for (uint32_t i = 0; i + (uint32_t)job->has_hole < N_PARAMS; i++)
         zt_serial_update(&rig->params[i].serial, &rig->groups[0], rig->params[i].grad_values, (float)rig->unscale);
@@ -61,12 +63,12 @@ static void expect_buffers(job_t as, uint32_t n) {
     zt_jobs_start(&ranks, N_RANKS, jobs, sizeof *jobs, &as);
     zt_jobs_run(&ranks, run_job, 0);
     for (uint32_t r = 0; r < N_RANKS; r++)
-        for (uint32_t i = 0; i < N_PARAMS; i++) {
+        for (uint32_t i = 0; i + (uint32_t)as.flushes < N_PARAMS; i++) {
             const zt_param_t *param = &jobs[r].rig.params[i];
             ck_assert_mem_eq(param->visible, param->serial.w, param->n_elems * sizeof(float));
         }
-    for (int r = 0; r < N_RANKS; r++)
-        ck_assert_uint_eq(jobs[r].n_buffers, n);
+    for (int r = 0; r < N_RANKS; r++) /* a host thread maps others as long as one is on its way */
+        ck_assert(jobs[r].n_buffers == n || (!as.uses_queue && jobs[r].n_buffers > n));
     zt_jobs_end(&ranks);
 }
 
@@ -81,5 +83,8 @@ ZT_TEST(as_many_as_the_order_needs) {
 ZT_TEST(one_is_left_for_what_goes_next) {
     expect_buffers((job_t){.uses_queue = 1, .is_forward = 1, .has_hole = 1}, N_PARAMS);
 }
+
+/* Rank 1 delivers all before rank 0 has handed over the first bucket, which it does after a FLUSH of both. */
+ZT_TEST(no_delivery_waits_for_a_rank_that_flushes) { expect_buffers((job_t){.has_hole = 1, .flushes = 1}, N_PARAMS); }
 
 ZT_SUITE("buffers")

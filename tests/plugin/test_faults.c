@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "instance/run.h"
+#include "instance/instance.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -92,6 +92,22 @@ ZT_TEST(a_weight_overflows) {
     ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
     fence.value = UINT64_MAX - 1; /* whatever a host waits for, it is over */
     ck_assert_int_eq(rig.cpu->fence_wait(&fence, 60000000000u, &rig.err), ZF_ERR_POISONED);
+    zt_rig_end(&rig);
+}
+
+static void end_instance(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                         const char *msg, uint64_t len) {
+    const zf_error_t error = {.struct_size = sizeof error, .status = ZF_ERR_DEVICE, .message = "meanwhile"};
+    (void)ctx, (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
+    zfi_poison(&rig.inst->engine, &error);
+}
+
+/* The instance ends while a hook runs that waits for nothing: here in what it logs of a step without gradients. */
+ZT_TEST(a_hook_tells_what_ended_the_instance_meanwhile) {
+    zt_rig_make(&rig, shapes, N_SHAPES, "[log]\nlevel = warn\n", ZF_CREATE_CAP_FETCH);
+    rig.inst->engine.host_copy.log = end_instance;
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_DEVICE);
+    zt_contains(rig.err.message, "meanwhile");
     zt_rig_end(&rig);
 }
 

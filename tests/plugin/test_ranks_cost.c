@@ -156,9 +156,23 @@ static void *run_held(void *raw) {
     pthread_mutex_lock(&ranks.lock);
     ranks.n_let_go++;
     pthread_mutex_unlock(&ranks.lock);
+    if (ranks.fails_held) {
+        ck_assert_int_eq(rig->cpu->fence_wait(&fence, 60000000000u, &rig->err), ZF_ERR_POISONED);
+        zt_refused(&rig->err, zt_fetch(rig, rig->params[0].id, &fence), ZF_ERR_RANKS, "gathering of values, bucket");
+        return NULL;
+    }
     zt_rig_wait(rig, &fence);
     ck_assert(zt_shows(rig->params, rig->params[0].serial.w));
     return NULL;
+}
+
+static void hold(const char *config, int fails) {
+    zt_jobs_start(&ranks, 2, jobs, sizeof *jobs, &(job_t){.config = config});
+    ranks.held_from = 3;
+    ranks.fails_held = fails;
+    ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
+    zt_jobs_run(&ranks, run_held, fails);
+    zt_jobs_end(&ranks);
 }
 
 /* Of residents, all and some, the other ranks' values: a step is over without them, and a fetch waits. */
@@ -167,13 +181,11 @@ ZT_TEST(a_step_waits_for_no_values_of_residents) {
                                           "[device]\nstate_mib = 1\n[shard]\nstage = 2\n[zenflow]\n"
                                           "full_warm_up_rounds = 1\n"};
     ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "2048", 1), 0);
-    for (int i = 0; i < 2; i++) {
-        zt_jobs_start(&ranks, 2, jobs, sizeof *jobs, &(job_t){.config = configs[i]});
-        ranks.held_from = 3;
-        ranks.ranks[0].flags = ranks.ranks[1].flags = ZF_CREATE_CAP_FETCH;
-        zt_jobs_run(&ranks, run_held, 0);
-        zt_jobs_end(&ranks);
-    }
+    for (int i = 0; i < 2; i++)
+        hold(configs[i], 0);
 }
+
+/* The values that a fetch waits for cannot come: whoever waits for its fence hears that, not that they are there. */
+ZT_TEST(a_fetch_without_its_values_is_an_error) { hold("[device]\nstate_mib = all\n[shard]\nstage = 1\n", 1); }
 
 ZT_SUITE("ranks_cost")

@@ -26,6 +26,8 @@ ZT_TEST(too_many_steps) {
     rig.inst->run->clock.steps_before = ((uint64_t)3 << 30) - 3;
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
+    store.table.reserved0 = 1; /* of a later version */
+    zt_refused(&rig.err, zt_load(&rig, &store.table, NULL, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD, "zf_state_store_t");
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }

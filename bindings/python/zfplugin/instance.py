@@ -368,7 +368,10 @@ class Instance:
         if self._cpu is None:
             raise errors.UnsupportedFieldError("this plugin has no zf.cpu/1 to wait for a fence with")
         record = errors.new_record()
-        self.lib.check(self._cpu.fence_wait(C.byref(fence), timeout_ns, C.byref(record)), record, "fence_wait")
+        status = self._cpu.fence_wait(C.byref(fence), timeout_ns, C.byref(record))
+        if status == _abi.ERR_POISONED:
+            self.call(self.table.poll, None, doing="poll")  # raises what ended the instance
+        self.lib.check(status, record, "fence_wait")
 
     # ---- training ----------------------------------------------------------------------------------------------------
 

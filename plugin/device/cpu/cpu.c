@@ -103,10 +103,11 @@ static void cpu_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
 static zf_status_t cpu_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err) {
     zfi_queue_t *queue;
     zf_status_t st = zfi_queue_create(&queue, name, err);
-    (void)device;
-    if (!st)
-        *out = zfi_cpu_stream(queue);
-    return st;
+    if (st)
+        return st;
+    queue->is_void = device->env.is_poisoned;
+    *out = zfi_cpu_stream(queue);
+    return ZF_OK;
 }
 
 static void cpu_stream_destroy(zfi_stream_t *stream) { zfi_queue_destroy(zfi_cpu_queue(stream)); }
@@ -140,7 +141,7 @@ static zf_status_t cpu_synchronise(zfi_stream_t *stream, uint64_t mark, uint64_t
 
 static void cpu_fence(zfi_stream_t *stream, uint64_t mark, zf_fence_t *out) {
     out->kind = ZF_FENCE_HOST_COUNTER;
-    out->counter = (const uint64_t *)&zfi_cpu_queue(stream)->executed.value;
+    out->counter = (const uint64_t *)&zfi_cpu_queue(stream)->told.value;
     out->value = mark;
 }
 
