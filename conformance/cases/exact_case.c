@@ -53,7 +53,9 @@ static double draw_topk_ratio(zx_rng_t *r) {
 static void draw_share(zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index + (c->n_params ? 1000003 : 0));
     c->resident_share = zx_chance(&r, 12) ? 2.0 : zx_chance(&r, 45) ? zx_uniform(&r, 0.0, 1.1) : 0.0;
-    c->is_auto = zx_device_is_gpu() && c->resident_share > 0.0 && c->resident_share < 1.5 && zx_chance(&r, 40);
+    c->is_auto = !zx_is_early(c) && zx_device_is_gpu() && c->resident_share > 0.0 && c->resident_share < 1.5 &&
+                 zx_chance(&r, 40);
+    c->is_some = c->is_auto && zx_device_is_alone() && zx_chance(&r, 20);
 }
 
 static int is_all_resident(const zo_config_t *g) { return g->resident_nbytes == ZO_ALL_RESIDENT; }
@@ -68,8 +70,10 @@ void zx_case_settle_share(zx_case_t *c) {
                                 : c->resident_share > 0.0 ? 1 + (uint64_t)(c->resident_share * n_elems * 12 / n_owners)
                                                           : 0;
     c->is_auto &= c->resident_share > 0.0 && c->resident_share < 1.5;
+    c->is_some &= c->is_auto;
     if (c->is_auto)
-        c->config.resident_nbytes = c->is_short ? 0 : enough;
+        c->config.resident_nbytes = c->is_some ? 1 << 20 : c->is_short ? 0 : enough;
+    c->room_nbytes = c->is_some ? c->config.resident_nbytes : UINT64_MAX;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -236,7 +240,7 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     d->ndim = is_big ? 2 : ndims[zx_below(r, 11)];
     for (uint32_t i = 0; i < d->ndim; i++) {
         uint32_t limit = zx_chance(r, 30) ? 150 : 9;
-        d->shape[i] = size == ZX_BIG      ? zx_between(r, 250, 600)
+        d->shape[i] = size == ZX_BIG      ? zx_between(r, c->is_some ? 430 : 250, c->is_some ? 480 : 600)
                       : size == ZX_MEDIUM ? zx_between(r, 48, 140)
                                           : zx_between(r, 1, limit);
         if (!is_big && n * (uint64_t)d->shape[i] > cap)
@@ -286,6 +290,8 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
         zx_case_set_home(p, ZF_HOME_RESIDENT);
     if (zx_chance(r, 10) && is_never_allowed)
         zx_case_set_home(p, ZF_HOME_HOST);
+    if (is_first && c->is_some)
+        zx_case_set_home(p, ZF_HOME_PLUGIN);
     if (zx_chance(r, 10))
         p->flags |= ZF_PARAM_NOT_IN_NORM;
     p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
@@ -393,7 +399,7 @@ static void draw_groups(zx_case_t *c) {
 /* What a block may always have: as users get it, which cuts the big ones only, or less. */
 static uint64_t draw_block_elems(zx_case_t *c, int is_big) {
     if (zx_chance(&c->rng, 35))
-        return 0;
+        return c->is_some ? 20000 : 0;
     return (uint64_t)zx_log_uniform(&c->rng, is_big ? 500.0 : 1.0, is_big ? 65536.0 : 2000.0);
 }
 
@@ -426,6 +432,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
         c->threads = 0;
     draw_changes(c);
     write_config(c);
+    is_big |= c->is_some; /* its state is more than the MiB that fits */
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);

@@ -52,7 +52,8 @@ typedef struct zx_case {
     zo_config_t config;
     zx_rule_t rules[ZX_MAX_GROUPS]; /* of groups with ZO_CALLBACK */
     double resident_share;          /* of the first parameters' state, what state_mib stands for; 0: none, 2: all */
-    int is_auto, is_short;          /* state_mib = auto: all of it, or none where a rank has no room */
+    int is_auto, is_some, is_short; /* state_mib = auto: all of it; a part; or none where a rank has no room */
+    uint64_t room_nbytes;           /* ... that the device has for it; UINT64_MAX: all that is free */
     uint32_t threads;               /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;

@@ -83,15 +83,24 @@ void zx_device_release(zx_array_t *a) {
     a->device_mem = 0;
 }
 
-void zx_device_fill(int is_full) {
+int zx_device_is_alone(void) {
+    char name[32] = "";
+    if (!zx_device_is_gpu())
+        return 0;
+    open_device();
+    check(device.cuda.DeviceGetName(name, sizeof name, 0), "cuDeviceGetName");
+    return strcmp(name, "Test double") == 0;
+}
+
+void zx_device_fill(uint64_t left) {
     size_t free_nbytes, all;
     open_device();
     if (device.taken)
         check(device.cuda.MemFree_v2(device.taken), "cuMemFree");
     device.taken = 0;
     check(device.cuda.MemGetInfo_v2(&free_nbytes, &all), "cuMemGetInfo");
-    if (is_full && free_nbytes > all / 4)
-        check(device.cuda.MemAlloc_v2(&device.taken, free_nbytes - all / 4), "cuMemAlloc");
+    if (left < free_nbytes && free_nbytes - left > all / 4)
+        check(device.cuda.MemAlloc_v2(&device.taken, free_nbytes - left - all / 4), "cuMemAlloc");
 }
 
 void zx_device_push(zx_array_t *a) {

@@ -30,8 +30,10 @@ void zx_device_stream(zf_stream_t *out);
 /* [GPU] The array's memory moves to the device, once; its contents go up, in stream order. */
 void zx_device_adopt(zx_array_t *a);
 void zx_device_release(zx_array_t *a);
-/* [GPU] From now on all memory of the device but a quarter is taken, or (0) is not. */
-void zx_device_fill(int is_full);
+/* [GPU] From now on all memory of the device but a quarter and `left` bytes is taken; UINT64_MAX: none is. */
+void zx_device_fill(uint64_t left);
+/* Whether what is free on the GPU depends on this process alone: it is the tests' double. */
+int zx_device_is_alone(void);
 /* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere.
  */
 void zx_device_push(zx_array_t *a);

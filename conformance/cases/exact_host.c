@@ -12,6 +12,7 @@
 #include "shard.h"
 #include "shard_fetch.h"
 #include "zf/ext/config.h"
+#include "zf/ext/draft/plan.h"
 #include "zf/ext/residency.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -45,17 +46,21 @@ static int can_release(const zx_host_t *h) {
     return h->c->is_releasing && zf_loader_plugin(h->loader)->get_extension(ZF_EXT_RESIDENCY) != NULL;
 }
 
+static zf_create_args_t create_args(const zx_host_t *h) {
+    return (zf_create_args_t){.struct_size = sizeof(zf_create_args_t),
+                              .flags = (h->shards        ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS
+                                        : h->c->mode % 2 ? ZF_CREATE_CAP_FETCH
+                                                         : 0) |
+                                       (can_release(h) ? ZF_CREATE_CAP_RELEASE : 0),
+                              .host = &h->table,
+                              .config_text = h->c->config_text,
+                              .config_text_nbytes = strlen(h->c->config_text),
+                              .device_type = zx_device_type(),
+                              .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
+}
+
 static int create(zx_host_t *h) {
-    zf_create_args_t args = {.struct_size = sizeof args,
-                             .flags = (h->shards        ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS
-                                       : h->c->mode % 2 ? ZF_CREATE_CAP_FETCH
-                                                        : 0) |
-                                      (can_release(h) ? ZF_CREATE_CAP_RELEASE : 0),
-                             .host = &h->table,
-                             .config_text = h->c->config_text,
-                             .config_text_nbytes = strlen(h->c->config_text),
-                             .device_type = zx_device_type(),
-                             .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0};
+    zf_create_args_t args = create_args(h);
     set_sizes(h->c);
     return !h->is_dry && zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &h->err)) ? -1 : 0;
 }
@@ -77,6 +82,27 @@ static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
         return 1;
     zx_fails(h->result, &where, "%llu bytes, bind_params says %llu", (unsigned long long)mapped,
              (unsigned long long)said);
+    return 0;
+}
+
+/* state_mib = auto has what is free beside the plugin's own plan and a quarter of the device's memory, in whole MiB. */
+static int leave_room(zx_host_t *h, const zf_bind_args_t *to_bind) {
+    const zf_plan_ext_t *ext = h->zf->get_extension(ZF_EXT_PLAN);
+    zf_create_args_t to_create = create_args(h);
+    zf_plan_args_t args = {.struct_size = sizeof args,
+                           .n_ranks = h->c->ranks ? h->c->ranks->size : 1,
+                           .rank = h->c->ranks ? h->c->ranks->rank : 0,
+                           .create = &to_create,
+                           .bind = to_bind};
+    zf_plan_t plan = {.struct_size = sizeof plan};
+    uint64_t left = h->c->room_nbytes;
+    zx_count_drawn(h->result, ZX_AUTO, (uint64_t)h->c->is_some);
+    if (h->c->is_some) {
+        if (zx_is_call_bad(h, "plan", ext ? ext->plan(&args, &plan, &h->err) : ZF_ERR_INTERNAL))
+            return -1;
+        left += plan.device_nbytes + plan.staging_nbytes + plan.sums_nbytes + (1 << 19); /* half a MiB does not count */
+    }
+    zx_device_fill(left);
     return 0;
 }
 
@@ -108,6 +134,8 @@ static int bind(zx_host_t *h, zf_layout_t *out_layout) {
         zx_device_sync();
     for (uint32_t i = 0; i < h->c->n_params; i++)
         ids[i] = i;
+    if (h->is_on_gpu && !h->is_dry && out_layout && leave_room(h, &args))
+        return -1;
     if (!h->is_dry &&
         zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_layout, &h->err)))
         return -1;

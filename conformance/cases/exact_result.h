@@ -26,6 +26,7 @@ enum { ZX_N_LAWS = 6 };
     X(FLUSHING, "instances of a host that flushes denormals")                                                          \
     X(LAYERS, "fetches and changes of some matrices of a parameter")                                                   \
     X(RELEASED, "releases of the device's memory")                                                                     \
+    X(AUTO, "instances with room on the device for one MiB of state, as auto finds it")                                \
     X(STEPS, "steps")                                                                                                  \
     X(CLIPPED, "of them clipped")                                                                                      \
     X(SKIPPED, "more were skipped")

@@ -230,13 +230,18 @@ static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size
 
 void zs_take_over(const zs_ranks_t *ranks, zx_case_t *c) { set_owners(ranks, c, ranks->data_size, ranks->stage); }
 
-/* state_mib = auto: the least of what ranks that hold the same have room for. One of them may have none. */
+/* state_mib = auto: the least of what ranks that hold the same have room for. One of them may have none, or less than
+ * the others, of which each has another room. */
 static void draw_room(const zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 86, c->index);
     uint32_t rank = c->is_auto && zx_chance(&rng, 60) ? zx_below(&rng, ranks->size) : ranks->size;
+    c->is_some &= !ranks->is_grouped; /* which are not planned */
     c->is_short = rank < ranks->size && rank % ranks->n_models == ranks->model;
-    if (zx_device_is_gpu())
-        zx_device_fill(rank == ranks->rank);
+    zx_case_settle_share(c);
+    if (!c->is_some && rank == ranks->rank)
+        c->room_nbytes = 0;
+    else if (c->is_some && rank < ranks->size && rank != ranks->rank)
+        c->room_nbytes += (uint64_t)(ranks->rank + 1) << 20;
 }
 
 /* By how many ranks keep the state depends what of it fits on the device. Runs that are compared, or that move, have
@@ -256,7 +261,6 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
         c->is_auto = 0;
     }
     draw_room(ranks, c);
-    zx_case_settle_share(c);
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
