@@ -4,7 +4,7 @@
 #
 #   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions, loads of inner loops, generic accesses,
 #             divisions; coalescing, blocks launched (tests/cuda/gate)
-#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 96), N/3 of each without
+#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 64), N/3 of each without
 #             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
 #             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
 #   glue      tests/cuda/host: the reference host's curves beside the processor's, and the GLUE area in small
@@ -24,7 +24,7 @@ set -u
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
-cases=96
+cases=64
 seed=1
 only=
 match=

@@ -8,26 +8,27 @@ function(zf_ptx name source)
     add_custom_command(OUTPUT ${out}/${name}.ptx COMMAND ${ZF_NVCC} ${flags} -o ${out}/${name}.ptx ${source}
                        DEPENDS ${source} ${ARGN} COMMENT "PTX of ${name}")
 endfunction()
-# zf_translated(NAME FILE.ptx DEPENDS...): out/NAME_ptx.c
-function(zf_translated name ptx)
-    add_custom_command(OUTPUT ${out}/${name}_ptx.c
-                       COMMAND ${ZF_PYTHON3} ${here}/ptx2c/ptx2c.py ${name} ${ptx} ${out}/${name}_ptx.c
+# zf_translated(NAME FILE.ptx PARTS DEPENDS...): out/NAME_ptx.c and so many parts of it, appended to `translated`
+function(zf_translated name ptx parts)
+    set(files ${out}/${name}_ptx.c)
+    foreach(part RANGE 1 ${parts})
+        list(APPEND files ${out}/${name}_ptx_${part}.c)
+    endforeach()
+    add_custom_command(OUTPUT ${files} COMMAND ${ZF_PYTHON3} ${here}/ptx2c/ptx2c.py ${name} ${ptx} ${files}
                        DEPENDS ${ptx} ${translator} ${ARGN} COMMENT "${name}: PTX to C")
+    set(translated ${translated} ${files} PARENT_SCOPE)
 endfunction()
 
 zf_ptx(opcodes ${here}/opcodes/opcodes.cu ${here}/opcodes/table.h ${here}/opcodes/types.h)
 zf_ptx(driver ${here}/driver/kernels.cu)
-zf_translated(opcodes ${out}/opcodes.ptx)
-zf_translated(driver ${out}/driver.ptx)
-set(translated ${out}/opcodes_ptx.c ${out}/driver_ptx.c)
+zf_translated(opcodes ${out}/opcodes.ptx 1)
+zf_translated(driver ${out}/driver.ptx 1)
 if(ZF_HAS_CUDA)
-    zf_translated(zfi ${ZF_PLUGIN_PTX})
-    list(APPEND translated ${out}/zfi_ptx.c)
+    zf_translated(zfi ${ZF_PLUGIN_PTX} 13)
 endif()
 # The reference host's kernels.
 if(ZF_HAS_CUDA AND TARGET zf_host)
-    zf_translated(host ${PROJECT_BINARY_DIR}/conformance/host/host_cuda_ptx.ptx zf_host)
-    list(APPEND translated ${out}/host_ptx.c)
+    zf_translated(host ${PROJECT_BINARY_DIR}/conformance/host/host_cuda_ptx.ptx 1 zf_host)
 endif()
 # Registers that ptxas gives each kernel, from the gate's table: how many blocks a processor takes.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${here}/gate/table.txt)

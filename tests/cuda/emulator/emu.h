@@ -74,7 +74,7 @@ typedef struct emu_kernel {
 
 typedef struct emu_module {
     uint64_t hash; /* ptx2c's hash_of the PTX text */
-    const emu_kernel_t *kernels;
+    const emu_kernel_t *const *kernels;
     uint32_t n_kernels;
     struct emu_module *next;
 } emu_module_t;

@@ -67,7 +67,7 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
     m->context = fc_current();
     m->found = found;
     for (uint32_t i = 0; i < found->n_kernels; i++)
-        m->functions[i] = (struct CUfunc_st){.module = m, .kernel = &found->kernels[i]};
+        m->functions[i] = (struct CUfunc_st){.module = m, .kernel = found->kernels[i]};
     m->is_plugin = fc_is_plugin(caller);
     fc_count(m->context, m->is_plugin, 1);
     *out = m;
@@ -108,7 +108,7 @@ FC_API cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name) {
     if (st)
         return st;
     for (uint32_t i = 0; i < m->found->n_kernels; i++)
-        if (strcmp(m->found->kernels[i].name, name) == 0) {
+        if (strcmp(m->found->kernels[i]->name, name) == 0) {
             *out = &m->functions[i];
             return CUDA_SUCCESS;
         }

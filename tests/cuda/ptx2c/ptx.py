@@ -2,7 +2,7 @@
 """ptx.py - reads the PTX text that nvcc emits.
 
 Only what nvcc emits for kernels without calls, stack frames, textures, variables of the module and tables of branches is read;
-everything else raises PtxError with the line. The result is kernels, each with parameters, shared arrays, registers and a flat
+everything else raises PtxError with the line, in a kernel counted from its first. The result is kernels, each with parameters, shared arrays, registers and a flat
 list of statements.
 """
 import re
@@ -17,6 +17,10 @@ class PtxError(Exception):
 
     def __init__(self, line, what):
         super().__init__(f"PTX line {line}: {what}")
+
+    def of(self, kernel):
+        self.args = (f"{kernel}, {self}",)
+        return self
 
 
 @dataclass
@@ -44,7 +48,6 @@ class Place:
 @dataclass
 class Kernel:
     name: str
-    line: int
     params: list = field(default_factory=list)
     shared: list = field(default_factory=list)
     registers: dict = field(default_factory=dict)      # name -> bits, 1 for a predicate
@@ -175,26 +178,30 @@ def closing_brace(text, start):
     raise PtxError(text.count("\n", 0, start) + 1, "a kernel without its closing brace")
 
 
-def read_kernel(text, match):
-    line = text.count("\n", 0, match.start()) + 1
-    kernel = Kernel(match[1], line, read_params(match[2] or "", line))
-    if m := re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", match[3]):
-        kernel.max_threads = int(m[1]) * int(m[2] or 1) * int(m[3] or 1)
-    end = closing_brace(text, match.end())
-    body = text[match.end():end]
-    read_body(kernel, body, text.count("\n", 0, match.end()) + 1)
-    return kernel, end + 1
+def read_kernel(text):
+    """Of its own text; lines count from the first of that."""
+    match = ENTRY.match(text)
+    kernel = Kernel(match[1])
+    try:
+        kernel.params = read_params(match[2] or "", 1)
+        if m := re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", match[3]):
+            kernel.max_threads = int(m[1]) * int(m[2] or 1) * int(m[3] or 1)
+        read_body(kernel, text[match.end():-1], text.count("\n", 0, match.end()) + 1)
+    except PtxError as e:
+        raise e.of(kernel.name)
+    return kernel
 
 
-def read_kernels(text):
+def split_kernels(text):
+    """Names and texts of the kernels of a module."""
     text = without_comments(text)
     if not re.search(r"\.target\s+\w+", text) or ".address_size 64" not in text:
         raise PtxError(1, "no .target, or not 64 bit addresses")
     kernels, pos = [], 0
     while m := ENTRY.search(text, pos):
         check_between(text[pos:m.start()], text.count("\n", 0, pos) + 1)
-        kernel, pos = read_kernel(text, m)
-        kernels.append(kernel)
+        pos = closing_brace(text, m.end()) + 1
+        kernels.append((m[1], text[m.start():pos]))
     check_between(text[pos:], text.count("\n", 0, pos) + 1)
     return kernels
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ptx2c.py NAME FILE.ptx OUT.c - translates the PTX that nvcc emitted into C for the emulator (../emulator/emu.h).
+"""ptx2c.py NAME FILE.ptx OUT.c OUT_PART.c... - translates the PTX that nvcc emitted into C for the emulator (../emulator/emu.h).
+
+OUT is the module; its kernels are dealt out to the parts, of which only those are written whose kernels have changed.
 
 A kernel becomes one function of a thread. It returns at every rendezvous (barrier, shuffle, vote) and goes on from there when
 it is called again. So registers that are read after one are a struct; the others are variables of the function. A register that
 may be read though nothing was written there is in the struct, too, which begins with other garbage at each launch. Arithmetic is
 that of the PTX, instruction by instruction. What is not known, or has no one result, is an error: see forms.py.
 """
+import hashlib
 import re
 import sys
 from collections import Counter
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import flow
 import forms
-from ptx import Instruction, PtxError, end_of, read_kernels
+from ptx import Instruction, PtxError, end_of, read_kernel, split_kernels
 
 
 def hash_of(text):
@@ -75,41 +78,56 @@ def c_array(kind, name, values):
     return f"static const {kind} {name}[] = {{{', '.join(map(str, values)) or '0'}}};\n"
 
 
-def c_kernel(kernel, used):
-    lines, stay = translate_kernel(kernel, used)
-    name, body = kernel.name, "\n".join(lines)
-    return (f"typedef struct {{\n{c_registers(kernel, stay)}    int pc;\n}} {name}_registers;\n"
-            f"static int {name}_run(void *registers, emu_thread_t *x) {{\n    {name}_registers *r = registers;\n"
+def c_kernel(module, kernel, used):
+    try:
+        lines, stay = translate_kernel(kernel, used)
+    except PtxError as e:
+        raise e.of(kernel.name)
+    n, body = kernel.name, "\n".join(lines)
+    return (f"typedef struct {{\n{c_registers(kernel, stay)}    int pc;\n}} {n}_registers;\n"
+            f"static int {n}_run(void *registers, emu_thread_t *x) {{\n    {n}_registers *r = registers;\n"
             f"{c_registers(kernel, set(kernel.registers) - stay, 'v_')}"
             f"    switch (r->pc) {{\n    default:;\n{body}\n    }}\n    return EMU_ENDS;\n}}\n"
-            + c_array("uint32_t", f"{name}_sizes", [p.nbytes for p in kernel.params])
-            + c_array("uint32_t", f"{name}_offsets", [p.offset for p in kernel.params]))
+            + c_array("uint32_t", f"{n}_sizes", [p.nbytes for p in kernel.params])
+            + c_array("uint32_t", f"{n}_offsets", [p.offset for p in kernel.params]) +
+            f"const emu_kernel_t {module}_{n} = {{\n"
+            f'    .name = "{n}", .run = {n}_run, .registers_nbytes = sizeof({n}_registers), .pc_offset = offsetof({n}_registers, pc),\n'
+            f"    .params_nbytes = {end_of(kernel.params)}, .shared_nbytes = {end_of(kernel.shared)}, .max_threads = {kernel.max_threads},\n"
+            f"    .n_params = {len(kernel.params)}, .param_nbytes = {n}_sizes, .param_offset = {n}_offsets}};\n")
 
 
-def c_row(kernel):
-    n = kernel.name
-    return (f'    {{.name = "{n}", .run = {n}_run, .registers_nbytes = sizeof({n}_registers), .pc_offset = offsetof({n}_registers, pc), '
-            f".params_nbytes = {end_of(kernel.params)}, .shared_nbytes = {end_of(kernel.shared)}, .max_threads = {kernel.max_threads}, "
-            f".n_params = {len(kernel.params)}, .param_nbytes = {n}_sizes, .param_offset = {n}_offsets}},\n")
+def translate(module, texts, used):
+    """C of these kernels of a module, each with its row there."""
+    return '#include "emu.h"\n\n' + "\n".join(c_kernel(module, read_kernel(text), used) for text in texts)
 
 
-def translate(name, text, used):
-    kernels = read_kernels(text)
-    out = f'/* Made by ptx2c from the PTX of {name}: do not edit. */\n#include "emu.h"\n\n'
-    out += "\n".join(c_kernel(k, used) for k in kernels)
-    out += "static const emu_kernel_t kernels[] = {\n" + "".join(c_row(k) for k in kernels) + "};\n"
-    out += (f'static emu_module_t module = {{{hash_of(text):#x}ull, kernels, {len(kernels)}, NULL}};\n'
+def c_module(text, rows):
+    return ('#include "emu.h"\n\n' + "".join(f"extern const emu_kernel_t {row};\n" for row in rows) +
+            f"static const emu_kernel_t *const kernels[] = {{{', '.join(f'&{row}' for row in rows)}}};\n"
+            f"static emu_module_t module = {{{hash_of(text):#x}ull, kernels, {len(rows)}, NULL}};\n"
             "__attribute__((constructor)) static void add_module(void) { emu_add_module(&module); }\n")
-    return out
 
 
-def main(name, source, target):
+def write(path, name, source, make):
+    """Writes make() where the path's text is not of this source and this translator."""
+    translator = "".join(p.read_text(encoding="utf-8") for p in sorted(Path(__file__).parent.glob("*.py")))
+    made_of = hashlib.sha1((translator + source).encode()).hexdigest()
+    head = f"/* Made by ptx2c from the PTX of {name}, {made_of}: do not edit. */\n"
+    if not path.exists() or not path.read_text(encoding="utf-8").startswith(head):
+        path.write_text(head + make(), encoding="utf-8")
+
+
+def main(name, source, target, *parts):
     try:
-        out = translate(name, Path(source).read_text(encoding="utf-8"), Counter())
+        text = Path(source).read_text(encoding="utf-8")
+        kernels = split_kernels(text)
+        for i, part in enumerate(parts):
+            texts = [t for _, t in kernels[i::len(parts)]]
+            write(Path(part), name, "".join(texts), lambda: translate(name, texts, Counter()))
+        write(Path(target), name, text, lambda: c_module(text, [f"{name}_{n}" for n, _ in kernels]))
     except PtxError as e:
         print(f"ptx2c: {source}: {e}", file=sys.stderr)
         return 1
-    Path(target).write_text(out, encoding="utf-8")
     return 0
 
 

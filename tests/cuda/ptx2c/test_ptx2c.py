@@ -22,7 +22,7 @@ def kernel(*body, declarations=""):
 
 
 def translated(*body, **more):
-    return ptx2c.translate("k", kernel(*body, **more), Counter())
+    return ptx2c.translate("m", [text for _, text in ptx.split_kernels(kernel(*body, **more))], Counter())
 
 
 class Refused(unittest.TestCase):
@@ -63,13 +63,14 @@ class Refused(unittest.TestCase):
     def test_functions(self):
         for text in (".func f()\n{\n\tret;\n}\n", ".const .align 4 .u32 t[3] = {1, 2};\n"):
             with self.assertRaisesRegex(ptx.PtxError, "line 4: not a kernel"):
-                ptx.read_kernels(HEAD + text + kernel()[len(HEAD):])
+                ptx.split_kernels(HEAD + text + kernel()[len(HEAD):])
 
 
 class Reading(unittest.TestCase):
     def test_params_and_shared(self):
         arrays = "\t.shared .align 4 .b8 one[40];\n\t.shared .align 8 .b8 other[8];\n"
-        k = ptx.read_kernels(kernel("mov.u32 %r1, one;").replace("\t.reg .pred", arrays + "\t.reg .pred"))[0]
+        (_, text), = ptx.split_kernels(kernel("mov.u32 %r1, one;").replace("\t.reg .pred", arrays + "\t.reg .pred"))
+        k = ptx.read_kernel(text)
         self.assertEqual([(p.offset, p.nbytes) for p in k.params], [(0, 8), (8, 20)])
         self.assertEqual([(v.name, v.offset, v.nbytes) for v in k.shared], [("one", 0, 40), ("other", 48, 8)])
 
@@ -86,7 +87,7 @@ class Reading(unittest.TestCase):
             self.assertIn(f"v_{to} = (uint32_t)(((uint32_t){value}));", out)
 
     def test_line_numbers(self):
-        with self.assertRaisesRegex(ptx.PtxError, "PTX line 19:"):
+        with self.assertRaisesRegex(ptx.PtxError, "PTX line 16:"):
             translated("mov.u32 %r1, 0; // ex2 {", "/* two\n lines */", "ex2.rn.f32 %f1, %f1;")
 
 
@@ -118,7 +119,7 @@ class Coverage(unittest.TestCase):
     def test_every_form_is_run(self):
         used = Counter()
         for path in self.files:
-            ptx2c.translate("x", Path(path).read_text(encoding="utf-8"), used)
+            ptx2c.translate("m", [text for _, text in ptx.split_kernels(Path(path).read_text(encoding="utf-8"))], used)
         idle = [p.pattern for p, _ in forms.FORMS if not any(p.fullmatch(opcode) for opcode in used)]
         self.assertEqual(idle, [])
 
