@@ -145,13 +145,15 @@ own_tests() { # NAME FOLDER
 
 common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0" # every kernel has work
 
-# trainer.c in three modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
-# order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
+# trainer.c in three modes, so that each kernel has work whose traffic can be counted, and on matrices of wide rows: to
+# build/cuda/traffic.txt. Threads run in order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
 count_traffic() {
-    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all"; do
+    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" "plain device.state_mib=all" \
+        "13x5000 $common" "5x11008 $common" "4x16384 $common" "2x32000 $common"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
-            build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
+            build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode >build/cuda/run.txt 2>&1 || return 1
+        case $mode in [0-9]*) sed 's/^traffic /wide /' ;; *) cat ;; esac <build/cuda/run.txt
     done >build/cuda/traffic.txt
 }
 
@@ -166,7 +168,7 @@ count_blocks() {
 }
 
 stage_gate() {
-    count_traffic || fails gate "trainer.c: build/cuda/traffic.txt, build/cuda/cuda.log"
+    count_traffic || fails gate "trainer.c: build/cuda/run.txt, build/cuda/cuda.log"
     count_blocks || fails gate "trainer.c on 132 processors: build/cuda/launched.txt"
     "${ZF_PYTHON:-python3}" tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt \
         --launched build/cuda/launched.txt || fails gate "see above"

@@ -49,7 +49,7 @@ DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
             if (index && matrix->channels_are_rows)
                 row = in_global(index)[row] - matrix->first_row; /* before the first: wraps around */
             is_here |= (uint32_t)(is_inside && row < matrix->rows) << u;
-            x[u] = in_global(grad)[(row < matrix->rows ? row : 0) * matrix->cols + col];
+            x[u] = is_here >> u & 1 ? in_global(grad)[row * matrix->cols + col] : 0;
         }
 #pragma unroll
         for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
@@ -99,13 +99,20 @@ DEVICE void make_items(job_t *job, const zfi_data_t *data, bool gathers, uint64_
     }
 }
 
-DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry, uint32_t number) {
+/* The matrix's record, as a warp reads it: in few requests. */
+DEVICE void read_matrix(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry, uint32_t number) {
+    const zfi_data_param_t *param = in_global(args->data->params) + args->list[entry].param;
+    const zfi_data_matrix_t *matrix = args->data->matrices + in_global(param)->first_matrix + number;
+    for (uint32_t k = threadIdx.x; k < sizeof *matrix / 4; k += 32)
+        ((uint32_t *)&job->matrix)[k] = in_global((const uint32_t *)matrix)[k];
+}
+
+/* Of the matrix that was read. */
+DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry) {
     const zfi_data_t *data = args->data;
-    const zfi_data_param_t *param = in_global(data->params) + args->list[entry].param;
     zfi_data_matrix_t *matrix = &job->matrix;
-    const uint32_t nbytes = elem_nbytes(param->grad_dtype);
-    *matrix = in_global(data->matrices)[in_global(param)->first_matrix + number];
-    job->dtype = param->grad_dtype;
+    job->dtype = in_global(data->params)[args->list[entry].param].grad_dtype;
+    const uint32_t nbytes = elem_nbytes(job->dtype);
     job->own = (const char *)args->list[entry].grad + matrix->grad_offset * nbytes;
     job->squares = data->unit_squares + matrix->unit_base;
     if (matrix->cols == 1) { /* is a row, with channels the other way */
@@ -114,8 +121,8 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
         matrix->channels_are_rows = !matrix->channels_are_rows;
     }
     make_items(job, data, args->gathers, args->turn);
-    job->v = width_of(job->own, matrix->rows, matrix->cols, nbytes);
-    job->n_chunks = 1;
+    job->v = job->each ? 1 : width_of(job->own, matrix->rows, matrix->cols, nbytes); /* 8 bytes go out for each */
+    job->n_chunks = job->n_together = 1;
     if (job->is_by_rows) {
         job->strip = row_strip_of(matrix, THREADS / (LANES / job->v < 32 ? LANES / job->v : 32));
         if (!job->sums)
@@ -124,6 +131,8 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
     } else {
         job->strip = strip_of(matrix, job->v);
         job->n_sums = ceil_div(job->strip.n_groups, job->strip.wide);
+        if (job->picks)
+            job->n_together = strips_together(job);
     }
     if (matrix->rows == 0) /* another rank's */
         job->n_sums = job->n_gathers = 0;
@@ -159,14 +168,26 @@ DEVICE void begin_launch(shared_t *shared, const zfi_cuda_statistics_t *args, ui
     shared->made = n;
 }
 
+/* By a warp. */
 DEVICE void begin_slice(shared_t *shared, const zfi_cuda_statistics_t *args, const uint32_t *first) {
     uint64_t slice, matrix = divide(shared->turn, shared->n_slices, &slice);
-    while (matrix >= first[shared->entry + 1])
-        shared->entry++;
-    if (matrix != shared->made)
-        make_job(&shared->job, args, shared->entry, (uint32_t)matrix - first[shared->entry]);
+    const bool is_new = matrix != shared->made;
+    uint32_t entry = shared->entry;
+    while (matrix >= first[entry + 1])
+        entry++;
+    if (is_new)
+        read_matrix(&shared->job, args, entry, (uint32_t)matrix - first[entry]);
+    __syncwarp();
+    if (threadIdx.x != 0)
+        return;
+    if (is_new) {
+        make_job(&shared->job, args, entry);
+        shared->picked_col = shared->picked_wide = 0;
+    }
+    shared->entry = entry;
     shared->made = matrix;
-    shared->items = slice_of(shared->job.n_sums + shared->job.n_gathers, (uint32_t)slice, shared->n_slices, 1);
+    shared->items =
+        slice_of(shared->job.n_sums + shared->job.n_gathers, (uint32_t)slice, shared->n_slices, shared->job.n_together);
     shared->turn += gridDim.x;
 }
 
@@ -184,7 +205,7 @@ STREAMING_KERNEL(zf_statistics, zfi_cuda_statistics_t) {
         in_global(args.data->held)[args.list[threadIdx.x].param] = args.list[threadIdx.x].grad;
     while (shared.turn < shared.n_turns) {
         __syncthreads(); /* everybody has read the turn */
-        if (threadIdx.x == 0)
+        if (threadIdx.x < 32)
             begin_slice(&shared, &args, first);
         __syncthreads();
         take_slice(args.data, &shared);

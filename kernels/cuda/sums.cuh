@@ -22,6 +22,7 @@ enum {
     MOST_WIDE = 8,    /* elements that a thread holds side by side */
     ROWS_AT_ONCE = 4, /* loads of a thread before it adds */
     MOST_COLS = THREADS * MOST_WIDE,
+    MOST_PICKED = MOST_COLS + 512,          /* of a list; three blocks of threads fit into 100 KiB of shared memory */
     ROW_UNITS = THREADS * MOST_WIDE / LANES /* most units of rows that a block of threads takes at once */
 };
 
@@ -129,6 +130,7 @@ typedef struct job {
     double *sums;    /* of its channels, NULL: not wanted */
     double *each;    /* the same where each element of a row is a channel */
     uint64_t n_sums, n_chunks, n_gathers;
+    uint32_t n_together; /* strips that share a list of picked columns */
     strip_t strip;
 } job_t;
 
@@ -142,14 +144,15 @@ typedef struct shared {
             double squares[ROW_UNITS], magnitudes[ROW_UNITS]; /* [high][wide] of units */
         } rows;
     };
-    uint32_t position[MOST_COLS]; /* of the strip's selected columns in the compact gradient, rising */
-    uint16_t picked[MOST_COLS];   /* ... and the columns, from the strip's first */
+    uint32_t position[MOST_PICKED]; /* of selected columns in the compact gradient, rising */
+    uint16_t picked[MOST_PICKED];   /* ... and the columns, from the list's first */
     uint32_t n_of_warp[WARPS], n_picked;
-    uint8_t is_wide[THREADS]; /* [high][units of the strip] */
-    uint64_t turn, n_turns;   /* slices of all matrices of the launch: the block's next one, all */
-    uint32_t n_slices, entry; /* of each matrix; the gradient that the job is of */
-    uint64_t made;            /* the job's matrix, of all of the launch */
-    span_t items;             /* of the job's, the slice's that are not taken */
+    uint64_t picked_col, picked_wide; /* the list's first column, and of how many it is */
+    uint8_t is_wide[THREADS];         /* [high][units of the strip] */
+    uint64_t turn, n_turns;           /* slices of all matrices of the launch: the block's next one, all */
+    uint32_t n_slices, entry;         /* of each matrix; the gradient that the job is of */
+    uint64_t made;                    /* the job's matrix, of all of the launch */
+    span_t items;                     /* of the job's, the slice's that are not taken */
     job_t job;
 } shared_t;
 
@@ -176,8 +179,18 @@ DEVICE strip_t strip_of(const zfi_data_matrix_t *matrix, uint32_t v) {
     return strip;
 }
 
-/* Lists the selected columns of a strip. */
-DEVICE void pick_columns(const zfi_data_t *data, shared_t *shared, uint64_t first_col, uint32_t n_cols) {
+/* Strips that share a list of picked columns: reading the index for each list costs a 32nd of what else is moved. A
+ * list has room for what is expected there, and 16 bits say where in it a column is. */
+DEVICE uint32_t strips_together(const job_t *job) {
+    const uint64_t cols = job->matrix.cols, k = job->matrix.k, n_cols = job->strip.wide * job->v;
+    const uint64_t nbytes = cols * (job->matrix.rows * elem_nbytes(job->dtype) + sizeof(double));
+    const uint64_t n_lists = larger(1, nbytes / (32 * sizeof(uint32_t) * k));
+    const uint64_t most = smaller(MOST_PICKED / 4 * 3 * job->n_sums / k, 65536 / n_cols);
+    return (uint32_t)larger(1, smaller(ceil_div(job->n_sums, n_lists), most));
+}
+
+/* Lists the selected ones of n_cols columns, as far as there is room; how many there are. */
+DEVICE uint32_t pick_among(const zfi_data_t *data, shared_t *shared, uint64_t first_col, uint32_t n_cols) {
     const zfi_data_matrix_t *matrix = &shared->job.matrix;
     const uint32_t *index = index_of(data, matrix);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -194,28 +207,43 @@ DEVICE void pick_columns(const zfi_data_t *data, shared_t *shared, uint64_t firs
             at += w < warp ? shared->n_of_warp[w] : 0;
             n += shared->n_of_warp[w];
         }
-        if (col < n_cols) {
+        if (col < n_cols && at < MOST_PICKED) {
             shared->picked[at] = (uint16_t)col;
             shared->position[at] = j;
         }
         __syncthreads();
     }
-    if (threadIdx.x == 0)
+    return n;
+}
+
+/* Lists the selected columns of strips that share a list; of fewer strips, where they have too many. */
+DEVICE void pick_columns(const zfi_data_t *data, shared_t *shared, uint64_t first_col) {
+    const uint32_t strip = shared->job.strip.wide * shared->job.v;
+    uint32_t n, n_strips = shared->job.n_together;
+    while ((n = pick_among(data, shared, first_col, n_strips * strip)) > MOST_PICKED)
+        n_strips = (n_strips + 1) / 2;
+    if (threadIdx.x == 0) {
         shared->n_picked = n;
+        shared->picked_col = first_col;
+        shared->picked_wide = n_strips * strip;
+    }
     __syncthreads();
 }
 
-/* The picked columns of the tile's rows; the first row of group y is first + y * ZFI_SUM_ROWS. */
-template <int DTYPE, int V> DEVICE void gather_tile(const shared_t *shared, uint64_t first) {
+/* The picked columns of the tile's rows; the first row of group y is turn.row + y * ZFI_SUM_ROWS. */
+template <int DTYPE, int V> DEVICE void gather_tile(const shared_t *shared, turn_t turn) {
     const job_t *job = &shared->job;
-    const uint32_t n_cols = job->strip.wide * V;
+    const uint32_t n_cols = job->strip.wide * V, before = (uint32_t)(turn.col - shared->picked_col);
     for (uint32_t t = threadIdx.x / 32; t < job->strip.high * ROWS_AT_ONCE; t += WARPS) {
-        const uint64_t row = first + t / ROWS_AT_ONCE * ZFI_SUM_ROWS + t % ROWS_AT_ONCE;
+        const uint64_t row = turn.row + t / ROWS_AT_ONCE * ZFI_SUM_ROWS + t % ROWS_AT_ONCE;
         if (row >= job->matrix.rows)
             continue;
-        for (uint32_t p = threadIdx.x % 32; p < shared->n_picked; p += 32)
-            put_bits(job->compact, DTYPE, row * job->matrix.k + shared->position[p],
-                     load_bits(shared->tile, DTYPE, t * n_cols + shared->picked[p]));
+        for (uint32_t p = threadIdx.x % 32; p < shared->n_picked; p += 32) {
+            const uint32_t col = shared->picked[p] - before; /* of another strip: far up */
+            if (col < n_cols)
+                put_bits(job->compact, DTYPE, row * job->matrix.k + shared->position[p],
+                         load_bits(shared->tile, DTYPE, t * n_cols + col));
+        }
     }
 }
 
@@ -250,7 +278,7 @@ template <int DTYPE, int V> DEVICE void walk_columns(shared_t *shared, turn_t tu
             for (int u = 0; u < ROWS_AT_ONCE; u++)
                 tile[((y * ROWS_AT_ONCE + u) << job->strip.shift) + x] = words[u];
             __syncthreads();
-            gather_tile<DTYPE, V>(shared, turn.row + r);
+            gather_tile<DTYPE, V>(shared, {turn.row + r, turn.col});
         } else if (job->copies) {
 #pragma unroll
             for (int u = 0; u < ROWS_AT_ONCE; u++)
@@ -505,8 +533,8 @@ DEVICE void sum_item(const zfi_data_t *data, shared_t *shared, uint64_t item) {
     if (job->is_by_rows) {
         turn.row = divide(item, job->n_chunks, &turn.col) * job->strip.high;
         turn.col *= n_cols;
-    } else if (job->picks) {
-        pick_columns(data, shared, turn.col, n_cols);
+    } else if (job->picks && turn.col - shared->picked_col >= shared->picked_wide) {
+        pick_columns(data, shared, turn.col);
     }
     while (turn.row < job->matrix.rows && turn.col < job->matrix.cols) {
         take_turn(shared, turn);

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trainer.c - a few steps of a small model on the driver's double.
  *
- *     trainer PLUGIN.so plain|strided [KEY=VALUE...]   one matrix of bfloat16 with aligned rows and one bias in
- * float32, so that every kernel works and its traffic can be counted (FAKECUDA_TRAFFIC=1); strided: a gradient with
- * room between its rows trainer PLUGIN.so PARAMETERS [KEY=VALUE...]      so many small matrices, delivered one by one,
- * so that streams are given more commands in a step than a driver's queue takes
+ *     trainer PLUGIN.so WHAT [KEY=VALUE...]
+ *
+ * WHAT is plain: one matrix of bfloat16 and one bias in float32, so that every kernel works and its traffic can be
+ * counted (FAKECUDA_TRAFFIC=1). ROWSxCOLUMNS: the same with a matrix of that shape. strided: with room between the rows
+ * of its gradient. A number: so many small matrices, delivered one by one, so that streams are given more commands in a
+ * step than a driver's queue takes.
  *
  * KEY=VALUE are overrides of the configuration, as section.key=value. ZF_TEST_BLOCK_ELEMS cuts parameters into blocks.
  * Those that are alike have the same gradient: in the end they are the same, bit for bit. Who waits for a queue for
  * ever is ended by the test's time limit. */
 #include <cuda.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,8 @@ typedef struct shape {
     int64_t dims[2];
 } shape_t;
 
-static const shape_t usual[] = {{1, 2, {256, 512}}, {0, 1, {512, 1}}}, small = {0, 2, {8, 64}};
+static shape_t usual[] = {{1, 2, {256, 512}}, {0, 1, {512, 1}}};
+static const shape_t small = {0, 2, {8, 64}};
 static const int64_t strides[] = {512 + GAP, 1};
 
 static zf_error_t err = {.struct_size = sizeof err};
@@ -109,11 +113,13 @@ static void compare(uint32_t n) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[2] : "";
-    uint32_t n_alike = (uint32_t)atoi(what), n = n_alike ? n_alike : 2;
+    int is_shape = sscanf(what, "%" SCNd64 "x%" SCNd64, &usual[0].dims[0], &usual[0].dims[1]) == 2;
+    uint32_t n_alike = is_shape ? 0 : (uint32_t)atoi(what), n = n_alike ? n_alike : 2;
     zf_loader_t *loader = NULL;
     zf_instance_t *opt;
     zf_host_t host;
-    need(argc > 2 && n <= MOST && zf_loader_open(argv[1], &loader, &err) >= 0, "PLUGIN.so plain|strided|PARAMETERS");
+    need(argc > 2 && n <= MOST && zf_loader_open(argv[1], &loader, &err) >= 0,
+         "PLUGIN.so plain|ROWSxCOLUMNS|strided|PARAMETERS");
     const zf_plugin_t *zf = zf_loader_plugin(loader);
     start();
     zf_host_stderr("trainer", "1", ZF_LOG_WARN, &host);

@@ -160,12 +160,21 @@ static uint64_t hash_of(const zt_rig_t *rig, uint32_t n) {
 /* Where a step takes seconds. */
 static int has_large_grids(void) { return getenv("FAKECUDA_MULTIPROCESSORS") != NULL; }
 
+static size_t n_live_cols; /* gradients of the columns from it on are zero, and columns before it are selected; 0: no */
+
+static void fill_gradient(zt_rig_t *rig, uint32_t i, uint64_t seed) {
+    zt_param_t *param = &rig->params[i];
+    zt_rig_fill_grad(rig, i, seed);
+    for (size_t k = 0; k < param->n_elems && n_live_cols; k++)
+        if (k % (size_t)param->shape.cols >= n_live_cols)
+            memset(param->grad + k * param->elem_nbytes, 0, param->elem_nbytes);
+}
+
 static void deliver(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t t) {
     for (uint32_t i = 0; i < n; i++) {
+        fill_gradient(rig, i, t + 1);
         if (device == ZF_DEVICE_CUDA)
-            move_gradient_to_device(rig, i, t + 1);
-        else
-            zt_rig_fill_grad(rig, i, t + 1);
+            move_to_device(rig->params[i].grad, &rig->params[i].grad_tensor);
         ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
     }
 }
@@ -237,6 +246,16 @@ ZT_TEST(long_rows) {
     static const zt_shape_t shapes[] = {{.rows = 6, .cols = 9000, .is_bf16 = 1},
                                         {.rows = 6, .cols = 5000, .channels = ZF_CHANNELS_ROWS}};
     compare(shapes, 2, windows, 0);
+}
+
+/* 6,000 of the first 8,000 columns are selected: more than a list for strips of columns has room for. */
+ZT_TEST(crowded_columns) {
+    static const zt_shape_t shape = {.rows = 2, .cols = 30000, .is_bf16 = 1};
+    if (has_large_grids())
+        return;
+    n_live_cols = 8000;
+    compare(&shape, 1, windows, 0);
+    n_live_cols = 0;
 }
 
 /* One block of all elements that it may have: where kernels cut it into more than 256 slices, each has elements. */

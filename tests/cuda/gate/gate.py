@@ -13,7 +13,8 @@ for those that it was built for, PRINTED among them); for each kernel
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
               bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
-              once, and each that it writes; at most what MOST_MOVED says. "-": the kernel has no such requests, or did nothing in these runs
+              once, and each that it writes; at most what MOST_MOVED says. "-": the kernel has no such requests, or did nothing in these runs.
+              Lines "wide KERNEL ..." are of runs on matrices of wide rows: of each run alone what MOST_MOVED says
   blocks      --launched: lines "grid KERNEL blocks" of the double on PROCESSORS: one, or as many as run there at once
 
 TABLE is written by --write. Threads per block come from .maxntid. Without --traffic the table's own columns of it are kept.
@@ -177,6 +178,12 @@ def read_traffic(path):
     return found
 
 
+def judge_wide(path):
+    for words in map(str.split, Path(path).read_text(encoding="utf-8").splitlines() if path else []):
+        if words[:1] == ["wide"] and int(words[3]) / int(words[4]) > MOST_MOVED.get(words[1], math.inf):
+            yield f"{words[1]}: moves {int(words[3]) / int(words[4]):.3f} of the least on a wide matrix, at most {MOST_MOVED[words[1]]} may be"
+
+
 def read_launched(path):
     """kernel -> most blocks of a launch, of lines "grid KERNEL blocks"."""
     launched = {}
@@ -246,7 +253,7 @@ def main():
     for arch in [arch for arch, cubin in cubins.items() if cubin.exists()]:
         resources[arch], found = judge_cubin(cuobjdump, str(cubins[arch]), arch, kernels, launched)
         wrong += found
-    rows = []
+    rows, wrong = [], wrong + list(judge_wide(args.traffic))
     for name, (_, threads) in sorted(kernels.items()):
         old = known.get(name)
         rows.append([name, str(resources[PRINTED][name][2]), str(threads), *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[3:6]),

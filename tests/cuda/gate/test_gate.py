@@ -51,6 +51,11 @@ def main():
         if bool(list(gate.judge(row, row))) == is_right:
             wrong += 1
             print(f"WRONG: {moved} of the least moved")
+        with tempfile.NamedTemporaryFile("w") as traffic:
+            print(f"wide zf_statistics 90 {moved.replace('.', '')} 100 80 70 2000", file=traffic, flush=True)
+            if bool(list(gate.judge_wide(traffic.name))) == is_right:
+                wrong += 1
+                print(f"WRONG: {moved} of the least moved on a wide matrix")
     if not list(gate.judge([*row[:-1], "81"], row)):
         wrong += 1
         print("WRONG: 81 registers")
