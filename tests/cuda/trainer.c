@@ -9,8 +9,9 @@
  * step than a driver's queue takes.
  *
  * KEY=VALUE are overrides of the configuration, as section.key=value. ZF_TEST_BLOCK_ELEMS cuts parameters into blocks.
- * Those that are alike have the same gradient: in the end they are the same, bit for bit. Who waits for a queue for
- * ever is ended by the test's time limit. */
+ * Those that are alike have the same gradient: in the end they are the same, bit for bit. A step makes a copy for each
+ * gradient and OTHER_COPIES at most, for neighbours in both memories are copied as one. Who waits for a queue for ever
+ * is ended by the test's time limit. */
 #include <cuda.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 #include "zf_loader.h"
 
-enum { MOST = 2000, GAP = 64 };
+enum { MOST = 2000, GAP = 64, OTHER_COPIES = 32 };
 
 typedef struct shape {
     int is_bf16;
@@ -38,6 +39,8 @@ static zf_param_decl_t decls[MOST];
 static zf_grad_item_t items[MOST];
 static char names[MOST][16];
 static uint32_t ids[MOST];
+
+uint64_t fakecuda_n_copies(void);
 
 static void need(int is_good, const char *what) {
     if (is_good)
@@ -132,10 +135,14 @@ int main(int argc, char **argv) {
     need(zf->create(&create, &opt, &err) >= 0, "create");
     zf_bind_args_t bind = {.struct_size = sizeof bind, .decls = decls, .n_decls = n, .decl_size = sizeof *decls};
     need(zf->bind_params(opt, &bind, ids, NULL, &err) >= 0, "bind_params");
-    train(zf, opt, n, n_alike ? 1 : n, n_alike > 1000 ? 4 : n_alike ? 6 : 9);
+    uint32_t n_steps = n_alike > 1000 ? 4 : n_alike ? 6 : 9;
+    uint64_t n_copies = fakecuda_n_copies();
+    train(zf, opt, n, n_alike ? 1 : n, (int)n_steps);
+    n_copies = fakecuda_n_copies() - n_copies;
+    need(n_alike == 0 || n_copies <= (n + OTHER_COPIES) * n_steps, "a copy per gradient and a few more in each step");
     compare(n_alike);
     zf->destroy(opt, NULL);
     zf_loader_close(loader);
-    printf("%u parameters\n", n);
+    printf("%u parameters, %" PRIu64 " copies in %u steps\n", n, n_copies, n_steps);
     return 0;
 }

@@ -63,6 +63,7 @@ typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_ne
 /* First thing in every API function; not CUDA_SUCCESS: return it. */
 CUresult fc_enter(const char *function, fc_need_t need);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
+__attribute__((visibility("default"))) uint64_t fakecuda_n_copies(void); /* of all calls so far; copy.c */
 extern __thread int fc_in_host_function;
 
 /* ---- context.c --------------------------------------------------------------------------------------------------- */
