@@ -7,19 +7,20 @@ embedding that is the output layer, too. Experts: a model of two, each of which 
 import torch
 import torch.distributed as dist
 from ranks_worker import DEFERRED, a_folder, advance, raises, whole_of
-from support import SYNCHRONOUS, config
+from support import SYNCHRONOUS, config, mlp
 import tensor_worker
 from tensor_worker import ALL_SELECTED as SETTINGS
 from tensor_worker import BOUND, CLIP, HYPER, INNER, LENGTH, STEPS, WIDTH, assert_equal, whole_state
 from torch import nn
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_optimizer_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import zfplugin
 import zfplugin.torch
+from zfplugin.torch.cut import local
 
 VOCAB, BATCH = 13, 8
 
@@ -304,7 +305,7 @@ def opened(kind, mode, job):
         model, optimizer = tensor_worker.run_of(mesh, mode, torch.bfloat16 if kind == "tensor16" else torch.float32)
         return model, optimizer, lambda step: tensor_worker.train_steps(model, optimizer, [step], mesh)
     stage = {"shard.stage": (1, 2, 0)[job], "shard.bucket_bytes": 512} if kind == "owners" else {}
-    part, optimizer, pair = of_kind(kind, {**mode, **stage})
+    part, optimizer, pair = of_kind(kind, {**mode, **stage}, **({"sharded_state": True} if kind == "owners" and mode is DEFERRED and n < 8 else {}))
 
     def one_step(step):
         backward_here(part, pair, step)
@@ -360,3 +361,38 @@ def resumes_elsewhere():
         if mode is SYNCHRONOUS:
             assert_as_alone(kind, part, (job + 1) * STEPS_OF_A_JOB)
         optimizer.close()
+
+
+def sharded_state():
+    """On 4 processes, then 2, then 1, by DTensors and by whole tensors: the bits of the run that goes on, of which each process holds its rows.
+    All of the gradient is rank 0's, so that its sum has the same bits everywhere."""
+    def run_on(group, steps, restore=None, **kwargs):
+        model = mlp(width=9, n_hidden=0, dtype=torch.bfloat16)
+        optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, group=group, average=False, **kwargs,
+                                           config=config({**SYNCHRONOUS, "shard.stage": 1, "shard.bucket_bytes": 512}))
+        if restore:
+            state = checkpoint_of(model, optimizer)
+            dcp.load(state, checkpoint_id=restore, process_group=group)
+            set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            set_optimizer_state_dict(model, optimizer, whole_state(model, optimizer)["opt"])
+        for step in steps:
+            make = torch.Generator().manual_seed(step)
+            for p in model.parameters():
+                p.grad = torch.randn(p.shape, generator=make).to(p.dtype).mul_(dist.get_rank() == 0)
+            optimizer.step()
+        state = checkpoint_of(model, optimizer)
+        optimizer.close()
+        held = [value for entry in state["optimizer"]["state"].values() for name, value in entry.items() if name != "step"]
+        return state, sum(local(value).untyped_storage().nbytes() for value in held)
+
+    raises(zfplugin.errors.ArgumentError, "needs group=", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), sharded_state=True))
+    groups = [dist.group.WORLD, dist.new_group([0, 1]), dist.new_group([0])]
+    expected, n_whole = run_on(groups[0], range(9))
+    with a_folder() as folder:
+        for job, group in enumerate(group for group in groups if group is not dist.GroupMember.NON_GROUP_MEMBER):
+            found, n_held = run_on(group, range(3 * job, 3 * job + 3), f"{folder}/{job - 1}" if job else None, sharded_state=True)
+            dcp.save(found, checkpoint_id=f"{folder}/{job}", process_group=group)
+            assert n_held <= n_whole * -(-9 // dist.get_world_size(group)) / 9, f"job {job}: {n_held} bytes of {n_whole}"
+    if dist.get_rank() == 0:
+        assert_equal(found, expected)
+        assert "master" in expected["optimizer"]["state"]["0.weight"]

@@ -76,7 +76,7 @@ class Ranks(TorchTest):
 
     def test_experts(self):
         """Four processes, two of which have each expert."""
-        run_ranks(4, "spread_worker", "experts", "experts_in_meshes")
+        run_ranks(4, "spread_worker", "experts", "experts_in_meshes", "sharded_state")
 
     def test_experts_resume_elsewhere(self):
         """On 4, then 2, then 8 processes."""

@@ -71,10 +71,21 @@ class Blobs:
         self.blobs = {} if blobs is None else blobs
         self.problem = None
         self._open, self._at = None, 0
-        members = {name: kind for name, kind in _abi.StateStore._fields_}
-        self._callbacks = {name: members[name](self._guarded(getattr(self, "_" + name)))
-                           for name in ("begin", "write", "end", "size", "read")}
-        self.struct = _abi.StateStore(struct_size=C.sizeof(_abi.StateStore), **self._callbacks)
+
+    def table(self):
+        """For one call: it holds this object."""
+        members = dict(_abi.StateStore._fields_)
+        return _abi.StateStore(struct_size=C.sizeof(_abi.StateStore), **{
+            name: members[name](self._guarded(getattr(self, "_" + name))) for name in ("begin", "write", "end", "size", "read")})
+
+    def own(self, name, shape):
+        """What of a parameter is here, as an index."""
+        return ...
+
+    def completed(self, index):
+        """These blobs with a changed index, to be loaded."""
+        write_index(self.blobs, index)
+        return self
 
     def _guarded(self, function):
         def call(_ctx, *args):
@@ -128,7 +139,8 @@ def _call(instance, slot, where, flags, note, doing):
     args = _abi.StateArgs(struct_size=C.sizeof(_abi.StateArgs), flags=flags,
                           note=note.encode() if note is not None else None)
     if isinstance(where, Blobs):
-        args.store = C.addressof(where.struct)
+        table = where.table()
+        args.store = C.addressof(table)
     else:
         args.path = os.fsencode(where)
     report = _abi.StateReport(struct_size=C.sizeof(_abi.StateReport))

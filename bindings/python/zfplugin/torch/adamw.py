@@ -23,10 +23,11 @@ def is_one(saved, names):
                                      for entry in saved.values())
 
 
-def entries(saved, table):
-    """{name: AdamW's entry} of a state dict whose parameters stand in the order of the table; of what is cut this process's part."""
+def entries(saved, table, store=None):
+    """{name: AdamW's entry} of a state dict whose parameters stand in the order of the table; of what is cut this process's part,
+    and of all with a store, sharded.Rows."""
     order = [number for group in saved["param_groups"] for number in group["params"]]
-    return {name: {member: value if member == "step" else _part(value, param, f"{member} of \"{name}\"")
+    return {name: {member: value if member == "step" else store.part(value, name) if store else _part(value, param, f"{member} of \"{name}\"")
                    for member, value in saved["state"][number].items()}
             for number, name, param in zip(order, table.names, table.params) if number in saved["state"]}
 
@@ -52,25 +53,26 @@ def _part(value, param, what):
     return local(value)
 
 
-def blobs_with(instance, found, names, is_all=True):
-    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs. is_all: what has none
+def blobs_with(instance, found, names, is_all=True, store=None):
+    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs, or the store. is_all: what has none
     begins afresh, and the count of steps is theirs; else the rest is as it is."""
-    store = state.Blobs()
+    store = store or state.Blobs()
     state.save(instance, store, compact=True)
     index = state.read_index(store.blobs)
     for param in index["params"]:
         if not is_all and param["name"] not in found:
             continue
-        _put(store.blobs, index["files"], param, found.get(param["name"]), names)
+        _put(store, index["files"], param, found.get(param["name"]), names)
     clocks, n_steps = index["clocks"], 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
-    state.write_index(store.blobs, index)
-    return store
+    return store.completed(index)
 
 
-def _put(blobs, files, param, entry, names):
-    shape, name = tuple(param["shape"]), param["name"]
+def _put(store, files, param, entry, names):
+    name = param["name"]
+    own = store.own(name, param["shape"])
+    shape = torch.empty(param["shape"], device="meta")[own].shape
     if entry is None:  # it never had a gradient
         entry = {"step": 0, **{member: torch.zeros(shape, device="cpu") for member in names}}
     values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
@@ -80,10 +82,10 @@ def _put(blobs, files, param, entry, names):
         if values[array].shape != shape:
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has the shape {list(values[array].shape)}, the '
                                          f"parameter {list(shape)}")
-        if not values[array].isfinite().all():
+        if own is ... and not values[array].isfinite().all():  # of some rows: all processes find it in the load
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has a value that is not finite')
     for array, tensor in values.items():
-        place = param["tensors"][array]
-        raw = C.string_at(tensor.data_ptr(), place["nbytes"])
-        blobs[files[place["file"]]["name"]][place["offset"]:place["offset"] + place["nbytes"]] = raw
+        place, raw = param["tensors"][array], C.string_at(tensor.data_ptr(), tensor.nbytes)
+        at = place["offset"] + (0 if own is ... or array == "n" else own.start * (place["nbytes"] // param["shape"][0]))
+        store.blobs[files[place["file"]]["name"]][at:at + len(raw)] = raw
         place["crc32"] = zlib.crc32(raw)

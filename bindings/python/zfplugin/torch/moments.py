@@ -26,11 +26,11 @@ def names_of(rule):
     return _NAMES[rule]
 
 
-def read(instance, rules=None, masters=()):
+def read(instance, rules=None, masters=(), store=None):
     """{parameter's name: {"step": scalar, "exp_avg": float32 tensor, ...}} of all that were ever updated; names as torch's
     optimizers have them. rules: {parameter's name: its rule}; None: m and v. step: the largest count, where channels count apart (mode = mean). masters: names of
-    those whose fp32 weights are wanted, too, as "master"."""
-    store = state.Blobs()
+    those whose fp32 weights are wanted, too, as "master". store: sharded.Rows, for those of this process."""
+    store = store or state.Blobs()
     state.save(instance, store, compact=True)
     index, out = state.read_index(store.blobs), {}
     for param in index["params"]:
@@ -45,7 +45,7 @@ def read(instance, rules=None, masters=()):
             names = _NAMES[rules.get(param["name"]) if rules else None]
             pairs = [*zip(names, moments), *([(MASTER, "w")] if param["name"] in masters else [])]
             out[param["name"]] = {"step": torch.tensor(float(n_updates), device="cpu"), **{
-                name: array(moment, torch.float32).reshape(param["shape"]).clone()
+                name: array(moment, torch.float32).reshape(param["shape"])[store.own(param["name"], param["shape"])].clone()
                 for name, moment in pairs}}
     return out
 

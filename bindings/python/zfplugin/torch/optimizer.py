@@ -69,6 +69,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     reduced_over: callable (name, parameter) -> process group or None: a parameter whose gradient is averaged (or summed) over
         that one in place of group=, the processes that have this expert; norm_group= is group= then unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
+    sharded_state: with group, state_dict() and .state hold this process's rows alone, as DTensors over that group (sharded.py).
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
         which one that is, default 1): they travel during backward from the first step on, with group to the other ranks, too.
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
@@ -82,8 +83,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False, library=None, log=None,
-                 **options_of_torchs):
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False,
+                 sharded_state=False, library=None, log=None, **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
         if exact and fetch:
@@ -133,6 +134,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._place = self._find_place()
         instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
+        if sharded_state and (group is None or self._is_cut()):
+            raise errors.ArgumentError("sharded_state=True needs group=..., over whose processes the state lies, and parameters that are no DTensors")
         own_groups, stage = processes.groups_of(reduced_over, held), int(instance.config()["shard.stage"])
         if own_groups and (norm_group := norm_group or group) is None:
             raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
@@ -141,6 +144,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
         self._ranks = open_ranks(group, norm_group, {"reduced_over": own_groups, "shared_over": processes.groups_of(shared_over, held)},
                                  int(instance.config()["host.deadline_ms"]))
+        self._is_together = sharded_state or self._ranks is not None  # state_dict() is of all processes, as torch's
+        self._meshes = {number: torch.distributed.DeviceMesh.from_group(of, "cpu") for number, of in self._ranks.groups.items()} \
+            if sharded_state and self._ranks is not None else {}
         self._make_instance = functools.partial(make_instance, collectives=self._ranks,
                                                 norm_group=ALL if norm_group is not None else 0)
         if self._ranks is not None:
@@ -223,15 +229,15 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def state_dict(self):
         """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps. Nothing changes:
         weights that somebody else wrote since the last step are saved as such, and followed at the next one. With group= moments and
-        counts alone, of all processes, as torch's optimizers have them: a call that all of them make together."""
+        counts alone, of all processes, as torch's optimizers have them (sharded_state: its rows): a call that all of them make together."""
         out, binding = self._packed_groups(), self._binding
         if binding is not None:
             self._take_written()
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
-            if self._ranks is not None or binding.table.spread is not None and None not in binding.rules:
+            if self._is_together or binding.table.spread is not None and None not in binding.rules:
                 entries = self._read_moments()
                 out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
-            if self._ranks is not None:
+            if self._is_together:
                 return out
             edited = binding.edited_values(self.param_groups)
             with binding.unseen():
@@ -250,7 +256,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         rules = self._rules()
         moments.check_rules(rules)
         numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
-        entries = {numbers[id(p)]: entry for p, entry in self._read_moments().items()}
+        entries = {numbers[id(p)]: entry for p, entry in self._read_moments(is_whole=True).items()}
         return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, rules)
 
     @property
@@ -275,7 +281,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
         self._forget_copies()
         rules = self._rules()
-        is_spread = self._is_cut() or self._ranks is not None
+        is_spread = self._is_cut() or self._is_together
         names = moments.names_of(rules[0]) if moments.are_adamws(rules) or is_spread and len(set(rules)) == 1 else None
         checkpoint.check(self.param_groups, state_dict, names)
         loaded = checkpoint.groups_with_rules(self.param_groups, state_dict["param_groups"], self._rule)
@@ -297,9 +303,11 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         elif state_dict.get("state"):
             self.bind()
             self._binding.follow(self.param_groups)
-            self._binding.keep_states(self.param_groups, adamw.entries(state_dict, self._binding.table))
+            store = self._rows()
+            found = adamw.entries(state_dict, self._binding.table, store)
+            self._binding.keep_states(self.param_groups, found)
             adamw.warn_of_decay(state_dict["param_groups"], rules, self.log)
-            self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table), names))
+            self._load(adamw.blobs_with(self._instance, found, names, store=store))
         elif self._binding is not None:
             self._restart()
         super().load_state_dict({"state": {}, "param_groups": loaded})
@@ -502,20 +510,29 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if self._final_weights is not None:
             self._final_weights.forget_loaded()
 
-    def _read_moments(self):
+    def _rows(self):
+        """A store for this process's rows of the state; None: it has all."""
+        if not self._meshes:
+            return None
+        from . import sharded
+
+        return sharded.Rows(self._binding.table, self._ranks.circles, self._meshes)
+
+    def _read_moments(self, is_whole=False):
         if self._binding is None:
             return {}
-        table, is_spread = self._binding.table, self._ranks is not None or self._binding.table.spread is not None
+        table, is_spread = self._binding.table, self._is_together or self._binding.table.spread is not None
+        store = None if is_whole else self._rows()
         if self._ranks is not None and None in self._binding.rules:
             self._refuse_shared("state")
         with self._binding.unseen():
             found = moments.read(self._instance, self._binding.rules_by_name(),
-                                 {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4})
-        if table.spread is None:
-            return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
-        moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
-        return {p: {name: value if name == "step" else cut.like(value, p) for name, value in found[table.names[i]].items()}
-                for i, p in table.trainable if table.names[i] in found}
+                                 {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4}, store)
+        if table.spread is not None:
+            moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
+        like = store.like if store is not None else lambda value, p, _: cut.like(value, p)
+        return {p: {member: value if member == "step" else like(value, p, name) for member, value in found[name].items()}
+                for p, name in ((p, table.names[i]) for i, p in table.trainable) if name in found}
 
     def _name_of(self, param):
         return self._binding.names.get(id(param), "?") if self._binding is not None else "?"

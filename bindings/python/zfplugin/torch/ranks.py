@@ -134,12 +134,17 @@ class _Circle:
     """This process in one group. A group of one needs no lanes: nothing is exchanged in it."""
 
     def __init__(self, name, rank, size, timeout):
-        self.rank, self.size, self.lanes = rank, size, []
+        self.rank, self.size, self.lanes, self._timeout, self._n_more = rank, size, [], timeout, 0
         _n_made[name] = _n_made.get(name, 0) + 1
         self.name = f"{name}/{_n_made[name]}"
         self.store = dist.PrefixStore(self.name, dist.distributed_c10d._get_default_store())
         if size > 1:
             self.lanes = [_Lane(self.store, rank, size, timeout, number) for number in range(collectives.N_LANES)]
+
+    def connect(self):
+        """A process group more over its members. A call of all of them."""
+        self._n_more += 1
+        return dist.ProcessGroupGloo(dist.PrefixStore(f"more{self._n_more}", self.store), self.rank, self.size, self._timeout)
 
     def by_machine(self, timeout):
         """What its members on this machine are, and its members of this one's place on each. A call of all members.
@@ -162,10 +167,11 @@ class Ranks(collectives.Collectives):
         super().__init__()
         timeout = datetime.timedelta(milliseconds=max(deadline_ms, LEAST_TIMEOUT_MS))
         self._timeout = timeout
-        self._circles = {number: _Circle(f"zfplugin/{group.group_name}", dist.get_rank(group), dist.get_world_size(group), timeout)
-                         for number, group in groups.items()}
+        self.groups = groups
+        self.circles = {number: _Circle(f"zfplugin/{group.group_name}", dist.get_rank(group), dist.get_world_size(group), timeout)
+                        for number, group in groups.items()}
         self.rank, self.size = self.place(0) or (0, 1)
-        everyone = self._circles.get(ALL) or self._circles[0]
+        everyone = self.circles.get(ALL) or self.circles[0]
         self._votes = dist.ProcessGroupGloo(dist.PrefixStore("votes", everyone.store), everyone.rank, everyone.size, timeout)
         self._patience = datetime.timedelta(milliseconds=deadline_ms * 2 // 3)
 
@@ -182,17 +188,17 @@ class Ranks(collectives.Collectives):
         return bool(ballot)
 
     def place(self, group):
-        if group == _abi.GROUP_NODE and group not in self._circles and 0 in self._circles:
-            beside, across = self._circles[0].by_machine(self._timeout)
-            self._circles.update({_abi.GROUP_NODE: beside, _abi.GROUP_ACROSS: across})
-        circle = self._circles.get(group)
+        if group == _abi.GROUP_NODE and group not in self.circles and 0 in self.circles:
+            beside, across = self.circles[0].by_machine(self._timeout)
+            self.circles.update({_abi.GROUP_NODE: beside, _abi.GROUP_ACROSS: across})
+        circle = self.circles.get(group)
         if circle is None:
             return (0, 1) if group == 0 else None  # this process alone
         return circle.rank, circle.size
 
     def start(self, call):
         exchange = _Exchange(call)
-        self._circles[call.group].lanes[call.lane].queue.put(exchange)
+        self.circles[call.group].lanes[call.lane].queue.put(exchange)
         return exchange
 
     def test(self, request):
@@ -204,8 +210,8 @@ class Ranks(collectives.Collectives):
         return request.is_over and request.problem is None
 
     def close(self):
-        lanes = [lane for circle in self._circles.values() for lane in circle.lanes]
-        for circle in self._circles.values():
+        lanes = [lane for circle in self.circles.values() for lane in circle.lanes]
+        for circle in self.circles.values():
             circle.lanes = []
         for lane in lanes:
             lane.queue.put(None)
