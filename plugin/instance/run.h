@@ -377,8 +377,10 @@ typedef struct zfi_reduction {
     uint32_t n_blocks;
     /* where each rank has the sums of its part (ranks/buffers.h); else NULL: */
     zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
-    uint32_t n_buffers;           /* from bind_params on at least ZFI_LEAST_BUFFERS, if there are so many buckets */
-    zfi_opened_t *opened;         /* [buckets] */
+    /* Written by hooks; the communication thread looks for mirrors among them. From bind_params on at least
+     * ZFI_LEAST_BUFFERS, if there are so many buckets. */
+    _Atomic uint32_t n_buffers;
+    zfi_opened_t *opened; /* [buckets] */
     uint32_t n_open;
     uint64_t trial_call; /* of the call that is being checked: */
     uint32_t trial_next, trial_n_open, trial_most, trial_n_on_way;
