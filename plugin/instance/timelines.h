@@ -14,15 +14,16 @@
  * entered and up; down for device, jobs (recycled pieces), control (t-4) and, between its signal of t and the next
  * gradients, for counted; up for jobs and merged; enter for device (the step of the choice); workers for down, up
  * (their ring) and host_sel; control for down, recorded, jobs, shown and enter_done; it counts the record of t after
- * jobs and shown of t. An early replay (replay/early.h) waits for batches, on several ranks for exchanged, a slice at a
- * time: what closes meanwhile goes before it. Each of these refers to work that was enqueued before. Of what is chosen,
- * what enters is read from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is
- * made from records <= t-2, and a hook waits for it. The communication threads (ranks/ranks.h) wait for collected, for
- * jobs where sums land in recycled pieces (ranks/landing.h), and for packed, the device for exchanged before the
- * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
- * bucket had (ranks/buffers.h), and for shared after the publishes of t, or at a fetch (ranks/values_at_fetch.h):
- * there, up waits for taken, which the device signals behind all fetches of the closes before, and for filled. The
- * control threads of several ranks wait for each other (ranks/importance.h), at every step in the same places.
+ * jobs and shown of t. An early replay (replay/early.h) waits for batches, on several ranks for exchanged, and for
+ * down (t-1), a slice at a time: what closes meanwhile goes before it. Each of these refers to work that was enqueued
+ * before. Of what is chosen, what enters is read from w, m, v before host_sel, so the next window may be replayed after
+ * it; a decision for t is made from records <= t-2, and a hook waits for it. The communication threads (ranks/ranks.h)
+ * wait for collected, for jobs where sums land in recycled pieces (ranks/landing.h), and for packed, the device for
+ * exchanged before the statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer
+ * again that another bucket had (ranks/buffers.h), and for shared after the publishes of t, or at a fetch
+ * (ranks/values_at_fetch.h): there, up waits for taken, which the device signals behind all fetches of the closes
+ * before, and for filled. The control threads of several ranks wait for each other (ranks/importance.h), at every step
+ * in the same places.
  */
 #pragma once
 

@@ -288,10 +288,11 @@ int zfi_early_has_work(zfi_early_t *early) {
     return has_work;
 }
 
-/* The newest whose gradients are in their slots. */
+/* The newest whose gradients are in their slots, and those of the window's earlier steps with their scalars: on several
+ * ranks they come by another way (ranks/landing.h). */
 static int take_queued(zfi_early_t *early, queued_t *out) {
     uint64_t arrived = zfi_timeline_now(early->arrived);
-    uint32_t i = early->n;
+    uint32_t i = zfi_timeline_now(&early->of->engine->lines.down) + 1 < early->row.t ? 0 : early->n;
     while (i > 0 && early->queue[i - 1].needs > arrived)
         i--;
     if (i == 0)
@@ -343,11 +344,13 @@ static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, con
 /* The oldest, which may be dropped meanwhile: nothing of the queue is held while this waits. Not for long: other ranks
  * may not come to it before this thread has replayed what closes now (FLUSH, while a step is being filled). */
 static int await_gradients(zfi_early_t *early) {
-    uint64_t needs;
+    uint64_t needs, before;
     pthread_mutex_lock(&early->lock);
     needs = may_run(early) ? early->queue[0].needs : 0;
+    before = early->row.t - 1;
     pthread_mutex_unlock(&early->lock);
-    return needs && zfi_timeline_wait(early->arrived, needs, ZFI_SLICE_NS, NULL) == ZF_OK;
+    return needs && zfi_timeline_wait(early->arrived, needs, ZFI_SLICE_NS, NULL) == ZF_OK &&
+           zfi_timeline_wait(&early->of->engine->lines.down, before, ZFI_SLICE_NS, NULL) == ZF_OK;
 }
 
 /* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */
