@@ -225,13 +225,6 @@ static void write_config(zx_case_t *c) {
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-static uint64_t count_matrices(const zo_decl_t *d) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < d->n_batch_axes; i++)
-        n *= (uint64_t)d->shape[i];
-    return n;
-}
-
 static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     zx_rng_t *r = &c->rng;
     int is_big = size == ZX_BIG || size == ZX_MEDIUM;
@@ -252,7 +245,7 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     d->n_batch_axes = d->ndim > 1 && zx_chance(r, 35) ? zx_between(r, 1, d->ndim - 1) : 0;
     if (d->ndim == 4 && zx_chance(r, 50))
         d->n_batch_axes = 0; /* a convolution */
-    while (count_matrices(d) > MOST_MATRICES)
+    while (zx_n_matrices(d) > MOST_MATRICES)
         d->n_batch_axes--;
     d->channels_are_rows = zx_chance(r, 25);
 }

@@ -104,6 +104,13 @@ void zx_case_recut(zx_case_t *c);
 int zx_is_early(const zx_case_t *c);
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
+/* Of all batch axes together; some hundreds at most. */
+static inline uint32_t zx_n_matrices(const zo_decl_t *decl) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < decl->n_batch_axes; i++)
+        n *= (uint64_t)decl->shape[i];
+    return (uint32_t)n;
+}
 /* exact_names.c: what was drawn, to stdout; each line begins with the margin. */
 void zx_case_print(const zx_case_t *c, const char *margin);
 zf_dtype_t zx_dtype(zo_dtype_t dtype);

@@ -213,17 +213,10 @@ static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_f
 
 enum { MOST_RANGES = 3 };
 
-static uint32_t n_matrices(const zo_decl_t *decl) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < decl->n_batch_axes; i++)
-        n *= (uint64_t)decl->shape[i];
-    return n < 1000 ? (uint32_t)n : 1; /* of those with many, the whole is enough */
-}
-
 /* Cuts a delivery into up to MOST_RANGES ranges that adjoin, from either end; returns their number. Drawn apart from
  * the case, whose result cannot depend on it. */
 static uint32_t cut(zx_host_t *h, const zx_delivery_t *d, zf_grad_item_t *whole) {
-    uint32_t n_all = n_matrices(&h->c->params[d->param].decl), first = 0, n = 0;
+    uint32_t n_all = zx_n_matrices(&h->c->params[d->param].decl), first = 0, n = 0;
     int is_upward = zx_chance(&h->buffer_rng, 50);
     zf_grad_item_t item = *whole;
     if (!d->is_only || n_all < 2 || zx_chance(&h->buffer_rng, 40))

@@ -56,7 +56,7 @@ static inline unsigned char *zfi_values(const zfi_ranks_t *ranks, uint32_t bucke
 }
 /* Sharded: [ranks] the ranks' parts of a step's norm. */
 static inline zfi_norm_part_t *zfi_norm_parts(const zfi_ranks_t *ranks) {
-    return (void *)(zfi_staged_values(ranks) + zfi_buckets_staged_nbytes(ranks->buckets));
+    return (void *)(zfi_staged_values(ranks) + ranks->buckets->staged_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_memory_t *mem, uint32_t param) {
     return (float *)(void *)mem->sum_arena.base + mem->param_base[param];

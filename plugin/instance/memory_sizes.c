@@ -21,7 +21,7 @@ uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks) {
 static uint64_t exchanged_nbytes(const zfi_ranks_t *ranks) {
     uint64_t nbytes = zfi_sums_nbytes(ranks->buckets, ranks->reduction) + ranks->buckets->arriving_nbytes;
     if (zfi_is_sharded(ranks->engine))
-        nbytes += ranks->buckets->parts_nbytes + zfi_buckets_staged_nbytes(ranks->buckets);
+        nbytes += ranks->buckets->parts_nbytes + ranks->buckets->staged_nbytes;
     if (zfi_has_norm_parts(ranks->engine))
         nbytes += zfi_norm_nbytes(ranks->engine);
     return nbytes;

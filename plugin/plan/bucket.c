@@ -194,22 +194,18 @@ static uint64_t values_nbytes(const zfi_bucket_t *bucket) {
 }
 
 void zfi_buckets_place_values(zfi_buckets_t *buckets) {
+    uint64_t part = 0;
     buckets->values_nbytes = 0;
     for (uint32_t place = 0; place < buckets->n_value_places; place++) {
         uint64_t most = 0;
         for (uint32_t b = place; b < buckets->n; b += buckets->n_value_places) {
             buckets->all[b].values_offset_nbytes = buckets->values_nbytes;
             most = larger(most, values_nbytes(&buckets->all[b]));
+            part = larger(part, buckets->all[b].value_elems * zfi_dtype_nbytes(buckets->all[b].value_dtype));
         }
         buckets->values_nbytes += most;
     }
-}
-
-uint64_t zfi_buckets_staged_nbytes(const zfi_buckets_t *buckets) {
-    uint64_t most = 0;
-    for (uint32_t b = 0; b < buckets->n && buckets->values_wait; b++)
-        most = larger(most, buckets->all[b].value_elems * zfi_dtype_nbytes(buckets->all[b].value_dtype));
-    return buckets->values_wait ? up_to(most, LINE_NBYTES) : buckets->values_nbytes;
+    buckets->staged_nbytes = buckets->values_wait ? up_to(part, LINE_NBYTES) : buckets->values_nbytes;
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {

@@ -69,6 +69,7 @@ typedef struct zfi_buckets {
     uint64_t values_nbytes;                /* ... and of the memory of values, with so many places: */
     uint32_t n_value_places;               /* buckets b, b + n_value_places ... take turns; n: each has its own */
     int values_wait;                       /* ... which is the host's: on the device one part at a time is on its way */
+    uint64_t staged_nbytes;                /* of the device's memory for values: all of theirs, or that part */
 } zfi_buckets_t;
 
 /* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left
@@ -80,8 +81,6 @@ void zfi_buckets_free(zfi_buckets_t *buckets);
 void zfi_bucket_cut(zfi_buckets_t *buckets, uint32_t number, uint64_t n_elems, uint64_t n_values);
 /* [control] is_owner: then, where the values of each lie. */
 void zfi_buckets_place_values(zfi_buckets_t *buckets);
-/* Bytes of these that lie on the device. */
-uint64_t zfi_buckets_staged_nbytes(const zfi_buckets_t *buckets);
 
 static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {
     return bucket->part_elems * zfi_dtype_nbytes(bucket->dtype);

@@ -18,6 +18,8 @@ import flow
 import forms
 from ptx import Instruction, PtxError, end_of, read_kernel, split_kernels
 
+TRANSLATOR = "".join(p.read_text(encoding="utf-8") for p in sorted(Path(__file__).parent.glob("*.py")))
+
 
 def hash_of(text):
     """FNV-1a of the PTX text up to its first NUL, without blanks at its end: how the double recognises a module."""
@@ -110,8 +112,7 @@ def c_module(text, rows):
 
 def write(path, name, source, make):
     """Writes make() where the path's text is not of this source and this translator."""
-    translator = "".join(p.read_text(encoding="utf-8") for p in sorted(Path(__file__).parent.glob("*.py")))
-    made_of = hashlib.sha1((translator + source).encode()).hexdigest()
+    made_of = hashlib.sha1((TRANSLATOR + source).encode()).hexdigest()
     head = f"/* Made by ptx2c from the PTX of {name}, {made_of}: do not edit. */\n"
     if not path.exists() or not path.read_text(encoding="utf-8").startswith(head):
         path.write_text(head + make(), encoding="utf-8")
