@@ -136,7 +136,7 @@ static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     return st;
 }
 
-/* Nobody reads this rank's memory from then on, unless it fails: others may do so after a start that failed. */
+/* Nobody reads this rank's memory from then on, unless it fails. What it said in a roll call stands: that is a copy. */
 static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
@@ -146,7 +146,7 @@ static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
     if (rank->fails_to_abort)
         return ZF_ERR_RANKS;
     pthread_mutex_lock(&all->lock);
-    if (rank->fails_to_start && call->number == number_of(request)) {
+    if (call->number == number_of(request) && call->is_posted[rank->rank] && !is_roll(&call->what[rank->rank])) {
         call->is_posted[rank->rank] = 0;
         call->n_posted--;
     }
