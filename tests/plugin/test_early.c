@@ -27,12 +27,15 @@ static zt_rig_t rig;
 static zfi_run_t *run;
 static uint64_t early_taken, early_lost; /* up to the newest count() */
 
-#define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\naffinity = none\ndeadline_ms = 60000\n"
+#define HOST "[host]\nthreads = 2\naffinity = none\ndeadline_ms = 60000\n"
+#define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n" HOST
+#define WINDOWS "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\npredict = off\n" HOST
 
 /* With a fence, so that they are on their way. */
-static void deliver_all(zt_rig_t *to) {
+static zf_fence_t deliver_all(zt_rig_t *to) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     ZT_OK(to, zt_rig_deliver_all(to, &fence));
+    return fence;
 }
 
 /* All gradients, and as many early replays as there is room for. */
@@ -42,11 +45,15 @@ static void deliver(zt_rig_t *to) {
         sched_yield();
 }
 
-static void submit(zt_rig_t *to) {
+static void update(zt_rig_t *to) {
     ZT_OK(to, zt_rig_submit(to, 0, NULL));
-    for (uint32_t i = 0; i < N_SHAPES; i++)
+    for (uint32_t i = 0; i < to->n_params; i++)
         zt_serial_update(&to->params[i].serial, &to->groups[shapes[i].group], to->params[i].grad_values,
                          (float)to->unscale);
+}
+
+static void submit(zt_rig_t *to) {
+    update(to);
     zt_rig_check_export(to);
 }
 
@@ -189,10 +196,10 @@ static void step_late(job_t *job) {
     submit(&job->rig);
 }
 
-static void run_jobs(void *(*script)(void *), uint32_t n, uint32_t stage) {
+static void run_jobs(void *(*script)(void *), const char *common, uint32_t n, uint32_t stage, int uses_queue) {
     char config[256];
-    snprintf(config, sizeof config, EXACT "[shard]\nbucket_bytes = 1000\nstage = %u\n", stage);
-    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, &(job_t){.config = config});
+    snprintf(config, sizeof config, "%s[shard]\nbucket_bytes = 1000\nstage = %u\n", common, stage);
+    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, &(job_t){.config = config, .uses_queue = uses_queue});
     pthread_barrier_init(&all, NULL, n);
     for (uint32_t r = 0; r < n; r++)
         ranks.ranks[r].flags = stage == 3 ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS : 0;
@@ -216,11 +223,87 @@ static void *run_of_use(void *raw) {
 ZT_TEST(of_use_on_every_rank) {
     for (uint32_t stage = 0; stage <= 3; stage++) {
         uint32_t n = stage % 2 ? 4 : 2;
-        run_jobs(run_of_use, n, stage);
+        run_jobs(run_of_use, EXACT, n, stage, 0);
         for (uint32_t r = 0; r < n; r++) {
             ck_assert_msg(jobs[r].taken > STEPS - 2, "stage %u, rank %u: %d taken", stage, r, (int)jobs[r].taken);
             ck_assert_msg(jobs[r].lost > 0, "stage %u, rank %u: none is lost", stage, r);
         }
+        zt_jobs_end(&ranks);
+    }
+}
+
+/* A rank's own, by which its step's scalars come down late. */
+static __thread struct late {
+    zfi_engine_t *engine;
+    const zfi_device_ops_t *ops;
+    zfi_timeline_t may_come;
+    uint64_t step;
+} late;
+
+static zf_status_t enqueue_late(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
+    zfi_op_t wait = zfi_op_wait(&late.may_come, late.step, NULL);
+    uint32_t at = 0;
+    while (at < n && !(ops[at].kind == ZFI_OP_SIGNAL && ops[at].timeline == &late.engine->lines.down))
+        at++;
+    if (at == n)
+        return late.ops->enqueue(device, stream, ops, n);
+    ck_assert_int_eq(late.ops->enqueue(device, stream, ops, at - 1),
+                     ZF_OK); /* the scalars' copy is before the signal */
+    ck_assert_int_eq(late.ops->enqueue(device, stream, &wait, 1), ZF_OK);
+    return late.ops->enqueue(device, stream, ops + at - 1, n - at + 1);
+}
+
+/* Scalars of a step come to the host late, and gradients of the next one do not: their exchange is another way. Where
+ * no close in between holds it back, what is of use in the next step is queued until they have come. */
+static void *run_behind(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *to = &job->rig;
+    zfi_device_ops_t ops;
+    zf_fence_t fence;
+    uint64_t taken = 0;
+    int n_seen = 0, was_queued = 1, was_open = 0;
+    ck_assert(zt_job_open(job, shapes, 1));
+    late.engine = &to->inst->engine;
+    late.ops = late.engine->ops;
+    zfi_timeline_init(&late.may_come, "late");
+    ops = *late.ops;
+    ops.enqueue = enqueue_late;
+    late.engine->to_down.table = &ops;
+    fence = deliver_all(to);
+    for (uint64_t i = 1; i <= 4 * STEPS; i++) {
+        zfi_engine_t *engine = late.engine;
+        const zfi_clock_t *clock = &to->inst->run->clock;
+        uint64_t before = taken;
+        int is_queued, is_open;
+        zt_rig_wait(to, &fence);
+        late.step = i;
+        update(to);
+        fence = deliver_all(to);
+        pthread_barrier_wait(&all);
+        usleep(20000);
+        is_queued = zfi_early_has_work(to->inst->run->early);
+        is_open = zfi_timeline_now(&engine->lines.jobs) == clock->next_job;
+        zfi_timeline_signal(&late.may_come, i);
+        ck_assert_int_eq(zfi_wait(engine, &engine->lines.jobs, clock->next_job, NULL), ZF_OK);
+        while (zfi_early_has_work(to->inst->run->early))
+            sched_yield();
+        taken = zt_rig_counter(to, "early_taken");
+        ck_assert_msg(was_queued || !was_open || taken == before, "step %d did not wait for the one before", (int)i);
+        n_seen += was_open && taken > before;
+        was_queued = is_queued;
+        was_open = is_open;
+    }
+    late.engine->to_down.table = late.ops;
+    update(to);
+    zt_rig_check_flushed(to);
+    zfi_timeline_free(&late.may_come);
+    ck_assert_int_gt(n_seen, 0);
+    return NULL;
+}
+
+ZT_TEST(waits_for_the_windows_earlier_steps) {
+    for (uint32_t stage = 0; stage <= 1; stage++) {
+        run_jobs(run_behind, WINDOWS, 2, stage, 1);
         zt_jobs_end(&ranks);
     }
 }
@@ -245,7 +328,7 @@ static void *run_flushing(void *raw) {
 }
 
 ZT_TEST(flush_while_a_step_is_filled) {
-    run_jobs(run_flushing, 2, 1);
+    run_jobs(run_flushing, EXACT, 2, 1, 0);
     zt_jobs_end(&ranks);
 }
 
