@@ -220,9 +220,9 @@ build_later() {
 }
 
 # Python keeps what it has compiled, here, whatever this machine's settings say: importing torch and transformers takes half as long.
-unset PYTHONDONTWRITEBYTECODE
+PYTHONDONTWRITEBYTECODE= # empty, so that zf-conform leaves it alone
 PYTHONPYCACHEPREFIX=$root/build/pycache
-export PYTHONPYCACHEPREFIX
+export PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
 
 start_python
 is_built=0

@@ -29,7 +29,7 @@ def main(argv=None) -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that runs under way are ended, too
     try:
-        if "--help" not in argv:
+        if "--help" not in argv and (argv[0] != "examples" or any(word.startswith("--model") for word in argv)):
             need_scipy()
         command = importlib.import_module(COMMANDS[argv[0]], __package__)
         return command.main(argv[1:])

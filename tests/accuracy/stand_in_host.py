@@ -1,37 +1,42 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for zf-host: writes a report at once, and notes in $STAND_IN/started what it was asked for.
 
 Files in $STAND_IN say what else it does: "wrong" the plugin's losses leave AdamW's; "fails" a run of the plugin ends with this exit
-status; "stops" the run whose seed and optimizer it names waits for a line in the pipe $STAND_IN/pipe; "cut" reports lack a loss."""
+status; "stops" the run whose seed and optimizer it names waits until somebody has written to the pipe $STAND_IN/pipe; "cut" reports lack a loss."""
 import array
 import json
 import os
 import sys
-from pathlib import Path
 
-folder = Path(os.environ["STAND_IN"])
+folder = os.environ["STAND_IN"]
 words = [w for w in sys.argv[1:] if w != "--quiet"]
 told = {words[i]: words[i + 1] for i in range(0, len(words), 2)}
 
 
 def said(name):
-    path = folder / name
-    return path.read_text().strip() if path.exists() else ""
+    try:
+        with open(f"{folder}/{name}", encoding="utf-8") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def write(path, text, mode="w"):
+    with open(path, mode, encoding="utf-8") as file:
+        file.write(text)
 
 
 who = f"{told['--seed']} {told['--optimizer']}"
-with open(folder / "started", "a", encoding="utf-8") as file:
-    file.write(who + "\n")
+write(f"{folder}/started", who + "\n", "a")
 if said("stops") == who:
-    (folder / "waits").write_text(str(os.getpid()))
-    with open(folder / "pipe", encoding="utf-8") as pipe:
-        pipe.readline()
+    write(f"{folder}/waits", str(os.getpid()))
+    said("pipe")
 is_plugin = told["--optimizer"] == "plugin"
 if is_plugin and said("fails"):
     print("zf-host: the plugin gave up", file=sys.stderr)
     sys.exit(int(said("fails")))
-data = Path(told["--examples"]).read_bytes()
+with open(told["--examples"], "rb") as examples:
+    data = examples.read()
 n_header = int.from_bytes(data[:8], "little")
 first, end = json.loads(data[8:8 + n_header])["dev.targets"]["data_offsets"]
 answers = array.array("d", data[8 + n_header + first:8 + n_header + end])
@@ -41,4 +46,4 @@ n_right = len(answers) * (80 + seed) // 100
 report = {"losses": losses[1:] if said("cut") else losses, "seconds": 1.0,
           "predictions": [[x if i < n_right else 1 - x for i, x in enumerate(answers)]],
           "model": {"parameters": 1000}, "rows": {"train": 2, "dev": 2, "second_dev": 0, "skipped": 0}, "peak_rss_bytes": 1e6, "counters": {}}
-Path(told["--out"]).write_text(json.dumps(report))
+write(told["--out"], json.dumps(report))

@@ -7,40 +7,30 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import unittest
 from pathlib import Path
 
-from test_runs import HERE, is_alive, wait_until
+from test_runs import HERE, StandIn, is_alive, wait_until
 
 ROOT = HERE.parent.parent
 DEADLINE_S = 240
 N_RUNS = 3 * 12  # of the row sst2: AdamW, exact, windows
 
 
-@unittest.skipUnless(os.environ.get("ZF_CONFORM") and os.environ.get("ZFPLUGIN_PATH"), "ZF_CONFORM and ZFPLUGIN_PATH are needed")
-class Evidence(unittest.TestCase):
+class Evidence(StandIn):
+    hidden, host = "torch", "tree/build/release/conformance/host/zf-host"  # rows that need torch cannot run
+
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.root = Path(self.folder.name)
+        super().setUp()
         self.tree, build = self.root / "tree", self.root / "tree" / "build" / "release"
         shutil.copytree(ROOT / "conformance" / "evidence", self.tree / "conformance" / "evidence", ignore=shutil.ignore_patterns("__pycache__"))
-        for folder in (self.tree / "conformance" / "results", self.tree / "docs", self.root / "data" / "SST-2", self.root / "model",
-                       build / "plugin", build / "conformance" / "host"):
+        for folder in (self.tree / "conformance" / "results", self.tree / "docs", self.root / "model", build / "plugin"):
             folder.mkdir(parents=True)
         (self.tree / "conformance" / "run.sh").write_text('[ "$*" = --build-only ]\n')
         (self.tree / ".gitignore").write_text("/build/\n")
         shutil.copy(ROOT / "docs" / "accuracy.md", self.tree / "docs")
         (build / "conformance" / "python").symlink_to(Path(os.environ["ZF_CONFORM"]).parent / "python")
-        shutil.copy(HERE / "stand_in_host.py", build / "conformance" / "host" / "zf-host")
         shutil.copy(os.environ["ZFPLUGIN_PATH"], build / "plugin" / "libzfplugin.so")
-        for name in ("train.tsv", "dev.tsv"):
-            (self.root / "data" / "SST-2" / name).write_text("sentence\tlabel\n" + 50 * "a\t0\nb\t1\n")
-        (self.root / "data" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
-        os.mkfifo(self.root / "pipe")
-        (self.root / "hidden").mkdir()
-        (self.root / "hidden" / "torch.py").write_text("raise ImportError('hidden by the test')\n")  # rows that need it cannot run
+        self.environment.setdefault("PYTHONPYCACHEPREFIX", str(self.root / "cache"))  # beside the tree
         self.git("init", "-q")
         self.commit("first")
 
@@ -56,31 +46,25 @@ class Evidence(unittest.TestCase):
     def open(self, *more):
         return subprocess.Popen([sys.executable, str(self.tree / "conformance" / "evidence"), "--data", str(self.root / "data"), "--model",
                                  str(self.root / "model"), "--out", str(self.root / "out"), "--jobs", "1", *more], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env={**os.environ, "STAND_IN": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(self.root / "hidden")})
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment)
 
     def start(self, *more):
         process = self.open(*(more or ("sst2",)))
         _, said = process.communicate(timeout=DEADLINE_S)
         return process.returncode, said
 
-    def started(self):
-        path = self.root / "started"
-        return path.read_text().splitlines() if path.exists() else []
-
     def page(self):
         return (self.tree / "docs" / "accuracy.md").read_text()
 
     def test_stopped_it_goes_on_and_the_pages_name_the_commit(self):
         at = self.git("rev-parse", "--short=12", "HEAD")
-        (self.root / "stops").write_text("2 plugin")
+        self.say("stops", "2 plugin")
         process = self.open("sst2")
-        wait_until((self.root / "waits").exists, "the run that is to be interrupted")
-        wait_until(lambda: (self.root / "waits").read_text(), "its number")
+        child = self.run_that_waits()
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, said)
-        wait_until(lambda: not is_alive(int((self.root / "waits").read_text())), "the end of the run under way")
+        wait_until(lambda: not is_alive(child), "the end of the run under way")
         n_done = len(self.started()) - 1
         self.assertGreater(n_done, 1)
         (self.root / "stops").unlink()
@@ -112,20 +96,19 @@ class Evidence(unittest.TestCase):
         status, said = self.start()
         self.assertEqual((status, said), (2, "evidence: the tree differs from its commit in 1 files (new.c); commit first, or use a worktree of its own\n"))
         (self.tree / "new.c").unlink()
-        (self.root / "stops").write_text("1 adamw")
+        self.say("stops", "1 adamw")
         process = self.open("sst2")
-        wait_until((self.root / "waits").exists, "a run")
+        self.run_that_waits()
         (self.tree / "conformance" / "run.sh").write_text("true\n")
         self.commit("meanwhile")
-        with open(self.root / "pipe", "w", encoding="utf-8") as pipe:
-            pipe.write("\n")
+        self.say("pipe", "\n")
         _, said = process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 2, said)
         self.assertIn("nothing is written", said)
         self.assertEqual(self.page(), before)
 
     def test_a_failed_run_is_told_and_done_again(self):
-        (self.root / "fails").write_text("1")
+        self.say("fails")
         status, said = self.start()
         self.assertEqual(status, 1, said)
         self.assertIn("sst2 failed: exact, seed 1: exit status 1: zf-host: the plugin gave up", said)

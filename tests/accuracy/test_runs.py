@@ -4,6 +4,7 @@ wrong command lines say."""
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -15,6 +16,7 @@ from zfplugin.accuracy.glue import TABLE
 
 HERE = Path(__file__).resolve().parent
 DEADLINE_S = 60
+ROWS = "sentence\tlabel\n" + 50 * "a\t0\nb\t1\n"
 
 
 def wait_until(is_so, what):
@@ -33,20 +35,23 @@ def is_alive(pid):
 
 
 @unittest.skipUnless(os.environ.get("ZF_CONFORM") and os.environ.get("ZFPLUGIN_PATH"), "ZF_CONFORM and ZFPLUGIN_PATH are needed")
-class Campaign(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.root = Path(self.folder.name)
-        os.mkfifo(self.root / "pipe")
-        self.command = [os.environ["ZF_CONFORM"], "glue", "--host", str(HERE / "stand_in_host.py"), "--out", str(self.root / "out"),
-                        "--seeds", "3", "--exact-seeds", "1", "--steps", "40", "--jobs", "1"]
-        (self.root / "hidden").mkdir()
-        (self.root / "hidden" / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")  # figures stand without a picture
-        self.environment = {**os.environ, "STAND_IN": str(self.root), "PYTHONPATH": str(self.root / "hidden")}
+class StandIn(unittest.TestCase):
+    """self.root has a made-up SST-2 below data, and a module that cannot be imported below hidden; the stand-in is self.host."""
 
-    def start(self, *more):
-        return subprocess.run([*self.command, *more], capture_output=True, text=True, env=self.environment, check=False)
+    hidden, host = "matplotlib", "host"  # figures stand without a picture
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name, text in (("data/SST-2/train.tsv", ROWS), ("data/SST-2/dev.tsv", ROWS), ("data/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"),
+                           (f"hidden/{self.hidden}.py", "raise ImportError('hidden by the test')\n"),
+                           (self.host, f"#!{sys.executable} -IS\n{(HERE / 'stand_in_host.py').read_text()}")):
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text)
+        (self.root / self.host).chmod(0o755)
+        os.mkfifo(self.root / "pipe")
+        self.environment = {**os.environ, "STAND_IN": str(self.root), "PYTHONPATH": str(self.root / "hidden")}
 
     def say(self, name, text="1"):
         (self.root / name).write_text(text)
@@ -55,8 +60,20 @@ class Campaign(unittest.TestCase):
         path = self.root / "started"
         return path.read_text().splitlines() if path.exists() else []
 
-    def kept(self):
-        return {p.name: p.stat().st_mtime_ns for p in (self.root / "out" / "runs").iterdir()}
+    def run_that_waits(self):
+        """Its process, once it is there."""
+        wait_until(lambda: (self.root / "waits").exists() and (self.root / "waits").read_text(), "the run that is to be interrupted")
+        return int((self.root / "waits").read_text())
+
+
+class Campaign(StandIn):
+    def setUp(self):
+        super().setUp()
+        self.command = [os.environ["ZF_CONFORM"], "glue", "--host", str(self.root / self.host), "--out", str(self.root / "out"), "--data",
+                        str(self.root / "data"), "--seeds", "3", "--exact-seeds", "1", "--steps", "40", "--jobs", "1"]
+
+    def start(self, *more):
+        return subprocess.run([*self.command, *more], capture_output=True, text=True, env=self.environment, check=False)
 
     def test_finished_runs_are_not_repeated(self):
         first = self.start()
@@ -77,9 +94,7 @@ class Campaign(unittest.TestCase):
                 (self.root / name).unlink(missing_ok=True)
             self.say("stops", "2 plugin")
             process = subprocess.Popen([*self.command[:5], str(out), *self.command[6:]], env=self.environment, stderr=subprocess.PIPE, text=True)
-            wait_until((self.root / "waits").exists, "the run that is to be interrupted")
-            wait_until(lambda: (self.root / "waits").read_text(), "its number")
-            child = int((self.root / "waits").read_text())
+            child = self.run_that_waits()
             kept = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*.json")}
             process.send_signal(how)
             _, said = process.communicate(timeout=DEADLINE_S)
@@ -119,9 +134,7 @@ class Campaign(unittest.TestCase):
                            (("--data", "/nowhere"), "no such file")):
             done = self.start(*more)
             self.assertEqual((done.returncode, done.stdout), (2, ""), (more, done.stderr))
-            own = [line for line in done.stderr.splitlines() if not line.startswith("no --data: ")]
-            self.assertEqual(len(own), 1, own)
-            self.assertRegex(own[0], f"^zf-conform glue: .*{said}")
+            self.assertRegex(done.stderr, f"^zf-conform glue: .*{said}.*\n$")
         self.assertEqual(self.started(), [])
 
     def test_no_python_and_no_scipy_are_named(self):
