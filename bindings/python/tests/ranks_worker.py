@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of test_torch_ranks.py does: ranks_worker.py CASE [CASE ...]. A case that fails raises, which
-ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
+"""What each rank of test_torch_ranks.py does. A case that fails raises, which ends the job. Every rank gets its slice of the global
+batch; the reference trains on all of it."""
 import contextlib
 import copy
 import ctypes
@@ -23,7 +23,7 @@ import usage
 import usage_weights
 from support import ALL_SELECTED, FEW, SYNCHRONOUS, batch, config, loss_of, mlp, worst
 from test_torch_streams import QueuePlace
-from test_torch_usage import side_by_side
+from test_torch_usage import trained, worst_of
 from torch import nn
 
 import zfplugin
@@ -35,6 +35,8 @@ from zfplugin.torch.cut import like, local
 from zfplugin.torch.parameters import ASKED_STEPS
 
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
+CLIP, BOUND = 0.5, 1e-5
+FEW_A_BUCKET = unittest.mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 2)  # most gradients are read in backward
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
             "zenflow.select_interval": 6}
 STAGES = [{"shard.stage": stage, "shard.bucket_bytes": 4096} for stage in (0, 1, 2)]
@@ -54,11 +56,14 @@ def backward(model, step, n_parts=1):
         (nn.functional.mse_loss(model(x), y) / n_parts).backward()
 
 
-def make(settings, group=None, n_hidden=2, **kwargs):
+def make(settings, group=None, **kwargs):
     """A model, and its optimizer over all ranks, or over a group."""
-    ours = mlp(n_hidden=n_hidden)
-    group = group or dist.group.WORLD
-    return ours, zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(settings), group=group, **kwargs)
+    ours = mlp()
+    return ours, zenflow_of(ours, settings, group=group or dist.group.WORLD, **kwargs)
+
+
+def zenflow_of(model, settings, /, **kwargs):
+    return zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(settings), **kwargs)
 
 
 def advance(opt):
@@ -98,24 +103,41 @@ def assert_same_on_all_ranks(model):
     assert all(torch.equal(flat, other) for other in gathered), "the ranks have different weights"
 
 
-def train_alone(model, loss_of_step, n_steps, clip, hyper):
-    """AdamW on one process: [(loss, gradient norm)] of every step, and the model."""
-    seen, optimizer = [], torch.optim.AdamW(model.parameters(), **hyper)
+def train_alone(model, loss_of_step, n_steps=4):
+    """AdamW on one process: [(loss, gradient norm)] of every step, and the weights."""
+    seen, optimizer = [], torch.optim.AdamW(model.parameters(), **HYPER)
     for step in range(n_steps):
         loss = loss_of_step(model, step)
         loss.backward()
-        seen.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), clip).item()))
+        seen.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()))
         advance(optimizer)
-    return seen, model
+    return seen, whole_of(model)
 
 
-def whole(p):
-    """Of a parameter that is cut, or not; a call of all ranks."""
-    return (p.full_tensor() if hasattr(p, "placements") else p).detach().clone()
+def train_beside(alone, model, opt, backward_of, *about):
+    """Beside train_alone(), step by step: norms, losses where backward_of(step) gives one, and weights at the end. The optimizer."""
+    seen, weights = alone
+    for step, (loss_there, norm_there) in enumerate(seen):
+        loss = backward_of(step)
+        advance(opt)
+        assert loss is None or abs(loss - loss_there) < BOUND, (*about, step, loss, loss_there)
+        assert abs(opt.grad_norm - norm_there) < BOUND * norm_there, (*about, step, opt.grad_norm, norm_there)
+    opt.flush()
+    assert_near(whole_of(model), weights, *about, bound=1e-3 * HYPER["lr"] * len(seen))
+    return opt
+
+
+def assert_near(found, expected, *about, bound=2e-5):
+    """{name: values} of both."""
+    for name, values in found.items():
+        off = (values - expected[name]).abs().max().item()
+        assert off < bound, (*about, name, off)
 
 
 def whole_of(model):
-    return {name: whole(p) for name, p in model.named_parameters()}
+    """{name: values} of parameters that are cut, or not; a call of all ranks. As it names and stacks them, where it says so."""
+    found = {name: (p.full_tensor() if hasattr(p, "placements") else p).detach().clone() for name, p in model.named_parameters()}
+    return model.renamed(found) if hasattr(model, "renamed") else found
 
 
 @contextlib.contextmanager
@@ -142,13 +164,14 @@ def as_adamw():
             opt.close()
 
 
+@FEW_A_BUCKET
 def under_ddp():
     """A whole optimizer on each rank, beside AdamW under the same DDP: torch averages gradients, of which most were read in backward, each
     rank's own, and are read again at step."""
     selected = {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}
-    for mode, n_hidden, n_parts, kwargs in ((SYNCHRONOUS, 20, 3, {}), (SYNCHRONOUS, 2, 3, {"gradient_as_bucket_view": True}),
-                                            (selected, 2, 1, {"gradient_as_bucket_view": True}), (selected, 2, 1, {"static_graph": True})):
-        ours, theirs = (mlp(n_hidden=n_hidden) for _ in range(2))
+    for mode, n_parts, kwargs in ((SYNCHRONOUS, 3, {}), (SYNCHRONOUS, 3, {"gradient_as_bucket_view": True}),
+                                  (selected, 1, {"gradient_as_bucket_view": True}), (selected, 1, {"static_graph": True})):
+        ours, theirs = mlp(), mlp()
         opt = zfplugin.torch.ZenFlow(ours.named_parameters(), lr=1e-3, config=config(mode), model=ours, overlap=True)
         for model, optimizer in ((ours, opt), (theirs, torch.optim.AdamW(theirs.parameters(), lr=1e-3))):
             ddp = nn.parallel.DistributedDataParallel(model, **kwargs)
@@ -161,7 +184,7 @@ def under_ddp():
         opt.flush()
         assert_close(ours, theirs, mode, n_parts, kwargs)
         assert_same_on_all_ranks(ours)
-        assert n_hidden == 2 or opt.stats()["lost_overlap_nbytes"] > 0, "nothing was shipped early"
+        assert kwargs or opt.stats()["lost_overlap_nbytes"] > 0, "nothing was shipped early"
         opt.close()
 
 
@@ -235,7 +258,7 @@ def looks(model, opt, step):
                 opt.load(folder)
 
 
-@unittest.mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 2)  # most are read in backward
+@FEW_A_BUCKET
 def train_overlapped(settings, n_steps, n_backwards=lambda step: 1, has=lambda step, name: True, touch=lambda *_: None, average=True):
     """Beside AdamW over the sum of what .grad holds when step() is called. In which steps gradients were on their way before it."""
     ours, opt, theirs, reference = make_both({**SYNCHRONOUS, **settings}, average=average)
@@ -282,7 +305,7 @@ def used():
         make_model = next(make for _, of, make in usage.USES if of is program)
         for mode, is_exact in ((FEW, True), ({**SYNCHRONOUS, **FEW}, False)) if program is usage_weights.reassigned else ((FEW, True),):
             options = {"exact": is_exact, "group": dist.group.WORLD, "config": config(mode, STAGES[1])}
-            off = side_by_side(program, make_model, options, is_exact)
+            off = worst_of(program, make_model, options, trained(program, make_model))
             assert off < 1e-6, (program.__name__, is_exact, off)
 
 
@@ -404,10 +427,11 @@ def dropped():
         assert "which the weights lack" in said.output[0], said.output
 
 
+@FEW_A_BUCKET
 def changed_after_backward():
     """Each rank's own gradients, clipped by the host: said. Promised ones are on their way in backward: refused."""
     for is_promised in (False, True):
-        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, n_hidden=20, final_gradients=is_promised)
+        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, final_gradients=is_promised)
         train(model, opt, [0])
         backward(model, 1)
         nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
@@ -520,7 +544,7 @@ class Slow:
 
 def ends_alone():
     """Rank 0 ends in the middle of an exchange, for which rank 1 does not come. Rank 1 ends while Python does in rank 0, which
-    wakes what still waits there."""
+    wakes what still waits there. A fork ends without Python's end: here it has one."""
     ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, {"reduced_over": [], "shared_over": []}, 30000)
     memory = (ctypes.c_ubyte * 16)()
     if dist.get_rank() == 0:
@@ -530,6 +554,8 @@ def ends_alone():
     else:
         time.sleep(4)
     ranks.close()
+    dist.destroy_process_group()
+    ctypes.pythonapi.Py_Exit(0)
 
 
 def ended_after_a_death():
@@ -557,21 +583,3 @@ def has_ended(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def main(cases):
-    """Runs the cases that the command line names."""
-    torch.set_num_threads(1)
-    for name in ("zfplugin", "torch.distributed"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['ZF_STORE']}", rank=int(os.environ["RANK"]),
-                            world_size=int(os.environ["WORLD_SIZE"]))
-    for name in sys.argv[1:]:
-        cases[name]()
-        if dist.get_rank() == 0:
-            print(f"done: {name}", flush=True)
-
-
-if __name__ == "__main__":
-    main(globals())
-    dist.destroy_process_group()

@@ -6,11 +6,11 @@ Tensor x pipeline x data parallel: the shares of gradients are drawn, as sequenc
 embedding that is the output layer, too. Experts: a model of two, each of which some processes have, trained on parts of a batch."""
 import torch
 import torch.distributed as dist
-from ranks_worker import DEFERRED, a_folder, advance, raises, whole_of
+import cut_worker
+from cut_worker import ALL_SELECTED as SETTINGS
+from cut_worker import INNER, WIDTH, WORDS, assert_equal, loss_of, whole_state
+from ranks_worker import (BOUND, CLIP, DEFERRED, HYPER, a_folder, advance, assert_near, raises, train_alone, train_beside, whole_of, zenflow_of)
 from support import SYNCHRONOUS, config, mlp
-import tensor_worker
-from tensor_worker import ALL_SELECTED as SETTINGS
-from tensor_worker import BOUND, CLIP, HYPER, INNER, LENGTH, STEPS, WIDTH, assert_equal, whole_state
 from torch import nn
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_optimizer_state_dict, set_state_dict
@@ -22,7 +22,7 @@ import zfplugin
 import zfplugin.torch
 from zfplugin.torch.cut import local
 
-VOCAB, BATCH = 13, 8
+STEPS = 5
 
 
 class Block(nn.Module):
@@ -40,23 +40,13 @@ class Block(nn.Module):
 
 
 def embedding():
-    return nn.Parameter(torch.randn(VOCAB, WIDTH, generator=torch.Generator().manual_seed(7)) * 0.5)
-
-
-def tokens(step):
-    make = torch.Generator().manual_seed(1000 + step)
-    drawn = torch.randint(VOCAB, (BATCH, LENGTH + 1), generator=make)
-    return drawn[:, :-1], drawn[:, 1:]
-
-
-def loss_of(logits, wanted):
-    return nn.functional.cross_entropy(logits.reshape(-1, VOCAB), wanted.reshape(-1))
+    return nn.Parameter(torch.randn(WORDS, WIDTH, generator=torch.Generator().manual_seed(7)) * 0.5)
 
 
 # ---- tensor x pipeline x data parallel, on eight processes -----------------------------------------------------------
 
 PLACES = [(rank // 4, rank // 2 % 2, rank % 2) for rank in range(8)]  # data, stage, tensor
-SHAPES = {"embedding": (VOCAB, WIDTH), "norm": (WIDTH,), "up": (INNER // 2, WIDTH)}
+SHAPES = {"embedding": (WORDS, WIDTH), "norm": (WIDTH,), "up": (INNER // 2, WIDTH)}
 
 
 def key_of(name, stage, t):
@@ -110,9 +100,7 @@ def train_spread(settings, folder=None):
         norm = optimizer.grad_norm
         assert abs(norm - norm_there) < BOUND * norm_there, f"step {step}: norm {norm}, one process has {norm_there}"
     optimizer.flush()
-    for name, p in part.items():
-        worst = (p - whole[key_of(name, stage, t)]).abs().max().item()
-        assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"
+    assert_near(part, {name: whole[key_of(name, stage, t)] for name in part}, bound=1e-3 * HYPER["lr"] * STEPS)
     if folder is not None:
         own, other = (f"{folder}/stage{stage}-tensor{at}" for at in (t, 1 - t))
         optimizer.save(own)
@@ -169,10 +157,6 @@ class Experts(nn.Module):
             halves = Exchange.apply(self.run([Exchange.apply(halves, group)])[0], group)
         return torch.cat(list(halves), dim=1) @ self.output.T
 
-    def named_experts(self):
-        """{name: values} as a model with both has them, of those that are here; a call of all processes."""
-        return whole_of(self)
-
 
 class Stack(nn.Module):
     """Experts in one tensor each, of which a process may have a part: as DTensors."""
@@ -197,8 +181,8 @@ class Stacked(Experts):
     def run(self, halves):
         return self.experts(halves)
 
-    def named_experts(self):
-        found = whole_of(self)
+    def renamed(self, found):
+        """{name: values} as a model with both experts has them."""
         stacks = {name: found.pop(name) for name in list(found) if name.startswith("experts")}
         return {**found, **{name.replace("experts.", f"experts.{i}.").replace("norm_", "norm."): values
                             for name, stack in stacks.items() for i, values in enumerate(stack)}}
@@ -209,8 +193,8 @@ def by_owners(settings, **kwargs):
     n, rank = dist.get_world_size(), dist.get_rank()
     owner = [dist.new_group(range(first, n, 2)) for first in (0, 1)][rank % 2]
     part = Experts(own=rank % 2)
-    return part, zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, config=config(settings), group=dist.group.WORLD,
-                                        reduced_over=lambda name, _: owner if name.startswith("experts") else None, **kwargs)
+    return part, zenflow_of(part, settings, group=dist.group.WORLD,
+                            reduced_over=lambda name, _: owner if name.startswith("experts") else None, **kwargs)
 
 
 def by_meshes(part, mesh, settings, **kwargs):
@@ -221,7 +205,7 @@ def by_meshes(part, mesh, settings, **kwargs):
             experts.register_parameter(name, nn.Parameter(distribute_tensor(p.detach(), mesh["ep"], [Shard(0)])))
     fully_shard(experts, mesh=mesh["dp"], shard_placement_fn=lambda p: Shard(isinstance(part, Stacked)))
     fully_shard(part, mesh=mesh._flatten("all"))
-    return part, zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, config=config(settings), **kwargs)
+    return part, zenflow_of(part, settings, **kwargs)
 
 
 def of_kind(kind, settings, **kwargs):
@@ -233,22 +217,28 @@ def of_kind(kind, settings, **kwargs):
 
 
 def backward_here(part, pair, step):
-    x, wanted = (values.chunk(dist.get_world_size())[dist.get_rank()] for values in tokens(step))
-    loss_of(part(x, pair), wanted).backward()
+    loss_of(part, step, (dist.get_rank(), dist.get_world_size()), pair).backward()
     for p in part.experts.parameters():
         p.grad.div_(2)  # it is of the batches of twice as many processes as are averaged
 
 
 def experts():
-    """Four processes, each with its quarter of the batch and one of two experts, beside one process with both."""
-    rank = dist.get_rank()
+    """Four processes, each with its quarter of the batch and one of two experts, beside one process with both. They save in the middle."""
+    rank, alone = dist.get_rank(), train_alone(Experts(), loss_of)
     raises(zfplugin.errors.ArgumentError, "norm_group", lambda: zfplugin.torch.ZenFlow(
         Experts(0).named_parameters(), reduced_over=lambda *_: dist.group.WORLD))
     for stage in (0, 1, 2):
         part, optimizer, pair = of_kind("owners", {**SETTINGS, "shard.stage": stage, "shard.bucket_bytes": 512}, clip_norm=CLIP)
         with a_folder() as folder:
             own, other = (f"{folder}/expert{number}" for number in (rank % 2, 1 - rank % 2))
-            compare_experts(part, optimizer, pair, own)
+
+            def backward_of(step, part=part, optimizer=optimizer, pair=pair, own=own):
+                if step == 3:
+                    optimizer.save(own)
+                    part.saved = whole_of(part)
+                backward_here(part, pair, step)
+
+            train_beside(alone, part, optimizer, backward_of, stage)
             raises(zfplugin.errors.CheckpointError, f"it holds part {1 - rank % 2} of 2 of a model", lambda: optimizer.load(other))
             optimizer.load(own)
         assert all(torch.equal(p, part.saved[name]) for name, p in part.named_parameters()), "the weights are not the saved ones"
@@ -257,36 +247,11 @@ def experts():
 
 def experts_in_meshes():
     """Under FSDP2: a module on each pair of processes, or a part of a stack on each."""
+    alone = train_alone(Experts(), loss_of)
     for kind in ("modules", "stacked"):
         for mode in (SYNCHRONOUS, SETTINGS):
             part, optimizer, pair = of_kind(kind, mode, clip_norm=CLIP)
-            compare_experts(part, optimizer, pair)
-            optimizer.close()
-
-
-def compare_experts(part, optimizer, pair, folder=None):
-    """Saves in the middle."""
-    whole = Experts()
-    reference = torch.optim.AdamW(whole.parameters(), **HYPER)
-    for step in range(STEPS):
-        loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
-        norm_there = nn.utils.clip_grad_norm_(whole.parameters(), CLIP).item()
-        advance(reference)
-        backward_here(part, pair, step)
-        advance(optimizer)
-        assert abs(optimizer.grad_norm - norm_there) < BOUND * norm_there, f"step {step}: {optimizer.grad_norm}, one {norm_there}"
-        if step == 2 and folder:
-            optimizer.save(folder)
-            part.saved = {name: p.detach().clone() for name, p in part.named_parameters()}
-    optimizer.flush()
-    assert_like(part, whole)
-
-
-def assert_like(part, whole):
-    theirs = dict(whole.named_parameters())
-    for name, values in part.named_experts().items():
-        worst = (values - theirs[name]).abs().max().item()
-        assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"
+            train_beside(alone, part, optimizer, lambda step: backward_here(part, pair, step), kind).close()
 
 
 # ---- other numbers of processes, by torch.distributed.checkpoint -----------------------------------------------------
@@ -302,8 +267,8 @@ def opened(kind, mode, job):
     n = dist.get_world_size()
     if kind.startswith("tensor"):
         mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("dp", "tp"))
-        model, optimizer = tensor_worker.run_of(mesh, mode, torch.bfloat16 if kind == "tensor16" else torch.float32)
-        return model, optimizer, lambda step: tensor_worker.train_steps(model, optimizer, [step], mesh)
+        model, optimizer = cut_worker.run_of(mesh, mode, torch.bfloat16 if kind == "tensor16" else torch.float32)
+        return model, optimizer, lambda step: cut_worker.train_steps(model, optimizer, [step], cut_worker.part_on(mesh))
     stage = {"shard.stage": (1, 2, 0)[job], "shard.bucket_bytes": 512} if kind == "owners" else {}
     part, optimizer, pair = of_kind(kind, {**mode, **stage}, **({"sharded_state": True} if kind == "owners" and mode is DEFERRED and n < 8 else {}))
 
@@ -320,17 +285,9 @@ def checkpoint_of(model, optimizer):
 
 def assert_as_alone(kind, part, n_steps):
     """Synchronous runs go on as one process would have."""
-    whole = tensor_worker.Model() if kind == "tensor" else Experts()
-    reference = torch.optim.AdamW(whole.parameters(), **HYPER)
-    if kind == "tensor":
-        tensor_worker.train_steps(whole, reference, range(n_steps))
-        expected = whole_of(whole)
-        assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(part).items())
-        return
-    for step in range(n_steps):
-        loss_of(whole(tokens(step)[0]), tokens(step)[1]).backward()
-        advance(reference)
-    assert_like(part, whole)
+    whole = cut_worker.Model() if kind == "tensor" else Experts()
+    cut_worker.train_steps(whole, torch.optim.AdamW(whole.parameters(), **HYPER), range(n_steps))
+    assert_near(whole_of(part), whole_of(whole), kind)
 
 
 def resumes_elsewhere():

@@ -5,10 +5,13 @@ The plugin's exact mode is update_interval = 1 with publish_lag = 0, or topk_rat
 step. torch rounds in another order, so the two agree within BOUND, not bit for bit.
 """
 import copy
+import ctypes
 import importlib.util
 import logging
 import os
 import sys
+import tempfile
+import traceback
 import unittest
 from pathlib import Path
 
@@ -45,6 +48,25 @@ def needs(*packages):
     """Skips a test or a class of them where one of these is not installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
+
+
+def in_a_fork(act):
+    """act() in a fork of this process, in which Python then ends as it does anywhere: the exit status, 1 where act() raised, and what it said."""
+    sys.stdout.flush()
+    with tempfile.TemporaryFile("w+") as said:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            try:
+                act()
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            ctypes.pythonapi.Py_Exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        said.seek(0)
+        return status, said.read()
 
 
 BOTH = (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3}))  # exact modes
@@ -144,11 +166,14 @@ class TorchTest(unittest.TestCase):
             self.assertTrue(torch.equal(p, q), name)
 
     def assert_values(self, model, values):
-        """values_of() it, to the bit."""
-        for (name, p), value in zip(model.named_parameters(), values):
-            self.assertTrue(torch.equal(p, value), name)
+        """values_of() it, or some by name, to the bit."""
+        for i, (name, p) in enumerate(model.named_parameters()):
+            self.assertTrue(torch.equal(p, values[name if isinstance(values, dict) else i]), name)
 
-    def assert_same(self, ours, theirs, bound=BOUND):
+    def assert_same(self, ours, theirs, bound=BOUND, flushed=()):
+        """flushed: optimizers that are, before."""
+        for opt in flushed:
+            opt.flush()
         difference, name = worst(ours, theirs)
         self.assertLessEqual(difference, bound, f"worst in {name}")
 

@@ -47,8 +47,7 @@ class SwappedOutAndBack(EditTest):
                 drawn_step(theirs, reference, i)
                 drawn_step(ours, opt, i)
                 swap(ours, opt, i)
-        opt.flush()
-        self.assert_same(ours, theirs)
+        self.assert_same(ours, theirs, flushed=(opt,))
 
     def test_a_state_is_saved_while_they_are_out(self):
         """The run goes on as if nothing had been; a run that loads it goes on from the average, as with torch."""
@@ -76,8 +75,7 @@ class SwappedOutAndBack(EditTest):
                     for p in same.parameters():
                         p.fill_(0.25)
                 self.train_both(resumed, same, opt, reference, range(23, 40), drawn_step)
-                opt.flush()
-                self.assert_same(resumed, same)
+                self.assert_same(resumed, same, flushed=(opt,))
 
 
 class EditedByElement(EditTest):
@@ -108,8 +106,7 @@ class EditedByElement(EditTest):
                             with torch.no_grad():
                                 for model in (theirs, ours):
                                     edit(model[2].weight, i)
-                    opt.flush()
-                    self.assert_same(ours, theirs)
+                    self.assert_same(ours, theirs, flushed=(opt,))
 
     def test_before_the_next_step(self):
         for name, edit in self.EDITS.items():
@@ -166,8 +163,7 @@ class Frozen(EditTest):
                 for model in (ours, theirs):
                     self.freeze(model, is_frozen=False)
                 self.train_both(ours, theirs, opt, reference, range(at + 10, at + 20), drawn_step)
-                opt.flush()
-                self.assert_same(ours, theirs)
+                self.assert_same(ours, theirs, flushed=(opt,))
 
     def test_a_run_resumes_with_it_frozen_from_the_start(self):
         """To the bit, unfrozen again later too, whether the state was saved before or after the freeze's first step."""

@@ -129,8 +129,7 @@ class Reading(TorchTest):
                 n_late += sum(not torch.equal(p, final[name]) for name, p in model.named_parameters())
                 if mode is SYNCHRONOUS:
                     its.synchronize()
-                    for name, p in other.named_parameters():
-                        self.assertTrue(torch.equal(p, final[name]), name)
+                    self.assert_values(other, final)
             self.assertGreater(n_late, 5)
             self.assertEqual([loss_of(one, 10).item() for one, _ in pairs], [loss_of(other, 10).item()] * 2)
             for one, its_own in pairs:
@@ -149,8 +148,7 @@ class AsTorch(TorchTest):
         opt = self.zenflow(ours, **{**HYPER, "config": config(WINDOWS, FEW), **kwargs})
         reference = torch.optim.AdamW(theirs.parameters(), **{**HYPER, **{key: kwargs[key] for key in kwargs if key == "eps"}})
         self.train_both(ours, theirs, opt, reference, n_steps, one_step)
-        opt.flush()
-        self.assert_same(ours, theirs, bound)
+        self.assert_same(ours, theirs, bound, flushed=(opt,))
         return opt
 
     def test_a_state_thrown_away(self):
@@ -202,8 +200,7 @@ class Left(TorchTest):
                     final = {name: value.clone() for name, value in model.state_dict().items()} if is_asked else opt.export()
                     self.assertTrue(any(not torch.equal(p, final[name]) for name, p in model.named_parameters()))
                     del opt
-                    for name, p in model.named_parameters():
-                        self.assertTrue(torch.equal(p, final[name]), name)
+                    self.assert_values(model, final)
 
     def test_a_copy_of_the_module_is_said_to_lack_updates(self):
         for mode in self.MODES:

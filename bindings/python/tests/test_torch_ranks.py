@@ -1,39 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py, or
-spread_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops. Parameters that FSDP2
-has cut over processes: fsdp_worker.py; those that parallelize_module has cut, too: tensor_worker.py.
+spread_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops. Parameters that
+torch has cut over processes: cut_worker.py.
 
 Ranks are forks of this process, which has imported all that they need and computes nothing itself: importing it in each of them takes
 longer than what they do."""
 import contextlib
 import importlib
+import logging
 import os
+import runpy
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from support import HERE, TorchTest, needs, torch
+from support import HERE, TorchTest, in_a_fork, needs, torch
 
 try:
+    import torch._dynamo  # which an optimizer imports where nobody has: for seconds, in each rank
     from torch.distributed.fsdp import fully_shard
 except ImportError:
     fully_shard = None
 
-ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
-               "PYTHONPATH": os.pathsep.join(sys.path)}  # the package that this process tests
-WORKER = HERE / "ranks_worker.py"
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+EXAMPLE = str(HERE.parent / "examples" / "ranks_loop.py")
 LONGEST = 500  # seconds until a job counts as hung
 
 
 def run_rank(rank, n_ranks, folder, worker, cases):
     """[a fork]"""
-    os.environ.update(ENVIRONMENT, ZF_STORE=f"{folder}/store", RANK=str(rank), WORLD_SIZE=str(n_ranks))
-    sys.argv[1:] = cases
-    importlib.import_module("ranks_worker").main(vars(worker))
+    for name in ("zfplugin", "torch.distributed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=n_ranks)
+    for name in cases:
+        getattr(worker, name)()
+        if rank == 0:
+            print(f"done: {name}", flush=True)
     torch.distributed.barrier()
 
 
@@ -43,6 +49,20 @@ def run_to_file(rank, n_ranks, folder, case):
     os.dup2(file, 1)
     os.dup2(file, 2)
     run_rank(rank, n_ranks, folder, importlib.import_module("ranks_worker"), [case])
+
+
+def run_example():
+    """[a fork of a fork]"""
+    runpy.run_path(EXAMPLE, run_name="__main__")
+
+
+def launch_example():
+    """[a fork]"""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from transformers import GPT2LMHeadModel  # noqa: F401, so that its ranks have it
+
+    sys.argv[:] = [EXAMPLE, "--steps", "6", "--stage", "1"]
+    elastic_launch(LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", start_method="fork"), run_example)()
 
 
 def run_ranks(n_ranks, worker, *cases):
@@ -89,30 +109,27 @@ class Ranks(TorchTest):
 
     @needs("transformers")
     def test_example(self):
-        """Under torchrun, as its page says."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                   "127.0.0.1:0", "--local-addr", "127.0.0.1", str(HERE.parent / "examples" / "ranks_loop.py"), "--steps", "6", "--stage", "1"]
-        job = subprocess.run(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST, check=False)
-        self.assertRegex(job.stdout, "loss .* at the last of 6")
+        """Under torchrun's agent, whose processes are forks here."""
+        self.assertRegex(in_a_fork(launch_example)[1], "loss .* at the last of 6")
 
     @contextlib.contextmanager
     def forked(self, case, n_ranks):
         """Ranks that nothing ends with one of them, and a function that waits for one: what it said."""
-        with tempfile.TemporaryDirectory() as folder:
-            make = torch.multiprocessing.get_context("fork").Process
-            ranks = [make(target=run_to_file, args=(rank, n_ranks, folder, case)) for rank in range(n_ranks)]
+        folder, make = tempfile.mkdtemp(), torch.multiprocessing.get_context("fork").Process
+        self.addCleanup(shutil.rmtree, folder)
+        ranks = [make(target=run_to_file, args=(rank, n_ranks, folder, case)) for rank in range(n_ranks)]
 
-            def said(rank):
-                ranks[rank].join(LONGEST)
-                return Path(folder, f"said{rank}").read_text()
+        def said(rank):
+            ranks[rank].join(LONGEST)
+            return Path(folder, f"said{rank}").read_text()
+        for rank in ranks:
+            rank.start()
+        try:
+            yield ranks, said
+        finally:
             for rank in ranks:
-                rank.start()
-            try:
-                yield ranks, said
-            finally:
-                for rank in ranks:
-                    rank.kill()
-                    rank.join()
+                rank.kill()
+                rank.join()
 
     def test_a_rank_that_dies_or_stops(self):
         with self.forked("faults", 3) as (ranks, said):
@@ -132,23 +149,17 @@ class Ranks(TorchTest):
         self.assertRegex(outputs[1], "rank 1 says: (rank 2|a rank that is not known)")
 
     def test_a_process_that_ends_while_another_is_awaited(self):
-        """Python ends there, which no fork's does."""
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [subprocess.Popen([sys.executable, str(WORKER), "ends_alone"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      env={**ENVIRONMENT, "ZF_STORE": f"{folder}/store", "RANK": str(rank), "WORLD_SIZE": "2"})
-                     for rank in range(2)]
-            output = ranks[0].communicate(timeout=LONGEST)[0]
-            ranks[1].kill()
-            ranks[1].communicate()
-        self.assertEqual(ranks[0].returncode, 0, output)
+        with self.forked("ends_alone", 2) as (ranks, said):
+            output = said(0)
+        self.assertEqual(ranks[0].exitcode, 0, output)
 
 
 @unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
 class Cut(TorchTest):
     def test_two(self):
         """What is resumed: tensor_parallel."""
-        run_ranks(2, "fsdp_worker", "shipped_in_backward", "skips_alike", "edited", "refused")
+        run_ranks(2, "cut_worker", "shipped_in_backward", "skips_alike", "edited", "refused_of_two")
 
     def test_tensor_parallel(self):
         """Two by two processes."""
-        run_ranks(4, "tensor_worker", "as_one", "hybrid", "copies_agree", "resumes", "to_adamw", "scalars", "refused")
+        run_ranks(4, "cut_worker", "as_one", "hybrid", "copies_agree", "resumes", "to_adamw", "scalars", "refused")

@@ -42,8 +42,7 @@ class Added(RebindTest):
             self.add(ours, theirs, opt, reference)
             self.train_with_noise(ours, theirs, opt, reference, range(30, 60))
         self.assertEqual(len(caught.output), 1)  # what binding wrote is nobody's edit
-        opt.flush()
-        self.assert_same(ours, theirs)
+        self.assert_same(ours, theirs, flushed=(opt,))
 
     def test_what_cannot_be_added_changes_nothing(self):
         ours, theirs, opt, reference = self.pair()
@@ -78,8 +77,7 @@ class Removed(RebindTest):
             self.train_with_noise(ours, theirs, opt, reference, range(15, 16))
             self.assertLessEqual((ours[2].weight - theirs[2].weight).abs().max().item(), 2e-5)
             self.train_with_noise(ours, theirs, opt, reference, range(16, 30))
-            opt.flush()
-            self.assert_same(ours, theirs)
+            self.assert_same(ours, theirs, flushed=(opt,))
 
 
 class Unfrozen(RebindTest):

@@ -33,9 +33,7 @@ class Released(TorchTest):
                     exported, expected = self.opt.export(), self.other.export()
                     for name in expected:
                         self.assertTrue(torch.equal(exported[name], expected[name]), name)
-        self.opt.flush()
-        self.other.flush()
-        self.assert_same(ours, theirs)
+        self.assert_same(ours, theirs, flushed=(self.opt, self.other))
 
     def test_saved_meanwhile(self):
         ours, theirs = self.both()
@@ -47,9 +45,7 @@ class Released(TorchTest):
             self.other.load_state_dict(state)
             self.opt.load(folder + "/saved")
         self.train_both(ours, theirs, self.opt, self.other, range(7, 12), plain_step)
-        self.opt.flush()
-        self.other.flush()
-        self.assert_same(ours, theirs)
+        self.assert_same(ours, theirs, flushed=(self.opt, self.other))
 
     def test_refused_meanwhile(self):
         ours, theirs = self.both()

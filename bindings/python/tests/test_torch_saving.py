@@ -5,14 +5,10 @@ import copy
 import gc
 import io
 import logging
-import os
-import subprocess
 import sys
-import tempfile
-import textwrap
 import weakref
 
-from support import ALL_SELECTED, FEW, HERE, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, step_in, torch, train
+from support import ALL_SELECTED, FEW, HYPER, SYNCHRONOUS, TorchTest, config, in_a_fork, loss_of, mlp, plain_step, step_in, torch, train, zenflow
 import zfplugin
 
 
@@ -118,10 +114,13 @@ class StateOfTheModel(TorchTest):
                 self.assertTrue(torch.equal(p, q))
                 self.assertEqual(other.state_dict()[name].data_ptr(), p.data_ptr())
             other.load_state_dict(other.state_dict())
-        code = "import sys, torch; torch.load(sys.argv[1], weights_only=False).state_dict(); assert 'zfplugin' not in sys.modules"
-        with tempfile.TemporaryDirectory() as folder:
-            torch.save(model, f"{folder}/model.pt")
-            subprocess.run([sys.executable, "-c", code, f"{folder}/model.pt"], check=True, cwd=folder)
+
+        def load():
+            sys.modules.update({name: None for name in sys.modules if name.partition(".")[0] == "zfplugin"})  # cannot be imported
+            file.seek(0)
+            torch.load(file, weights_only=False).state_dict()
+
+        self.assertEqual(in_a_fork(load), (0, ""))
 
     def test_attached_later_and_taken_off(self):
         model = mlp()
@@ -169,29 +168,17 @@ class ForgottenFlush(TorchTest):
         self.assertEqual(self.left(lambda m, o: None, n_steps=0), [])
 
     def test_at_the_end_of_the_process(self):
-        script = textwrap.dedent("""
-            import sys
-            sys.path.insert(0, {here!r})
-            from support import *
-            model = mlp()
-            opt = zenflow(model, config=config({mode!r}))
-            train(model, opt, range(9))
-            raise SystemExit(0)
-        """)
-        done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=FEW)], text=True, capture_output=True, check=True)
-        self.assertIn("flush()", done.stderr)
+        def leave():
+            import __main__  # whose names live until Python ends
+
+            __main__.model = mlp()
+            __main__.opt = zenflow(__main__.model, config=config(FEW))
+            train(__main__.model, __main__.opt, range(9))
+
+        self.assertIn("flush()", in_a_fork(leave)[1])
 
     def test_a_forked_child_says_nothing(self):
         model = mlp()
         opt = self.zenflow(model, config=config(FEW))
         train(model, opt, range(9))
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            logging.getLogger("zfplugin").addHandler(logging.StreamHandler(os.fdopen(write, "w")))
-            opt._finalizer()
-            os._exit(0)
-        os.close(write)
-        os.waitpid(pid, 0)
-        self.assertEqual(os.read(read, 1000), b"")
-        os.close(read)
+        self.assertEqual(in_a_fork(lambda: None), (0, ""))

@@ -123,9 +123,10 @@ class Training(StreamTest):
             self.zenflow(support.mlp()).bind()  # on the CPU there is nothing to give back
         self.assertEqual(self.place.n_given_back, 2)
 
+    @mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 2)  # most are shipped during backward
     def run_beside_the_threads(self, n_steps, settings, act=None, backward=None, **options):
         """The same bits as on the calling thread. act(model, number): after each step; backward(model, number): in place of one backward."""
-        ours, theirs = support.twins(n_hidden=20)  # enough to be shipped during backward
+        ours, theirs = support.twins()
         opt, plain = self.streamed(ours, config=config(settings), **options), self.zenflow(theirs, config=config(settings))
         backward = backward or (lambda model, number: support.loss_of(model, number).backward())
         for number in range(n_steps):
@@ -137,9 +138,7 @@ class Training(StreamTest):
                 if act:
                     act(model, number)
             self.assert_same(ours, theirs, 0)
-        opt.flush()
-        plain.flush()
-        self.assert_same(ours, theirs, 0)
+        self.assert_same(ours, theirs, 0, flushed=(opt, plain))
 
     def test_windows(self):
         for settings, options in ((WINDOWS, {}), (WINDOWS, {"final_gradients": True}), (WINDOWS, {"release_gradients": True}),
@@ -376,9 +375,7 @@ class Fetching(StreamTest):
                         self.assertTrue(bool((p == 0.125).all()))
                         p.data.copy_(values)
                 self.assertEqual(*losses)
-        opt.flush()
-        plain.flush()
-        self.assert_same(ours, theirs, 0)
+        self.assert_same(ours, theirs, 0, flushed=(opt, plain))
 
 
 class States(StreamTest):
