@@ -6,8 +6,8 @@
 #   sh conformance/deps.sh --tests    also what only tests/run.sh uses
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
-# that is required is there; 1 something required is missing, with the packages and the command to install them. oneDNN,
-# clang, clang-tidy and, with --tests, Python are wanted but not required: what needs them is left out.
+# that is required is there; 1 something required is missing, with the packages and the command to install them. clang,
+# clang-tidy and, with --tests, Python are wanted but not required: what needs them is left out.
 set -u
 
 missing_required=
@@ -35,17 +35,16 @@ check() {
     has_module check || missing_required="$missing_required check"
     has_module libffi || missing_required="$missing_required libffi-dev"
     has_module openblas || missing_required="$missing_required libopenblas-dev"
-    [ -n "$(printf '#include <oneapi/dnnl/dnnl.h>\n' | cc -E -P - 2>/dev/null)" ] || missing_wanted="$missing_wanted libdnnl-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     check_python
     [ "$for_tests" -eq 0 ] || check_tests
 }
 
-# check_python: zf-conform glue judges and draws with it. The tests have an environment of their own (tests/python_env.sh).
+# check_python: zf-conform glue judges with it. The tests have an environment of their own (tests/python_env.sh).
 check_python() {
     python_packages=
     has_command python3 || python_packages=" python3"
-    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy python3-matplotlib"
+    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy"
     if [ "$for_tests" -eq 0 ]; then
         missing_required=$missing_required$python_packages
     else

@@ -19,7 +19,7 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$(CDPATH='' cd -- "$here/../.." && pwd)
 python=${ZF_PYTHON:-python3}
-options="-DZF_CONFORMANCE=ON -DZF_ONEDNN=OFF"
+options="-DZF_CONFORMANCE=ON"
 documents=/usr/share/doc
 ldpaths=
 if [ "${1:-}" = --arm64 ]; then

@@ -41,7 +41,7 @@ TABLE = (
     Option("warmup", "X", "share of the steps in which the rate rises (0.1)", real, of="c"),
     Option("max-tokens", "N", "cut longer texts (128; --model: the task's)", count, of="c"),
     Option("dtype", "TYPE", "parameters and gradients: fp32 (default) or bf16", choices=("fp32", "bf16"), of="c"),
-    Option("products", "TYPE", "matrix products of fp32 (default), or of operands rounded to bf16 where the processor has such",
+    Option("products", "TYPE", "matrix products of fp32 (default), or with --device cuda of operands rounded to bf16",
            choices=("fp32", "bf16"), of="c"),
     Option("device", "NAME", "where every arm trains: cpu (default) or cuda, one process each", choices=("cpu", "cuda"), of="c"),
     Option("host", "FILE", "zf-host (default: beside zf-conform)", of="c"),

@@ -131,14 +131,8 @@ static const struct {
 static size_t n_elems(int i) { return (size_t)(params[i].shape[0] * params[i].shape[1]); }
 
 static void set_element(uint64_t *memory, int is_bf16, size_t i, float x) {
-    uint32_t bits;
-    uint16_t high;
-    memcpy(&bits, &x, sizeof bits);
-    high = (uint16_t)(bits >> 16);
-    if (is_bf16)
-        memcpy((char *)memory + 2 * i, &high, 2);
-    else
-        memcpy((char *)memory + 4 * i, &bits, 4);
+    const size_t size = is_bf16 ? 2 : 4;
+    memcpy((char *)memory + size * i, (const char *)&x + sizeof x - size, size);
 }
 
 static void fill_tensor(abi_rig_t *rig, int i, uint64_t *memory, zf_tensor_t *out) {

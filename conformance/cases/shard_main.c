@@ -52,7 +52,7 @@ static const zc_option_t table[] = {
               .least = 0, .most = 900000),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
               "what one rank does wrong in the first case, which every other must notice",
-              .choices = "none kill stop late config name values hyper discard flush fetch"),
+              .choices = "kill stop late config name values hyper discard flush fetch"),
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("overlap", ZC_SWITCH, AT(overlap), NULL,
               "instead, without mpirun: what of a step's exchanges a host waits for on a slow link, as tables"),
@@ -237,8 +237,6 @@ int zs_shard_main(int argc, char **argv) {
     ranks->transport = o.transport;
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)
         return 2;
-    if (o.fault && strcmp(o.fault, "none") == 0)
-        o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
     ranks->has_fault = o.fault != NULL;
     ranks->hold_us = o.hold_us;

@@ -2,7 +2,7 @@
 """All accuracy figures of one commit: python3 conformance/evidence --data DIR [--out DIR] [--kept] [ROW...]
 
 Builds build/release of the commit that lies here, trains what is not kept yet, judges it, and writes docs/accuracy.md (between its
-marks), a JSON file for each table and the pictures, conformance/results/accuracy-*. The commit stands in each of them; a tree that
+marks), a JSON file for each table, conformance/results/accuracy-*. The commit stands in each of them; a tree that
 differs from its commit is refused. Stopped, the same command goes on where it was: a finished run is kept in --out under a hash of
 engine, trainer, data and settings as they were built, so that a run of another build never counts. A row whose runs are not all
 there is said not to be measured on this commit. A row that fails is told, and the others go on.
@@ -17,7 +17,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
@@ -59,34 +58,19 @@ def arguments(argv):
     return p.parse_args(argv)
 
 
-class Clock:
-    """How long the rest takes: what the rows say of a run of theirs, at the pace that was found."""
-
-    def __init__(self, n_jobs: int):
-        self.n_jobs, self.began, self.said = n_jobs, time.monotonic(), 0.0
-
-    def minutes(self, rows) -> float:
-        pace = (time.monotonic() - self.began) / self.said if self.said else 1.0
-        return pace * sum(row.seconds * len(row.missing()) for row in rows) / self.n_jobs / 60
-
-    def count(self, row, n_runs: int) -> None:
-        self.said += row.seconds * n_runs / self.n_jobs
-
-
 def train(rows, a, write_pages) -> int:
     """Row by row. What could not be done stands in row.problem; the worst exit status of it."""
     from zfplugin import progress
     from zfplugin.accuracy import runs
 
-    clock, status = Clock(a.jobs), 0
+    status = 0
     with progress.Line("evidence") as line:
         for i, row in enumerate(rows):
-            todo = row.missing()
-            line.say(f"{i + 1} of {len(rows)}, {row.name}: {len(todo)} of {len(row.runs)} runs to do; all that is left takes about "
-                     f"{clock.minutes(rows[i:]):.0f} min")
+            minutes = sum(r.seconds * len(r.missing()) for r in rows[i:]) / a.jobs / 60
+            line.say(f"{i + 1} of {len(rows)}, {row.name}: {len(row.missing())} of {len(row.runs)} runs to do; all that is left takes about "
+                     f"{minutes:.0f} min")
             try:
                 runs.make(row.runs, a.out, a.jobs, line, lambda run, r: f"{run.title}: {runs.last_quarter(r['losses']):.4f}")
-                clock.count(row, len(todo))
             except (runs.CannotRun, runs.PluginFailed) as problem:
                 has_failed = isinstance(problem, runs.PluginFailed)
                 row.problem, status = "failed" if has_failed else "could not run", 1 if has_failed else status or 2

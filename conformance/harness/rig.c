@@ -33,17 +33,10 @@ void rig_check(zf_status_t st, const zf_error_t *err) {
     exit(2);
 }
 
-static int is_bf16(const rig_t *rig) { return rig->spec.dtype.bits == 16; }
-
+/* bfloat16 is the upper half of a float. */
 static void write_value(const rig_t *rig, void *values, size_t i, float value) {
-    uint32_t bits;
-    uint16_t upper;
-    memcpy(&bits, &value, sizeof bits);
-    upper = (uint16_t)(bits >> 16);
-    if (is_bf16(rig))
-        memcpy((uint16_t *)values + i, &upper, sizeof upper);
-    else
-        memcpy((float *)values + i, &value, sizeof value);
+    const size_t size = rig->spec.dtype.bits / 8u;
+    memcpy((char *)values + i * size, (const char *)&value + sizeof value - size, size);
 }
 
 static void fill(rig_t *rig) {

@@ -95,6 +95,15 @@ typedef struct host_compute_ops {
     void (*close)(host_compute_t *c); /* NULL: nothing to close */
 } host_compute_ops_t;
 
+/* Members of the table for a file whose functions have their names. */
+#define HOST_COMPUTE_OWN                                                                                               \
+    .allocate = allocate, .release = release, .copy = copy, .zero = zero, .matmul = matmul, .fill_rows = fill_rows,    \
+    .sum_rows = sum_rows, .attention_forward = attention_forward, .attention_backward = attention_backward,            \
+    .norm_forward = norm_forward, .norm_backward = norm_backward, .gelu_forward = gelu_forward,                        \
+    .gelu_backward = gelu_backward, .add = add, .dropout = dropout, .tanh_forward = tanh_forward,                      \
+    .tanh_backward = tanh_backward, .add_chosen = add_chosen, .add_to_chosen = add_to_chosen,                          \
+    .take_chosen = take_chosen, .widen = widen, .narrow = narrow
+
 /* Elements of probs. */
 size_t host_attention_n_probs(const host_attention_shape_t *shape);
 

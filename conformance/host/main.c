@@ -37,13 +37,6 @@ static int train_once(const host_command_t *c, const host_examples_t *e) {
     return st == 0 ? EXIT_DONE : complain(&err, EXIT_NOT_STARTED);
 }
 
-/* With --device cuda the products' type is the device's. */
-static int open_device(host_command_t *c, glue_error_t *err) {
-    if (c->device > INT32_MAX)
-        return glue_fail(err, "--device-number %llu: no machine has as many", (unsigned long long)c->device);
-    return c->has_device ? host_cuda_open((int)c->device, c->has_bf16_products, &c->run.compute, err) : 0;
-}
-
 static int load_and_train(const host_command_t *c) {
     host_examples_t examples;
     glue_error_t err = {""};
@@ -64,19 +57,12 @@ static int load_and_train(const host_command_t *c) {
 int main(int argc, char **argv) {
     host_command_t command;
     glue_error_t err = {""};
-    const char *missing;
     int status;
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (command.wants_help)
         return host_options_help();
-    host_matmul_set_threads(command.n_threads);
-    missing = command.has_bf16_products && !command.has_device ? host_matmul_use_bf16() : NULL;
-    if (missing != NULL) {
-        (void)glue_fail(&err, "--products bf16: %s", missing);
-        return complain(&err, EXIT_NOT_STARTED);
-    }
-    if (open_device(&command, &err) != 0)
+    if (command.has_device && host_cuda_open(0, command.has_bf16_products, &command.run.compute, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     status = load_and_train(&command);
     host_compute_close(command.run.compute);

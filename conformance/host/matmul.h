@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.h - matrix products, the one place that knows the BLAS (and matmul_bf16.h oneDNN).
+/* matmul.h - matrix products, the one place that knows the BLAS.
  *
- * Matrices are row-major with a stated row stride. One thread is used unless more are asked for: several runs side by
- * side are faster than one run on several threads, and a run gives the same bits every time. */
+ * Matrices are row-major with a stated row stride. One thread is used: several runs side by side are faster than one
+ * run on several threads, and a run gives the same bits every time. */
 #pragma once
 
 #include "real.h"
@@ -18,11 +18,3 @@ typedef struct host_matrix {
 /* out [m, n] = scale * a [m, k] * b [k, n] + keep * out; out_stride as in host_matrix_t. Any of m, n, k may be 0. */
 void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, host_matrix_t b, double keep,
                  host_real_t *out, size_t out_stride);
-
-/* Threads of every later product; 1 where it is not called. */
-void host_matmul_set_threads(size_t n);
-
-/* From now on large products round their operands to bf16 and sum in fp32 (matmul_bf16.h); 2^20 multiplications and
- * more are large. Returns NULL, or why that cannot be done here; then products stay fp32. */
-const char *host_matmul_use_bf16(void);
-int host_matmul_is_bf16(void);

@@ -22,8 +22,6 @@ static const zc_option_t options[] = {
     ZC_OPTION("accumulation", ZC_COUNT, AT(run.train.accumulation), "N", "micro-batches of a step"),
     ZC_OPTION("parts", ZC_SWITCH, AT(run.train.deliver_parts), NULL, "deliver each micro-batch's share, not the total"),
     ZC_OPTION("lr", ZC_REAL, AT(run.train.hyper.lr), "X", "peak learning rate (1e-3)"),
-    ZC_OPTION("weight-decay", ZC_REAL, AT(run.train.hyper.weight_decay), "X",
-              "of matrices; biases and LayerNorm have none"),
     ZC_OPTION("clip", ZC_REAL, AT(run.train.clip_norm), "X", "global gradient norm; 0 = off"),
     ZC_OPTION("warmup", ZC_REAL, AT(run.train.warmup_share), "X", "share of the steps"),
     ZC_OPTION("dtype", ZC_CHOICE, AT(run.model.dtype), "TYPE", "of parameters and gradients: fp32 or bf16",
@@ -34,12 +32,10 @@ static const zc_option_t options[] = {
     ZC_OPTION("ffn", ZC_COUNT, AT(run.model.ffn), "N", "width of the feed-forward layer (default 4 * hidden)"),
     ZC_OPTION("dropout", ZC_REAL, AT(run.model.dropout), "X", "probability, default 0"),
     ZC_OPTION("products", ZC_CHOICE, AT(has_bf16_products), "TYPE",
-              "what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32",
+              "of a device: what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32",
               .choices = "fp32 bf16"),
     ZC_OPTION("device", ZC_CHOICE, AT(has_device), "NAME", "where the model is and computes: cpu (default) or cuda",
               .choices = "cpu cuda"),
-    ZC_OPTION("device-number", ZC_U64, AT(device), "N", "which of them (0)"),
-    ZC_OPTION("threads", ZC_COUNT, AT(n_threads), "N", "of matrix products (1); results differ in the last digits"),
     ZC_OPTION("out", ZC_TEXT, AT(out_path), "FILE", "JSON report (default: standard output)"),
     ZC_OPTION("quiet", ZC_SWITCH, AT(is_quiet), NULL, "no progress on standard error"),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
@@ -66,13 +62,8 @@ static const char *find_shape(int argc, char **argv) {
     return NULL;
 }
 
-static int check_device(const host_command_t *c, glue_error_t *err) {
-    return c->device != 0 && !c->has_device ? glue_fail(err, "--device-number is for --device cuda, which is missing")
-                                            : 0;
-}
-
 int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t *err) {
-    *out = (host_command_t){.n_threads = 1};
+    *out = (host_command_t){.examples_path = NULL};
     host_run_defaults(&out->run);
     out->run.model.ffn = 0;
     if (zc_options_parse(options, N_OPTIONS, argc, argv, out, err) != 0)
@@ -81,7 +72,9 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
     out->shape_option = find_shape(argc, argv);
     if (out->examples_path == NULL && !out->wants_help)
         return glue_fail(err, "--examples FILE is needed: \"zf-conform examples\" writes it");
-    return check_device(out, err);
+    return out->has_bf16_products && !out->has_device
+               ? glue_fail(err, "--products bf16 is for --device cuda, which is missing")
+               : 0;
 }
 
 int host_options_help(void) {

@@ -12,10 +12,7 @@ typedef struct host_command {
     zc_overrides_t overrides; /* run.plugin's */
     const char *out_path;     /* JSON report; NULL = stdout */
     int wants_help, is_quiet;
-    size_t n_threads; /* of matrix products */
-    int has_bf16_products;
-    int has_device;  /* --device cuda */
-    uint64_t device; /* its number */
+    int has_bf16_products, has_device;
 } host_command_t;
 
 /* argv is borrowed for the life of *out. */

@@ -329,31 +329,8 @@ static void narrow(host_compute_t *c, const host_real_t *wide, host_dtype_t type
             ((uint16_t *)value)[i] = host_bfloat16_from_float((float)wide[i]);
 }
 
-static const host_compute_ops_t processor_ops = {.name = "processor",
-                                                 .allocate = allocate,
-                                                 .release = release,
-                                                 .copy_in = copy,
-                                                 .copy_out = copy,
-                                                 .copy = copy,
-                                                 .zero = zero,
-                                                 .matmul = matmul,
-                                                 .fill_rows = fill_rows,
-                                                 .sum_rows = sum_rows,
-                                                 .attention_forward = attention_forward,
-                                                 .attention_backward = attention_backward,
-                                                 .norm_forward = norm_forward,
-                                                 .norm_backward = norm_backward,
-                                                 .gelu_forward = gelu_forward,
-                                                 .gelu_backward = gelu_backward,
-                                                 .add = add,
-                                                 .dropout = dropout,
-                                                 .tanh_forward = tanh_forward,
-                                                 .tanh_backward = tanh_backward,
-                                                 .add_chosen = add_chosen,
-                                                 .add_to_chosen = add_to_chosen,
-                                                 .take_chosen = take_chosen,
-                                                 .widen = widen,
-                                                 .narrow = narrow};
+static const host_compute_ops_t processor_ops = {
+    .name = "processor", .copy_in = copy, .copy_out = copy, HOST_COMPUTE_OWN};
 
 host_compute_t *host_compute_processor(void) {
     static host_compute_t processor = {.ops = &processor_ops, .device_type = 1 /* ZF_DEVICE_CPU */};

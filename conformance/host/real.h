@@ -30,6 +30,8 @@ typedef float host_real_t;
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__) &&                         \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOST_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define HOST_CLONES_FMA __attribute__((target_clones("fma", "default")))
 #else
 #define HOST_CLONES
+#define HOST_CLONES_FMA
 #endif

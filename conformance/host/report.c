@@ -49,25 +49,6 @@ static json_t *model_json(const host_run_result_t *r) {
                      (json_int_t)r->n_param_elems);
 }
 
-static json_t *training_json(const host_train_options_t *t) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f}", "seed", (json_int_t)t->seed, "steps",
-                     (json_int_t)t->n_steps, "batch", (json_int_t)t->batch, "accumulation", (json_int_t)t->accumulation,
-                     "parts", t->deliver_parts, "lr", (double)t->hyper.lr, "weight_decay",
-                     (double)t->hyper.weight_decay, "clip", (double)t->clip_norm, "warmup", (double)t->warmup_share);
-}
-
-static void add_optimizer(json_t *out, const host_run_options_t *o, const host_run_result_t *r) {
-    json_t *overrides = json_array();
-    (void)json_object_set_new(out, "optimizer", text_json(r->optimizer_name));
-    for (size_t i = 0; i < o->plugin.n_overrides; i++)
-        (void)json_array_append_new(overrides, text_json(o->plugin.overrides[i]));
-    if (o->optimizer == HOST_OPTIMIZER_PLUGIN) {
-        (void)json_object_set(out, "overrides", overrides);
-        (void)json_object_set_new(out, "config", text_json(o->plugin.config_path));
-    }
-    json_decref(overrides);
-}
-
 /* Of each dev set; what they are worth is for whoever has the answers to say. */
 static json_t *predictions_json(const host_run_result_t *r) {
     json_t *out = json_array();
@@ -101,8 +82,7 @@ static double peak_rss_nbytes(void) {
 static json_t *report_json(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r) {
     json_t *out = source_json(c, e);
     (void)json_object_set_new(out, "model", model_json(r));
-    (void)json_object_set_new(out, "training", training_json(&c->run.train));
-    add_optimizer(out, &c->run, r);
+    (void)json_object_set_new(out, "optimizer", text_json(r->optimizer_name));
     (void)json_object_set_new(out, "dev_loss", number_json(r->dev.loss));
     (void)json_object_set_new(out, "predictions", predictions_json(r));
     if (c->run.compute != NULL)

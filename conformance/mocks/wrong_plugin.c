@@ -197,12 +197,8 @@ static void spoil_values(const zf_tensor_t *t) {
         x[n - 1] = 0.0f;
     if (IS(nan_hidden) && isnan(x[n - 1]))
         x[n - 1] = 0.0f;
-    for (size_t i = 0; IS(grad_rounded) && i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], 4);
-        bits &= 0xFFFF0000u;
-        memcpy(&x[i], &bits, 4);
-    }
+    for (size_t i = 0; IS(grad_rounded) && i < n; i++)
+        memset(&x[i], 0, 2); /* the lower half */
 }
 
 static int is_dropped(const zf_grad_item_t *item) {
@@ -304,9 +300,7 @@ static void spoil_report(zf_step_report_t *r) {
 
 /* Writes into the host's weights where the true plugin does not. */
 static void put_first(uint32_t param, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    memcpy(visible[param].at, (char *)&bits + (visible[param].is_bf16 ? 2 : 0), visible[param].is_bf16 ? 2 : 4);
+    memcpy(visible[param].at, (char *)&x + (visible[param].is_bf16 ? 2 : 0), visible[param].is_bf16 ? 2 : 4);
 }
 
 static void end_step(zf_status_t st, zf_step_report_t *out_report) {

@@ -5,7 +5,7 @@
 set -u
 zf=$1
 plugin=$2
-driver=$3 # holds a libcuda.so.1 that is none
+driver=$3 # folder of the double of CUDA's driver; empty where no CUDA code is built
 trainer=$4
 . "$(dirname "$0")/cli.sh"
 
@@ -57,18 +57,25 @@ out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     says 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi
-# a driver that is there: its devices, and that it takes no image of the kernels, which is lacking where CUDA is needed; one
+# a driver that is there: its devices, and whether it takes an image of the kernels, which is lacking where CUDA is needed; one
 # without devices: what it says
-out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
-{ [ $? -eq 0 ] && echo "$out" | grep -q '^ *kernels: .' && echo "$out" | grep -q '^cuda  *driver for CUDA 12.8$' &&
-    echo "$out" | grep -q '^ *1: Mock\\x1b\[31m device 1, 32.0 GiB, compute capability 9.0$'; } || { echo "FAIL: a driver: $out"; failed=1; }
-LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda >/dev/null
-[ $? -eq 1 ] || { echo "FAIL: no device that takes the kernels is enough where CUDA is needed"; failed=1; }
-out=$(ulimit -l 64 && LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
-echo "$out" | grep -q 'missing  *an unlimited locked-memory limit' || { echo "FAIL: locked memory: $out"; failed=1; }
-out=$(MOCK_CUDA_FAILS=100 LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
-{ [ $? -eq 1 ] && echo "$out" | grep -q '^cuda  *none: cuInit returned 100: there is no CUDA device'; } ||
-    { echo "FAIL: a driver without devices: $out"; failed=1; }
+if [ -e "$driver/libcuda.so.1" ]; then
+    LD_LIBRARY_PATH=$driver FAKECUDA_DEVICES=2 FAKECUDA_NAME=$(printf 'Two\033[31m alike')
+    export LD_LIBRARY_PATH FAKECUDA_DEVICES FAKECUDA_NAME
+    says 0 '^ *kernels: PTX, assembled by the driver' doctor --quick --need cuda
+    says 0 '^cuda  *driver for CUDA 13.0$' doctor --quick
+    says 0 '^ *1: Two\\x1b\[31m alike, 1.0 GiB, compute capability 99.0$' doctor --quick
+    out=$(FAKECUDA_DRIVER_VERSION=12000 "$zf" --plugin "$plugin" doctor --quick --need cuda)
+    [ $? -eq 1 ] || { echo "FAIL: no device that takes the kernels is enough where CUDA is needed: $out"; failed=1; }
+    out=$(ulimit -l 64 && "$zf" --plugin "$plugin" doctor --quick)
+    echo "$out" | grep -q 'missing  *an unlimited locked-memory limit' || { echo "FAIL: locked memory: $out"; failed=1; }
+    out=$(FAKECUDA_FAIL=cuInit:1:100 "$zf" --plugin "$plugin" doctor --quick --need cuda)
+    { [ $? -eq 1 ] && echo "$out" | grep -q '^cuda  *none: cuInit returned 100: there is no CUDA device'; } ||
+        { echo "FAIL: a driver without devices: $out"; failed=1; }
+    FAKECUDA_FAIL=cuMemHostAlloc:1 "$zf" ask link 0 >"$dir/link"
+    grep -q 'no page-locked memory' "$dir/link" || { echo "FAIL: no page-locked memory: $(cat "$dir/link")"; failed=1; }
+    unset LD_LIBRARY_PATH FAKECUDA_DEVICES FAKECUDA_NAME
+fi
 # one CPU in the mask is one CPU found, and said
 cpu=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *\([0-9]*\).*/\1/')
 if [ -n "$cpu" ]; then
@@ -96,9 +103,9 @@ assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("gener
 assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
 PY
 
-# The link of each device; what cannot be page-locked is said. zf plan takes the first one's, unless --link says another.
-grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s.?$' "$dir/terminal" &&
-    grep -q '^ *link: not measured, no page-locked memory' "$dir/terminal" || { echo "FAIL: link: $(cat -v "$dir/terminal")"; failed=1; }
+# The link of each device. zf plan takes the first one's, unless --link says another.
+[ ! -e "$driver/libcuda.so.1" ] || grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s.?$' "$dir/terminal" ||
+    { echo "FAIL: link: $(cat -v "$dir/terminal")"; failed=1; }
 grep -qE '^ +S = 2: [0-9.]+ \([0-9.]+ to [0-9.]+\) G elements' "$dir/terminal" || { echo "FAIL: spread: $(cat -v "$dir/terminal")"; failed=1; }
 # ---- a trace of a training program ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json steps 20..29\n' "$dir" >"$dir/trace.ini"

@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     need(zf->create(&create, &opt, &err) >= 0, "create");
     zf_bind_args_t bind = {.struct_size = sizeof bind, .decls = decls, .n_decls = n, .decl_size = sizeof *decls};
     need(zf->bind_params(opt, &bind, ids, NULL, &err) >= 0, "bind_params");
-    uint32_t n_steps = n_alike > 1000 ? 4 : n_alike ? 6 : 9;
+    uint32_t n_steps = n_alike ? 3 : 9;
     uint64_t n_copies = fakecuda_n_copies();
     train(zf, opt, n, n_alike ? 1 : n, (int)n_steps);
     n_copies = fakecuda_n_copies() - n_copies;

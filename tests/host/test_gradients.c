@@ -7,16 +7,10 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "host/encoder.h"
 #include "suite.h"
+#include "tiny_model.h"
 
-enum { N_PIECES = 13, N_SEQUENCES = 4, N_TOKENS = 15 };
-
-static const int32_t batch_ids[N_TOKENS] = {2, 5, 7, 3, 2, 3, 2, 11, 5, 5, 9, 12, 3, 6, 2};
-static const int32_t batch_types[N_TOKENS] = {0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0};
-static const int32_t batch_starts[N_SEQUENCES + 1] = {0, 4, 6, 14, 15};
-static const double batch_classes[N_SEQUENCES] = {0, 2, 1, 2};
-static const double batch_scores[N_SEQUENCES] = {0.5, 4.25, 3.0, 1.75};
+static const double scores[] = {0.5, 4.25, 3.0, 1.75};
 
 typedef struct fixture {
     host_model_t model;
@@ -25,21 +19,8 @@ typedef struct fixture {
 } fixture_t;
 
 static void setup(fixture_t *f, int is_regression, double dropout) {
-    host_model_config_t config = {.n_pieces = N_PIECES,
-                                  .max_positions = 9,
-                                  .n_types = 2,
-                                  .hidden = 12,
-                                  .n_layers = 2,
-                                  .n_heads = 3,
-                                  .ffn = 20,
-                                  .n_labels = is_regression ? 1 : 3,
-                                  .is_regression = is_regression,
-                                  .dropout = dropout,
-                                  .layer_norm_eps = 1e-12,
-                                  .init_std = 0.3};
     glue_error_t err = {""};
-    ck_assert_msg(host_model_init(&f->model, &config, &err) == 0, "%s", err.text);
-    host_model_randomise(&f->model, 7);
+    make_tiny_model(&f->model, is_regression, dropout, HOST_FLOAT32);
     for (size_t i = 0; i < f->model.params.n; i++) /* biases and LayerNorm away from their special values 0 and 1 */
         if (f->model.params.list[i].n_dims == 1)
             for (size_t j = 0; j < f->model.params.list[i].n_elems; j++) {
@@ -47,11 +28,8 @@ static void setup(fixture_t *f, int is_regression, double dropout) {
                 host_param_set(p, j, host_param_get(p, j) + 0.2f * (float)glue_rng_normal(glue_rng(9, i), j));
             }
     ck_assert_msg(host_encoder_init(&f->encoder, &f->model, &err) == 0, "%s", err.text);
-    f->batch = (host_batch_t){.ids = batch_ids,
-                              .types = batch_types,
-                              .starts = batch_starts,
-                              .targets = is_regression ? batch_scores : batch_classes,
-                              .n_sequences = N_SEQUENCES};
+    f->batch = tiny_batch;
+    f->batch.targets = is_regression ? scores : tiny_classes;
 }
 
 static void teardown(fixture_t *f) {
@@ -63,7 +41,8 @@ static void teardown(fixture_t *f) {
 static double loss(fixture_t *f) {
     glue_error_t err = {""};
     ck_assert_msg(host_encoder_forward(&f->encoder, &f->batch, 1, 99, NULL, &err) == 0, "%s", err.text);
-    return host_encoder_loss(&f->encoder, &f->batch, 1.0 / N_SEQUENCES) / N_SEQUENCES;
+    return host_encoder_loss(&f->encoder, &f->batch, 1.0 / (double)tiny_batch.n_sequences) /
+           (double)tiny_batch.n_sequences;
 }
 
 static double difference_quotient(fixture_t *f, host_param_t *p, size_t i) {

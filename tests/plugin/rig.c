@@ -44,20 +44,14 @@ void zt_tensor(zf_tensor_t *out, void *data, const int64_t *sizes, int ndim, int
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-static void store(const zt_param_t *param, unsigned char *to, size_t i, float value) {
-    uint16_t bits = zt_to_bf16(value);
-    memcpy(to + i * param->elem_nbytes, param->shape.is_bf16 ? (void *)&bits : (void *)&value, param->elem_nbytes);
-}
+zo_dtype_t zt_dtype(const zt_param_t *param) { return param->shape.is_bf16 ? ZO_BF16 : ZO_F32; }
 
-static float load(const zt_param_t *param, const unsigned char *from, size_t i) {
-    uint16_t bits;
-    float value;
-    if (!param->shape.is_bf16) {
-        memcpy(&value, from + i * 4, sizeof value);
-        return value;
-    }
-    memcpy(&bits, from + i * 2, sizeof bits);
-    return zt_from_bf16(bits);
+float zt_visible(const zt_param_t *param, size_t i) { return zo_widen(param->visible, zt_dtype(param), i); }
+
+float zt_rounded(const zt_param_t *param, float value) {
+    uint32_t bits;
+    zo_narrow(&bits, zt_dtype(param), 0, value);
+    return zo_widen(&bits, zt_dtype(param), 0);
 }
 
 static void start_param(zt_param_t *param, uint32_t i, const zt_shape_t *shape) {
@@ -75,8 +69,8 @@ static void start_param(zt_param_t *param, uint32_t i, const zt_shape_t *shape) 
     w = malloc((param->n_elems + 1) * sizeof(float));
     ck_assert(param->visible && param->grad && param->grad_values && w);
     for (size_t e = 0; e < param->n_elems; e++) {
-        store(param, param->visible, e, small_number((uint64_t)i << 32 | e));
-        w[e] = load(param, param->visible, e);
+        zo_narrow(param->visible, zt_dtype(param), e, small_number((uint64_t)i << 32 | e));
+        w[e] = zt_visible(param, e);
     }
     zt_serial_start(&param->serial, w, param->n_elems);
     free(w);
@@ -203,8 +197,8 @@ void zt_rig_fill_grad(zt_rig_t *rig, uint32_t number, uint64_t step) {
     zt_param_t *param = &rig->params[number];
     for (size_t i = 0; i < param->n_elems; i++) {
         float value = small_number(zt_hash((uint64_t)number << 40 | step << 20) + i);
-        store(param, param->grad, i, value);
-        param->grad_values[i] = load(param, param->grad, i);
+        zo_narrow(param->grad, zt_dtype(param), i, value);
+        param->grad_values[i] = zt_rounded(param, value);
     }
 }
 
@@ -363,12 +357,10 @@ static void check_values(const zt_param_t *param, const float *have, const char 
 
 static void check_visible(const zt_param_t *param) {
     for (size_t i = 0; i < param->n_elems; i++) {
-        float want = param->serial.w[i];
-        if (param->shape.is_bf16)
-            want = zt_from_bf16(zt_to_bf16(want));
-        if (load(param, param->visible, i) != want)
-            ck_abort_msg("visible %s: element %zu is %a, need %a", param->name, i,
-                         (double)load(param, param->visible, i), (double)want);
+        float want = zt_rounded(param, param->serial.w[i]);
+        if (zt_visible(param, i) != want)
+            ck_abort_msg("visible %s: element %zu is %a, need %a", param->name, i, (double)zt_visible(param, i),
+                         (double)want);
     }
 }
 

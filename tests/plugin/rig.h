@@ -113,7 +113,11 @@ void zt_gate_close(void);
 void zt_gate_open(void);
 /* Stands still while the gate is closed: for queue_launch. */
 void zt_gate_pass(void *unused);
-/* Of one parameter: its bytes, whether it shows these, its masters (free() them). */
+/* Of one parameter: its type, an element that it shows, a value as it would show it; its bytes, whether it shows these,
+ * its masters (free() them). */
+zo_dtype_t zt_dtype(const zt_param_t *param);
+float zt_visible(const zt_param_t *param, size_t i);
+float zt_rounded(const zt_param_t *param, float value);
 size_t zt_nbytes(const zt_param_t *param);
 int zt_shows(const zt_param_t *param, const void *values);
 float *zt_export(zt_rig_t *rig, uint32_t param);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/serial.h - AdamW, one element after the other: what the engine must equal bit for bit in replay mode
- * once its windows are flushed. Written from the formulas in kernels/kernels.h, not from the engine's code. */
+ * once its windows are flushed. The arithmetic is the oracle's (conformance/oracle), which shares no code with it. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "oracle/oracle.h"
 #include "zf/plugin.h"
 
 typedef struct zt_serial {
@@ -22,7 +23,3 @@ void zt_serial_update(zt_serial_t *serial, const zf_group_hyper_t *hyper, const 
 
 /* The same as a host's rule, for the body of a callback. */
 void zt_adamw_rule(const zf_rule_update_t *update);
-
-/* bfloat16 by integers, round to nearest even. */
-uint16_t zt_to_bf16(float x);
-float zt_from_bf16(uint16_t bits);

@@ -24,26 +24,14 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static zt_rig_t rig;
 static double want[N_STEPS + 1][ZT_MAX_GROUPS], size[N_STEPS + 1][ZT_MAX_GROUPS]; /* size: sum of |parts| */
 
-static double seen(const zt_param_t *p, size_t i) {
-    uint16_t bits;
-    float x;
-    if (p->shape.is_bf16) {
-        memcpy(&bits, p->visible + 2 * i, 2);
-        return (double)zt_from_bf16(bits);
-    }
-    memcpy(&x, p->visible + 4 * i, 4);
-    return (double)x;
-}
-
 /* What the coming step costs. */
 static void measure(uint64_t step) {
     for (uint32_t id = 0; id < rig.n_params; id++) {
         const zt_param_t *p = &rig.params[id];
         zt_rig_fill_grad(&rig, id, step);
         for (size_t i = 0; i < p->n_elems; i++) {
-            float w = p->serial.w[i];
-            double due = (double)(p->shape.is_bf16 ? zt_from_bf16(zt_to_bf16(w)) : w);
-            double part = (rig.unscale != 0 ? rig.unscale : 1) * (double)p->grad_values[i] * (seen(p, i) - due);
+            double late = (double)zt_visible(p, i) - (double)zt_rounded(p, p->serial.w[i]);
+            double part = (rig.unscale != 0 ? rig.unscale : 1) * (double)p->grad_values[i] * late;
             want[step][p->shape.group] += part;
             size[step][p->shape.group] += fabs(part);
         }

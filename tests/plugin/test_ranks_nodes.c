@@ -28,15 +28,6 @@ static float gradient(uint32_t rank, uint32_t param, uint64_t step, size_t i) {
     return (float)(int)(zt_hash((uint64_t)rank << 48 | (uint64_t)param << 40 | step << 24 | i) % 17) - 8.0f;
 }
 
-static void put(const zt_param_t *param, size_t i, float value) {
-    uint32_t bits;
-    uint16_t half;
-    memcpy(&bits, &value, 4);
-    half = (uint16_t)(bits >> 16); /* whole numbers below 257 */
-    memcpy(param->grad + i * param->elem_nbytes, param->shape.is_bf16 ? (void *)&half : (void *)&value,
-           param->elem_nbytes);
-}
-
 /* What the ranks' gradients come to, by hand. */
 static float sum_of(const zt_param_t *param, uint32_t number, uint64_t step, size_t i) {
     float sum = 0.0f;
@@ -52,7 +43,7 @@ static void step(job_t *job) {
     for (uint32_t p = N_SHAPES; p-- > 0;) {
         zt_param_t *param = &rig->params[p];
         for (size_t i = 0; i < param->n_elems; i++) {
-            put(param, i, gradient(job->rank->rank, p, rig->step + 1, i));
+            zo_narrow(param->grad, zt_dtype(param), i, gradient(job->rank->rank, p, rig->step + 1, i));
             param->grad_values[i] = sum_of(param, p, rig->step + 1, i);
         }
         ZT_OK(rig, zt_rig_deliver(rig, p, 0, NULL));
@@ -95,7 +86,7 @@ static void train(const char *config, uint32_t n, uint32_t node_ranks, int is_de
 ZT_TEST(two_levels_are_adamw_of_the_sums) {
     static const char *const configs[] = {CONFIG("0", "host_two_level"), CONFIG("1", "host_two_level"),
                                           CONFIG("2", "host_two_level")};
-    static const uint32_t sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 4}, {8, 2}, {3, 3}, {3, 1}};
+    static const uint32_t sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 2}, {3, 3}, {3, 1}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int c = 0; c < 3; c++)
             for (int is_dealt = 0; is_dealt < 2; is_dealt++)

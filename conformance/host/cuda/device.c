@@ -387,32 +387,8 @@ static void close_device(host_compute_t *c) {
     free(d);
 }
 
-static const host_compute_ops_t cuda_ops = {.name = "cuda",
-                                            .allocate = allocate,
-                                            .release = release,
-                                            .copy_in = copy_in,
-                                            .copy_out = copy_out,
-                                            .copy = copy,
-                                            .zero = zero,
-                                            .matmul = matmul,
-                                            .fill_rows = fill_rows,
-                                            .sum_rows = sum_rows,
-                                            .attention_forward = attention_forward,
-                                            .attention_backward = attention_backward,
-                                            .norm_forward = norm_forward,
-                                            .norm_backward = norm_backward,
-                                            .gelu_forward = gelu_forward,
-                                            .gelu_backward = gelu_backward,
-                                            .add = add,
-                                            .dropout = dropout,
-                                            .tanh_forward = tanh_forward,
-                                            .tanh_backward = tanh_backward,
-                                            .add_chosen = add_chosen,
-                                            .add_to_chosen = add_to_chosen,
-                                            .take_chosen = take_chosen,
-                                            .widen = widen,
-                                            .narrow = narrow,
-                                            .close = close_device};
+static const host_compute_ops_t cuda_ops = {
+    .name = "cuda", .copy_in = copy_in, .copy_out = copy_out, HOST_COMPUTE_OWN, .close = close_device};
 
 static int find_device(device_t *d, char name[DEVICE_NAME_NBYTES], glue_error_t *err) {
     int n = 0, device, rc = d->cuda.Init(0);

@@ -49,7 +49,7 @@ CUresult fc_enter(const char *function, fc_need_t need) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     if (need == FC_NEEDS_NOTHING)
-        return CUDA_SUCCESS;
+        return wanted_failure(function, 0);
     if (!fc_is_initialised())
         return CUDA_ERROR_NOT_INITIALIZED;
     if (need == FC_NEEDS_CONTEXT) {

@@ -20,6 +20,7 @@ static const struct {
     {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
+    {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},
     {"FAKECUDA_TRAFFIC", &fc_config.traffic, 0},
     {"FAKECUDA_COUNTS", &fc_config.counts, 0},
@@ -34,4 +35,5 @@ void fc_config_read(void) {
         *table[i].value = text && *text ? strtoull(text, NULL, 0) : table[i].unset;
     }
     fc_config.fail = getenv("FAKECUDA_FAIL");
+    fc_config.name = getenv("FAKECUDA_NAME");
 }

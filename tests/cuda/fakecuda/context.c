@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/fakecuda/context.c - devices, primary contexts, the stack of contexts of each thread. */
+/* tests/cuda/fakecuda/context.c - devices, which are one under several numbers, primary contexts, the stack of contexts
+ * of each thread. */
 #include "fake.h"
 
 #include <unistd.h>
@@ -23,14 +24,12 @@ void fc_fail_context(fc_context_t *c, CUresult error) {
 }
 
 FC_API cuInit(unsigned int flags) {
-    CUresult st = fc_enter(__func__, FC_NEEDS_NOTHING);
-    if (st)
-        return st;
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult st;
     fc_lock(&fc_global_lock);
-    if (!fc_is_initialised()) {
+    if (!fc_is_initialised())
         fc_config_read();
+    st = flags != 0 ? CUDA_ERROR_INVALID_VALUE : fc_enter(__func__, FC_NEEDS_NOTHING);
+    if (!st && !fc_is_initialised()) {
         emu_traffic_count(fc_config.traffic != 0);
         st = fc_memory_start() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         fc_primary = (fc_context_t){.number = 1};
@@ -52,13 +51,13 @@ FC_API cuDriverGetVersion(int *version) {
 
 static CUresult enter_device(const char *function, CUdevice d) {
     CUresult st = fc_enter(function, FC_NEEDS_INIT);
-    return st ? st : d == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return st ? st : d >= 0 && (uint64_t)d < fc_config.n_devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 FC_API cuDeviceGetCount(int *count) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
     if (!st)
-        *count = 1;
+        *count = (int)fc_config.n_devices;
     return st;
 }
 
@@ -72,7 +71,7 @@ FC_API cuDeviceGet(CUdevice *device, int ordinal) {
 FC_API cuDeviceGetName(char *name, int len, CUdevice dev) {
     CUresult st = enter_device(__func__, dev);
     if (!st)
-        snprintf(name, (size_t)len, "Test double");
+        snprintf(name, (size_t)len, "%s", fc_config.name ? fc_config.name : "Test double");
     return st;
 }
 
@@ -132,7 +131,7 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
     if (st)
         return st;
     fc_context_t *c = &fc_primary;
-    if (dev != 0 || c->n_retained == 0)
+    if ((uint64_t)dev >= fc_config.n_devices || c->n_retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     fc_lock(&fc_global_lock);
     int is_last = --c->n_retained == 0;

@@ -30,12 +30,13 @@ typedef struct fc_config {
     uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
-    uint64_t n_multiprocessors;
+    uint64_t n_devices, n_multiprocessors;
     uint64_t traffic; /* count sectors, print them at the end */
     uint64_t counts;  /* print how many blocks each kernel was launched with */
     uint64_t driver_version, nccl_version;
     uint64_t nccl_delay_us; /* longest pause of a call and of an exchange */
     const char *fail;       /* NAME:N[:CODE] */
+    const char *name;       /* of the devices; NULL: the double's own */
 } fc_config_t;
 extern fc_config_t fc_config;
 void fc_config_read(void);

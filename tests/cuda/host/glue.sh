@@ -76,17 +76,9 @@ there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --mode
 has "$out/glue" '^trained on .*products by cuBLAS' 'start         PASS' 'on the device'
 has "$out/kept/glue.json" '"device": '
 
-# refused NAME TEXT ARGUMENT... - exit status 2 and one line that has TEXT
-refused() {
-    name=$1
-    text=$2
-    shift 2
-    there "$@" >"$out/$name" 2>"$out/$name.err"
-    [ $? -eq 2 ] || fail "$name: exit status is not 2"
-    has "$out/$name.err" "$text"
-}
 # shellcheck disable=SC2086
-refused number 'device 7 is asked for' "$host" $small --device cuda --device-number 7
+"$host" $small --products bf16 2>"$out/products.err" && fail "bf16 products of the processor"
+has "$out/products.err" 'is for --device cuda'
 # shellcheck disable=SC2086
 FAKECUBLAS_FAIL=1 there "$host" $small --device cuda 2>"$out/start.err" && fail "cuBLAS that does not start"
 has "$out/start.err" 'does not start: status 1'

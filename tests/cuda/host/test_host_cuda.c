@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "host/cuda/device.h"
-#include "host/encoder.h"
 #include "suite.h"
+#include "tiny_model.h"
 
 enum { ROWS = 23, WIDTH = 37, N = ROWS * WIDTH, TABLE_ROWS = 11 };
 
@@ -247,30 +247,6 @@ ZT_TEST(test_attention) {
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-static const int32_t ids[] = {2, 5, 7, 3, 2, 3, 2, 11, 5, 5, 9, 12, 3, 6, 2};
-static const int32_t types[] = {0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0};
-static const int32_t starts_of_batch[] = {0, 4, 6, 14, 15};
-static const double targets[] = {0, 2, 1, 2};
-static const host_batch_t batch = {ids, types, starts_of_batch, targets, 4};
-
-static void make_model(host_model_t *model, host_dtype_t dtype) {
-    host_model_config_t config = {.n_pieces = 13,
-                                  .max_positions = 9,
-                                  .n_types = 2,
-                                  .hidden = 12,
-                                  .n_layers = 2,
-                                  .n_heads = 3,
-                                  .ffn = 20,
-                                  .n_labels = 3,
-                                  .dropout = 0.2,
-                                  .layer_norm_eps = 1e-12,
-                                  .init_std = 0.3,
-                                  .dtype = dtype};
-    glue_error_t err = {""};
-    ck_assert_msg(host_model_init(model, &config, &err) == 0, "%s", err.text);
-    host_model_randomise(model, 7);
-}
-
 /* Two passes, so that the second one's gradients are added and the arena is used again. Returns the loss. */
 static double pass(host_model_t *model, host_params_t *out_grads) {
     host_encoder_t encoder;
@@ -278,9 +254,9 @@ static double pass(host_model_t *model, host_params_t *out_grads) {
     double loss = 0.0;
     ck_assert_int_eq(host_encoder_init(&encoder, model, &err), 0);
     for (int i = 0; i < 2; i++) {
-        ck_assert_msg(host_encoder_forward(&encoder, &batch, 1, 99, NULL, &err) == 0, "%s", err.text);
-        loss += host_encoder_loss(&encoder, &batch, 0.25);
-        ck_assert_msg(host_encoder_backward(&encoder, &batch, NULL, &err) == 0, "%s", err.text);
+        ck_assert_msg(host_encoder_forward(&encoder, &tiny_batch, 1, 99, NULL, &err) == 0, "%s", err.text);
+        loss += host_encoder_loss(&encoder, &tiny_batch, 0.25);
+        ck_assert_msg(host_encoder_backward(&encoder, &tiny_batch, NULL, &err) == 0, "%s", err.text);
     }
     for (size_t i = 0; i < model->params.n; i++) /* gradients to where values are, which are copied */
         model->params.list[i].compute->ops->copy(
@@ -296,8 +272,8 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
     host_params_t expected, found;
     glue_error_t err = {""};
     double loss_here, loss_there;
-    make_model(&here, dtype);
-    make_model(&there, dtype);
+    make_tiny_model(&here, 0, 0.2, dtype);
+    make_tiny_model(&there, 0, 0.2, dtype);
     ck_assert_msg(host_params_move(&there.params, both[THERE], &err) == 0, "%s", err.text);
     loss_here = pass(&here, &expected);
     loss_there = pass(&there, &found);

@@ -6,26 +6,18 @@
 #include <math.h>
 #include <string.h>
 
-static float bits_f32(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-static uint32_t f32_bits(float x) {
+typedef union {
     uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-static double bits_f64(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-static uint64_t f64_bits(double x) {
+    float x;
+} single_t;
+typedef union {
     uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
+    double x;
+} twofold_t;
+#define bits_f32(b) ((single_t){.bits = (b)}.x)
+#define f32_bits(f) ((single_t){.x = (f)}.bits)
+#define bits_f64(b) ((twofold_t){.bits = (b)}.x)
+#define f64_bits(f) ((twofold_t){.x = (f)}.bits)
 
 /* The number of two where one is a NaN; -0 is less than +0. */
 static double ref_min(double a, double b) {
