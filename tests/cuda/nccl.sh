@@ -129,11 +129,11 @@ if [ "$only" != faults ]; then
     for stage in 0 1 2 3; do
         [ $short -eq 1 ] && [ $((stage % 2)) -eq 0 ] || conforms 2 "--stage $stage" "$cases"
         [ $short -eq 1 ] || conforms 3 "--stage $stage" "$cases"
+        [ $short -eq 1 ] || conforms 2 "--stage $stage --only 9" 1 # of seed 1: state_mib = auto, where one rank has room for a MiB and the other for two
     done
     [ $short -eq 1 ] || conforms 2 "--stage 1" "$cases" FAKECUDA_MEMOPS=0
     conforms 3 "--stage 2" "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
     [ $short -eq 1 ] || conforms 3 "--stage 1" 1 FAKENCCL_FAULT=1:slow:6
-    [ $short -eq 1 ] || conforms 2 "--stage 0 --only 9" 1 # of seed 1: state_mib = auto, where one rank has room for a MiB and the other for two
     transport=nccl_two_level
     conforms 4 "--stage 1" 2
     [ $short -eq 1 ] || conforms 4 "--stage 0" 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
