@@ -64,7 +64,7 @@ if(TARGET zf-conform)
                "arithmetic to the bit, its bytes, its accuracy. zf-host is the reference"
                "trainer that it runs.")
     # of the areas glue and ablation; the others need no Python
-    set(CPACK_DEBIAN_CONFORMANCE_PACKAGE_RECOMMENDS "python3, python3-scipy")
+    set(CPACK_DEBIAN_CONFORMANCE_PACKAGE_RECOMMENDS "python3, python3-scipy, python3-matplotlib")
     set(CPACK_DEBIAN_CONFORMANCE_PACKAGE_SUGGESTS "gcc, libzfplugin-dev, libzf-mpi")
 endif()
 

@@ -40,11 +40,11 @@ check() {
     [ "$for_tests" -eq 0 ] || check_tests
 }
 
-# check_python: zf-conform glue judges with it. The tests have an environment of their own (tests/python_env.sh).
+# check_python: zf-conform glue judges and draws with it. The tests have an environment of their own (tests/python_env.sh).
 check_python() {
     python_packages=
     has_command python3 || python_packages=" python3"
-    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy"
+    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy python3-matplotlib"
     if [ "$for_tests" -eq 0 ]; then
         missing_required=$missing_required$python_packages
     else

@@ -9,8 +9,8 @@
 #   others       are passed on to zf-conform glue (zf-conform glue --help), but for --plugin and --out
 #
 # 1. conformance/deps.sh installs what is missing.   2. build/release is built, only what is needed.
-# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict and the table.
-# Finished training runs are kept in build/glue and not repeated. Python is ZF_PYTHON, or a python3 with scipy.
+# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict, the table and the picture build/glue/glue.svg.
+# Finished training runs are kept in build/glue and not repeated. Python is ZF_PYTHON, or a python3 with scipy and matplotlib.
 # Exit status: that of glue (0 conforms, 1 does not, 2 could not run, 3 inconclusive); 1 if abi or exact fails.
 set -u
 

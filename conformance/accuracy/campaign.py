@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged and told.
+"""One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged, told and drawn.
 
 AdamW, the plugin in its exact mode (ZeRO-Offload's semantics) and the plugin as configured. The last one's paired test over seeds
 is the verdict; the exact mode, or a start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
@@ -13,7 +13,7 @@ import sys
 
 from zfplugin import progress
 
-from . import judge, probe, result, runs, scores, text, trainers
+from . import judge, picture, probe, result, runs, scores, text, trainers
 from .runs import CannotRun, last_quarter
 from .tasks import Task, find_file, read
 from .trainers import Arm
@@ -79,7 +79,7 @@ def judged(c: dict, kept: dict) -> dict:
 
 
 def run_task(task: Task, a, stem: str) -> int:
-    """Trains, judges and tells one task; files OUT/stem.json and .txt. The exit status."""
+    """Trains, judges and tells one task; files OUT/stem.json, .txt and .svg. The exit status."""
     campaign = planned(task, a)
     if a.data is None:
         print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
@@ -92,4 +92,6 @@ def run_task(task: Task, a, stem: str) -> int:
     result.write(campaign, path + ".json")
     runs.write(path + ".txt", table + "\n")
     print(f"{path}.json\n{path}.txt", flush=True)
+    if picture.draw(path + ".svg", {task.folder: result.curves(campaign)}):
+        print(f"{path}.svg", flush=True)
     return campaign["exit_status"]

@@ -45,6 +45,10 @@ def mean_losses(own) -> list:
     return [round(statistics.fmean(step), 6) for step in zip(*(r["losses"] for r in own))]
 
 
+def curves(c: dict) -> dict:
+    return {x.title: mean_losses(c["runs"][x.name]) for x in c["arms"]}
+
+
 def arm(c: dict, x) -> dict:
     own = c["runs"][x.name]
     out = {"name": x.name, "title": x.title, "set": list(x.sets), "metric": scores(own, "metric"),

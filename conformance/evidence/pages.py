@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of docs/accuracy.md between their marks, and a JSON file for each. What is not measured is said by its name."""
+"""Tables of docs/accuracy.md between their marks, a JSON file for each, and two pictures. What is not measured is said by its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 import statistics
 
-from zfplugin.accuracy import result, runs
+from zfplugin.accuracy import picture, result, runs
 from zfplugin.accuracy.ablation.judge import BARS, percent
 
 BAR = BARS["fetches"]
@@ -83,29 +83,49 @@ def lateness(found) -> tuple[str, bool | None]:
 TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "lateness": lateness, "settings": tasks}
 
 
+# ---- pictures: titles of panels with their curves -------------------------------------------------------------------------------------------
+
+
+def glue_panels(found) -> dict:
+    return {row.what: {arm["name"]: arm["mean_losses"] for arm in f["arms"][:3]} for row, f in found if row.name == "sst2"}
+
+
+def family_panels(found) -> dict:
+    ((_, f),) = found
+    return f["mean_losses"]
+
+
+PICTURES = {"glue": (glue_panels, "Training loss of AdamW, the exact mode and windows on SST-2"),
+            "tasks": (family_panels, "Training loss of BERT, GPT-2 and Llama by AdamW, the exact mode and windows")}
+
+
 # ---- the files -------------------------------------------------------------------------------------------------------------------------------
 
 
 def slim(value):
-    """Without the loss of every step."""
+    """Without the curves, which the pictures show."""
     if isinstance(value, dict):
         return {name: slim(v) for name, v in value.items() if name != "mean_losses"}
     return [slim(v) for v in value] if isinstance(value, list) else value
 
 
 def section(name: str, own, at: str, results) -> tuple[str, bool | None]:
-    """Text of one table, which rows it lacks included; writes its JSON file, or takes an old one away."""
+    """Text of one table, which rows it lacks included; writes its JSON file and picture, or takes old ones away."""
     found = [(row, f) for row in own if (f := row.figures()) is not None]
     lacking = [(row.what + (" (PyTorch)" if "torch" in getattr(row, "words", ()) else ""), row.problem) for row in own
                if row not in [r for r, _ in found]]
     text, holds = "", None
-    (results / f"accuracy-{name}.json").unlink(missing_ok=True)
+    for old in results.glob(f"accuracy-{name}.*"):
+        old.unlink()
     if found:
         text, holds = TABLES[name](found)
         text = f"Commit {at}.\n\n{text}"
         rows = [json.dumps(slim(result.plain({"row": row.name, **f}))) for row, f in found]
         runs.write(results / f"accuracy-{name}.json",
                    f'{{"area": "accuracy", "commit": "{at}", "rows": [\n  ' + ",\n  ".join(rows) + "\n]}\n")
+        panels, title = PICTURES.get(name, (None, ""))
+        if panels and (drawn := panels(found)) and picture.draw(results / f"accuracy-{name}.svg", drawn):
+            text += f"\n![{title}](../conformance/results/accuracy-{name}.svg)\n"
     if lacking:
         said = ", ".join(what + (f" ({problem})" if problem else "") for what, problem in lacking)
         text += f"\nNot measured on commit {at}: {said}.\n"

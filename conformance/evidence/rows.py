@@ -95,7 +95,9 @@ class Tasks(Row):
 
     def judged(self, kept) -> dict:
         done = {job: kept[run] for job, run in self.plan_of.items()}
-        return gaps.result(self.cells, self.settings, self.seeds, done, self.plugin)
+        curves = {family: {s.name: result.mean_losses([done[cell, s.name, seed] for seed in self.seeds])
+                           for s in self.settings[:3]} for cell, family in FAMILIES.items()}
+        return {**gaps.result(self.cells, self.settings, self.seeds, done, self.plugin), "mean_losses": curves}
 
 
 class Lateness(Row):
@@ -121,6 +123,7 @@ class Lateness(Row):
                               "true": mean(run, "true")} for name, run in self.plan_of.items()]}
 
 
+FAMILIES = {"sst2-scratch": "BERT", "gpt": "GPT-2", "llama": "Llama"}
 HOST = "--model MODEL --batch 32 --lr 5e-5 --seeds 6 --exact-seeds 6 --task "
 TORCH = "--trainer torch --model MODEL --dropout 0 "
 SIX, SST2 = "--exact-seeds 6 --seeds 6 --task ", "sst2 --steps 200"

@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
-from zfplugin.accuracy import judge, result, runs, scores, tasks, text
+from zfplugin.accuracy import judge, picture, result, runs, scores, tasks, text
 from zfplugin.accuracy.probe import Probe
 from zfplugin.accuracy.trainers import Arm
 
@@ -191,6 +191,16 @@ class Told(unittest.TestCase):
         table = text.table(campaign([80.0, 81.0], None, not_learned="why not", exit_status=3))
         self.assertIn("AdamW itself has not learned yet (why not)", table)
         self.assertIn("INCONCLUSIVE: the plugin cannot be judged by runs that learn nothing", table)
+
+    def test_the_picture_shows_every_curve(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder, name) for name in ("a.svg", "b.svg")]
+            for path in paths:
+                self.assertTrue(picture.draw(path, {"SST-2": result.curves(campaign([80.1, 81.0], None))}))
+            first, second = (path.read_bytes() for path in paths)
+        self.assertEqual(first, second)
+        for said in ("SST-2", "AdamW", "exact", "ZenFlow", "training loss"):
+            self.assertIn(f">{said}</text>".encode(), first)
 
     def test_the_json_file_holds_every_figure(self):
         with tempfile.TemporaryDirectory() as folder:

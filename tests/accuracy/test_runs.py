@@ -36,7 +36,7 @@ def is_alive(pid):
 
 @unittest.skipUnless(os.environ.get("ZF_CONFORM") and os.environ.get("ZFPLUGIN_PATH"), "ZF_CONFORM and ZFPLUGIN_PATH are needed")
 class StandIn(unittest.TestCase):
-    """self.root has a made-up SST-2 below data, and below hidden a torch that cannot be imported; the stand-in is self.host."""
+    """self.root has a made-up SST-2 below data, and below hidden a torch and a matplotlib that cannot be imported; the stand-in is self.host."""
 
     host = "host"
 
@@ -46,6 +46,7 @@ class StandIn(unittest.TestCase):
         self.root = Path(folder.name)
         for name, text in (("data/SST-2/train.tsv", ROWS), ("data/SST-2/dev.tsv", ROWS), ("data/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"),
                            ("hidden/torch.py", "raise ImportError('hidden by the test')\n"),
+                           ("hidden/matplotlib.py", "raise ImportError('hidden by the test')\n"),  # figures stand without a picture
                            (self.host, f"#!{sys.executable} -IS\n{(HERE / 'stand_in_host.py').read_text()}")):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
