@@ -2,7 +2,7 @@
 """All accuracy figures of one commit: python3 conformance/evidence --data DIR [--out DIR] [--kept] [ROW...]
 
 Builds build/release of the commit that lies here, trains what is not kept yet, judges it, and writes docs/accuracy.md (between its
-marks), a JSON file for each table, conformance/results/accuracy-*. The commit stands in each of them; a tree that
+marks), a JSON file for each table and the pictures, conformance/results/accuracy-*. The commit stands in each of them; a tree that
 differs from its commit is refused. Stopped, the same command goes on where it was: a finished run is kept in --out under a hash of
 engine, trainer, data and settings as they were built, so that a run of another build never counts. A row whose runs are not all
 there is said not to be measured on this commit. A row that fails is told, and the others go on.

@@ -247,8 +247,8 @@ static zf_status_t enqueue_late(zfi_device_t *device, zfi_stream_t *stream, cons
         at++;
     if (at == n)
         return late.ops->enqueue(device, stream, ops, n);
-    ck_assert_int_eq(late.ops->enqueue(device, stream, ops, at - 1),
-                     ZF_OK); /* the scalars' copy is before the signal */
+    /* the scalars' copy is right before the signal */
+    ck_assert_int_eq(late.ops->enqueue(device, stream, ops, at - 1), ZF_OK);
     ck_assert_int_eq(late.ops->enqueue(device, stream, &wait, 1), ZF_OK);
     return late.ops->enqueue(device, stream, ops + at - 1, n - at + 1);
 }
