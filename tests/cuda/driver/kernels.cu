@@ -107,7 +107,13 @@ template <bool has_barrier> static __device__ __forceinline__ void pass_on(uint3
 }
 KERNEL(pass_on_after_a_barrier)(uint32_t *words, uint32_t) { pass_on<true>(words); }
 KERNEL(pass_on_at_once)(uint32_t *words, uint32_t) { pass_on<false>(words); }
-/* One thread writes a word, one of another warp a byte. */
+/* One thread writes four words at once, one of another warp a byte; the same with one word. */
+KERNEL(words_and_byte)(uint32_t *words, uint32_t at) {
+    if (threadIdx.x == 0)
+        *(uint4 *)words = make_uint4(1, 2, 3, 4);
+    if (threadIdx.x == 32)
+        ((uint8_t *)words)[at] = 1;
+}
 KERNEL(word_and_byte)(uint32_t *words, uint32_t at) {
     if (threadIdx.x == 0)
         words[0] = 1;

@@ -119,18 +119,25 @@ ZT_TEST(two_launches_are_no_race) {
     end_with(0);
 }
 
-/* In places that no launch has touched before, and in both orders of the threads. */
-static void write_words_and_bytes(uint32_t at, uint64_t n_findings) {
+/* In both orders of the threads, and in places that no launch has touched before, or one that had no race. */
+static void write_words_and_bytes(const char *kernel, uint32_t at, uint32_t before, uint64_t n_findings) {
     enum { LAUNCHES = 40, NBYTES = 4096 };
     open_device();
     CUdeviceptr words = alloc((size_t)LAUNCHES * NBYTES);
-    for (uint32_t i = 0; i < LAUNCHES; i++)
-        need(run("word_and_byte", 1, words + (CUdeviceptr)i * NBYTES, at));
+    for (uint32_t i = 0; i < LAUNCHES; i++) {
+        if (before)
+            need(run(kernel, 1, words + (CUdeviceptr)i * NBYTES, before));
+        need(run(kernel, 1, words + (CUdeviceptr)i * NBYTES, at));
+    }
     end_with(n_findings);
 }
 
-ZT_TEST(a_word_and_its_last_byte) { write_words_and_bytes(3, 2); }
-ZT_TEST(a_word_and_the_byte_behind_it_are_no_race) { write_words_and_bytes(4, 0); }
+ZT_TEST(a_word_and_its_last_byte) { write_words_and_bytes("word_and_byte", 3, 0, 2); }
+ZT_TEST(a_word_and_the_byte_behind_it_are_no_race) { write_words_and_bytes("word_and_byte", 4, 0, 0); }
+ZT_TEST(a_word_and_its_last_byte_where_others_were) { write_words_and_bytes("word_and_byte", 3, 4, 2); }
+ZT_TEST(four_words_and_their_last_byte) { write_words_and_bytes("words_and_byte", 15, 0, 2); }
+ZT_TEST(four_words_and_the_byte_behind_them_are_no_race) { write_words_and_bytes("words_and_byte", 16, 0, 0); }
+ZT_TEST(four_words_and_their_last_byte_where_others_were) { write_words_and_bytes("words_and_byte", 15, 32, 2); }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 

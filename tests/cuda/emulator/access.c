@@ -2,42 +2,55 @@
 /* tests/cuda/emulator/access.c - an address of a kernel becomes one of this process, if the kernel may use it. */
 #include "internal.h"
 
-/* The bytes of global address a, or NULL. The ranges used last are kept: kernels stay within a few. */
-static unsigned char *find_global(emu_launch_t *l, uint64_t a, uint32_t nbytes) {
-    for (uint32_t i = 0; i < EMU_N_RECENT; i++)
-        if (a >= l->recent[i].lo && a + nbytes <= l->recent[i].hi)
-            return l->recent[i].bytes + (a - l->recent[i].lo);
-    emu_range_t found;
-    if (!l->config->find(a, &found) || a + nbytes > found.hi)
-        return NULL;
-    l->recent[l->next_recent++ % EMU_N_RECENT] = found;
-    return found.bytes + (a - found.lo);
-}
-
-static unsigned char *fail(emu_thread_t *x, const char *what, uint64_t a, int line) {
+static int fail(emu_thread_t *x, const char *what, uint64_t a, int line) {
     emu_complain(x, what, a, line);
     x->launch->has_failed = 1;
-    return x->launch->nowhere;
+    return 0;
+}
+
+/* An access of `nbytes` at a is wholly within the place. */
+static inline int is_in(const emu_place_t *place, uint64_t a, uint32_t nbytes) {
+    uint64_t at = a - place->lo;
+    return at < place->nbytes && place->nbytes - at >= nbytes;
+}
+
+/* The place of address a, within its page; 0 where the kernel may not use it. */
+static int find_place(emu_thread_t *x, emu_place_t *place, uint64_t a, uint32_t nbytes, int line) {
+    emu_launch_t *l = x->launch;
+    int is_shared = a - EMU_SHARED_BASE <= EMU_SHARED_MASK;
+    emu_range_t range = {EMU_SHARED_BASE, EMU_SHARED_BASE + l->kernel->shared_nbytes, l->shared};
+    uint64_t lo = a / EMU_PAGE * EMU_PAGE, hi = lo + EMU_PAGE;
+    if (!is_shared && !l->config->find(a, &range))
+        return fail(x, "address outside all memory of the device", a, line);
+    lo = lo > range.lo ? lo : range.lo;
+    hi = hi < range.hi ? hi : range.hi;
+    *place = (emu_place_t){
+        .lo = lo, .nbytes = hi > lo ? hi - lo : 0, .bytes = range.bytes + (lo - range.lo), .is_shared = is_shared};
+    if (!is_in(place, a, nbytes)) {
+        place->nbytes = 0;
+        return fail(x, is_shared ? "address past the end of shared memory" : "address outside all memory of the device",
+                    a, line);
+    }
+    place->page = emu_races_page(l, a, nbytes);
+    return 1;
 }
 
 unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line) {
     emu_launch_t *l = x->launch;
-    if (a & (nbytes - 1))
-        return fail(x, "misaligned address", a, line);
-    if (a - EMU_SHARED_BASE <= EMU_SHARED_MASK) {
-        uint32_t at = (uint32_t)(a - EMU_SHARED_BASE);
-        if (at + nbytes > l->kernel->shared_nbytes)
-            return fail(x, "address past the end of shared memory", a, line);
-        emu_races_access(x, a, nbytes, 1, kind, line);
-        return l->shared + at;
+    uint64_t number = (uint64_t)line * EMU_PLACES_OF_LINE + a / EMU_PAGE % EMU_PLACES_OF_LINE;
+    emu_place_t *place = &l->places[number % EMU_N_PLACES];
+    if (a & (nbytes - 1)) {
+        (void)fail(x, "misaligned address", a, line);
+        return l->nowhere;
     }
-    unsigned char *p = find_global(l, a, nbytes);
-    if (p == NULL)
-        return fail(x, "address outside all memory of the device", a, line);
-    if (l->traffic)
+    if (!is_in(place, a, nbytes) && !find_place(x, place, a, nbytes, line))
+        return l->nowhere;
+    unsigned char *p = place->bytes + (a - place->lo);
+    if (l->traffic && !place->is_shared)
         emu_traffic_add(l->traffic, x, a, nbytes, line);
-    emu_races_access(x, a, nbytes, 0, kind, line);
-    emu_tsan_access(p, nbytes, kind);
+    emu_races_access(x, place, a, nbytes, kind, line);
+    if (l->is_watched && !place->is_shared)
+        emu_tsan_access(p, nbytes, kind);
     return p;
 }
 

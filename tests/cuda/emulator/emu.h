@@ -12,7 +12,7 @@
  * (fc_finding); a launch with a bad address ends like one on a device: with an error. What was never written is
  * garbage, another one for each block.
  *
- * Cost: about 20 to 50 ns per memory access, a few ns per other instruction. */
+ * Cost: about 10 to 30 ns per memory access, a few ns per other instruction. */
 #pragma once
 
 #include <math.h>

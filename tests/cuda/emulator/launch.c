@@ -260,6 +260,7 @@ int emu_run(const emu_kernel_t *kernel, const emu_config_t *config, const void *
     l->params = params;
     l->shared = emu_zeros(kernel->shared_nbytes + 1, 1);
     l->traffic = emu_traffic_start(kernel);
+    l->is_watched = emu_tsan_is_there();
     emu_races_begin(l);
     l->random = config->seed * 0x9e3779b97f4a7c15ull | 1;
     run_blocks(l);

@@ -10,28 +10,22 @@
  * which thread, and what else it stands for. Blocks run one after another, so the clock says whose block it was, too;
  * what is older than the launch (of shared memory: than the block) is nobody's. So nothing is cleared.
  *
- * Cost. Cells are of four bytes, in pages found by a hash table of the thread that runs launches. A page's cells become
- * smaller with the first access to it that is. */
+ * Cost. Cells are as large as a launch's first access to their page, in pages found by a hash table of the thread that
+ * runs launches. Those of 16 bytes become smaller with the launch's first access to them that is. */
 #include "internal.h"
 
 #include <stdlib.h>
 
 enum { IS_ATOMIC = 1, MANY_THREADS = 2, MANY_WARPS = 4, MANY_BLOCKS = 8, THREAD_AT = 4, CLOCK_AT = 14 };
-enum { PAGE = 1024, FIRST_SLOTS = 64, MOST_NBYTES = 1 << 24 };
+enum { FIRST_SLOTS = 64, MOST_NBYTES = 1 << 24 };
 
-typedef struct cell {
+typedef struct emu_cell {
     uint64_t write, read;
 } cell_t;
 
-typedef struct page {
-    uint64_t key;  /* address / PAGE */
-    cell_t *cells; /* NULL: the slot is free */
-    uint32_t shift;
-} page_t;
-
 /* Of one thread of the double: launches of a queue come one after another. */
 struct emu_races {
-    page_t *slots;
+    emu_page_t **slots; /* NULL: free */
     size_t n_slots, n_pages, nbytes;
     uint64_t clock;
 };
@@ -39,8 +33,11 @@ struct emu_races {
 static __thread emu_races_t races;
 
 void emu_end_thread(void) {
-    for (size_t i = 0; i < races.n_slots; i++)
-        free(races.slots[i].cells);
+    for (size_t i = 0; i < races.n_slots; i++) {
+        if (races.slots[i])
+            free(races.slots[i]->cells);
+        free(races.slots[i]);
+    }
     free(races.slots);
     races = (emu_races_t){.clock = races.clock};
 }
@@ -99,49 +96,70 @@ static inline uint64_t read_after(const emu_thread_t *x, uint64_t since, uint64_
 /* ---- cells ---------------------------------------------------------------------------------------------------------
  */
 
-static page_t *slot_of(emu_races_t *r, uint64_t key) {
+/* Where the page is, or would be. */
+static emu_page_t **slot_of(const emu_races_t *r, uint64_t key) {
     size_t i = (size_t)(key * 0x9e3779b97f4a7c15ull >> 32);
     for (;; i++) {
-        page_t *page = &r->slots[i & (r->n_slots - 1)];
-        if (page->cells == NULL || page->key == key)
-            return page;
+        emu_page_t **slot = &r->slots[i & (r->n_slots - 1)];
+        if (*slot == NULL || (*slot)->key == key)
+            return slot;
     }
 }
 
 static void grow(emu_races_t *r) {
-    page_t *old = r->slots;
+    emu_page_t **old = r->slots;
     size_t n = r->n_slots;
     r->n_slots = n ? 4 * n : FIRST_SLOTS;
     r->slots = emu_zeros(r->n_slots, sizeof *r->slots);
     for (size_t i = 0; i < n; i++)
-        if (old[i].cells)
-            *slot_of(r, old[i].key) = old[i];
+        if (old[i])
+            *slot_of(r, old[i]->key) = old[i];
     free(old);
 }
 
-/* Cells of 1 << shift bytes for the page. */
-static void cut(emu_races_t *r, page_t *page, uint32_t shift) {
-    size_t n = PAGE >> shift;
-    cell_t *cells = emu_zeros(n, sizeof *cells);
-    for (size_t i = 0; page->cells && i < n; i++)
-        cells[i] = page->cells[i >> (page->shift - shift)];
-    free(page->cells);
-    r->nbytes += n * sizeof *cells;
-    page->cells = cells;
-    page->shift = shift;
+static cell_t *cells_of(const emu_page_t *page, uint32_t part) {
+    return &page->cells[part * (EMU_PART >> page->least)];
 }
 
-/* The page of an access, which is aligned and so within one; with cells no larger than the access. */
-static page_t *page_of(emu_races_t *r, uint64_t a, uint32_t nbytes) {
+/* Memory for cells of 1 << least bytes. */
+static void widen(emu_races_t *r, emu_page_t *page, uint32_t least) {
+    const size_t n = EMU_PAGE >> least;
+    emu_page_t old = *page;
+    page->cells = emu_zeros(n, sizeof *page->cells);
+    page->least = least;
+    r->nbytes += n * sizeof *page->cells;
+    for (uint32_t i = 0; old.cells && i < EMU_PAGE / EMU_PART; i++)
+        memcpy(cells_of(page, i), cells_of(&old, i), (EMU_PART >> old.shift[i]) * sizeof *page->cells);
+    free(old.cells);
+}
+
+/* A part's cells become smaller, of 1 << shift bytes: each has the records of the one that it belonged to. */
+static void cut(emu_races_t *r, emu_page_t *page, uint32_t part, uint32_t shift) {
+    if (shift < page->least)
+        widen(r, page, shift);
+    cell_t *cells = cells_of(page, part);
+    for (uint32_t i = EMU_PART >> shift; i-- > 0;)
+        cells[i] = cells[i >> (page->shift[part] - shift)];
+    page->shift[part] = (uint8_t)shift;
+}
+
+/* The page of an access, which is aligned and so within one part. It stays where it is to the launch's end. No record
+ * of earlier launches counts: all cells begin as large as this launch's first access. */
+emu_page_t *emu_races_page(emu_launch_t *l, uint64_t a, uint32_t nbytes) {
+    emu_races_t *r = l->races;
+    const uint32_t shift = (uint32_t)__builtin_ctz(nbytes);
     if (2 * r->n_pages >= r->n_slots)
         grow(r);
-    page_t *page = slot_of(r, a / PAGE);
-    if (page->cells == NULL) {
+    emu_page_t **slot = slot_of(r, a / EMU_PAGE), *page = *slot;
+    if (page == NULL) {
         r->n_pages++;
-        page->key = a / PAGE;
-        cut(r, page, nbytes < 4 ? (uint32_t)__builtin_ctz(nbytes) : 2);
-    } else if (nbytes >> page->shift == 0)
-        cut(r, page, (uint32_t)__builtin_ctz(nbytes));
+        *slot = page = emu_zeros(1, sizeof *page);
+        page->key = a / EMU_PAGE;
+        widen(r, page, shift);
+    }
+    if (page->launch != l->order.launch)
+        memset(page->shift, (int)(shift > page->least ? shift : page->least), sizeof page->shift);
+    page->launch = l->order.launch;
     return page;
 }
 
@@ -152,7 +170,7 @@ static inline int writes(emu_kind_t kind) {
 /* ---- both memories -------------------------------------------------------------------------------------------------
  */
 
-static inline const char *global_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
+static const char *global_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
     int is_atomic = kind == EMU_ATOMIC, is_strong_load = kind == EMU_LOAD_RELAXED;
     uint64_t since = x->launch->order.launch;
     if (is_concurrent(x, since, c->write) && !(c->write & IS_ATOMIC && (is_atomic || is_strong_load)))
@@ -167,7 +185,7 @@ static inline const char *global_cell(const emu_thread_t *x, cell_t *c, emu_kind
     return NULL;
 }
 
-static inline const char *shared_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
+static const char *shared_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
     int is_atomic = kind == EMU_ATOMIC;
     uint64_t since = x->launch->order.block;
     if (c->write >> CLOCK_AT < since && (!writes(kind) || is_atomic))
@@ -184,11 +202,18 @@ static inline const char *shared_cell(const emu_thread_t *x, cell_t *c, emu_kind
     return NULL;
 }
 
-/* Most accesses, in short: plain ones to cells of which no write counts any more. */
-static inline int is_plain(const emu_thread_t *x, cell_t *c, int is_shared, emu_kind_t kind, uint64_t now) {
-    const emu_order_t *order = &x->launch->order;
-    uint64_t since = is_shared ? order->block : order->launch, begin = since << CLOCK_AT;
-    uint64_t barrier = order->barrier << CLOCK_AT;
+/* 0, 1 or 2: whether an access is the launch's first that reads the cell, and its first that writes it. What an atomic
+ * reads, and a volatile load, leaves no record: it counts with the first write, and not at all. */
+static uint64_t n_first(uint64_t begin, const cell_t *c, emu_kind_t kind) {
+    int is_first_write = writes(kind) && c->write < begin;
+    int is_read = kind == EMU_LOAD || (kind == EMU_ATOMIC && is_first_write);
+    return (uint64_t)is_first_write + (is_read && c->read < begin);
+}
+
+/* Plain accesses to cells of which no write counts any more. `begin` is of the launch, or of shared memory's block. */
+static inline int is_plain(const emu_thread_t *x, cell_t *c, int is_shared, emu_kind_t kind, uint64_t begin,
+                           uint64_t now) {
+    const uint64_t barrier = x->launch->order.barrier << CLOCK_AT;
     if (is_shared ? c->write < begin || c->write >= barrier : c->write >= begin)
         return 0;
     if (kind == EMU_STORE && c->read < begin)
@@ -198,27 +223,16 @@ static inline int is_plain(const emu_thread_t *x, cell_t *c, int is_shared, emu_
     else if (c->read < begin)
         c->read = now;
     else if (c->read != now && !(c->read & MANY_BLOCKS) && !(c->read & MANY_WARPS && c->read >= barrier))
-        c->read = read_after(x, since, c->read); /* else it stands for this thread, too */
+        c->read = read_after(x, begin >> CLOCK_AT, c->read); /* else it stands for this thread, too */
     return 1;
 }
 
-/* 0, 1 or 2: whether an access is the launch's first that reads the cell, and its first that writes it. What an atomic
- * reads, and a volatile load, leaves no record: it counts with the first write, and not at all. */
-static inline uint64_t n_first(const emu_thread_t *x, const cell_t *c, emu_kind_t kind) {
-    uint64_t begin = x->launch->order.launch << CLOCK_AT;
-    int is_first_write = writes(kind) && c->write < begin;
-    int is_read = kind == EMU_LOAD || (kind == EMU_ATOMIC && is_first_write);
-    return (uint64_t)is_first_write + (is_read && c->read < begin);
-}
-
-void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, emu_kind_t kind, int line) {
-    page_t *page = page_of(x->launch->races, a, nbytes);
-    cell_t *c = &page->cells[a % PAGE >> page->shift], *end = c + (nbytes >> page->shift);
-    uint64_t now = record_by(x, 0);
-    for (; c < end; c++) {
-        if (!is_shared)
-            x->launch->touched_nbytes += n_first(x, c, kind) << page->shift;
-        if (is_plain(x, c, is_shared, kind, now))
+static __attribute__((noinline)) void check_cells(emu_thread_t *x, cell_t *c, uint32_t n, int is_shared,
+                                                  emu_kind_t kind, uint64_t a, int line) {
+    emu_launch_t *l = x->launch;
+    const uint64_t begin = (is_shared ? l->order.block : l->order.launch) << CLOCK_AT, now = record_by(x, 0);
+    for (cell_t *end = c + n; c < end; c++) {
+        if (is_plain(x, c, is_shared, kind, begin, now))
             continue;
         const char *what = is_shared ? shared_cell(x, c, kind) : global_cell(x, c, kind);
         if (what) {
@@ -226,4 +240,22 @@ void emu_races_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_share
             return;
         }
     }
+}
+
+void emu_races_access(emu_thread_t *x, const emu_place_t *place, uint64_t a, uint32_t nbytes, emu_kind_t kind,
+                      int line) {
+    emu_launch_t *l = x->launch;
+    emu_page_t *page = place->page;
+    const uint32_t part = (uint32_t)(a % EMU_PAGE / EMU_PART);
+    if (nbytes >> page->shift[part] == 0)
+        cut(l->races, page, part, (uint32_t)__builtin_ctz(nbytes));
+    const int is_shared = place->is_shared;
+    const uint32_t shift = page->shift[part], n = nbytes >> shift;
+    const uint64_t begin = (is_shared ? l->order.block : l->order.launch) << CLOCK_AT;
+    cell_t *c = cells_of(page, part) + (a % EMU_PART >> shift);
+    if (l->traffic && !is_shared)
+        for (uint32_t i = 0; i < n; i++)
+            l->touched_nbytes += n_first(begin, &c[i], kind) << shift;
+    if (n > 1 || !is_plain(x, c, is_shared, kind, begin, record_by(x, 0)))
+        check_cells(x, c, n, is_shared, kind, a, line);
 }

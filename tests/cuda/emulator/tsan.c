@@ -17,11 +17,13 @@ WEAK(__tsan_write4);
 WEAK(__tsan_write8);
 WEAK(__tsan_write16);
 
+int emu_tsan_is_there(void) { return __tsan_read1 != NULL; }
+
 void emu_tsan_access(const unsigned char *p, uint32_t nbytes, emu_kind_t kind) {
     static void (*const reads[])(const void *) = {__tsan_read1, __tsan_read2, __tsan_read4, __tsan_read8,
                                                   __tsan_read16};
     static void (*const writes[])(const void *) = {__tsan_write1, __tsan_write2, __tsan_write4, __tsan_write8,
                                                    __tsan_write16};
-    if (__tsan_read1 && (kind == EMU_LOAD || kind == EMU_STORE))
+    if (kind == EMU_LOAD || kind == EMU_STORE)
         (kind == EMU_LOAD ? reads : writes)[__builtin_ctz(nbytes)](p);
 }
