@@ -383,9 +383,10 @@ static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
     if (st)
         return st; /* cancel follows */
     st = replace(store, &former, err);
+    if (!st)
+        zfi_beside_unmark(store->dir_fd); /* once another save comes, the mark is what that one says of it */
     unlock_parent(store);
     if (!st) {
-        zfi_beside_unmark(store->dir_fd);
         if (store->mode)
             fchmod(store->dir_fd, store->mode);
         if (former.dir && *former.name)
