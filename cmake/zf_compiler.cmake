@@ -21,7 +21,8 @@ if(ZF_WERROR)
     add_compile_options(-Werror)
 endif()
 
-# Sanitized builds keep assert(): configure them with CMAKE_BUILD_TYPE=Debug. -O1 keeps them usable; folders may raise it.
+# Sanitized builds keep assert(): configure them with CMAKE_BUILD_TYPE=Debug. -O1 keeps them usable; folders may raise it. Reports need
+# lines, no variables (-g1).
 if(ZF_SANITIZE STREQUAL "address")
     set(zf_sanitizers -fsanitize=address,undefined)
 elseif(ZF_SANITIZE STREQUAL "thread")
@@ -45,7 +46,7 @@ if(ZF_FUZZ)
     set(zf_sanitizers -fsanitize=fuzzer-no-link,address,undefined)
 endif()
 if(ZF_SANITIZE)
-    add_compile_options(-O1 -g -fno-omit-frame-pointer ${zf_sanitizers} -fno-sanitize-recover=all)
+    add_compile_options(-O1 -g1 -fno-omit-frame-pointer ${zf_sanitizers} -fno-sanitize-recover=all)
     add_link_options(${zf_sanitizers})
     if(ZF_SANITIZE STREQUAL "address" AND CMAKE_C_COMPILER_ID MATCHES "Clang") # gcc defines it
         add_compile_definitions(__SANITIZE_ADDRESS__=1)

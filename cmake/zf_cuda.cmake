@@ -34,9 +34,13 @@ function(zf_cuda_images target)
     file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/*.cuh ${dir}/params.h)
     list(APPEND sources ${CMAKE_CURRENT_SOURCE_DIR}/launch.h ${CMAKE_CURRENT_SOURCE_DIR}/kernels.h)
     set(ptx ${out}/zfi.ptx)
-    add_custom_command(OUTPUT ${ptx} DEPENDS ${sources} COMMENT "PTX of the CUDA kernels"
-        COMMAND ${ZF_NVCC} --ptx -arch=compute_80 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -O3 -std=c++17
-                -o ${ptx} ${dir}/all.cu)
+    if(ZF_CUDA_DOUBLE) # what it translated
+        set(ptx ${ZF_CUDA_DOUBLE}/../../kernels/cuda/zfi.ptx)
+    else()
+        add_custom_command(OUTPUT ${ptx} DEPENDS ${sources} COMMENT "PTX of the CUDA kernels"
+            COMMAND ${ZF_NVCC} --ptx -arch=compute_80 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -O3 -std=c++17
+                    -o ${ptx} ${dir}/all.cu)
+    endif()
     set(files ${ptx})
     set(text "/* Written by cmake/zf_cuda.cmake. */\n#include \"${dir}/images.h\"\n")
     string(APPEND text "#define EMBED(name, path, end) __asm__(\".section .rodata\\n.balign 64\\n.global \" #name \"\\n.hidden \" #name \"\\n.type \" #name \", @object\\n\" #name \":\\n.incbin \\\"\" path \"\\\"\\n\" end \".size \" #name \", . - \" #name \"\\n.text\\n\")\n")

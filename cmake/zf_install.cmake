@@ -63,7 +63,7 @@ endif()
 
 # Manual pages: of the hooks from the headers (abi/man.py), of the programs from their --help, which runs on this machine only.
 find_program(ZF_PYTHON3 python3)
-if(ZF_PYTHON3)
+if(ZF_PYTHON3 AND NOT ZF_SANITIZE)
     execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" log -1 --format=%cs OUTPUT_VARIABLE zf_page_date OUTPUT_STRIP_TRAILING_WHITESPACE
                     ERROR_QUIET)
     if(NOT zf_page_date)

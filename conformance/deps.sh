@@ -60,9 +60,6 @@ check_tests() {
     [ -e /usr/share/i18n/locales/de_DE ] || missing_wanted="$missing_wanted locales"
     has_command mandoc || has_command groff || missing_wanted="$missing_wanted mandoc"
     has_command clang-tidy || has_command clang-tidy-14 || missing_wanted="$missing_wanted clang-tidy"
-    # libFuzzer and the sanitizers of clang: their package is named after its version
-    ! has_command clang || [ -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a" ] ||
-        missing_wanted="$missing_wanted libclang-rt-$(clang -dumpversion | cut -d . -f 1)-dev"
 }
 
 # as_root COMMAND...
@@ -84,17 +81,14 @@ if has_command apt-get; then
     trap 'rm -f "$log"' EXIT
     # The lists may be absent (fresh image) or partly out of reach; the installation decides.
     as_root apt-get -q update >"$log" 2>&1 || true
-    # What is only wanted comes last and by itself, so that it can keep nothing else from being installed. Twice: libFuzzer's
-    # package has the version of clang, which may have to be installed first.
-    for pass in 1 2; do
-        for packages in "$missing_required" $missing_wanted; do
-            # shellcheck disable=SC2086 # a list of packages
-            [ -z "$packages" ] || as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends \
-                $packages >>"$log" 2>&1 || tail -n 15 "$log"
-        done
-        check
-        [ -n "$missing_required$missing_wanted" ] || break
+    # All at once, and where that fails what is only wanted by itself, so that it keeps nothing else from being installed.
+    # shellcheck disable=SC2086 # lists of packages
+    install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@" >>"$log" 2>&1; }
+    # shellcheck disable=SC2086 # lists of packages
+    install $missing_required $missing_wanted || for packages in "$missing_required" $missing_wanted; do
+        [ -z "$packages" ] || install $packages || tail -n 15 "$log"
     done
+    check
     [ -n "$missing_required$missing_wanted" ] || echo "deps: installed"
 fi
 

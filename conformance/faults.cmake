@@ -2,7 +2,8 @@
 # Planted faults: faults/NAME.so is the plugin with one small wrong change, which the suite must catch: those of faults/exact.txt by the area
 # exact (tests/conformance/faults.sh), those of faults/ranks.txt, built as faults/ranks/NAME.so, by the area shard (tests/ranks.sh). The change
 # is made in a copy when the faulty plugin is built, so no fault is in the engine's own lines, and one that no longer fits fails the build.
-# Target zf_faults builds all.
+# Target zf_faults builds all; of faults/ranks.txt the others build what the short form of tests/ranks.sh looks at.
+set(zf_short_faults part_off_by_one groups_norm_of_data)
 find_program(ZF_PYTHON3 python3)
 
 # zf_add_fault(a fault's name, the source that it changes, its table, "ranks" or ""): only the changed source is compiled again, the rest
@@ -24,6 +25,9 @@ function(zf_add_fault name source table folder)
     target_link_options(${target} PRIVATE -Wl,-u,zf_plugin_negotiate) # pulls the rest out of the library
     set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME "${name}"
                                                LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/faults/${folder}")
+    if(folder AND NOT name IN_LIST zf_short_faults)
+        set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
     set(zf_fault_targets ${zf_fault_targets} ${target} PARENT_SCOPE)
 endfunction()
 

@@ -3,7 +3,6 @@
 # fuzz.sh - builds the fuzzers of tests/fuzz in build/fuzz and runs them, one after another, from their corpora.
 #
 #   sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [NAME...]
-#   sh tests/fuzz.sh --can            # builds nothing: prints the compiler that can
 #
 #   --build DIR   they are built there already (ZF_FUZZ=ON): no build of their own
 #   --seconds N   each so long (default 60)
@@ -20,11 +19,9 @@ cd "$root" || exit 2
 limit=max_total_time=60
 build=build/fuzz
 is_built=0
-is_asked=0
 names=
 while [ $# -gt 0 ]; do
     case $1 in
-    --can) is_asked=1 ;;
     --build) build=${2:?}; is_built=1; shift ;;
     --seconds) limit=max_total_time=${2:?}; shift ;;
     --runs) limit=runs=${2:?}; shift ;;

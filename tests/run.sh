@@ -4,9 +4,8 @@
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests; CUDA kernels are assembled for one architecture alone, since each
 #                   takes long (the gate of tests/cuda.sh assembles them for all)
-#   2. build/asan   clang and -Werror, address and undefined-behaviour sanitizers, CUDA kernels as PTX only, on the first build's
-#                   double: tests not labelled "slow" or "nosan"; at the end each fuzzer for 10 s, two at once (tests/fuzz.sh;
-#                   a minute each by hand). Without clang and its libFuzzer: gcc, no fuzzers and no CUDA
+#   2. build/asan   address and undefined-behaviour sanitizers, the first build's CUDA kernels and double: tests not labelled
+#                   "slow" or "nosan". clang's, with the fuzzers: a row of .ci/matrix
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
 #                   CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
@@ -19,7 +18,7 @@
 #   ZF_PYTHON       python3 with the packages of tests/requirements.txt. Without it tests/python_env.sh installs them into
 #                   build/venv (ZF_PIP_ARGS: arguments of pip, e.g. another index); where that fails the Python tests skip
 #   CI              if set: a Python environment that cannot be made, and a Python test that lacks a package, are failures,
-#                   and so is a machine without clang-tidy or libFuzzer
+#                   and so is a machine without clang-tidy
 #   ZF_GLUE_DIR     folder with real GLUE data; tests that need it skip without
 #
 # Ends with the line "N passed, M failed, K skipped", summed over all runs; a build that fails counts as one failure. The
@@ -204,18 +203,9 @@ sanitizers() {
 build_later() {
     sanitizers
     priority="nice -n 19"
-    if clang=$(sh tests/fuzz.sh --can); then
-        later fuzz true
-        set -- -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DZF_WERROR=ON -DZF_BENCH=ON -DZF_CUDA_ARCHITECTURES= \
-            -DZF_CUDA_DOUBLE="$root/build/test/tests/cuda"
-    else
-        later fuzz sh -c "echo '$clang'; exit 77" # says what is missing
-        set -- -DZF_SANITIZE=address -DZF_WERROR="$werror" -DZF_CUDA=OFF
-    fi
-    set -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-g -O1" "$@"
-    later asan build asan "$@"
-    later tsan build tsan -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-g -O1" \
-        -DZF_CUDA=OFF
+    set -- -DZF_WERROR="$werror" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=
+    later asan build asan "$@" -DZF_SANITIZE=address -DZF_CUDA_ARCHITECTURES= -DZF_CUDA_DOUBLE="$root/build/test/tests/cuda"
+    later tsan build tsan "$@" -DZF_SANITIZE=thread -DZF_CUDA=OFF -DZF_BENCH=ON
     later tidy nice -n 19 sh tests/tidy.sh
 }
 
@@ -245,15 +235,4 @@ test_later asan -LE '^(slow|nosan)$'
 test_later tsan -LE '^(slow|nosan|serial)$'
 outcome tidy
 count $?
-if outcome fuzz; then
-    sh tests/fuzz.sh --build build/asan --seconds 10 config hooks >build/asan/fuzz.out 2>&1 &
-    other=$!
-    status=0
-    sh tests/fuzz.sh --build build/asan --seconds 10 checkpoint safetensors || status=$?
-    wait "$other" || status=$?
-    cat build/asan/fuzz.out
-    count "$status"
-else
-    count 77
-fi
 finish

@@ -24,6 +24,9 @@ static int is_avx2_supported(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+#endif
+
+#ifdef ZFI_HAVE_AVX512
 static int is_avx512_supported(void) {
     return is_avx2_supported() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -43,9 +46,12 @@ static const struct isa {
 #endif
 #ifdef ZFI_HAVE_X86
     [ZFI_ISA_AVX2] = {"avx2", is_avx2_supported, &zfi_kernels_avx2},
-    [ZFI_ISA_AVX512] = {"avx512", is_avx512_supported, &zfi_kernels_avx512},
 #else
     [ZFI_ISA_AVX2] = {"avx2", is_always_supported, NULL},
+#endif
+#ifdef ZFI_HAVE_AVX512
+    [ZFI_ISA_AVX512] = {"avx512", is_avx512_supported, &zfi_kernels_avx512},
+#else
     [ZFI_ISA_AVX512] = {"avx512", is_always_supported, NULL},
 #endif
 };

@@ -354,7 +354,7 @@ ZT_TEST(test_several_threads) {
     pthread_barrier_init(&gate, NULL, THREADS + 1);
     zf_trainer_t *t = zf_trainer_new(NULL, NULL, ZF_TRAINER_OVERLAP);
     for (int i = 0; i < THREADS * PER_THREAD; ++i) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "%d", i);
         memcpy(many[i], w[0], sizeof w[0]);
         ck_assert_int_eq(zf_trainer_add(t, name, many[i], g[0], 2, shape, 1), i);

@@ -6,6 +6,7 @@ everything else raises PtxError with the line, in a kernel counted from its firs
 list of statements.
 """
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 BITS = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "b32": 32, "u32": 32, "s32": 32,
@@ -138,6 +139,7 @@ def read_body(kernel, text, line):
     # A block in the body gives names a scope: its registers get names of their own.
     brace = re.compile(r"\s*([{}])")
     pos, n_blocks, scopes = 0, 0, []
+    ends = [i for i, c in enumerate(text) if c == "\n"]
     while m := brace.match(text, pos) or STATEMENT.match(text, pos):
         pos = m.end()
         if m.re is brace:
@@ -145,13 +147,14 @@ def read_body(kernel, text, line):
             scopes = scopes + [{}] if m[1] == "{" else scopes[:-1]
             continue
         if m["label"] is not None:
-            kernel.body.append(Label(line + text.count("\n", 0, m.end("label")), m["label"]))
+            kernel.body.append(Label(line + bisect_left(ends, m.end("label")), m["label"]))
             continue
         words = m["text"].strip()
         if scopes and words.startswith(".reg"):
             scopes[-1].update({name: f"{name}_block{n_blocks}" for name in re.findall(r"%(\w+)", words)})
-        words = re.sub(r"%(\w+)", lambda m: "%" + next((s[m[1]] for s in reversed(scopes) if m[1] in s), m[1]), words)
-        at = line + text.count("\n", 0, pos)
+        if scopes:
+            words = re.sub(r"%(\w+)", lambda m: "%" + next((s[m[1]] for s in reversed(scopes) if m[1] in s), m[1]), words)
+        at = line + bisect_left(ends, pos)
         if not words:
             continue
         if words.startswith("."):
