@@ -295,7 +295,7 @@ def resumes_elsewhere():
     n, rank = dist.get_world_size(), dist.get_rank()
     job = list(JOBS).index(n)
     for kind, mode in RUNS:
-        if kind.startswith("tensor") and n > 4:
+        if n > 4 and kind != "owners":
             continue
         (part, optimizer, one_step), name = opened(kind, mode, job), f"{kind}{mode is DEFERRED:d}"
         if JOBS[n]:
