@@ -82,7 +82,6 @@ if has_command apt-get; then
     # The lists may be absent (fresh image) or partly out of reach; the installation decides.
     as_root apt-get -q update >"$log" 2>&1 || true
     # All at once, and where that fails what is only wanted by itself, so that it keeps nothing else from being installed.
-    # shellcheck disable=SC2086 # lists of packages
     install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@" >>"$log" 2>&1; }
     # shellcheck disable=SC2086 # lists of packages
     install $missing_required $missing_wanted || for packages in "$missing_required" $missing_wanted; do

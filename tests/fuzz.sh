@@ -59,10 +59,6 @@ build_fuzzers() {
         return 1
     fi
 }
-if [ "$is_asked" -eq 1 ]; then
-    find_clang && echo "$clang"
-    exit
-fi
 [ "$is_built" -eq 1 ] || build_fuzzers || exit
 mkdir -p "$build/found"
 
