@@ -271,11 +271,12 @@ ZT_TEST(what_is_in_flight_is_bounded) {
     hold_hosts();
     ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
     enqueue(own, zfi_op_up(ranges, N_RANGES));
-    send_many(own);
+    pthread_t other = start(send_many, own);
+    while (pthread_tryjoin_np(other, NULL) != 0)
+        ck_assert_uint_eq(fakecuda_n_waiting_calls(), 0);
     pthread_mutex_lock(&device->lock);
     ck_assert_uint_le(own->flight.n_given - own->flight.n_over, device->most_in_flight);
     pthread_mutex_unlock(&device->lock);
-    ck_assert_uint_eq(fakecuda_n_waiting_calls(), 0);
     zfi_timeline_signal(&gate, 1);
     await(&line, MORE_THAN_A_QUEUE_TAKES);
     for (uint32_t i = 0; i < N_RANGES; i++)

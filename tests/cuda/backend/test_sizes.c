@@ -265,6 +265,13 @@ ZT_TEST(more_slices_than_256) {
         compare(&shape, 1, windows, 0);
 }
 
+/* The third bucket of a close's values takes places of the first. */
+ZT_TEST(more_values_than_the_ring_holds) {
+    static const zt_shape_t shape = {.rows = 1000, .cols = 256};
+    if (!has_large_grids())
+        compare(&shape, 1, windows, 0);
+}
+
 static const zt_shape_t usual[] = {
     {.rows = 40, .cols = 56}, {.rows = 70}, {.rows = 33, .cols = 17, .channels = ZF_CHANNELS_ROWS}};
 
