@@ -75,7 +75,7 @@ typedef struct course {
     uint64_t loud_step;    /* its gradients have five large channels, which the next choice takes */
     int has_few;           /* gradients in the first four steps and the last, so that slots hold nobody up */
     int overwrites_behind; /* the host writes gradients again once their step is reported */
-    int has_gap;           /* no gradients in step 6 */
+    int has_gap;           /* no gradients in step 6, and in step 5 the last rank lacks one */
 } course_t;
 
 /* Of one rank: what it comes to. */
@@ -101,8 +101,10 @@ static zf_status_t deliver(zt_rig_t *to, uint32_t i, uint64_t loud_step, unsigne
     return zt_rig_deliver(to, i, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_ASYNC_READ, has_fence ? &read : NULL);
 }
 
-static int has_gradients(const course_t *course, uint64_t step) {
-    return course->has_few ? step <= 4 || step == course->n_steps : !course->has_gap || step != 6;
+static int has_gradient(const outcome_t *out, uint64_t step, uint32_t i) {
+    const course_t *course = &out->course;
+    int lacks_one = step == 5 && i == 0 && out->rank->rank + 1 == out->rank->all->size;
+    return course->has_few ? step <= 4 || step == course->n_steps : !course->has_gap || (step != 6 && !lacks_one);
 }
 
 static zf_status_t train(outcome_t *out) {
@@ -111,9 +113,10 @@ static zf_status_t train(outcome_t *out) {
     unsigned char(*own)[N_SHAPES][4 * MOST_ELEMS] = memory[out->rank->rank];
     zf_status_t st = ZF_OK;
     for (uint64_t t = 1; t <= course->n_steps && st >= 0; t++) {
-        for (uint32_t i = N_SHAPES; i-- > 0 && has_gradients(course, t) && st >= 0;)
-            st = deliver(&out->rig, i, course->loud_step, course->has_gap ? NULL : own[t - 1][i],
-                         !course->overwrites_behind);
+        for (uint32_t i = N_SHAPES; i-- > 0 && st >= 0;)
+            if (has_gradient(out, t, i))
+                st = deliver(&out->rig, i, course->loud_step, course->has_gap ? NULL : own[t - 1][i],
+                             !course->overwrites_behind);
         if (st >= 0)
             st = zt_rig_submit(&out->rig, course->step_flags, NULL);
         if (course->overwrites_behind)
