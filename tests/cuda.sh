@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2 ;;
     --match) match=$2 ;;
     *)
-        sed -n '3,22p' "$0" >&2
+        sed -n '3,21p' "$0" >&2
         exit 2
         ;;
     esac
@@ -43,6 +43,7 @@ done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
+nccl_seed=$((seed + 7)) # by default that of nccl.sh, whose cases are small
 plugin_targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_sizes"
 targets="$plugin_targets zf-host zf_cublas_double test_cuda_host trainer test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
 has_mpi=
@@ -251,7 +252,7 @@ stage_sanitized() {
     if [ -z "$has_mpi" ]; then
         say "$1: MPI is missing (libopenmpi-dev openmpi-bin): ranks over NCCL's double are left out"
         left_out=", but for what needs MPI"
-    elif sh tests/cuda/nccl.sh --short --only conforms --cases 1 --limit 600 --seed $((seed + 7)) build/cuda-$1 >build/cuda-$1/nccl.out 2>&1; then
+    elif sh tests/cuda/nccl.sh --short --only conforms --cases 1 --limit 600 --seed "$nccl_seed" build/cuda-$1 >build/cuda-$1/nccl.out 2>&1; then
         say "$1: $(grep -c 'conforms$' build/cuda-$1/nccl.out) times law 4 conforms over NCCL's double"
     else
         fails "$1" "$(grep -m 3 FAIL build/cuda-$1/nccl.out | cut -c1-300)"
@@ -264,7 +265,7 @@ stage_nccl() {
         left_out=", but for the stages ranks and nccl, which need MPI"
         return
     }
-    if sh tests/cuda/nccl.sh --cases $(((few + 1) / 2)) --seed $((seed + 7)) build/cuda >build/cuda/nccl.out 2>&1; then
+    if sh tests/cuda/nccl.sh --cases $(((few + 1) / 2)) --seed "$nccl_seed" build/cuda >build/cuda/nccl.out 2>&1; then
         say "nccl: $(grep -c 'conforms$' build/cuda/nccl.out) times law 4 conforms, $(grep -vc 'conforms$' build/cuda/nccl.out) faults are said in time"
     else
         fails nccl "$(grep -m 3 FAIL build/cuda/nccl.out | cut -c1-300)"

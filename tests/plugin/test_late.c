@@ -195,7 +195,7 @@ ZT_TEST(gradients_until_the_report) {
 }
 
 /* The memory that gradients go to the other ranks from is filled with zeros in the step after, once what it holds has
- * been copied down. */
+ * been copied down. Where a rank lacked a gradient, its sums did not land in memory of their own. */
 ZT_TEST(gradients_of_ranks) {
     same_whether_held_or_not(2, &(course_t){.config = WINDOWS "topk_ratio = 0\npredict = off\n[host]\nthreads = 1\n"
                                                               "[log]\nlevel = error\n",
