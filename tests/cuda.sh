@@ -40,6 +40,14 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
+stages="gate plain glue failures asan tsan ranks nccl faults waits"
+case " $stages " in
+*" ${only:-gate} "*) ;;
+*)
+    echo "cuda.sh: --only $only: the stages are $stages" >&2
+    exit 2
+    ;;
+esac
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
@@ -65,15 +73,6 @@ say() { printf '== %s\n' "$*"; }
 fails() {
     say "FAIL: $*"
     failed="$failed $1"
-}
-wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
-# run STAGE COMMAND...: if it is wanted, and what processor time everything took until then.
-run() {
-    wanted "$1" || return 0
-    shift
-    "$@"
-    times >build/cuda-times
-    say "processor time of all so far: $(tail -n 1 build/cuda-times)"
 }
 is_matched() { printf '%s\n' "$1" | grep -qE -- "$match"; }
 
@@ -241,8 +240,9 @@ stage_ranks() {
     done
 }
 
-# stage_sanitized NAME SANITIZER
-stage_sanitized() {
+stage_asan() { sanitized asan address; }
+stage_tsan() { sanitized tsan thread; }
+sanitized() { # NAME SANITIZER
     build . build/cuda-$1 -DZF_SANITIZE=$2 -DCMAKE_BUILD_TYPE=Debug || {
         fails "$1" "the build failed: build/cuda-$1/cuda.log"
         return
@@ -451,16 +451,11 @@ case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || 
     tail -n 20 build/cuda/cuda.log
     exit 1
 }
-run gate stage_gate
-run plain stage_plain
-run glue stage_glue
-run failures stage_failures
-run asan stage_sanitized asan address
-run tsan stage_sanitized tsan thread
-run ranks stage_ranks
-run nccl stage_nccl
-run faults stage_faults
-run waits stage_waits
+for its in ${only:-$stages}; do
+    "stage_$its"
+    times >build/cuda-times
+    say "processor time of all so far: $(tail -n 1 build/cuda-times)"
+done
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"
     exit 1
