@@ -134,7 +134,7 @@ judge() {
 }
 
 own_tests() { # NAME FOLDER
-    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_)' -E '^cuda_(exact|ranks|nccl|kit|glue)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
+    if ctest --test-dir "$2" -j "$jobs" -R '^(cuda_|test_driver|test_cuda_)' -E '^cuda_(exact|ranks|nccl|kit|glue)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
         say "$1: $(grep 'tests passed' "$2/own.out")"
     else
         fails "$1" "the double's own tests"
@@ -243,7 +243,7 @@ stage_ranks() {
 stage_asan() { sanitized asan address; }
 stage_tsan() { sanitized tsan thread; }
 sanitized() { # NAME SANITIZER
-    build . build/cuda-$1 -DZF_SANITIZE=$2 -DCMAKE_BUILD_TYPE=Debug || {
+    build . build/cuda-$1 -DZF_SANITIZE=$2 -DZF_CUDA_ARCHITECTURES= -DCMAKE_BUILD_TYPE=Debug || {
         fails "$1" "the build failed: build/cuda-$1/cuda.log"
         return
     }
@@ -339,15 +339,33 @@ looks() {
     [ $status -eq 0 ] || [ -z "$(symptom "$looked")" ]
 }
 
-# plant_every_second N: those from the N-th on, one after the other, in a tree of its own.
-plant_every_second() {
-    rm -f "$tree/wrong"
-    copy_tree
+# claim NAME: nobody has it in work.
+claim() { mkdir "build/cuda-claims/$1" 2>/dev/null; }
+
+# in_two_trees STAGE WORK: a compiler's thread takes half a minute for a fault of a kernel, which no other can shorten, and many a run
+# waits: so two are in work at once, each in a tree of its own. WORK prints what is wrong; what goes well goes to stderr.
+in_two_trees() {
+    targets=$plugin_targets
+    deadline=120
+    most=1
+    all=$jobs
+    jobs=$(((all + 1) / 2))
+    rm -rf build/cuda-claims
+    mkdir -p build/cuda-claims
+    (tree=$tree-2 && copy_tree && $2 >build/cuda-claims/second) &
+    copy_tree && $2 >build/cuda-claims/first
+    wait
+    jobs=$all
+    wrong=$(cat build/cuda-claims/first build/cuda-claims/second 2>&1)
+    [ -z "$wrong" ] || fails "$1" "$wrong"
+}
+
+# Each has to be caught by the way that faults.txt names.
+plant() {
     sed -n 's/^== \([^ ]*\) [^ ]* \([^ ]*\)$/\1 \2/p' tests/cuda/faults.txt | while read -r name way; do
-        is_matched "$name" && echo "$name $way"
-    done | sed -n "$1~2p" | while read -r name way; do
+        is_matched "$name" && claim "$name" || continue
         python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" "$src" || continue
-        if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain); then
+        if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain) </dev/null; then
             echo "$name: does not build: $tree/*/cuda.log"
         elif looks "$way" 18 </dev/null; then
             echo "$name: not caught by $way"
@@ -355,23 +373,6 @@ plant_every_second() {
             say "faults: $name: caught ($way): $(symptom "$looked")" >&2
         fi
         python3 conformance/faults/faults.py tests/cuda/faults.txt take "$name" "$src"
-    done >"$tree/wrong"
-}
-
-# Each has to be caught by the way that faults.txt names. A fault of a kernel costs a compiler's thread half a minute, which no other
-# thread can shorten: so two are in work at once.
-stage_faults() {
-    targets=$plugin_targets
-    deadline=120
-    most=1
-    all=$jobs
-    jobs=$(((all + 1) / 2))
-    (tree=$tree-2 && plant_every_second 2) &
-    plant_every_second 1
-    wait
-    jobs=$all
-    for wrong in "$tree/wrong" "$tree-2/wrong"; do
-        [ -e "$wrong" ] && [ ! -s "$wrong" ] || fails faults "$(cat "$wrong" 2>&1)"
     done
 }
 
@@ -405,24 +406,19 @@ fails_without() {
 }
 
 # Each left out in turn. It has to be reached, for what else fails is no proof of it.
-stage_waits() {
-    targets=$plugin_targets
-    deadline=120
-    most=1
+leave_out() {
     hold_us=60000
-    copy_tree
     patch -d $src -p1 -s -F0 <tests/cuda/waits.patch
-    build_fault plain || fails waits "does not build: $tree/plain/cuda.log"
+    build_fault plain || echo "does not build: $tree/plain/cuda.log"
     has_tsan=
-    waits >$tree/waits
-    while read -r file line timeline; do
-        is_matched "$file:$timeline" || continue
+    waits | while read -r file line timeline; do
         place=$(basename "$file"):$line
+        is_matched "$file:$timeline" && claim "$place" || continue
         caught=
         reason=$(known "$file" "$line")
         for way in $([ -n "$reason" ] || watchers "$file"); do
             if [ "$way" = tsan ] && [ -z "$has_tsan" ]; then
-                build_fault tsan </dev/null || fails waits "does not build: $tree/tsan/cuda.log"
+                build_fault tsan </dev/null || echo "does not build: $tree/tsan/cuda.log"
                 has_tsan=1
             fi
             looks "$way" 12 ZF_DROP_WAIT="$place" </dev/null || ! grep -q '^left out: ' "$looked" || {
@@ -434,14 +430,17 @@ stage_waits() {
             caught=$reason
         fi
         if [ -n "$caught" ]; then
-            say "waits: $file:$line $timeline: caught by $caught"
+            say "waits: $file:$line $timeline: caught by $caught" >&2
         elif [ -n "$reason" ] && [ "${reason#test }" = "$reason" ]; then
-            say "waits: $file:$line $timeline: $reason"
+            say "waits: $file:$line $timeline: $reason" >&2
         else
-            fails waits "$file:$line $timeline: every case conformed without it, or none reaches it"
+            echo "$file:$line $timeline: every case conformed without it, or none reaches it"
         fi
-    done <$tree/waits
+    done
 }
+
+stage_faults() { in_two_trees faults plant; }
+stage_waits() { in_two_trees waits leave_out; }
 
 # Where a report ends a process the case fails.
 export ASAN_OPTIONS="detect_leaks=0:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"

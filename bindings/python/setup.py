@@ -3,9 +3,9 @@
 
 CMake builds them from this repository (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time
 only) and installs the components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance:
-zfplugin/lib/libzfplugin.so.1 and zfplugin/bin/zf, zf-conform, zf-host. With $ZFPLUGIN_LIBRARY that file is taken instead, and no
-program. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it into the wheel. The
-wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
+zfplugin/lib/libzfplugin.so.1 and zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there
+already: what it has of them is taken. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it
+into the wheel. The wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
 """
 import os
 import shlex
@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -34,24 +35,28 @@ def run(*command):
     subprocess.run(list(map(str, command)), check=True)
 
 
-def build(folder, installed):
-    """Builds in folder and installs into installed: lib, bin, libexec."""
+def build(folder):
+    """Builds in folder."""
     if not (ROOT / "plugin" / "CMakeLists.txt").exists():
         sys.exit(f"zfplugin: {ROOT} is not the repository of libzfplugin, so the library cannot be built: install from "
-                 "bindings/python of a checkout, or set ZFPLUGIN_LIBRARY to a built libzfplugin.so")
+                 "bindings/python of a checkout, or set ZFPLUGIN_BUILD to the folder of a build")
     if not shutil.which("cmake"):
-        sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential; see conformance/deps.sh), or set "
-                 "ZFPLUGIN_LIBRARY to a built libzfplugin.so")
-    options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib",
-               f"-DCMAKE_INSTALL_PREFIX={installed}"]
+        sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential; see conformance/deps.sh)")
+    options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     if shutil.which("ninja"):
         options += ["-G", "Ninja"]
     if shutil.which("ccache"):
         options += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"]
     run("cmake", "-S", ROOT, "-B", folder, *options, *shlex.split(os.environ.get("CMAKE_ARGS", "")))
     run("cmake", "--build", folder, "--parallel", os.cpu_count() or 1)
+
+
+def install(folder, target):
+    """Installs what was built in folder into target: lib, bin, libexec."""
+    if not (Path(folder) / "cmake_install.cmake").exists():
+        sys.exit(f"zfplugin: {folder} (from ZFPLUGIN_BUILD) is no folder that CMake built in")
     for component in ("runtime", "tools", "conformance"):
-        run("cmake", "--install", folder, "--strip", "--component", component)
+        run("cmake", "--install", folder, "--prefix", target, "--strip", "--component", component)
 
 
 def copy(files, target):
@@ -83,17 +88,15 @@ class BuildPy(build_py):
         super().run()
         package = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin"
         bring_accuracy(package, is_link=getattr(self, "editable_mode", False))
-        given = os.environ.get("ZFPLUGIN_LIBRARY")
-        if not given:
-            installed = HERE / "build" / "installed"
-            build(HERE / "build" / "cmake", installed)
-            copy([installed / "lib" / SONAME], package / "lib")
+        folder = os.environ.get("ZFPLUGIN_BUILD")
+        if not folder:
+            folder = HERE / "build" / "cmake"
+            build(folder)
+        with tempfile.TemporaryDirectory() as name:
+            installed = Path(name)
+            install(folder, installed)
+            copy([next(installed.rglob(SONAME))], package / "lib")
             copy([installed / "bin" / "zf", *sorted(p for p in (installed / "libexec" / "zfplugin").glob("*") if p.is_file())], package / "bin")
-            return
-        if not Path(given).exists():
-            sys.exit(f"zfplugin: {given} (from ZFPLUGIN_LIBRARY) does not exist")
-        (package / "lib").mkdir(parents=True, exist_ok=True)
-        shutil.copy(given, package / "lib" / SONAME)
 
 
 class PlatformWheel(bdist_wheel):

@@ -3,8 +3,9 @@
 """wrong.py ZF_CONFORM PLUGIN WRONG_PLUGIN WRONG_DEF [--only NAME] - every plugin with a wrong habit is caught, and by which law.
 
 Each line of wrong.def names a habit of wrong_plugin.so, or a library of its own beside it, and the part of the suite that must catch
-it: `exact`, or `abi` with the probes of --only and perhaps the rule that must be broken. Caught means: that part fails, in that rule, or in one or
-a law in which the true plugin, forwarded in the same way, does not fail in as many cases. Prints a table; fails below WANTED."""
+it: `exact`, or one law of it, or `abi` with the probes of --only and perhaps the rule that must be broken. Caught means: that part
+fails, in that rule, or in one or a law in which the true plugin, forwarded in the same way, does not fail in as many cases. Prints a
+table; fails below WANTED."""
 
 import concurrent.futures
 import os
@@ -23,7 +24,9 @@ EXACT = ["exact", "--seed", "7", "--isa", "plugin", "--max-failures", "1", "--de
 
 def command(part, n_cases):
     words = part.split()
-    return [*EXACT, str(n_cases)] if words[0] == "exact" else ["abi", "--only", words[1]]
+    if words[0] == "exact":
+        return [*EXACT, str(n_cases), *(["--law", words[1]] if words[1:] else [])]
+    return ["abi", "--only", words[1]]
 
 
 def run(files, name, kind, part, n_cases=MOST_CASES):
@@ -36,7 +39,7 @@ def run(files, name, kind, part, n_cases=MOST_CASES):
         said = subprocess.run([conform, *command(part, n_cases), "--plugin", wrong], env=env, cwd=folder, capture_output=True, text=True,
                               check=False)
     Path("/tmp/zf-wrong").unlink(missing_ok=True)
-    if part == "exact":
+    if part.startswith("exact"):
         laws = re.findall(r"^(law \d): (.*)$", said.stdout + said.stderr, re.M) if said.returncode == 1 else []
     else:
         laws = re.findall(r"^ +\d +(\S+) +FAIL .*\n +(.*)$", said.stdout, re.M)
@@ -61,8 +64,8 @@ def judge(rows, files):
     parts = sorted({part_of(row) for row in rows})
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("ZF_JOBS", "2"))) as pool:
         found = list(pool.map(lambda row: run(files, *row[:3]), rows))
-        n_cases = 1 + max(case for _, case in found)
-        of_true = pool.map(lambda part: run(files, "nothing", "none", part, n_cases)[0], parts)
+        n_cases = {part: 1 + max(case for row, (_, case) in zip(rows, found) if part_of(row) == part) for part in parts}
+        of_true = pool.map(lambda part: run(files, "nothing", "none", part, n_cases[part])[0], parts)
         true = {part: {law for law, _ in laws} for part, laws in zip(parts, of_true)}
         caught = [next(((law, text) for law, text in laws if law not in true[part_of(row)] and law in (row[2].split()[2:] or [law])), None)
                   for row, (laws, _) in zip(rows, found)]

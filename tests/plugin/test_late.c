@@ -75,7 +75,7 @@ typedef struct course {
     uint64_t loud_step;    /* its gradients have five large channels, which the next choice takes */
     int has_few;           /* gradients in the first four steps and the last, so that slots hold nobody up */
     int overwrites_behind; /* the host writes gradients again once their step is reported */
-    int has_gap;           /* no gradients in step 6, and in step 5 the last rank lacks one */
+    int has_gap;           /* no gradients in step 6, and in step 5 each rank lacks one, for either may be held */
 } course_t;
 
 /* Of one rank: what it comes to. */
@@ -103,7 +103,7 @@ static zf_status_t deliver(zt_rig_t *to, uint32_t i, uint64_t loud_step, unsigne
 
 static int has_gradient(const outcome_t *out, uint64_t step, uint32_t i) {
     const course_t *course = &out->course;
-    int lacks_one = step == 5 && i == 0 && out->rank->rank + 1 == out->rank->all->size;
+    int lacks_one = step == 5 && i == out->rank->rank;
     return course->has_few ? step <= 4 || step == course->n_steps : !course->has_gap || (step != 6 && !lacks_one);
 }
 
