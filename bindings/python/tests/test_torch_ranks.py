@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py, or
 spread_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops. Parameters that
-torch has cut over processes: cut_worker.py.
+torch has cut over processes: cut_worker.py. On more processes, and resumed on others: test_torch_spread.py.
 
 Ranks are forks of this process, which has imported all that they need and computes nothing itself: importing it in each of them takes
 longer than what they do."""
@@ -90,22 +90,9 @@ class Ranks(TorchTest):
     def test_four(self):
         run_ranks(4, "ranks_worker", "two_levels")
 
-    def test_spread(self):
-        """Eight processes: two by data, two stages, two by tensor."""
-        run_ranks(8, "spread_worker", "tensor_pipeline_data")
-
     def test_experts(self):
         """Four processes, two of which have each expert."""
         run_ranks(4, "spread_worker", "experts", "experts_in_meshes", "sharded_state")
-
-    def test_experts_resume_elsewhere(self):
-        """On 4, then 2, then 8 processes."""
-        import spread_worker
-
-        with tempfile.TemporaryDirectory() as folder:
-            spread_worker.FOLDER = Path(folder)
-            for n in spread_worker.JOBS:
-                run_ranks(n, "spread_worker", "resumes_elsewhere")
 
     @needs("transformers")
     def test_example(self):
