@@ -56,7 +56,6 @@ check_python() {
 check_tests() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
     { has_command mpirun && has_command mpicc; } || missing_wanted="$missing_wanted libopenmpi-dev openmpi-bin"
-    [ "$(uname -m)" != x86_64 ] || has_command qemu-x86_64 || missing_wanted="$missing_wanted qemu-user"
     [ -e /usr/share/i18n/locales/de_DE ] || missing_wanted="$missing_wanted locales"
     has_command mandoc || has_command groff || missing_wanted="$missing_wanted mandoc"
     has_command clang-tidy || has_command clang-tidy-14 || missing_wanted="$missing_wanted clang-tidy"

@@ -358,13 +358,17 @@ in_two_trees() {
     jobs=$all
     wrong=$(cat build/cuda-claims/first build/cuda-claims/second 2>&1)
     [ -z "$wrong" ] || fails "$1" "$wrong"
+    [ -n "$match" ] && [ -z "$only" ] || ls -d build/cuda-claims/*/ >/dev/null 2>&1 || fails "$1" "none has that name"
 }
 
 # Each has to be caught by the way that faults.txt names.
 plant() {
     sed -n 's/^== \([^ ]*\) [^ ]* \([^ ]*\)$/\1 \2/p' tests/cuda/faults.txt | while read -r name way; do
         is_matched "$name" && claim "$name" || continue
-        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" "$src" || continue
+        python3 conformance/faults/faults.py tests/cuda/faults.txt plant "$name" "$src" || {
+            echo "$name: cannot be planted"
+            continue
+        }
         if ! build_fault $([ "$way" = tsan ] && echo tsan || echo plain) </dev/null; then
             echo "$name: does not build: $tree/*/cuda.log"
         elif looks "$way" 18 </dev/null; then

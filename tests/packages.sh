@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tests/packages.sh deb | wheel | wheel-arm64
 # Builds packages and uses them where nothing else of this repository is. Each takes minutes and a network, so CI's rows run
-# them (.ci/matrix) and tests/run.sh does not; the tests python_package and test_debian are its quick part.
+# them (.ci/matrix) and tests/run.sh does not; the test python_package is its quick part.
 #
 #   deb          cmake/debian.sh; lintian's errors are failures; installed by apt into an empty system (mmdebstrap), so that Depends has
 #                to bring all that is needed: the README's program by pkg-config and a stranger's by CMake, zf, zf-conform; then purged
