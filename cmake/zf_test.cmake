@@ -8,7 +8,6 @@
 #   label "slow": more than a few seconds, not run under sanitizers; label "nosan": cannot run under sanitizers. Programs that
 #   a sanitized build does not run (tests/run.sh) are not part of its target `all`;
 #   label "long": a row of .ci/matrix runs it, tests/run.sh does not
-#   label "once": takes long, and the optimised build would show nothing that the address sanitizer's does not: tests/run.sh runs it there
 #   label "serial": starts no thread, so the thread sanitizer has nothing to look at (tests/setup/structure.py holds it to that)
 #   tests of a higher COST begin first, so that no long one is left alone at the end; slow ones have 100, others 0 unless given
 #   ZFPLUGIN_PATH names the plugin just built (when it is part of this build), so zf_loader_open(NULL, ...) finds it

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - builds everything and runs every test. From any directory: sh tests/run.sh [--quick]
 #
-#   1. build/test   plain build (RelWithDebInfo), all tests but for those labelled "long" (rows of .ci/matrix) or "once" (2. has them).
-#                   CUDA kernels are assembled for one architecture alone, since each takes long (the gate of tests/cuda.sh does it for all)
+#   1. build/test   plain build (RelWithDebInfo), all tests but for those labelled "long" (rows of .ci/matrix). CUDA kernels
+#                   are assembled for one architecture alone, since each takes long (the gate of tests/cuda.sh does it for all)
 #   2. build/asan   address and undefined-behaviour sanitizers, the first build's CUDA kernels and double: tests not labelled
 #                   "slow" or "nosan". clang's, with the fuzzers: a row of .ci/matrix
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
@@ -12,7 +12,7 @@
 #
 # What 2. to 4. build, and 4. itself, is made at the lowest priority while the tests of 1. run: some of those wait for deadlines.
 #
-#   --quick         only 1., with what is labelled "once"
+#   --quick         only 1.
 #   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
 #   ZF_WERROR=ON    warnings are errors in 1. to 3. too (CI)
 #   ZF_PYTHON       python3 with the packages of tests/requirements.txt. Without it tests/python_env.sh installs them into
@@ -29,10 +29,9 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
 
 quick=0
-left_out='long|once'
 for arg in "$@"; do
     case $arg in
-    --quick) quick=1 left_out=long ;;
+    --quick) quick=1 ;;
     *)
         echo "usage: sh tests/run.sh [--quick]" >&2
         exit 2
@@ -225,7 +224,7 @@ if [ "$quick" -eq 0 ]; then
 fi
 finish_python
 if [ "$is_built" -eq 1 ]; then
-    run_tests test -LE "^($left_out)$"
+    run_tests test -LE '^long$'
 else
     failed=$((failed + 1))
 fi
