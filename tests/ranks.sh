@@ -297,7 +297,7 @@ else
         "hyper|rank 1 and rank 0 differ at step 3 in the arguments of step" \
         "discard|rank 1 and rank 0 differ at step 3 in DISCARD" \
         "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
-        "flush|every rank waits, rank 1 for the gathering of values|1" \
+        "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps|1" \
         "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20"
     out=$(overlap)
     echo "$out" | grep 'exposed:'

@@ -13,6 +13,7 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "instance/instance.h"
 #include "ranks/gathering.h"
 #include "replay/state_arrays.h"
@@ -82,13 +83,13 @@ static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), v
 
 /* ---- of several ranks, each of which has a part of the masters --------------------------------------------------- */
 
-/* Every rank asks for the same parameters. */
-static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *together, zf_error_t *err) {
+/* Every rank asks for the same parameters, and none failed before (st, err). */
+static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *together, zf_status_t st,
+                                  zf_error_t *err) {
     uint32_t own = 0, *all;
-    zf_status_t st;
-    for (uint32_t i = 0; i < work->run->n_params; i++)
+    for (uint32_t i = 0; i < work->run->n_params && !st; i++)
         own = zfi_crc32(own, work->dst[i] ? "1" : "0", 1);
-    st = zfi_together_tell(together, ZFI_AMONG_OWN, ZF_OK, &own, sizeof own, (void **)&all, err);
+    st = zfi_together_tell(together, ZFI_AMONG_OWN, st, &own, sizeof own, (void **)&all, err);
     for (uint32_t r = 1; r < together->n_ranks && !st; r++)
         if (all[r] != all[0])
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "export_params",
@@ -169,9 +170,7 @@ static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_erro
 static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_status_t st, zf_error_t *err) {
     zfi_together_t together;
     zf_status_t opened = zfi_together_open(&inst->engine, 0, 0, &together, st ? NULL : err);
-    st = zfi_together_meet(&together, st ? st : opened, err);
-    if (!st)
-        st = compare_wanted(work, &together, err);
+    st = compare_wanted(work, &together, st ? st : opened, err);
     if (!st) {
         st = export_rest(inst, work, err);
         st = zfi_together_meet(&together, st, err);
@@ -193,6 +192,7 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
         st = open_work(inst->run, &work, err);
     if (!st)
         st = check_export(inst, items, n, elem_size, work.dst, err);
+    st = zfi_reduce_meet(inst, st, "export_params", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)

@@ -32,14 +32,13 @@ static void *room(const zfi_run_t *run, uint32_t n, uint64_t nbytes) {
 
 /* all[n] of nbytes each, the own one filled, over a group. */
 static zf_status_t gather(zf_instance_t *inst, uint32_t group, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather_at_rest(&inst->engine, group, all, nbytes);
+    zf_status_t st = zfi_ranks_gather(&inst->engine, group, ZF_COLLECTIVE_FOR_STATE, 0, all, nbytes);
     return st ? zfi_hook_failed(inst, st, "state", "the ranks could not be compared", err) : ZF_OK;
 }
 
 /* ---- which part -------------------------------------------------------------------------------------------------- */
 
-/* Where a rank saves or loads, and what it holds: the lowest ranks of its group 0 and of its part. status: it cannot.
- */
+/* Where a rank saves or loads, and what it holds: the lowest ranks of its group 0 and its part. status: it cannot. */
 typedef struct claim {
     uint32_t path_crc, model, part;
     int32_t status;

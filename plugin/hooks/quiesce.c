@@ -5,11 +5,14 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 
 /* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
+    if (!st)
+        st = zfi_reduce_meet(inst, ZF_OK, "quiesce", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)

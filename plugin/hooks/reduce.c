@@ -107,11 +107,6 @@ static zfi_agreement_t *agreement_of(const zfi_reduction_t *reduction, uint32_t 
     return (void *)(reduction->agreements + rank * reduction->agreement_nbytes);
 }
 
-static uint32_t digest_hyper(uint32_t digest, const zfi_hyper_t *h) {
-    const double values[] = {h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
-    return zfi_crc32(digest, values, sizeof values);
-}
-
 /* The host's own norm, where it is known here: on a stream the device reads it. */
 static double known_norm(const zfi_step_row_t *row) {
     double norm = row->host_norm == &row->host_norm_now ? row->host_norm_now : 0;
@@ -119,21 +114,20 @@ static double known_norm(const zfi_step_row_t *row) {
 }
 
 /* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
-static uint32_t digest_common(const zfi_clock_t *clock, const zfi_step_row_t *row) {
-    uint32_t digest = zfi_crc32(0, &row->unscale, sizeof row->unscale);
-    digest = zfi_crc32(digest, &row->clip_norm, sizeof row->clip_norm);
-    digest = zfi_crc32(digest, &clock->epoch_end, sizeof clock->epoch_end);
-    digest = zfi_crc32(digest, &(double){known_norm(row)}, sizeof(double));
-    return zfi_crc32(digest, &(uint32_t){row->host_norm != NULL}, sizeof(uint32_t));
+static uint32_t digest_common(const zfi_ranks_t *ranks) {
+    const zfi_step_row_t *row = zfi_row(ranks->rows, ranks->clock->t + 1);
+    const double values[] = {row->unscale, row->clip_norm, known_norm(row), row->host_norm != NULL};
+    return zfi_crc32(zfi_crc32(0, values, sizeof values), &ranks->clock->epoch_end, sizeof ranks->clock->epoch_end);
 }
 
 /* ... and by parameter group; of the parameters of a process group, in their order. */
-static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_step_row_t *row, const zfi_group_list_t *list) {
-    uint32_t digest = digest_common(ranks->clock, row);
+static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_group_list_t *list) {
+    const zfi_step_row_t *row = zfi_row(ranks->rows, ranks->clock->t + 1);
+    uint32_t digest = digest_common(ranks);
     for (uint32_t i = 0; i < ranks->n_groups && !list; i++)
-        digest = digest_hyper(digest, &row->hyper[i]);
+        digest = zfi_crc32(digest, &row->hyper[i], sizeof row->hyper[i]);
     for (uint32_t i = 0; list && i < list->n; i++)
-        digest = digest_hyper(digest, &row->hyper[ranks->params[list->ids[i]].group]);
+        digest = zfi_crc32(digest, &row->hyper[ranks->params[list->ids[i]].group], sizeof row->hyper[0]);
     return digest;
 }
 
@@ -141,6 +135,8 @@ static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_step_row_t 
 typedef struct circle {
     uint32_t index, name; /* the process group: the transport's number, the host's */
     zfi_member_t place;
+    uint32_t n;                   /* which of so many parameters have a gradient, they tell as well: */
+    const zfi_group_list_t *list; /* those of their group; NULL: all, of which others know what is of no other group */
 } circle_t;
 
 static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_t rank, const char *what) {
@@ -167,94 +163,79 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
             return disagree(inst, circle, r, "the number of steps");
         if (other->is_discarded != first->is_discarded)
             return disagree(inst, circle, r, "DISCARD");
-        if (other->arguments != first->arguments)
-            return disagree(inst, circle, r,
-                            "the arguments of step (hyper-parameters, unscale, clip_norm, host_norm, EPOCH_END)");
         if (other->events != first->events)
             return disagree(inst, circle, r, "what was called between the steps (FLUSH, params_changed)");
+        if (other->arguments != first->arguments && !first->is_discarded)
+            return disagree(inst, circle, r,
+                            "the arguments of step (hyper-parameters, unscale, clip_norm, host_norm, EPOCH_END)");
         if (other->update_interval != first->update_interval || other->publish_lag != first->publish_lag)
             return disagree(inst, circle, r, "update_interval or publish_lag");
     }
     return ZF_OK;
 }
 
-/* This rank's agreement becomes part of everyone's. n bytes follow it. */
-static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi_agreement_t *own,
-                          const uint8_t *present, uint32_t n) {
-    zfi_run_t *run = inst->run;
-    zfi_agreement_t *at = agreement_of(&run->reduction, circle->place.rank);
-    zf_status_t st;
-    *at = *own;
-    if (n)
-        memcpy(at + 1, present, n);
-    st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                          run->reduction.agreement_nbytes);
-    return st ? st : check_agreements(inst, circle);
+static uint8_t *present_on(const zfi_reduction_t *reduction, uint32_t rank) {
+    return (uint8_t *)(agreement_of(reduction, rank) + 1);
 }
 
-static const uint8_t *present_on(const zfi_reduction_t *reduction, uint32_t rank) {
-    return (const uint8_t *)(agreement_of(reduction, rank) + 1);
+/* This rank's agreement becomes part of everyone's; the row's `present` what any rank has. */
+static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi_agreement_t *own) {
+    zfi_run_t *run = inst->run;
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
+    zf_status_t st;
+    *agreement_of(&run->reduction, circle->place.rank) = *own;
+    for (uint32_t i = 0; i < circle->n; i++)
+        present_on(&run->reduction, circle->place.rank)[i] = row->present[circle->list ? circle->list->ids[i] : i];
+    st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
+                          run->reduction.agreement_nbytes);
+    if (!st)
+        st = check_agreements(inst, circle);
+    for (uint32_t r = 0; r < circle->place.n_ranks && !st; r++)
+        for (uint32_t i = 0; i < circle->n; i++) {
+            uint32_t id = circle->list ? circle->list->ids[i] : i;
+            if (present_on(&run->reduction, r)[i] && (circle->list || run->params[id].group_index[0] == 0) &&
+                !row->present[id]) /* an early replay may be reading what is 1 already */
+                row->present[id] = 1;
+        }
+    return st;
 }
 
 /* What lateness cost in a rank's part of the state. */
 static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, uint32_t rank) {
-    return (void *)((uint8_t *)(agreement_of(ranks->reduction, rank) + 1) + (ranks->n_params + 7u) / 8u * 8u);
+    return (void *)(present_on(ranks->reduction, rank) + (ranks->n_params + 7u) / 8u * 8u);
 }
 
-/* An early replay may be reading what is 1 already. */
-static void note_present(zfi_step_row_t *row, uint32_t param, int is_present) {
-    if (is_present && !row->present[param])
-        row->present[param] = 1;
-}
-
-/* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
+/* Group 0. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
-    circle_t circle = {0, 0, zfi_member(run->engine, 0)};
+    circle_t circle = {.place = zfi_member(run->engine, 0), .n = run->n_params};
     zf_status_t st;
-    own->arguments = own->is_discarded ? 0 : digest_arguments(&run->ranks, row, NULL);
+    own->arguments = digest_arguments(&run->ranks, NULL);
     own->events = run->reduction.events;
     own->update_interval = (uint16_t)inst->engine.policy.interval;
     own->publish_lag = (uint16_t)inst->engine.policy.lag;
     if (zfi_is_sharded(run->engine))
         zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, circle.place.rank));
-    st = gather(inst, &circle, own, row->present, run->n_params);
+    st = gather(inst, &circle, own);
     for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
         zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
-    for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
-        for (uint32_t i = 0; i < run->n_params; i++)
-            if (run->params[i].group_index[0] == 0)
-                note_present(row, i, present_on(&run->reduction, r)[i]);
     return st;
 }
 
 static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, const zfi_group_list_t *list) {
-    zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
-    circle_t circle = {list->index, list->name, list->place};
-    uint8_t *own_present = (uint8_t *)(agreement_of(&run->reduction, list->place.rank) + 1);
-    zf_status_t st;
-    own->arguments = own->is_discarded ? 0 : digest_arguments(&run->ranks, row, list);
+    own->arguments = digest_arguments(&inst->run->ranks, list);
     own->events = list->events;
-    for (uint32_t i = 0; i < list->n; i++)
-        own_present[i] = row->present[list->ids[i]];
-    st = gather(inst, &circle, own, own_present, list->n);
-    for (uint32_t r = 0; r < list->place.n_ranks && !st; r++)
-        for (uint32_t i = 0; i < list->n; i++)
-            note_present(row, list->ids[i], present_on(&run->reduction, r)[i]);
-    return st;
+    return gather(inst, &(circle_t){list->index, list->name, list->place, list->n, list}, own);
 }
 
 /* All ranks that train the model together: what makes the norm and the factor. */
 static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_engine_t *engine = &inst->engine;
-    circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine)};
-    own->arguments =
-        own->is_discarded ? 0 : digest_common(&inst->run->clock, zfi_row(&inst->run->rows, inst->run->clock.t + 1));
+    circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine), 0, NULL};
+    own->arguments = digest_common(&inst->run->ranks);
     own->events = 0;
-    return gather(inst, &circle, own, NULL, 0);
+    return gather(inst, &circle, own);
 }
 
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
@@ -351,6 +332,43 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
     if (!st)
         st = agree(inst, 1);
     return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);
+}
+
+/* Buckets of this step whose exchanges the device waits for before it does what comes next. */
+static uint32_t count_awaited(const zfi_reduction_t *reduction, uint32_t n_buckets) {
+    uint64_t first = reduction->number[0], n = 0;
+    for (uint32_t i = 0; i < n_buckets && first; i++)
+        if (reduction->opened[i].after >= first + n)
+            n = reduction->opened[i].after - first + 1;
+    return (uint32_t)n;
+}
+
+zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
+    const zfi_reduction_t *reduction = &inst->run->reduction;
+    const circle_t circle = {.place = zfi_member(&inst->engine, 0)};
+    zfi_agreement_t own = {.step = inst->run->clock.t + 1 + inst->run->clock.steps_before, .n_sent = reduction->next};
+    uint32_t waits = 0, late = 0;
+    zf_status_t met;
+    if (!reduction->opened)
+        return st;
+    own.events = zfi_crc32(reduction->events, origin, strlen(origin)); /* no step's */
+    own.n_awaited = count_awaited(reduction, inst->run->buckets.n);
+    met = gather(inst, &circle, &own);
+    if (met)
+        return zfi_hook_failed(inst, met, origin, "the ranks could not agree", err);
+    for (uint32_t r = 1; r < circle.place.n_ranks; r++) {
+        const zfi_agreement_t *other = agreement_of(reduction, r);
+        waits = other->n_awaited > agreement_of(reduction, waits)->n_awaited ? r : waits;
+        late = other->n_sent < agreement_of(reduction, late)->n_sent ? r : late;
+    }
+    own.n_sent = agreement_of(reduction, late)->n_sent;
+    if (st || agreement_of(reduction, waits)->n_awaited <= own.n_sent)
+        return st;
+    return zfi_error_by(err, ZF_ERR_STATE, late, origin,
+                        "rank %" PRIu32 "'s device waits for the sums of bucket %" PRIu32 ", which rank %" PRIu32
+                        " has not handed over, for want of a gradient: call this before the step's first delivery, or "
+                        "after step or DISCARD",
+                        waits, own.n_sent, late);
 }
 
 zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err) {

@@ -24,6 +24,10 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst);
 
 /* [hook] DISCARD on every rank: the step's exchanges are made to their end, which is before what comes next. */
 zf_status_t zfi_reduce_discard(zf_instance_t *inst);
+/* [control] A call that all ranks make, of whose state each has a part; whatever went before (st, err). That all make
+ * it is found here. And so is a device that waits for a bucket which another rank, for want of a gradient, hands over
+ * at step: this rank would come to rest only then. ZF_ERR_STATE on every rank, before anything is changed. */
+zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
 /* [control] Refuses where exchanges of the step that is being filled may be under way, which DRAIN leaves alone. */
 zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 

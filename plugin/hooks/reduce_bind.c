@@ -299,11 +299,13 @@ static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err
 /* What ranks exchange first. */
 typedef struct summary {
     uint64_t n_lines, digest;
-    uint64_t n_ranks; /* as the host said */
+    uint32_t n_ranks; /* as the host said */
+    uint32_t n_sent;  /* buckets of the coming step that are on their way */
 } summary_t;
 
 static summary_t summarise(const comparison_t *it) {
-    summary_t out = {.n_lines = n_lines(it), .n_ranks = it->n_ranks};
+    const zfi_run_t *run = it->inst->run;
+    summary_t out = {n_lines(it), 0, it->n_ranks, run ? run->reduction.next : 0};
     for (uint32_t i = 0; i < n_lines(it); i++) {
         const uint64_t pair[] = {out.digest, digest_line(it, i)};
         out.digest = digest_words(pair, 4);
@@ -311,14 +313,20 @@ static summary_t summarise(const comparison_t *it) {
     return out;
 }
 
-/* Whether the host gave each rank the same group. */
+/* Whether the host gave each rank the same group, and none is in the middle of a step. */
 static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
         if (all[r].n_ranks != it->n_ranks)
             return zfi_error_by(err, ZF_ERR_RANKS, r, "bind_params",
                                 "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32
-                                " says that they are %" PRIu64 ": the host must give every rank the same group",
+                                " says that they are %" PRIu32 ": the host must give every rank the same group",
                                 it->rank, it->n_ranks, r, all[r].n_ranks);
+    for (uint32_t r = 0; r < it->n_ranks; r++)
+        if (all[r].n_sent)
+            return zfi_error_by(err, ZF_ERR_STATE, r, "bind_params",
+                                "gradients of this step are on their way from rank %" PRIu32
+                                " to the other ranks: step first, or DISCARD",
+                                r);
     return ZF_OK;
 }
 
@@ -425,9 +433,6 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
     zf_status_t st;
     if (!zfi_has_peers(&inst->engine))
         return ZF_OK;
-    if (inst->run && inst->run->reduction.next)
-        return zfi_error(err, ZF_ERR_STATE, "bind_params",
-                         "gradients of this step are on their way to the other ranks: step first, or DISCARD");
     st = compare(&it, err);
     if (st || !zfi_is_grouped(&inst->engine))
         return st;

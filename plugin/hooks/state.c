@@ -159,6 +159,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         together.rank = 0;
         together.n_ranks = 1;
     }
+    st = zfi_reduce_meet(inst, st, "state", err);
     if (!st)
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;

@@ -108,8 +108,7 @@ typedef struct zfi_grad_state {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* Where a chunk's state lies. An early replay writes it elsewhere, and the two places are exchanged (replay/early.h).
- */
+/* Where a chunk's state lies. An early replay writes it elsewhere, and the places are exchanged (replay/early.h). */
 typedef struct zfi_chunk_state {
     float *w;             /* [n_room], which the chunk's elements are first of */
     unsigned char *m, *v; /* [n_room] moments of zfi_moments_nbytes(); NULL where the rule has none */
@@ -301,14 +300,16 @@ typedef struct zfi_sampled {
     uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
 } zfi_sampled_t;
 
-/* What a rank tells the others before a step. Behind it, a byte per parameter: it has a gradient here; and behind
- * these, at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t). */
+/* What a rank tells the others before a step, or a call between steps. Behind it, a byte per parameter: it has a
+ * gradient here; and behind these, at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t).
+ */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
     uint32_t arguments; /* digest of what step was given */
     uint32_t events;    /* digest of what was called between steps */
     uint16_t update_interval, publish_lag;
+    uint32_t n_sent, n_awaited; /* in such a call: buckets that are handed over, and that the device waits for */
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };

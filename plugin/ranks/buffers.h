@@ -15,7 +15,7 @@
  *
  * A host that computes on its own thread does not wait there for an exchange of the same step, which needs other ranks'
  * deliveries: they may be waiting for this rank, in FLUSH. Buckets that are on their way keep their buffers then, and
- * others are mapped as long as there is room. On a stream it is the device that waits.
+ * others are mapped as long as there is room. On a stream it is the device that waits (zfi_reduce_meet).
  *
  * At stage 0 each bucket has memory of its own, which a host thread writes again when the exchanges of the step before
  * are over: also of what no rank had a gradient of. Else nothing happens there.
@@ -37,8 +37,7 @@ uint32_t zfi_buffers_try(zfi_ranks_t *ranks, uint64_t call, uint32_t param, int 
 /* So many, and one more, are mapped, and those that a host thread would wait for; never more than buckets. */
 zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err);
 
-/* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait as well.
- */
+/* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait, too. */
 zf_status_t zfi_buffers_open(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket);
 zf_status_t zfi_buffers_wait(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t bucket);
 /* It is free when `exchanged` reaches number. */

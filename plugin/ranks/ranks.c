@@ -170,8 +170,7 @@ void zfi_ranks_free(zfi_ranks_t *ranks) {
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
 
-/* The stream of a lane, where the device's memory is exchanged; NULL: the host's is, and the lane's thread works on it.
- */
+/* The stream of a lane that exchanges the device's memory; NULL: the lane's thread works, on the host's. */
 static zfi_stream_t *stream_of(const zfi_engine_t *engine, uint32_t lane) {
     return lane == ZFI_LANE_VALUES ? engine->values_stream : engine->ranks_stream;
 }
@@ -348,8 +347,7 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) 
     zfi_mirror_up(ranks, ranks->dev->head.grad + from, to - from);
 }
 
-/* Work of the lane of values, [ranks][nbytes], of which this rank's part is there once what is collected `by` has run.
- */
+/* Work of the lane of values, [ranks][nbytes]; this rank's part is there once what is collected `by` has run. */
 static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_t *args, unsigned char *all,
                                 uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
@@ -421,14 +419,4 @@ void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, u
 void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
     if (!zfi_ranks_holds_memory(engine))
         free(all);
-}
-
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes) {
-    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STATE,
-                           .bucket = ZF_NO_ID,
-                           .recv = all,
-                           .nbytes = nbytes,
-                           .lane = ZFI_LANE_VALUES,
-                           .group = group};
-    return zfi_collective_call(engine, engine->values, zfi_collective, &what);
 }

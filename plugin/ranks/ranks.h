@@ -26,8 +26,7 @@
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err);
 /* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned:
- * ranks->mem->room_nbytes.
- */
+ * ranks->mem->room_nbytes. */
 void zfi_ranks_plan_room(zfi_ranks_t *ranks);
 void zfi_ranks_free(zfi_ranks_t *ranks);
 
@@ -53,8 +52,7 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
 zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number);
 /* [hook] What the device stream does from now on sees the values that ranks->reduction->value_number[bucket] stands
- * for.
- */
+ * for. */
 void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket);
 
 /* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is
@@ -68,9 +66,6 @@ void zfi_ranks_await_fetched(zfi_ranks_t *ranks, uint32_t bucket, unsigned char 
  * may still be written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
                              uint64_t nbytes);
-/* [hook] The same between steps, for ..._STATE, in the lane of values: gradients of the coming step may be on their
- * way. */
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, uint32_t group, void *all, uint64_t nbytes);
 
 /* [hook] In bind_params: of each rank of a group nbytes, this one's `own`: [ranks][nbytes], for zfi_ranks_drop whatever
  * *out_st is. NULL: ZF_ERR_MEMORY, and nothing was exchanged. */

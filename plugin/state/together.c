@@ -45,7 +45,7 @@ void zfi_together_close(zfi_together_t *together) { zfi_together_drop(together, 
 
 static zf_status_t gather(zfi_together_t *together, uint32_t group, void *all, uint64_t nbytes) {
     together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest(together->engine, group, all, nbytes);
+    together->broken = zfi_ranks_gather(together->engine, group, ZF_COLLECTIVE_FOR_STATE, 0, all, nbytes);
     return together->broken;
 }
 

@@ -6,15 +6,17 @@
 
 #include "instance/instance.h"
 #include "local_ranks.h"
-#include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 5 };
 
 /* Every parameter is a bucket; every step publishes, so that plain AdamW is seen. */
-static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 1\n"
-                              "publish_lag = 0\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\n"
-                              "level = error\n[shard]\nstage = 2\nbucket_bytes = 1000\n";
+static const char stage_2[] =
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 1\n"
+    "publish_lag = 0\npredict = off\non_overwrite = ask\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\n"
+    "level = error\n[shard]\nstage = 2\nbucket_bytes = 1000\n";
 
 typedef struct job {
     ZT_JOB;
@@ -23,6 +25,19 @@ typedef struct job {
 } job_t;
 
 static job_t jobs[N_RANKS];
+
+/* Whatever both ranks call while the device of one waits for the other one's step. */
+static void be_refused(zt_rig_t *rig) {
+    static const char words[] = "rank 1's device waits for the sums of bucket 0, which rank 0 has not handed over";
+    static _Thread_local float values[24 * 48];
+    const zf_digest_ext_t *digest = rig->zf->get_extension(ZF_EXT_DIGEST);
+    zt_refused(&rig->err, zt_quiesce(rig, ZF_QUIESCE_FLUSH), ZF_ERR_STATE, words);
+    zt_refused(&rig->err, zt_changed(rig, rig->params[3].id, 0), ZF_ERR_STATE, words);
+    zt_refused(&rig->err, zt_try_export(rig, 3, values), ZF_ERR_STATE, words);
+    zt_refused(&rig->err, zt_save(rig, NULL, zt_path("vain"), 0, NULL), ZF_ERR_STATE, words);
+    zt_refused(&rig->err, digest->adopt(rig->inst, NULL, 0, &rig->err), ZF_ERR_STATE, words);
+    zt_refused(&rig->err, zt_rig_try_bind(rig), ZF_ERR_STATE, "are on their way from rank 1");
+}
 
 static void step(job_t *job) {
     zt_rig_t *rig = &job->rig;
@@ -34,7 +49,9 @@ static void step(job_t *job) {
         zt_rig_fill_grad(rig, param, rig->step + 1);
         ZT_OK(rig, zt_rig_deliver(rig, param, 0, rig->queue ? &fence : NULL)); /* in order: the last covers them all */
     }
-    if (job->flushes)
+    if (job->flushes && job->has_hole && rig->queue)
+        be_refused(rig);
+    else if (job->flushes)
         ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     ZT_OK(rig, zt_rig_submit(rig, 0, NULL));
     for (uint32_t i = 0; i + (uint32_t)job->has_hole < N_PARAMS; i++)
@@ -68,7 +85,8 @@ static void expect_buffers(job_t as, uint32_t n) {
             ck_assert_mem_eq(param->visible, param->serial.w, param->n_elems * sizeof(float));
         }
     for (int r = 0; r < N_RANKS; r++) /* a host thread maps others as long as one is on its way */
-        ck_assert(jobs[r].n_buffers == n || (!as.uses_queue && jobs[r].n_buffers > n));
+        ck_assert(jobs[r].n_buffers == (r && as.flushes && as.uses_queue ? 2 : n) ||
+                  (!as.uses_queue && jobs[r].n_buffers > n));
     zt_jobs_end(&ranks);
 }
 
@@ -86,5 +104,11 @@ ZT_TEST(one_is_left_for_what_goes_next) {
 
 /* Rank 1 delivers all before rank 0 has handed over the first bucket, which it does after a FLUSH of both. */
 ZT_TEST(no_delivery_waits_for_a_rank_that_flushes) { expect_buffers((job_t){.has_hole = 1, .flushes = 1}, N_PARAMS); }
+
+/* On a stream the device of rank 1 waits; not for long where rank 0 has handed over all, too. */
+ZT_TEST(no_device_waits_for_a_rank_that_waits_for_it) {
+    expect_buffers((job_t){.uses_queue = 1, .has_hole = 1, .flushes = 1}, N_PARAMS);
+    expect_buffers((job_t){.uses_queue = 1, .flushes = 1}, 2);
+}
 
 ZT_SUITE("buffers")

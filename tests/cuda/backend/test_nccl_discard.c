@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/backend/test_nccl_discard.c - ranks that sum over NCCL, on devices that are late: a step waits for no
  * device; and one is discarded while the last sum of its gradients has yet to run, and the next one's gradients come
- * where it reads and writes.
+ * where it reads and writes. A call that all ranks make waits for no step either.
  *
  * At stage 1 the wait at the end of zfi_reduce_discard is what keeps them apart.
  *
@@ -20,7 +20,7 @@
 
 enum { N_RANKS = 3, N_STEPS = 6, HELD_US = 200000, OTHER = 1000 /* a step with other gradients */ };
 enum { LONGEST_MS = 5000 };
-typedef enum run_kind { USUAL, SLOW, STANDING_STILL, N_RUNS } run_kind_t;
+typedef enum run_kind { USUAL, SLOW, STANDING_STILL, IN_VAIN, N_RUNS } run_kind_t;
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 5, .cols = 7}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -105,17 +105,32 @@ static void step(job_t *job, uint32_t flags) {
         need(cuStreamSynchronize(stream));
 }
 
+/* Rank 0 has no gradient of the first bucket, and no buffer is left for the third one. */
+static void flush_in_vain(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    for (uint32_t i = N_SHAPES - (job->rank == 0); i-- > 0 && job->st >= 0;) {
+        move_gradient_to_device(rig, i, 1 + rig->step);
+        job->st = zt_rig_deliver(rig, i, 0, NULL);
+    }
+    zt_refused(&rig->err, zt_quiesce(rig, ZF_QUIESCE_FLUSH), ZF_ERR_STATE,
+               "rank 1's device waits for the sums of bucket 0, which rank 0 has not handed over");
+    job->st = zt_rig_submit(rig, 0, NULL);
+}
+
+#define CONFIG(bucket_bytes)                                                                                           \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 1\n"  \
+    "memory_limit_mib = 2000\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nstage = 1\ntransport = nccl\n"       \
+    "bucket_bytes = " bucket_bytes "\n"
+
 static void *run_job(void *raw) {
-    static const char config[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
-        "[host]\nmemory_limit_mib = 2000\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n"
-        "[shard]\nstage = 1\nbucket_bytes = 1000\ntransport = nccl\n";
     job_t *job = raw;
-    open_job(job, config);
+    open_job(job, job->kind == IN_VAIN ? CONFIG("1") : CONFIG("1000"));
     for (int t = 0; t < N_STEPS && job->st >= 0; t++) {
-        if (t % 2 && job->kind != STANDING_STILL)
+        if (t % 2 && job->kind < STANDING_STILL)
             step(job, ZF_STEP_DISCARD);
-        if (job->st >= 0)
+        if (job->kind == IN_VAIN)
+            flush_in_vain(job);
+        else if (job->st >= 0)
             step(job, 0);
     }
     if (job->st >= 0)
@@ -167,6 +182,14 @@ ZT_TEST(a_step_waits_for_no_device) {
         ck_assert_uint_eq(jobs[r].n_waits, 0);
         zt_rig_end(&jobs[r].rig);
     }
+}
+
+/* Nor does a call of all ranks wait for a device that waits for another rank's step. */
+ZT_TEST(a_call_of_all_ranks_waits_for_no_step) {
+    static job_t jobs[N_RANKS];
+    run(jobs, IN_VAIN);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        zt_rig_end(&jobs[r].rig);
 }
 
 ZT_SUITE("nccl_discard")
