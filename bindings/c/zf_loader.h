@@ -17,8 +17,7 @@
  * zf_trainer.h needs fewer lines for a trainer of float arrays; bindings/examples/first.c does without. Statuses are
  * those of zf/types.h and the two below. Every zf_error_t * may be NULL; otherwise its struct_size is set by the
  * caller and the rest is written on failure only. The loader keeps no global state, starts no thread and prints nothing
- * but through zf_host_stderr().
- */
+ * but through zf_host_stderr(). */
 #ifndef ZF_LOADER_H
 #define ZF_LOADER_H
 

@@ -375,8 +375,7 @@ static zf_status_t deliver_the_rest(zf_trainer_t *t) {
     return n > 0 ? deliver(t, n) : ZF_OK;
 }
 
-/* How many steps were skipped so far. A report may have been followed by another one unseen, the counter misses none.
- */
+/* How many steps were skipped so far. A report may have been followed by another unseen, the counter misses none. */
 static uint64_t count_skipped(const zf_trainer_t *t) {
     uint64_t n = t->n_skipped + (t->report.has_report && !t->report.applied);
     zf_counter_value(t->zf, t->instance, "steps_skipped", &n, NULL);

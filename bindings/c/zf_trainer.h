@@ -38,8 +38,7 @@
  * Threads. ready(), ready_range() and wait_for() may be called by several threads at once. Any other function is called
  * while no thread is in one of this zf_trainer_t. The plugin's own threads read gradients and write weights only as
  * said at ready() and wait(). Memory. bindings/c/README.md has the formula. No call after the
- * first step() allocates.
- */
+ * first step() allocates. */
 #ifndef ZF_TRAINER_H
 #define ZF_TRAINER_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.h - threads, each pinned to one CPU of the process's affinity mask, that run the same function at the same time.
- */
+/* team.h - threads, each pinned to one CPU of the process's affinity mask, that run one function at the same time. */
 #pragma once
 
 enum { TEAM_MAX_THREADS = 256 };

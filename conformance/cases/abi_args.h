@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_args.h - one call of one slot with right arguments, to be spoilt in one place and then required to fail cleanly.
- */
+/* abi_args.h - one call of one slot with right arguments, to be spoilt in one place, then required to fail cleanly. */
 #pragma once
 
 #include "abi_call.h"

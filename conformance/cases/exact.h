@@ -54,8 +54,7 @@ int zx_child_main(const zx_options_t *options);
 /* exact_child.c: a process whose stdout comes out of *out_fd; as fork(). */
 pid_t zx_fork(int *out_fd);
 /* exact_child.c: becomes a child for this list of cases, which goes on from a save where options has one. Never
- * returns.
- */
+ * returns. */
 void zx_become_child(const zx_options_t *options, const char *list);
 /* exact_child.c: the command that runs one case again, to stdout; isa NULL, or empty: the plugin's choice. */
 void zx_print_repeat(const char *margin, const zx_options_t *options, int law, uint64_t index, const char *isa);

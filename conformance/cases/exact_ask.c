@@ -12,8 +12,7 @@
 #include "exact_run.h"
 #include "shard.h"
 
-/* ---- questions ----------------------------------------------------------------------------------------------------
- */
+/* ---- questions --------------------------------------------------------------------------------------------------- */
 
 static void check_answers(zx_run_t *run, const uint32_t *params, uint32_t n, const uint8_t *answers) {
     zx_count_drawn(run->result, ZX_ASKED, 1);
@@ -71,8 +70,7 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
         ask(run, flags, params, is_about_all ? 0 : n);
 }
 
-/* ---- writes -------------------------------------------------------------------------------------------------------
- */
+/* ---- writes ------------------------------------------------------------------------------------------------------ */
 
 /* What fp16 shows of a master that it cannot hold would be no weight to go on from: such a parameter is edited once
  * more. */

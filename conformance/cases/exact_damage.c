@@ -54,8 +54,7 @@ static const zf_state_ext_t *extension(const zx_run_t *run) {
     return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
 }
 
-/* ---- another model ------------------------------------------------------------------------------------------------
- */
+/* ---- another model ----------------------------------------------------------------------------------------------- */
 
 /* Saves an instance whose only parameter has the name of one of the run's and one element more. */
 static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args, zf_error_t *err) {
@@ -89,8 +88,7 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     return st;
 }
 
-/* ---- damage -------------------------------------------------------------------------------------------------------
- */
+/* ---- damage ------------------------------------------------------------------------------------------------------ */
 
 static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
     char path[4400];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
- */
+/* exact_run.c - one case from create to destroy: all is done to the oracle and to the plugin, in the same order. */
 #include "exact_run.h"
 #include "exact_change.h"
 #include "exact_damage.h"

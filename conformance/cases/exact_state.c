@@ -20,8 +20,7 @@
 enum { MOST_SAVES = 3 };
 typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE } zx_place_t;
 
-/* ---- saving and loading --------------------------------------------------------------------------------------------
- */
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
 static const zf_state_ext_t *extension(const zx_run_t *run) {
     return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
@@ -118,8 +117,7 @@ static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_comp
     return 0;
 }
 
-/* ---- a new process -------------------------------------------------------------------------------------------------
- */
+/* ---- a new process ----------------------------------------------------------------------------------------------- */
 
 /* Law 4: another instruction set and number of workers. */
 static uint32_t change_machine(const zx_run_t *run) {
@@ -194,8 +192,7 @@ static void go_on_in_a_new_process(zx_run_t *run) {
     run->is_over = 1;
 }
 
-/* ---- the save point ------------------------------------------------------------------------------------------------
- */
+/* ---- the save point ---------------------------------------------------------------------------------------------- */
 
 /* The run goes on from its save in another place, or in this one. */
 static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact) {
@@ -241,8 +238,7 @@ void zx_run_save_point(zx_run_t *run) {
     go_on(run, place, is_moving, is_compact);
 }
 
-/* ---- several ranks -------------------------------------------------------------------------------------------------
- */
+/* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
 static void load_move(zx_run_t *run, int is_exact) {
     const zs_ranks_t *ranks = run->c->ranks;

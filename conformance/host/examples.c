@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- metadata: texts ----------------------------------------------------------------------------------------------
- */
+/* ---- metadata: texts --------------------------------------------------------------------------------------------- */
 
 typedef enum requirement { ALWAYS, PRETRAINED } requirement_t;
 
@@ -80,8 +79,7 @@ static int read_metadata(host_examples_t *e, glue_error_t *err) {
                : read_count(metadata, "skipped", &e->n_skipped, err);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static const zf_safetensors_tensor_t *find(const zf_safetensors_t *file, const char *name) {
     for (size_t i = 0; i < file->n; i++)
@@ -168,8 +166,7 @@ static int read_split(const host_examples_t *e, const char *split, host_corpus_t
     return 0;
 }
 
-/* ---- the file -----------------------------------------------------------------------------------------------------
- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 static int read_all(host_examples_t *e, glue_error_t *err) {
     if (read_metadata(e, err) != 0 || read_split(e, "train", &e->train, err) != 0 ||

@@ -164,8 +164,7 @@ const float *zo_step_grad(const zo_t *o, uint32_t id);
 uint32_t zo_n_matrices(const zo_t *o);
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
 
-/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.
- */
+/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. What is not trainable is left alone. */
 typedef struct zo_adamw zo_adamw_t;
 zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
 /* The same with the rule of a configuration. */

@@ -36,8 +36,7 @@ static ALWAYS_INLINE vf vf_zip_upper(vf a, vf b) { return (vf)vzip2q_f32((float3
 #include "halves.h"
 
 /* Widening is exact in the mode of the plugin's threads (fpmode.c); narrowing follows the thread's rounding mode, so it
- * is done by integers.
- */
+ * is done by integers. */
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     uint16x4_t half;
     memcpy(&half, from, sizeof half);

@@ -55,8 +55,7 @@ static void touch(zfi_arena_t *arena, unsigned char *base, uint64_t nbytes) {
     }
 }
 
-/* Begins at a multiple of ZFI_HUGE_PAGE where it is that large: what lies around it is given back. MAP_FAILED, errno.
- */
+/* Begins at a multiple of ZFI_HUGE_PAGE where it is that large: what lies around is given back. MAP_FAILED, errno. */
 static void *map_pages(uint64_t nbytes) {
     uint64_t around = nbytes < ZFI_HUGE_PAGE ? 0 : ZFI_HUGE_PAGE - to_pages(1), before;
     unsigned char *base = mmap(NULL, nbytes + around, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/crc32.h - CRC-32 (IEEE 802.3: the one of zlib, gzip and Python's zlib.crc32), for the tensors of
- * checkpoints.
- */
+ * checkpoints. */
 #pragma once
 
 #include <stddef.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/error.h - filling the caller's zf_error_t. The first detector reports with names and numbers, callers
- * pass on.
- */
+ * pass on. */
 #pragma once
 
 #include "zf/types.h"

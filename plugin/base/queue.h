@@ -8,8 +8,7 @@
  *
  * Memory. Commands lie in a ring of cells, a command in as many cells side by side as its arguments need. The ring is
  * address space that is reserved at creation; it starts again at its first cell whenever it is empty, so that a queue
- * which never holds much never touches much. No push allocates; one that finds the ring full waits.
- */
+ * which never holds much never touches much. No push allocates; one that finds the ring full waits. */
 #pragma once
 
 #include <fenv.h>

@@ -4,8 +4,7 @@
  * Each timeline has one writer at a time and any number of waiters. Everything that the writer did before signal(v) is
  * visible to a waiter that has seen a value >= v (release store, acquire load). Every wait has a deadline, and ends
  * early when the instance is poisoned; poison raises the counter to all ones, so that hosts that watch it are released
- * too.
- */
+ * too. */
 #pragma once
 
 #include <pthread.h>
@@ -65,8 +64,7 @@ typedef struct zfi_run_clock {
 zfi_run_clock_t zfi_run_clock(void);
 /* [whose clock it is] The time so far. More than two slices between two calls count as two: the process did not run. */
 uint64_t zfi_run_ns(zfi_run_clock_t *clock);
-/* [lock held] Waits for a signal, for a slice of what is left of the time; takes away what the process has run of it.
- */
+/* [lock held] Waits for a signal or for a slice of the time left, from which it takes what the process has run. */
 void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *left_ns);
 
 /* Monotonic clock. */

@@ -54,8 +54,7 @@ typedef struct zfi_comm_ops {
     const char *name;
     zf_status_t (*open)(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err);
     void (*close)(zfi_comm_t *comm); /* NULL is legal */
-    /* [control] Another process group of the host's: *out_index is what exchanges call it, the same for the same group.
-     */
+    /* [control] Another process group of the host's: *out_index is what exchanges call it, the same for one group. */
     zf_status_t (*join)(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err);
     zfi_member_t (*place)(const zfi_comm_t *comm, uint32_t index); /* 0: group 0 */
 

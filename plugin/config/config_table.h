@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/config/config_table.h - the table of configuration keys, and one value of it from and to text.
  *
- * config.c reads files and texts; this module knows what a key is. Nothing here allocates, reads a locale or a global.
- */
+ * config.c reads files and texts; this module knows what a key is. Nothing allocates, or reads a locale or a global. */
 #pragma once
 
 #include <stddef.h>

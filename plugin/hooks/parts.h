@@ -17,8 +17,7 @@
 zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err);
 
 /* [hook] Which part that is goes to together->part; each has a path of its own. Of all ranks of the norm group,
- * whatever went before (st, err): what failed on one of them fails on all. path: NULL where that failed, or to a store.
- */
+ * whatever went before (st, err): what failed on one fails on all. path: NULL where that failed, or to a store. */
 zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t *together, zf_status_t st,
                            zf_error_t *err);
 

@@ -8,8 +8,7 @@
 zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zfi_stream_t **out,
                                int *out_is_host_thread, zf_error_t *err);
 
-/* [hook] Work enqueued on the host's stream waits for everything on the device stream. destroy waits for such streams.
- */
+/* [hook] Work enqueued on the host's stream waits for all on the device stream. destroy waits for such streams. */
 zf_status_t zfi_stream_follow(zf_instance_t *inst, zfi_stream_t *stream, const char *origin, zf_error_t *err);
 
 /* [hook] Every visible write so far comes before what is enqueued from now on: no parameter has a newer one. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/instance/layout.h - every array of a run, in its two arenas: the same functions count them and hand them out.
- */
+/* plugin/instance/layout.h - every array of a run, in its two arenas: the same functions count and hand them out. */
 #pragma once
 
 #include "instance/run.h"

@@ -17,8 +17,7 @@ uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket);
 uint64_t zfi_memory_cut_nbytes(const zfi_ranks_t *ranks);
 /* ... and that of published values (ranks/value_pieces.h). */
 uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks);
-/* Bytes that are asked for: four per element of each parameter with state; where ranks exchange them, those of buckets.
- */
+/* Bytes that are asked for: four per element of each parameter with state; where ranks exchange, those of buckets. */
 uint64_t zfi_memory_per_element_nbytes(const zfi_ranks_t *ranks);
 uint64_t zfi_memory_gradients_nbytes(const zfi_ranks_t *ranks);
 /* In memory that has four bytes per element of each parameter: where the one behind a parameter at `base` lies. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/instance/tables.h - the tables that kernels read (kernels/launch.h), made of the plan and sent to the device.
- */
+/* plugin/instance/tables.h - the tables that kernels read (kernels/launch.h), made of the plan, sent to the device. */
 #pragma once
 
 #include "instance/run.h"

@@ -23,8 +23,7 @@
  * again that another bucket had (ranks/buffers.h), and for shared after the publishes of t, or at a fetch
  * (ranks/values_at_fetch.h): there, up waits for taken, which the device signals behind all fetches of the closes
  * before, and for filled. The control threads of several ranks wait for each other (ranks/importance.h), at every step
- * in the same places.
- */
+ * in the same places. */
 #pragma once
 
 #include "base/timeline.h"

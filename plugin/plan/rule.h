@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/plan/rule.h - what the engine asks about the update rule: rules of groups, checks, prediction. The scalars of
- * an update are made in kernels/cpu/scalars.c; a new rule is a case there, a name here and a row in each kernel table.
- */
+ * an update are made in kernels/cpu/scalars.c; a new rule is a case there, a name here, a row in each kernel table. */
 #pragma once
 
 #include <stdint.h>

@@ -27,8 +27,7 @@
 
 #include "instance/run.h"
 
-/* [control] Says which parameters are sharded, those of more than whole_nbytes: before anything else is made of them.
- */
+/* [control] Says which parameters are sharded, those of more than whole_nbytes: before all else is made of them. */
 void zfi_shards_mark(const zfi_engine_t *engine, uint32_t whole_nbytes, zfi_param_t *params, uint32_t n);
 /* [control] Counts memory, once the plan is made, and anew with another one: its own, and that of published values,
  * which whole parameters alone need. new maps it; free is legal after a failure of either. */

@@ -6,8 +6,7 @@
 #include "instance/run.h"
 
 /* [communication thread] Of a bucket whose gradients lie in `flat`, where the host finds them (zfi_mirrored): this
- * rank's part of the sums to zfi_own_sums(); at stage 0 those of all ranks to flat. A failure has ended the instance.
- */
+ * rank's part of the sums to zfi_own_sums(); at stage 0 all ranks' to flat. A failure has ended the instance. */
 zf_status_t zfi_sum_bucket(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, unsigned char *flat);
 
 /* [any-thread] Where a bucket's sums of this rank's part lie on the device. */

@@ -119,8 +119,7 @@ static uint32_t count_sharers(const zfi_cpus_t *cpus, const zfi_node_t *node) {
     return n < 1 ? 1 : n > node->n_ranks ? node->n_ranks : (uint32_t)n;
 }
 
-/* Cores [*out_begin, end) of n are this rank's; returns end. Ranks share a core where there are more ranks than cores.
- */
+/* Cores [*out_begin, end) of n are this rank's; returns end. Where ranks are more than cores, they share some. */
 static uint32_t find_share(uint32_t n, uint32_t n_sharers, uint32_t rank, uint32_t *out_begin) {
     *out_begin = (uint32_t)((uint64_t)n * (rank % n_sharers) / n_sharers);
     return (uint32_t)((uint64_t)n * (rank % n_sharers + 1) / n_sharers);

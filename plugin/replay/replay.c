@@ -173,8 +173,7 @@ uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *
 
 /* ---- neighbours -------------------------------------------------------------------------------------------------- */
 
-/* Brings the records of a segment a few places ahead near: they lie apart, and memory has just been streamed through.
- */
+/* Brings the records of a segment a few places ahead near: they lie apart, and memory was just streamed through. */
 static void prefetch_records(const zfi_replay_view_t *view, uint32_t i, uint32_t end) {
     const zfi_segment_t *segments = view->segments;
     if (i + 2 * SEGMENTS_AHEAD < end) {
@@ -195,8 +194,7 @@ int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close,
            pattern_of(view, close, param->id) == slots->pattern;
 }
 
-/* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`.
- */
+/* The end of the segments from `first` on that take the same slots with the same scalars; slots: those of `first`. */
 static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *close, const slots_t *slots, uint32_t first,
                           uint32_t end) {
     const zfi_segment_t *segments = view->segments;

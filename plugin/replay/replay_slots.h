@@ -27,8 +27,7 @@ typedef struct zfi_segment_slots {
 void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
                            zfi_segment_slots_t *slots);
 
-/* [own threads] Whether this segment takes the slots that were found for another of its chunk, with the same scalars.
- */
+/* [own threads] Whether this segment takes the slots and scalars that were found for another of its chunk. */
 int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_slots_t *slots,
                         uint32_t n_before, const zfi_segment_t *segment);
 

@@ -32,6 +32,5 @@ static inline int zfi_interval_measures(const zfi_matrix_t *matrix) {
     return matrix->is_choosable && matrix->k > 0 && matrix->k < matrix->n_channels;
 }
 
-/* Whether a decision for step t is from a record of the window that opens with step `first`; others are not asked for.
- */
+/* Whether a decision for step t is from a record of the window that opens with step `first`; no other is asked for. */
 static inline int zfi_interval_has_record(uint64_t first, uint64_t t) { return first + 2 <= t; }

@@ -50,6 +50,5 @@ int zfi_beside_put_back(int parent_fd, const char *base);
 /* A checkpoint is at the path: a directory with an index. */
 int zfi_beside_is_there(int parent_fd, const char *base);
 
-/* A name that a checkpoint's file can have: the index, the mark, or a data file with its number of five digits or more.
- */
+/* A name that a checkpoint's file can have: the index, the mark, or a data file with its five digits or more. */
 int zfi_beside_is_file(const char *name);

@@ -289,14 +289,12 @@ static zf_status_t directory_end(zfi_store_t *store, zf_error_t *err) {
 
 /* ---- into its place ---------------------------------------------------------------------------------------------- */
 
-/* Whether two names can be exchanged at all: the call is unknown, forbidden by a filter, or the file system lacks it.
- */
+/* Whether two names can be exchanged: the call is unknown, forbidden by a filter, or the file system lacks it. */
 static int cannot_exchange(int code) {
     return code == EINVAL || code == ENOSYS || code == EPERM || code == EOPNOTSUPP || code == ENOTTY;
 }
 
-/* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second one is on the disk.
- */
+/* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second is on the disk. */
 static int replace_in_two(const zfi_store_t *store, former_t *former) {
     int code;
     if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/read.c - the index read back (contract in state/index.h). The text may be anybody's: every number is
  * checked before it is used as a size, an index or a loop's end, and memory is asked for only in proportion to the
- * text.
- */
+ * text. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>

@@ -8,8 +8,7 @@
  *   together.c, spread.c  several ranks agree, and write or read each its share
  *   carry.c   w, m, v, n into another cut or schedule
  *   replace.c one run exchanged for a loaded one, in one go that cannot fail
- * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run.
- */
+ * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run. */
 #pragma once
 
 #include "state/index.h"
@@ -24,8 +23,7 @@ typedef struct zfi_save_args {
     zfi_together_t *together;
 } zfi_save_args_t;
 
-/* [control] The drained run to an open store; commits. Several ranks, in the same store, together: all succeed or none.
- */
+/* [control] The drained run to an open store; commits. Several ranks, in one store, together: all succeed or none. */
 zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_store_t *store, zf_state_report_t *report,
                             zf_error_t *err);
 uint64_t zfi_state_file_nbytes(void);

@@ -71,6 +71,5 @@ extern const zfi_store_ops_t zfi_store_directory; /* state/dir.c */
 zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err);
 zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err);
 zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_error_t *err);
-/* [any-thread] Another checkpoint lies at the path by now: where there are no locks, the files of this one may be gone.
- */
+/* [any-thread] Another checkpoint lies at the path by now: without locks, the files of this one may be gone. */
 int zfi_directory_was_replaced(const zfi_store_t *store);

@@ -56,8 +56,7 @@ static zf_status_t take_all(const part_t *part) {
     return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
-/* Which bands of a matrix the host has written: all, where they were not sealed while it showed what the plugin wrote.
- */
+/* Which bands of a matrix the host wrote: all, where they were not sealed while it showed what the plugin wrote. */
 static zf_status_t find_edited_bands(const zfi_state_t *state, uint32_t number) {
     const zfi_data_matrix_t *matrix = &state->dev->matrices[number];
     uint64_t *kept = (uint64_t *)(void *)state->dev->exchange; /* fewer than half as many as elements */
@@ -161,8 +160,7 @@ static int has_selection(const zfi_selection_t *sel, const zfi_matrix_t *matrix)
     return sel->last_choice != 0 && matrix->k != 0;
 }
 
-/* Where element i of selected position `pos`, of those that are here, lies: in the compact arrays, and in the matrix.
- */
+/* Where element i of selected position `pos`, of those here, lies: in the compact arrays, and in the matrix. */
 static uint64_t compact_of(const zfi_matrix_t *matrix, uint32_t pos, uint64_t i) {
     return matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos;
 }

@@ -3,8 +3,7 @@
  * (contract in gradients.h).
  *
  * The device reads what the host delivered, or staging; the down stream copies the same memory once the statistics are
- * taken, so that one `batches` value frees it. Of resident matrices, gradients stay there and nothing is copied.
- */
+ * taken, so that one `batches` value frees it. Of resident matrices, gradients stay there and nothing is copied. */
 #include "step/gradients.h"
 
 #include "instance/gradient_place.h"

@@ -7,8 +7,7 @@
  * that are fetched, in whatever order. Publications travel through the device's ring in their own order, and a place is
  * free again once all before it are merged: a host that fetches in the order of its declarations goes through the ring;
  * what it fetches out of order, beyond the ring's reach, is copied by the device stream itself. Nothing here depends on
- * time.
- */
+ * time. */
 #pragma once
 
 #include "instance/run.h"

@@ -118,8 +118,7 @@ static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
                                      .l2 = 1e-2f * random_unit()};
 }
 
-/* visible holds what the state says, but for some elements written by "the host": the digest moves by what was there.
- */
+/* visible holds what the state says, but for elements written by "the host": the digest moves by what was there. */
 static void fill_visible(ahead_t *start, const geometry_t *g) {
     zfi_place_t place = place_of(g, &start->visible);
     array_t changed = array_copy(&start->w);

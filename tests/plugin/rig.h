@@ -59,8 +59,7 @@ typedef struct zt_rig {
 /* The table of the plugin, linked statically. */
 const zf_plugin_t *zt_table(void);
 
-/* Parameters with values of their own, a serial AdamW beside each; hyper-parameters of three groups. No instance yet.
- */
+/* Parameters with their own values, a serial AdamW beside each; hyper-parameters of three groups. No instance yet. */
 void zt_rig_start(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n);
 /* Destroys the instance, the queue and the memory. */
 void zt_rig_end(zt_rig_t *rig);

@@ -48,8 +48,7 @@ void zt_state_saved(zt_rig_t *rig, zt_memory_store_t *store, const char *zenflow
 void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store);
 /* Steps with holes and, at every seventh, a gradient that is not finite. */
 void zt_state_steps(zt_rig_t *rig, int n);
-/* Visible values, w, m, v, n, selection, importance, export, report: equal to the bit. Ends the test where they differ.
- */
+/* Visible values, w, m, v, n, selection, importance, export, report: equal to the bit. Else the test ends. */
 void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when);
 /* A copy of all of it, and whether a run is as it was then: ends the test where it is not. */
 typedef struct zt_image {

@@ -60,8 +60,7 @@ ZT_TEST(keys_without_effect) {
     }
 }
 
-/* ---- what the environment forces ----------------------------------------------------------------------------------
- */
+/* ---- what the environment forces --------------------------------------------------------------------------------- */
 
 ZT_TEST(forced_blocks) {
     static const zt_shape_t above[] = {{.rows = 257, .cols = 256}, {.rows = 5}}; /* two blocks as users get them */
@@ -256,8 +255,7 @@ ZT_TEST(params_changed_beside_a_blocked_queue) {
 
 /* ---- cancelled threads ------------------------------------------------------------------------------------------- */
 
-/* A thread that is cancelled leaves its frames as they are, which the address sanitizer minds: nothing of it is there.
- */
+/* A thread that is cancelled leaves its frames as they are, which the address sanitizer minds: it is left out. */
 static zf_create_args_t from_a_file = {
     .struct_size = sizeof from_a_file, .host = &rig.host, .device_type = ZF_DEVICE_CPU};
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/test_memory.c - the plan is what is mapped; what does not fit is refused before anything is allocated.
- */
+/* tests/plugin/test_memory.c - the plan is what is mapped; what does not fit is refused before any allocation. */
 #define _GNU_SOURCE
 #include <check.h>
 #include <inttypes.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_plan.c - what the slot pool loses against the formula, models that cannot be planned, and how even
  * the ranks' slices are (plan/slice.h). How parameters are cut and dealt, the oracle works out again (zf-conform
- * exact).
- */
+ * exact). */
 #include "plan/plan.h"
 
 #include <check.h>

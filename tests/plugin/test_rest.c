@@ -60,8 +60,7 @@ ZT_TEST(a_deadline_of_the_hosts_own) {
 
 static zt_log_t said;
 
-/* Elements of rig whose visible value is not the one that its twin, which was flushed, shows; parameters that have one.
- */
+/* Elements of rig whose visible value is not that of its twin, which was flushed; parameters that have one. */
 static uint64_t count_lost(const zt_rig_t *twin, uint64_t *out_params) {
     uint64_t n = 0;
     *out_params = 0;
@@ -113,8 +112,7 @@ ZT_TEST(destroy_says_how_many_updates_are_lost) {
     }
 }
 
-/* ---- destroy at every point ---------------------------------------------------------------------------------------
- */
+/* ---- destroy at every point -------------------------------------------------------------------------------------- */
 
 /* In warm-up, in mid-window, publishes due, channels about to enter; with gradients that no step has taken, or none. */
 ZT_TEST(destroy_after_any_number_of_steps) {

@@ -202,8 +202,7 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The traced steps are counted for themselves, and nothing before or behind them; to the last of them, or to the end.
- */
+/* The traced steps are counted for themselves, nothing before or behind them; to the last of them, or to the end. */
 ZT_TEST(what_steps_took) {
     static const char *const steps[] = {"11..26", "11..1000"};
     for (int k = 0; k < 2; k++) {

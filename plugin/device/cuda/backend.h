@@ -32,8 +32,7 @@
  * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called for a stream of
  * the plugin. The monitor reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before.
  * `poll_lock` guards `seen`. A signal is found only once its event is recorded, and an event that a call without `lock`
- * waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a stream.
- */
+ * waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a stream. */
 #pragma once
 
 #include <pthread.h>

@@ -57,8 +57,7 @@ struct zfi_cuda_kernels {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* The build's machine code for an architecture; NULL: none. Code of 8.0 runs on 8.x, and so on, but 9.0a's on 9.0 only.
- */
+/* The build's machine code for an architecture; NULL: none. Code of 8.0 runs on 8.x, and so on, 9.0a's on 9.0 only. */
 static const void *image_for(int major) {
     for (uint32_t i = 0; i < zfi_cuda_n_images; i++)
         if (zfi_cuda_images[i].major == major)

@@ -117,8 +117,7 @@ static inline void *emu_zeros(size_t n, size_t each) {
 /* fakecuda/calls.c: prints a line and counts it. */
 void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- what translated kernels call ---------------------------------------------------------------------------------
- */
+/* ---- what translated kernels call -------------------------------------------------------------------------------- */
 
 unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind_t kind, int line);
 const unsigned char *emu_param(const emu_thread_t *x, uint64_t a, uint32_t nbytes, int line);

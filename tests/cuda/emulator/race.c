@@ -49,8 +49,7 @@ void emu_races_begin(emu_launch_t *l) {
     l->order.launch = ++races.clock;
 }
 
-/* ---- order ---------------------------------------------------------------------------------------------------------
- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 void emu_races_new_block(emu_launch_t *l) {
     l->order.block = l->order.barrier = ++l->races->clock;
@@ -93,8 +92,7 @@ static inline uint64_t read_after(const emu_thread_t *x, uint64_t since, uint64_
     return record_by(x, flags);
 }
 
-/* ---- cells ---------------------------------------------------------------------------------------------------------
- */
+/* ---- cells ------------------------------------------------------------------------------------------------------- */
 
 /* Where the page is, or would be. */
 static emu_page_t **slot_of(const emu_races_t *r, uint64_t key) {
@@ -167,8 +165,7 @@ static inline int writes(emu_kind_t kind) {
     return kind == EMU_ATOMIC || kind == EMU_STORE || kind == EMU_STORE_RELAXED;
 }
 
-/* ---- both memories -------------------------------------------------------------------------------------------------
- */
+/* ---- both memories ----------------------------------------------------------------------------------------------- */
 
 static const char *global_cell(const emu_thread_t *x, cell_t *c, emu_kind_t kind) {
     int is_atomic = kind == EMU_ATOMIC, is_strong_load = kind == EMU_LOAD_RELAXED;

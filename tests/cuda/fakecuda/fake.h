@@ -112,8 +112,7 @@ uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind
 void fc_add_zone(const fc_zone_t *zone);
 void fc_remove_zone(uint64_t lo);
 /* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: not a place to copy from or
- * to.
- */
+ * to. */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
 /* What is new is not zero. NULL: there is no memory. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/fakecuda/sync.c - locks and sleeping by bare futexes, and the edges that the thread sanitizer is told of.
- */
+/* tests/cuda/fakecuda/sync.c - locks and sleeping by bare futexes, and edges that the thread sanitizer is told of. */
 #define _GNU_SOURCE
 #include "fake.h"
 
