@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
+# ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [--only conforms|faults] [BUILD]
 #
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups, and in two levels
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each; `zf audit` between runs
@@ -10,6 +10,7 @@
 #   6. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
 #
 #   --short   fewer cases, ranks and faults: about a minute
+#   --only conforms | faults   1 and 2, or the others, for which the machine must have nothing else to do
 #   BUILD     a build with tests (default build/test)
 #
 # Needs MPI (Debian packages libopenmpi-dev openmpi-bin) when BUILD is configured, and mpirun. Without it: exit status 77, and 1
@@ -19,15 +20,21 @@ set -u
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 short=0
+only=all
 build=$root/build/test
-for arg in "$@"; do
-    case $arg in
+while [ $# -gt 0 ]; do
+    case $1 in
     --short) short=1 ;;
-    --*)
-        echo "usage: sh tests/ranks.sh [--short] [BUILD]" >&2
+    --only) only=${2:-} && shift ;;
+    --*) only= ;;
+    *) build=$(CDPATH='' cd -- "$1" && pwd) || exit 2 ;;
+    esac
+    case $only in
+    all | conforms | faults) shift ;;
+    *)
+        echo "usage: sh tests/ranks.sh [--short] [--only conforms|faults] [BUILD]" >&2
         exit 2
         ;;
-    *) build=$(CDPATH='' cd -- "$arg" && pwd) || exit 2 ;;
     esac
 done
 
@@ -245,8 +252,10 @@ caught() {
 all_said=$(mktemp "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
 trap 'rm -f "$all_said"' EXIT
 limit=600
-if [ "$short" -eq 1 ]; then
-    limit=60
+[ "$short" -eq 0 ] || limit=60
+if [ "$only" = faults ]; then
+    :
+elif [ "$short" -eq 1 ]; then
     conforms 1 --cases 4 --seed 11
     conforms 2 --cases 12 --seed 12
     conforms 3 --cases 8 --seed 13
@@ -261,11 +270,6 @@ if [ "$short" -eq 1 ]; then
     split=
     moved "--groups --cases 8 --seed 9" 4
     audited 6
-    recovery=--enable-recovery
-    kills 2
-    recovery=
-    beside 2 noticed "stop|rank 1 has not come to" \
-        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
     beside 2 drawn_of "1 --cases 40 --seed 21" \
         "2 --cases 200 --seed 22" \
@@ -287,7 +291,16 @@ else
     moved "--groups --cases 60 --seed 9" 4
     moved "--groups --cases 30 --seed 9" 8
     audited 40
-    recovery=--enable-recovery
+fi
+[ "$only" != conforms ] || exit $failed
+planted="part_off_by_one groups_norm_of_data"
+recovery=--enable-recovery
+if [ "$short" -eq 1 ]; then
+    kills 2
+    recovery=
+    beside 2 noticed "stop|rank 1 has not come to" \
+        "config|rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+else
     kills 100
     recovery=
     beside 2 noticed "stop|rank 1 has not come to" \
@@ -302,9 +315,6 @@ else
     out=$(overlap)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
-fi
-planted="part_off_by_one groups_norm_of_data"
-if [ "$short" -eq 0 ]; then
     cmake --build "$build" --target zf_faults >"$all_said" 2>&1 || fail "the planted faults do not build: $(tail -n 5 "$all_said")"
     planted="$(sed -n 's/^== \([^ ]*\) .*/\1/p' "$root/conformance/faults/ranks.txt" | sort -u) early_taken_unexpected"
 fi

@@ -19,16 +19,6 @@ enum {
 };
 extern const char *const zt_state_configs[];
 
-/* Sanitizers are up to ten times slower, and what they look for does not hang on the number of states: a test that
- * tries many of a kind takes every so many there. */
-#if defined(__SANITIZE_THREAD__)
-enum { ZT_EVERY = 10 };
-#elif defined(__SANITIZE_ADDRESS__)
-enum { ZT_EVERY = 4 };
-#else
-enum { ZT_EVERY = 1 };
-#endif
-
 const zf_state_ext_t *zt_state(const zt_rig_t *rig);
 /* What instances opened from now on have beside their [zenflow] keys. */
 typedef struct zt_state_mode {

@@ -206,7 +206,7 @@ ZT_TEST(flipped_bits) {
         way_t way = ways[w];
         memset(&flip, 0, sizeof flip);
         train(way);
-        for (uint64_t i = 0; i < FLIPS; i++) {
+        for (uint64_t i = 0; i < FLIPS; i += ZT_EVERY) {
             char words[128];
             plant(1000 * i + (uint64_t)w, &way);
             way.name = "flipped";
@@ -274,6 +274,7 @@ ZT_TEST(flipped_bits_of_experts) {
 /* No alarm: stages, ranks, threads, instruction sets, and hosts that fetch. */
 ZT_TEST(equal_runs) {
     static const char *const sets[] = {"generic", "avx2", "avx512", "neon"};
+    int n_ways = 0;
     train((way_t){.name = "one"});
     for (int i = 0; i < 4; i++) {
         if (!zfi_kernels_of((zfi_isa_t)zfi_isa_parse(sets[i])))
@@ -284,7 +285,8 @@ ZT_TEST(equal_runs) {
                 way.threads = 1 + (int)(n + (uint32_t)stage) % 3;
                 way.uses_queue = (int)(n + (uint32_t)i) % 2;
                 way.flags = stage == 3 ? SHARDS : (n + (uint32_t)i) % 3 ? FETCHES : 0;
-                equal(&way, "one");
+                if (n_ways++ % ZT_EVERY == 0)
+                    equal(&way, "one");
             }
     }
 }

@@ -164,7 +164,7 @@ static void check_goes_on(void) {
 /* The first, second, ... of a kind of call fails until a save gets through. */
 static void fail_each(int call, int with, uint64_t old) {
     int n = 0;
-    for (;; n++) {
+    for (;; n += ZT_EVERY) {
         zf_status_t st;
         arm(call, with);
         left = n;
@@ -404,7 +404,7 @@ ZT_TEST(modes_stay) {
 
 /* ---- at the same time -------------------------------------------------------------------------------------------- */
 
-enum { N_SAVES = 80, N_LOADS = 20 }; /* at least so many of each, however slow the others are */
+enum { N_SAVES = ZT_FEWER(80), N_LOADS = ZT_FEWER(20) }; /* at least so many of each, however slow the others are */
 static _Atomic int n_savers, n_loads;
 
 static void *save_again_and_again(void *arg) {
