@@ -27,11 +27,23 @@ fail() {
     exit 1
 }
 
-# install ARGUMENT...: pip install into the environment. Nothing is compiled ahead: most of these modules are never imported.
+# by_uv ARGUMENT...: uv installs in a fifth of pip's time. It is told what pip is configured with, and looks where pip would.
+by_uv() {
+    [ -x "$venv/bin/uv" ] || "$venv/bin/python" -m pip install --disable-pip-version-check --no-input uv || return
+    (
+        eval "$("$venv/bin/python" -m pip config list | sort -r | sed -n -e 's/^[^.]*\.index-url=/export UV_DEFAULT_INDEX=/p' \
+            -e 's/^[^.]*\.extra-index-url=/export UV_INDEX=/p' -e 's/^[^.]*\.find-links=/export UV_FIND_LINKS=/p' \
+            -e 's/^[^.]*\.constraint=/export UV_CONSTRAINT=/p' -e 's/^[^.]*\.cert=/export SSL_CERT_FILE=/p')"
+        # shellcheck disable=SC2086 # ZF_PIP_ARGS is a list of arguments
+        "$venv/bin/uv" pip install --python "$venv/bin/python" --no-progress --cache-dir "$venv/uv" --index-strategy unsafe-best-match ${ZF_PIP_ARGS:-} "$@"
+    )
+}
+
+# install ARGUMENT...: into the environment; by pip where uv cannot. Nothing is compiled ahead: most of these modules are never imported.
 install() {
-    echo "-- pip install $*" >>"$log"
+    echo "-- install $*" >>"$log"
     # shellcheck disable=SC2086 # ZF_PIP_ARGS is a list of arguments
-    "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --prefer-binary \
+    by_uv "$@" >>"$log" 2>&1 || "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --prefer-binary \
         ${ZF_PIP_ARGS:-} "$@" >>"$log" 2>&1
 }
 
@@ -67,5 +79,6 @@ torch=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' "$requirements")
 [ -z "$torch" ] || install_torch "$torch"
 say "installing the other packages of the list"
 install -r "$requirements" || fail "pip could not install all of $requirements: $(grep '^ERROR' "$log" | tail -n 1); see $log"
+rm -rf "$venv/uv"
 wanted >"$stamp" || fail "cannot write $stamp"
 say "ready after $(($(date +%s) - started)) s"
