@@ -27,11 +27,13 @@ fail() {
     exit 1
 }
 
-# by_uv ARGUMENT...: uv installs in a fifth of pip's time. It is told what pip is configured with, and looks where pip would.
+# by_uv ARGUMENT...: uv installs in a fifth of pip's time. It is told what pip is configured with, but not where pip uses no index.
 by_uv() {
+    configured=$("$venv/bin/python" -m pip config list | sort -r) # the environment last, which goes before files
+    ! echo "$configured" | grep -q '\.no-index=' || return
     [ -x "$venv/bin/uv" ] || "$venv/bin/python" -m pip install --disable-pip-version-check --no-input uv || return
     (
-        eval "$("$venv/bin/python" -m pip config list | sort -r | sed -n -e 's/^[^.]*\.index-url=/export UV_DEFAULT_INDEX=/p' \
+        eval "$(echo "$configured" | sed -n -e 's/^[^.]*\.index-url=/export UV_DEFAULT_INDEX=/p' \
             -e 's/^[^.]*\.extra-index-url=/export UV_INDEX=/p' -e 's/^[^.]*\.find-links=/export UV_FIND_LINKS=/p' \
             -e 's/^[^.]*\.constraint=/export UV_CONSTRAINT=/p' -e 's/^[^.]*\.cert=/export SSL_CERT_FILE=/p')"
         # shellcheck disable=SC2086 # ZF_PIP_ARGS is a list of arguments

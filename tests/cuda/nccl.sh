@@ -17,14 +17,13 @@ set -u
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd) || exit 2
 build=$root/build/cuda
 cases=4
-few=2
 seed=8 # small cases with many exchanges
 only=
 short=0
 limit=120
 while [ $# -gt 0 ]; do
     case $1 in
-    --short) short=1 cases=1 few=1 ;;
+    --short) short=1 cases=2 ;;
     --only) only=$2 && shift ;;
     --cases) cases=$2 && shift ;;
     --seed) seed=$2 && shift ;;
@@ -137,10 +136,10 @@ if [ "$only" != faults ]; then
     conforms 3 "--stage 2" "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
     [ $short -eq 1 ] || conforms 3 "--stage 1" 1 FAKENCCL_FAULT=1:slow:6
     transport=nccl_two_level
-    conforms 4 "--stage 1" $few
+    conforms 4 "--stage 1" 2
     [ $short -eq 1 ] || conforms 4 "--stage 0" 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
     transport=nccl_native
-    conforms 3 "--stage 1" $few
+    conforms 3 "--stage 1" 2
     [ $short -eq 1 ] || conforms 3 "--stage 0" "$cases" FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000
     [ $short -eq 1 ] || conforms 2 "--stage 3" "$cases"
     [ $short -eq 1 ] || conforms 4 --groups 2

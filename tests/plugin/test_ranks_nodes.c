@@ -87,7 +87,8 @@ ZT_TEST(two_levels_are_adamw_of_the_sums) {
     static const char *const configs[] = {CONFIG("0", "host_two_level"), CONFIG("1", "host_two_level"),
                                           CONFIG("2", "host_two_level")};
     static const uint32_t sizes[][2] = {{4, 2}, {6, 3}, {6, 2}, {8, 2}, {3, 3}, {3, 1}};
-    for (int c = 0; c < 6 * 6; c += ZT_EVERY) /* a size, a stage, in turn or as they are dealt */
+    const int n_ways = 6 * (int)(sizeof sizes / sizeof *sizes); /* a size, a stage, in turn or as they are dealt */
+    for (int c = 0; c < n_ways; c += ZT_EVERY)
         train(configs[c / 2 % 3], sizes[c / 6][0], sizes[c / 6][1], c % 2);
 }
 
