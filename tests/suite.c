@@ -27,7 +27,6 @@ void zt_suite_add(const TTest *test, int n_runs, int signal) {
 int zt_run_suite(const char *name, SFun setup, SFun teardown) {
     Suite *suite = suite_create(name);
     SRunner *runner = srunner_create(suite);
-    int n_failed;
     for (size_t i = 0; i < n_added; i++) {
         TCase *tcase = tcase_create(added[i].test->name);
         tcase_set_timeout(tcase, ZT_TIMEOUT_S);
@@ -36,7 +35,7 @@ int zt_run_suite(const char *name, SFun setup, SFun teardown) {
         suite_add_tcase(suite, tcase);
     }
     srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
+    int n_failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return n_failed || !n_added;
 }

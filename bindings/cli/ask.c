@@ -16,12 +16,11 @@ static int answer(json_t *out) {
 
 static int ask_plugin(zf_cli_t *cli, char **words) {
     zf_description_t about = {.struct_size = sizeof about};
-    const zf_plugin_t *zf;
     char abi[16];
     (void)words;
     if (zf_cli_open(cli))
         return 1;
-    zf = zf_loader_plugin(cli->loader);
+    const zf_plugin_t *zf = zf_loader_plugin(cli->loader);
     zf->describe(&about, NULL);
     snprintf(abi, sizeof abi, "%u.%u", ZF_ABI_MAJOR(zf->abi), ZF_ABI_MINOR(zf->abi));
     return answer(json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", zf_loader_file(cli->loader), "version",

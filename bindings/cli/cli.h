@@ -7,8 +7,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "zf_loader.h"

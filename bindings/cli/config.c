@@ -59,7 +59,6 @@ static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, 
                              .device_type = ZF_DEVICE_CPU};
     zf_error_t err = {.struct_size = sizeof err};
     zf_instance_t *inst;
-    int status;
     if (zf_loader_plugin(cli->loader)->create(&args, &inst, &err) < 0)
         return zf_cli_fail(&err);
     printf("# ");
@@ -70,15 +69,14 @@ static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, 
         zf_cli_print(stdout, notes.all[i]);
         printf("\n");
     }
-    status = print_values(config, inst);
+    int status = print_values(config, inst);
     zf_loader_plugin(cli->loader)->destroy(inst, NULL);
     return status;
 }
 
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv) {
-    const zf_config_ext_t *config;
     const char *section = "";
-    config = zf_cli_extension(cli, ZF_EXT_CONFIG);
+    const zf_config_ext_t *config = zf_cli_extension(cli, ZF_EXT_CONFIG);
     if (!config)
         return 1;
     if (argc >= 1)

@@ -25,7 +25,6 @@ static json_t *no_cuda(const char *why) { return json_pack("{s:b, s:s}", "found"
 
 json_t *zf_ask_cuda(void) {
     zf_cuda_driver_t cuda;
-    json_t *devices;
     char text[256];
     int status, version = 0, n = 0;
     if (zf_cuda_driver_open(&cuda, text, sizeof text) != 0)
@@ -40,7 +39,7 @@ json_t *zf_ask_cuda(void) {
     cuda.DriverGetVersion(&version);
     cuda.DeviceGetCount(&n);
     snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
-    devices = json_array();
+    json_t *devices = json_array();
     for (int i = 0; i < n && i < MOST_DEVICES; i++)
         json_array_append_new(devices, describe_device(&cuda, i));
     return json_pack("{s:b, s:s, s:o}", "found", 1, "version", text, "devices", devices);

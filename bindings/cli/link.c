@@ -54,7 +54,6 @@ static double measure(const link_t *link, unsigned ways) {
     for (int round = 0; round < N_ROUNDS; round++) {
         uint64_t start = now_ns(), nbytes = 0;
         int has_failed = 0;
-        double rate;
         for (int i = 0; i < N_COPIES; i++) {
             if (ways & 1 << UP)
                 has_failed |=
@@ -67,7 +66,7 @@ static double measure(const link_t *link, unsigned ways) {
         has_failed |= link->cuda.StreamSynchronize(link->stream[UP]) | link->cuda.StreamSynchronize(link->stream[DOWN]);
         if (has_failed)
             return 0;
-        rate = 1e9 * (double)nbytes / (double)(now_ns() - start + 1);
+        double rate = 1e9 * (double)nbytes / (double)(now_ns() - start + 1);
         best = rate > best ? rate : best;
     }
     return best;
@@ -75,7 +74,6 @@ static double measure(const link_t *link, unsigned ways) {
 
 const char *zf_speed_link(int device, zf_link_speed_t *out) {
     link_t link = {.context = NULL};
-    const char *why;
     char unused[256];
     *out = (zf_link_speed_t){.up = 0};
     if (zf_cuda_driver_open(&link.cuda, unused, sizeof unused) != 0)
@@ -84,7 +82,7 @@ const char *zf_speed_link(int device, zf_link_speed_t *out) {
         return "the driver does not start";
     if (link.cuda.DevicePrimaryCtxRetain(&link.context, device))
         return "no context on the device";
-    why = link.cuda.CtxSetCurrent(link.context) ? "no context on the device" : open_buffers(&link);
+    const char *why = link.cuda.CtxSetCurrent(link.context) ? "no context on the device" : open_buffers(&link);
     if (!why) {
         out->up = measure(&link, 1 << UP) / 1e9;
         out->down = measure(&link, 1 << DOWN) / 1e9;

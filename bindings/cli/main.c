@@ -145,12 +145,11 @@ static int misuse_command(const char *word, const char *second) {
 }
 
 static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv) {
-    int status;
     if (argc > 0 && strcmp(argv[0], "--help") == 0)
         return help(command);
     if (!command->run)
         return zf_cli_run_script(cli, command, argc, argv);
-    status = command->run(cli, argc, argv);
+    int status = command->run(cli, argc, argv);
     if (status == 2)
         print_usage(stderr, command);
     if (status == 2 && command->more)
@@ -171,10 +170,9 @@ int zf_cli_open(zf_cli_t *cli) {
 }
 
 const void *zf_cli_extension(zf_cli_t *cli, const char *id) {
-    const void *table;
     if (zf_cli_open(cli))
         return NULL;
-    table = zf_loader_plugin(cli->loader)->get_extension(id);
+    const void *table = zf_loader_plugin(cli->loader)->get_extension(id);
     if (!table)
         fprintf(stderr, "zf: %s has no extension %s: use a newer plugin\n", zf_loader_file(cli->loader), id);
     return table;

@@ -6,7 +6,6 @@
  * steps close none; the median of all. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "ask.h"
@@ -32,10 +31,9 @@ static void take_log(void *ctx, int32_t level, const char *component, const char
                      uint64_t nbytes) {
     zf_replay_speed_t *out = ctx;
     char copy[512];
-    const char *at;
     (void)level, (void)component, (void)file, (void)line;
     snprintf(copy, sizeof copy, "%.*s", (int)(nbytes < sizeof copy ? nbytes : sizeof copy - 1), text);
-    at = strstr(copy, "kernels ");
+    const char *at = strstr(copy, "kernels ");
     if (at)
         snprintf(out->kernels, sizeof out->kernels, "%.*s", (int)strcspn(at + 8, ",;"), at + 8);
 }
@@ -138,7 +136,6 @@ static int open_and_measure(run_t *run, uint32_t interval, const char *keys, mea
 /* Memory of weights and gradients for the time of it. */
 static int measure_with(zf_cli_t *cli, run_t *run, uint32_t interval, const char *keys, measure_t take) {
     zf_error_t err = {.struct_size = sizeof err, .message = "nothing was replayed"};
-    int is_done;
     *run->out = (zf_replay_speed_t){.n_workers = 0};
     run->zf = zf_loader_plugin(cli->loader);
     run->weights = malloc(run->n_elems * sizeof *run->weights);
@@ -147,7 +144,7 @@ static int measure_with(zf_cli_t *cli, run_t *run, uint32_t interval, const char
         run->weights[i] = ONE_BF16;
         run->grads[i] = SMALL_BF16;
     }
-    is_done = run->weights && run->grads && open_and_measure(run, interval, keys, take, &err);
+    int is_done = run->weights && run->grads && open_and_measure(run, interval, keys, take, &err);
     if (!is_done)
         zf_cli_fail(&err);
     free(run->weights);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/text.c - what comes out of a file and goes to a terminal: shown, never obeyed. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli.h"
 

@@ -192,7 +192,6 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     const circle_t *of = find_group(mpi, call->group);
     size_t n = of ? 2 * (size_t)n_pieces * (size_t)(of->size - 1) : 0;
     request_t *request = calloc(1, sizeof *request + n * sizeof *request->messages);
-    int code;
     if (!of || !request || call->instance >= N_INSTANCES) {
         const char *what = !of ? "unknown process group" : "more than four instances over one transport";
         what = of && !request ? "no memory for a request" : what;
@@ -201,7 +200,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     }
     request->group = of;
     request->n_pieces = n_pieces;
-    code = start_all(mpi, call, request);
+    int code = start_all(mpi, call, request);
     *out_request =
         (uint64_t)(uintptr_t)request; /* even after a failure: some messages may be under way, and are given up */
     return code == MPI_SUCCESS ? ZF_OK : fail(mpi, err, code, "a message could not be started");

@@ -5,7 +5,6 @@
  * columns or rows and the gradient of the selected channels gathered; its sums are compared bit for bit with the CPU's
  * kernels first. Bytes counted: the gradient once, what is gathered once read (it is part of the gradient: not counted
  * again) and once written. The copy's bytes: read and written. Times are medians of device events. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,8 +247,6 @@ static void copy(const bench_t *b) {
 static void run(bench_t *b, table_t *table) {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
     uint64_t elem = zfi_dtype_nbytes(b->dtype), nbytes, written;
-    double pass_ms, copy_ms, norm_ms, rate, limit;
-    uint64_t different;
     b->n_elems = (uint64_t)b->o.rows * b->o.cols;
     b->rows_per_matrix = b->o.rows;
     while (b->rows_per_matrix % 2 == 0 && b->rows_per_matrix * b->o.cols > 1u << 20)
@@ -263,14 +260,14 @@ static void run(bench_t *b, table_t *table) {
     pass(b);
     finish_norm(b);
     wait_for(b, "the pass");
-    different = count_different(b);
-    pass_ms = median_ms(b, pass);
-    norm_ms = median_ms(b, finish_norm);
-    copy_ms = median_ms(b, copy);
+    uint64_t different = count_different(b);
+    double pass_ms = median_ms(b, pass);
+    double norm_ms = median_ms(b, finish_norm);
+    double copy_ms = median_ms(b, copy);
     written =
         b->o.k > 0 ? (uint64_t)b->n_matrices * b->n_selected * (b->by_rows ? b->o.cols : b->rows_per_matrix) * elem : 0;
-    rate = (double)(nbytes + written) / pass_ms * 1e-6;
-    limit = 2.0 * (double)nbytes / copy_ms * 1e-6;
+    double rate = (double)(nbytes + written) / pass_ms * 1e-6;
+    double limit = 2.0 * (double)nbytes / copy_ms * 1e-6;
     table_row(
         table, (const char *[]){dtypes[b->dtype], b->by_rows ? "rows" : "columns"},
         (const double[]){b->o.rows, b->o.cols, b->o.k, pass_ms, rate, limit, rate / limit, norm_ms, (double)different},
@@ -288,7 +285,6 @@ int main(int argc, char **argv) {
     int device;
     void *context;
     char name[128];
-    table_t table;
     glue_error_t err;
     if (zc_options_parse(option_table, N_OPTIONS, argc, argv, &base.o, &err) != 0)
         return fprintf(stderr, "zf-bench-gpu: %s\n", err.text), 2;
@@ -305,7 +301,7 @@ int main(int argc, char **argv) {
     load(&base, device);
     base.has_ended = (zf_cuda_address_t)(uintptr_t)upload(&base, NULL, 8);
     printf("device %s, %u blocks of %d threads\n", name, base.n_blocks, ZFI_CUDA_THREADS);
-    table = table_begin(NULL, "pass", "statistics of a gradient; different: from the CPU's bits", columns);
+    table_t table = table_begin(NULL, "pass", "statistics of a gradient; different: from the CPU's bits", columns);
     for (int i = 0; i < 6; i++) {
         bench_t b = base;
         b.dtype = i / 2 == 0 ? ZFI_BF16 : i / 2 == 1 ? ZFI_F32 : ZFI_F16;

@@ -34,10 +34,9 @@ typedef struct grads {
 static const char *const dtype_names[] = {"bf16", "fp32"}, *const mode_names[] = {"copy", "async", "queue"};
 
 static void time_deliveries(rig_t *rig, uint32_t n_per_call, cell_t *cell) {
-    uint64_t wall, cpu;
     rig_touch(rig);
-    cpu = zc_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    wall = zc_now_ns();
+    uint64_t cpu = zc_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t wall = zc_now_ns();
     rig_deliver(rig, 0, BURST, n_per_call, NULL);
     wall = zc_now_ns() - wall;
     cpu = zc_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
@@ -48,9 +47,8 @@ static void time_deliveries(rig_t *rig, uint32_t n_per_call, cell_t *cell) {
 }
 
 static void time_copy(rig_t *rig, void *to, samples_t *samples) {
-    uint64_t wall;
     rig_touch(rig);
-    wall = zc_now_ns();
+    uint64_t wall = zc_now_ns();
     for (uint32_t i = 0; i < BURST; i++)
         memcpy((char *)to + i * rig->tensor_nbytes, (char *)rig->grads + i * rig->tensor_nbytes, rig->tensor_nbytes);
     wall = zc_now_ns() - wall;

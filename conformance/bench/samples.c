@@ -59,9 +59,8 @@ double samples_lost_share(uint64_t n_ns) {
 
 static int is_named(const char *task, const char *name) {
     char path[64], got[32] = "";
-    FILE *file;
     snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task);
-    file = fopen(path, "r");
+    FILE *file = fopen(path, "r");
     if (!file)
         return 0;
     if (!fgets(got, sizeof got, file))
@@ -74,9 +73,8 @@ static int is_named(const char *task, const char *name) {
 static uint64_t task_cpu_ns(const char *task) {
     char path[64];
     unsigned long long ns = 0;
-    FILE *file;
     snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task);
-    file = fopen(path, "r");
+    FILE *file = fopen(path, "r");
     if (!file || fscanf(file, "%llu", &ns) != 1)
         ns = 0;
     if (file)

@@ -236,10 +236,9 @@ int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 zf_status_t abi_args_call(abi_args_t *a) {
-    zf_status_t st;
     int handle = abi_args_find(a, "handle");
     abi_host_enter(&a->rig->host);
-    st = abi_slot_call(a->table, &a->slot, a->v, NULL);
+    zf_status_t st = abi_slot_call(a->table, &a->slot, a->v, NULL);
     if (strcmp(a->slot.entry->name, "destroy") == 0 && a->v[0].p)
         a->rig->instance = NULL;
     if (st >= 0 && handle >= 0 && a->v[handle].p) {
@@ -331,12 +330,11 @@ int abi_refused(abi_args_t *a, abi_rule_t rule, zf_status_t want, const char *ne
     size_t nbytes;
     unsigned char *before = abi_rig_state(a->rig, &nbytes);
     int err = abi_args_find(a, "err"), is_refused;
-    zf_status_t st;
     memcpy(outputs, a->outputs, sizeof outputs);
     memcpy(exported, a->exported, sizeof exported);
     memcpy(inspected, a->inspected, sizeof inspected);
     abi_try(a->rig->probe, "%s, %s", a->slot.entry->name, what);
-    st = abi_args_call(a);
+    zf_status_t st = abi_args_call(a);
     is_refused = st < 0;
     abi_check(a->rig->probe, rule, st < 0 && (!want || st == want), "%s, %s: returned %d, not %s", a->slot.entry->name,
               what, st,
@@ -359,10 +357,9 @@ int abi_refused(abi_args_t *a, abi_rule_t rule, zf_status_t want, const char *ne
 }
 
 int abi_accepted(abi_args_t *a, abi_rule_t rule, const char *what) {
-    zf_status_t st;
     char message[200] = "";
     abi_try(a->rig->probe, "%s, %s", a->slot.entry->name, what);
-    st = abi_args_call(a);
+    zf_status_t st = abi_args_call(a);
     if (st < 0 && is_text(a->err.message, sizeof a->err.message))
         snprintf(message, sizeof message, "%.199s", a->err.message);
     return abi_check(a->rig->probe, rule, st >= 0, "%s, %s: returned %d: %s", a->slot.entry->name, what, st, message);

@@ -174,10 +174,9 @@ static int is_unit(const char *unit) {
 }
 
 static void check_row(abi_probe_t *p, const zf_counter_t *c, uint32_t i) {
-    const char *unit;
     if (!abi_check(p, ABI_RULE_COUNTERS, is_name(c->name), "counter %u: the name is not of a-z, 0-9 and _", i))
         return;
-    unit = unit_in(c->name);
+    const char *unit = unit_in(c->name);
     abi_check(p, ABI_RULE_COUNTERS, is_unit(c->unit) && (!unit || strcmp(unit, c->unit) == 0),
               "counter \"%s\": the unit is \"%s\"%s%s", c->name, c->unit ? c->unit : "NULL", unit ? ", not " : "",
               unit ? unit : "");
@@ -192,10 +191,9 @@ static uint32_t read_all(abi_rig_t *rig, const zf_stats_ext_t *stats, zf_counter
     if (!abi_check(rig->probe, ABI_RULE_COUNTERS, n > 0 && n <= MOST_COUNTERS, "%u counters", n))
         return 0;
     for (uint32_t i = 0; i < n; i++) {
-        zf_status_t st;
         out[i] = (zf_counter_t){.struct_size = sizeof out[i]};
         abi_try(rig->probe, "counter(%u)", i);
-        st = stats->counter(rig->instance, i, &out[i], &rig->err);
+        zf_status_t st = stats->counter(rig->instance, i, &out[i], &rig->err);
         if (!abi_rig_check(rig, ABI_RULE_COUNTERS, st == ZF_OK, "counter", st))
             return 0;
     }
@@ -230,12 +228,11 @@ static void check_steps(abi_rig_t *rig, const zf_stats_ext_t *stats, const zf_co
 static void probe_counters(abi_rig_t *rig) {
     static zf_counter_t before[MOST_COUNTERS], after[MOST_COUNTERS];
     const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
-    uint32_t n;
     if (!stats) {
         abi_skip(rig->probe, ABI_RULE_COUNTERS, "no extension " ZF_EXT_STATS);
         return;
     }
-    n = read_all(rig, stats, before);
+    uint32_t n = read_all(rig, stats, before);
     if (n == 0)
         return;
     check_names(rig->probe, before, n);

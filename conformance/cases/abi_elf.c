@@ -64,7 +64,6 @@ static const Elf64_Shdr *section_of_type(const elf_file_t *f, uint32_t type) {
 }
 
 static const char *parse(elf_file_t *f) {
-    const Elf64_Shdr *s;
     const Elf64_Phdr *dynamic = NULL;
     f->header = at(f, 0, sizeof *f->header);
     if (!f->header || memcmp(f->header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -84,7 +83,7 @@ static const char *parse(elf_file_t *f) {
     f->strings = at_address(f, dynamic_value(f, DT_STRTAB), f->strings_nbytes);
     if (!f->strings)
         return "no dynamic string table";
-    s = section_of_type(f, SHT_DYNSYM);
+    const Elf64_Shdr *s = section_of_type(f, SHT_DYNSYM);
     if (!s || !(f->symbols = at(f, s->sh_offset, s->sh_size)))
         return "no dynamic symbol table";
     f->n_symbols = s->sh_size / sizeof *f->symbols;

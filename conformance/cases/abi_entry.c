@@ -31,17 +31,15 @@ static void prepare(knock_t *k) {
 
 /* 1 = it was refused. */
 static int refused(abi_probe_t *p, zf_plugin_negotiate_fn entry, knock_t *k, int32_t want, const char *what) {
-    int32_t st;
-    size_t n;
     abi_try(p, "negotiate: %s", what);
-    st = entry(&k->boot);
+    int32_t st = entry(&k->boot);
     if (!abi_check(p, ABI_RULE_NEGOTIATE, st < 0 && (!want || st == want), "%s: returned %d", what, st) && st >= 0)
         return 0;
     abi_check(p, ABI_RULE_OUTPUTS, k->boot.chosen_abi == 0xA5A5A5A5u && k->boot.plugin == (const void *)k,
               "negotiate, %s: an output was written", what);
     if (!k->boot.error || k->boot.struct_size != sizeof k->boot)
         return 1; /* its members cannot be trusted then */
-    n = strnlen(k->err.message, sizeof k->err.message);
+    size_t n = strnlen(k->err.message, sizeof k->err.message);
     abi_check(p, ABI_RULE_MESSAGE, n >= 10 && n < sizeof k->err.message && strchr(k->err.message, ' '),
               "negotiate, %s: no message", what);
     abi_check(p, ABI_RULE_STATUS, k->err.status == st, "negotiate, %s: returned %d, the record has %d", what, st,
@@ -92,10 +90,9 @@ static void probe_negotiate(abi_rig_t *rig) {
 static void probe_pure(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     abi_watch_t before, after;
-    zf_plugin_negotiate_fn entry;
     knock_t k;
     abi_watch(&before);
-    entry = abi_open_entry(p, p->plugin);
+    zf_plugin_negotiate_fn entry = abi_open_entry(p, p->plugin);
     if (!entry)
         return;
     prepare(&k);
@@ -179,14 +176,13 @@ static void probe_describe(abi_rig_t *rig) {
 /* ---- hosts that offer little ------------------------------------------------------------------------------------- */
 
 static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
-    zf_status_t st;
     abi_rig_describe(rig, 1);
     rig->host.extension = NULL;
     if (!rig->table->create || !rig->table->destroy)
         return;
     spoil(rig);
     abi_try(rig->probe, "create for %s", what);
-    st = abi_rig_create(rig);
+    zf_status_t st = abi_rig_create(rig);
     if (st == ZF_OK)
         st = abi_rig_bind(rig, NULL);
     if (abi_rig_check(rig, ABI_RULE_HOST_ABSENT, st == ZF_OK, what, st)) {

@@ -34,10 +34,9 @@ static void trap(void *ctx, int32_t level, const char *component, const char *fi
 static void run_host_copy(abi_rig_t *rig) {
     zf_host_t table = rig->host.table;
     char name[] = "zf-conform";
-    zf_status_t st;
     table.name = table.version = name;
     rig->create.host = &table;
-    st = abi_rig_create(rig);
+    zf_status_t st = abi_rig_create(rig);
     if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "create", st))
         return;
     table.log = trap;
@@ -58,7 +57,6 @@ static void run_bad_weights(abi_rig_t *rig) {
     static const int64_t empty[2] = {0, 5}, no_strides[2] = {0, 0};
     const uint16_t nan = 0x7FC0;
     uint16_t kept;
-    zf_status_t st;
     memcpy(&kept, (char *)rig->memory[1] + 14, sizeof kept);
     memcpy((char *)rig->memory[1] + 14, &nan, sizeof nan);
     abi_try(p, "bind_params with a NaN weight");
@@ -68,14 +66,13 @@ static void run_bad_weights(abi_rig_t *rig) {
     rig->tensors[2].dl.shape = empty;
     rig->tensors[2].dl.strides = no_strides;
     abi_try(p, "bind_params with an empty tensor");
-    st = abi_rig_bind(rig, NULL);
+    zf_status_t st = abi_rig_bind(rig, NULL);
     abi_rig_check(rig, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, an empty tensor with strides 0,", st);
 }
 
 static void run_one_memory(abi_rig_t *rig) {
     static abi_rig_t other;
     abi_probe_t *p = rig->probe;
-    zf_status_t st;
     if (!abi_rig_open(&other, p, p->plugin) || !abi_rig_start(&other, ABI_CREATED))
         return;
     other.tensors[0].dl.data = rig->tensors[0].dl.data;
@@ -83,7 +80,7 @@ static void run_one_memory(abi_rig_t *rig) {
     expect(&other, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL), ZF_ERR_PARAM, "a.weight",
            "bind_params, memory of another live instance");
     abi_rig_end(rig);
-    st = abi_rig_bind(&other, NULL);
+    zf_status_t st = abi_rig_bind(&other, NULL);
     abi_rig_check(&other, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, memory of a destroyed instance,", st);
     abi_rig_end(&other);
 }
@@ -151,9 +148,8 @@ static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 100
 static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
     abi_rig_t *rig = cancelled.rig;
     pthread_t thread;
-    zf_status_t st;
     cpu->queue_launch(queue, wait_for_gate, NULL, NULL);
-    st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED);
+    zf_status_t st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED);
     if (!abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "grads_ready on a queue", st) ||
         pthread_create(&thread, NULL, step_and_wait, NULL) != 0)
         return;
@@ -172,12 +168,11 @@ static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_
 
 static void run_cancel(abi_rig_t *rig) {
     const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
-    zf_cpu_queue_t *queue;
     cancelled.rig = rig;
     sem_init(&cancelled.gate, 0, 0);
     sem_init(&cancelled.is_running, 0, 0);
     rig->host.table.log = NULL; /* hooks run on another thread than the rig thinks */
-    queue = abi_rig_queue(rig, ABI_RULE_CANCEL);
+    zf_cpu_queue_t *queue = abi_rig_queue(rig, ABI_RULE_CANCEL);
     if (!queue)
         return;
     cancel_a_step(rig->probe, cpu, queue);
@@ -194,9 +189,8 @@ static void run_chain(abi_rig_t *rig) {
         zf_chained_t head;
         uint64_t rest[4];
     } first = {{sizeof first, 0, "zf-conform.first/1", &last}, {1, 2, 3, 4}};
-    zf_status_t st;
     rig->create.next = rig->step.next = rig->bind_next = rig->decls[1].next = &first;
-    st = abi_rig_create(rig);
+    zf_status_t st = abi_rig_create(rig);
     if (st >= 0)
         st = abi_rig_bind(rig, NULL);
     if (abi_rig_check(rig, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over", st))
@@ -243,10 +237,9 @@ static void run_announcements(abi_rig_t *rig) {
 static void run_destroy(abi_rig_t *rig) {
     static abi_rig_t flushed;
     const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
-    zf_status_t st;
     if (!abi_rig_open(&flushed, rig->probe, rig->probe->plugin) || !abi_rig_start(&flushed, ABI_ACTIVE))
         return;
-    st = abi_rig_quiesce(&flushed, ZF_QUIESCE_FLUSH);
+    zf_status_t st = abi_rig_quiesce(&flushed, ZF_QUIESCE_FLUSH);
     abi_rig_check(&flushed, ABI_RULE_VALID, st == ZF_OK, "quiesce(FLUSH)", st);
     abi_rig_end(&flushed);
     ABI_CALL(rig, (rig->table->destroy(rig->instance, &flush), ZF_OK));

@@ -98,7 +98,6 @@ static int check_all(const options_t *o) {
     const char *why, *tmp = getenv("TMPDIR");
     char *path = o->plugin ? realpath(o->plugin, NULL) : NULL, scratch[4096];
     abi_probe_t *probe = abi_probe_new();
-    int rc;
     if (!path) {
         fprintf(stderr, "zf-conform abi: %s%s\n", o->plugin ? "no such file: " : "which library? --plugin FILE.so",
                 o->plugin ? o->plugin : "");
@@ -111,7 +110,7 @@ static int check_all(const options_t *o) {
     probe->plugin = path;
     probe->mocks = o->mocks;
     probe->progress.area = "abi";
-    rc = o->only ? check_part(probe, o->only, &why) : check_plugin(probe, &why);
+    int rc = o->only ? check_part(probe, o->only, &why) : check_plugin(probe, &why);
     zc_progress_end(&probe->progress);
     blobs_remove(scratch);
     if (rc != 0)

@@ -4,7 +4,6 @@
  * of many calls. */
 #define _GNU_SOURCE /* unshare */
 #include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE /* memfd_create */
 #include "abi_probe.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -66,7 +65,6 @@ void abi_skip(abi_probe_t *probe, abi_rule_t rule, const char *format, ...) {
 
 static void child(abi_probe_t *probe, void (*fn)(abi_probe_t *)) {
     char said[80];
-    ssize_t n;
     int printed = memfd_create("printed", MFD_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (printed < 0)
@@ -75,7 +73,7 @@ static void child(abi_probe_t *probe, void (*fn)(abi_probe_t *)) {
     dup2(printed, 2);
     fn(probe);
     fflush(NULL);
-    n = pread(printed, said, sizeof said - 1, 0);
+    ssize_t n = pread(printed, said, sizeof said - 1, 0);
     said[n > 0 ? n : 0] = '\0';
     abi_check(probe, ABI_RULE_QUIET, n == 0, "printed \"%s\"", said);
     _exit(0);
@@ -98,15 +96,13 @@ static int wait_for(pid_t pid) {
 
 void abi_probe_run(abi_probe_t *probe, const char *name, void (*fn)(abi_probe_t *)) {
     char end[80];
-    int status;
-    pid_t pid;
     zc_progress_show(&probe->progress, name);
     abi_try(probe, "start");
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         child(probe, fn);
-    status = pid > 0 ? wait_for(pid) : NO_END;
+    int status = pid > 0 ? wait_for(pid) : NO_END;
     if (status == NO_END)
         snprintf(end, sizeof end, "no end in %d s, or no process for it", DEADLINE_S);
     else if (WIFSIGNALED(status))

@@ -2,8 +2,6 @@
 /* abi_report.c - collecting and printing findings (abi_report.h). */
 #include "abi_report.h"
 
-#include <string.h>
-
 static const struct {
     int proof;
     const char *name, *text;

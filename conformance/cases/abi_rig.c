@@ -32,22 +32,20 @@ static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn e
 
 zf_plugin_negotiate_fn abi_open_entry(abi_probe_t *probe, const char *path) {
     zf_plugin_negotiate_fn entry = NULL;
-    void *symbol, *library;
     abi_try(probe, "dlopen");
-    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, library != NULL, "%s", library ? "" : dlerror()))
         return NULL;
-    symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
+    void *symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
     if (abi_check(probe, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
         memcpy(&entry, &symbol, sizeof entry);
     return entry;
 }
 
 int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path) {
-    zf_plugin_negotiate_fn entry;
     memset(rig, 0, sizeof *rig);
     rig->probe = probe;
-    entry = abi_open_entry(probe, path);
+    zf_plugin_negotiate_fn entry = abi_open_entry(probe, path);
     abi_try(probe, "negotiate");
     rig->table = entry ? negotiate(probe, entry) : NULL;
     if (!rig->table)
@@ -258,10 +256,9 @@ int abi_rig_check(abi_rig_t *rig, abi_rule_t rule, int is_ok, const char *call, 
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
     for (unsigned s = 0; s < n_steps; s++) {
         zf_step_report_t report;
-        zf_status_t st;
         abi_rig_set_gradients(rig);
         abi_try(rig->probe, "step %u of a right training", rig->n_steps + 1);
-        st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+        zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
         if (!abi_rig_check(rig, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
                            "a right step", st))
             return 0;
@@ -276,21 +273,19 @@ int abi_rig_rest(abi_rig_t *rig) {
 
 static int release(abi_rig_t *rig) {
     const zf_residency_ext_t *residency = rig->table->get_extension(ZF_EXT_RESIDENCY);
-    zf_status_t st;
     abi_try(rig->probe, "release with right arguments");
-    st = ABI_CALL(rig, residency->release(rig->instance, ZF_RELEASE_DEVICE, &rig->stream, NULL, &rig->err));
+    zf_status_t st = ABI_CALL(rig, residency->release(rig->instance, ZF_RELEASE_DEVICE, &rig->stream, NULL, &rig->err));
     return abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "release", st);
 }
 
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     zf_layout_t layout = {.struct_size = sizeof layout};
-    zf_status_t st;
     if (!has_slots(rig->table))
         return 0; /* reported under TABLE */
     if (stage == ABI_RELEASED)
         rig->create.flags |= ZF_CREATE_CAP_RELEASE;
     abi_try(rig->probe, "create and bind with right arguments");
-    st = abi_rig_create(rig);
+    zf_status_t st = abi_rig_create(rig);
     if (st >= 0 && stage >= ABI_BOUND)
         st = abi_rig_bind(rig, &layout);
     if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "create or bind_params", st))
@@ -343,9 +338,8 @@ static void read_inspect(abi_rig_t *rig, int i, unsigned char *at) {
                             .n = (uint32_t *)buf[3],
                             .selected = (uint8_t *)buf[4],
                             .importance = (double *)buf[5]};
-    zf_status_t st;
     memset(buf, 0, sizeof buf);
-    st = ABI_CALL(rig, rig->inspect->read(rig->instance, rig->ids[i], &out, &rig->err));
+    zf_status_t st = ABI_CALL(rig, rig->inspect->read(rig->instance, rig->ids[i], &out, &rig->err));
     abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "zf.inspect/0", st);
     for (int a = 0; a < N_ARRAYS; a++) {
         memcpy(at, buf[a], n_elems(i) * arrays[a].elem_nbytes);
@@ -355,11 +349,10 @@ static void read_inspect(abi_rig_t *rig, int i, unsigned char *at) {
 
 unsigned char *abi_rig_state(abi_rig_t *rig, size_t *out_nbytes) {
     size_t nbytes = sizeof rig->memory, at = 0;
-    unsigned char *state;
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
         for (int a = 0; a < N_ARRAYS; a++)
             nbytes += n_elems(i) * arrays[a].elem_nbytes;
-    state = calloc(1, nbytes);
+    unsigned char *state = calloc(1, nbytes);
     if (!state)
         abort();
     if (rig->inspect && rig->instance && rig->stage >= ABI_BOUND) /* first: it waits for what is in flight */

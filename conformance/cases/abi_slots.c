@@ -168,10 +168,9 @@ static int probe_site(int k, uint32_t known) {
 
 static void probe_inputs(abi_probe_t *probe) {
     site_t sites[4];
-    int n;
     if (!open_rig(probe) || !fill())
         return;
-    n = find_sites(sites);
+    int n = find_sites(sites);
     for (int k = 0; k < n; k++)
         if (!fill() || find_sites(sites) <= k || !probe_site(k, (uint32_t)abi_struct_size(sites[k].type)))
             return;
@@ -262,13 +261,12 @@ static void probe_output(abi_probe_t *probe, int arg) {
     const uint32_t sizes[] = {0, 8, known - 8, known, known + LONGER_BY, 0xFFFFFFFFu};
     for (size_t v = 0; v < sizeof sizes / sizeof sizes[0]; v++) {
         uint32_t limit = sizes[v] < known ? sizes[v] : known, size = sizes[v], i;
-        zf_status_t st;
         char what[96];
         if (!fill())
             return;
         memcpy(a.outputs[arg], &size, sizeof size);
         abi_try(probe, "%s, %s with struct_size %u", current->name, a.slot.args[arg].type, size);
-        st = abi_args_call(&a);
+        zf_status_t st = abi_args_call(&a);
         i = limit < 4 ? 4 : limit;
         if (st < 0)
             i = 4;
@@ -310,10 +308,9 @@ static int is_legal(const char *slot, abi_stage_t stage) {
 static void probe_states(abi_probe_t *probe) {
     static const char *const names[] = {[ABI_CREATED] = "created", "bound", "active", "quiesced", "released"};
     char what[64];
-    int last;
     if (!abi_rig_open(&rig, probe, probe->plugin))
         return;
-    last = rig.table->get_extension(ZF_EXT_RESIDENCY) ? ABI_RELEASED : ABI_QUIESCED;
+    int last = rig.table->get_extension(ZF_EXT_RESIDENCY) ? ABI_RELEASED : ABI_QUIESCED;
     for (int stage = ABI_CREATED; stage <= last; stage++) {
         abi_rig_end(&rig);
         abi_rig_describe(&rig, 1);
@@ -335,11 +332,10 @@ void abi_slot_probes(abi_probe_t *probe) {
     const abi_entry_t *entries = abi_table(&n);
     for (size_t i = 0; i < n; i++) {
         char name[96];
-        int is_core;
         current = &entries[i];
         if (!strchr(current->roles, 'r'))
             continue;
-        is_core = strcmp(current->owner, "zf_plugin_t") == 0;
+        int is_core = strcmp(current->owner, "zf_plugin_t") == 0;
         snprintf(name, sizeof name, "%s.%s", current->owner, current->name);
         if (strcmp(current->name, "get_extension") == 0)
             continue;

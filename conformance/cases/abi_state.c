@@ -38,9 +38,8 @@ static void check_note(saved_t *s) {
 static void check_weights(saved_t *s) {
     float mine[30], theirs[30];
     zf_export_item_t item = {.struct_size = sizeof item, .id = s->rig->ids[0], .dst = mine, .dst_nbytes = sizeof mine};
-    zf_status_t st;
     memset(theirs, 0, sizeof theirs);
-    st = abi_rig_export(s->rig, &item);
+    zf_status_t st = abi_rig_export(s->rig, &item);
     check(s, st == ZF_OK, "a right export is refused", st);
     st = s->ext->weights(&s->args, "a.weight", theirs, 30, &s->rig->err);
     check(s, st == ZF_OK && memcmp(mine, theirs, sizeof mine) == 0, "weights and export_params give different bits",

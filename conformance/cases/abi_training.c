@@ -17,7 +17,6 @@ enum { N_REPORTS = 6, N_COUNTED_STEPS = 12 };
 
 static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_present) {
     abi_probe_t *p = rig->probe;
-    int is_missed;
     abi_check(p, ABI_RULE_REPORT, r->has_report && r->step == rig->n_steps && r->submitted_step == rig->n_steps,
               "step %u with WAIT: has_report %d, step %llu, submitted_step %llu", rig->n_steps, r->has_report,
               (unsigned long long)r->step, (unsigned long long)r->submitted_step);
@@ -28,7 +27,7 @@ static void check_report(abi_rig_t *rig, const zf_step_report_t *r, uint32_t n_p
     abi_check(p, ABI_RULE_REPORT, r->n_present == n_present && r->clip_factor == 1.0,
               "step %u: n_present %u of %u gradients, clip_factor %g without clipping", rig->n_steps, r->n_present,
               n_present, r->clip_factor);
-    is_missed = rig->n_steps == 2; /* c.bias had one in step 1; from then on it is known to come at times */
+    int is_missed = rig->n_steps == 2; /* c.bias had one in step 1; from then on it is known to come at times */
     abi_check(p, ABI_RULE_REPORT,
               r->n_missing == (is_missed ? 1u : 0u) && r->first_missing == (is_missed ? rig->ids[2] : ZF_NO_ID),
               "step %u: n_missing %u, first_missing %u", rig->n_steps, r->n_missing, r->first_missing);
@@ -38,9 +37,8 @@ static void run_reports(abi_rig_t *rig) {
     for (uint32_t s = 0; s < N_REPORTS; s++) {
         zf_step_report_t report;
         uint32_t n_present = ABI_RIG_TRAINED - s % 2;
-        zf_status_t st;
         abi_rig_set_gradients(rig);
-        st = abi_rig_step(rig, n_present, &report);
+        zf_status_t st = abi_rig_step(rig, n_present, &report);
         if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "a right step", st))
             return;
         check_report(rig, &report, n_present);
@@ -54,21 +52,19 @@ static void run_reports(abi_rig_t *rig) {
 static void run_nonfinite(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     zf_step_report_t report;
-    zf_status_t st;
     size_t n;
-    unsigned char *before, *after;
     if (!abi_rig_train(rig, 1, ABI_RULE_VALID))
         return;
-    before = abi_rig_state(rig, &n);
+    unsigned char *before = abi_rig_state(rig, &n);
     abi_rig_set_gradients(rig);
     ((float *)(void *)rig->grads[0])[29] = ((float *)(void *)rig->grads[2])[4] = NAN;
-    st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
     abi_rig_check(rig, ABI_RULE_NONFINITE, st == ZF_SKIPPED, "step with WAIT, to be skipped,", st);
     abi_check(p, ABI_RULE_NONFINITE, report.has_report && !report.applied && report.skip_reason == ZF_SKIP_NONFINITE,
               "has_report %d, applied %d, skip_reason %d", report.has_report, report.applied, report.skip_reason);
     abi_check(p, ABI_RULE_NONFINITE, report.nonfinite_param == rig->ids[0], "the report names parameter %u, not %u",
               report.nonfinite_param, rig->ids[0]);
-    after = abi_rig_state(rig, &n);
+    unsigned char *after = abi_rig_state(rig, &n);
     abi_check(p, ABI_RULE_NONFINITE, !before || !after || memcmp(before, after, sizeof rig->memory) == 0,
               "a skipped step changed a weight");
     free(before);
@@ -97,16 +93,14 @@ static zf_status_t poll_to_end(abi_rig_t *rig, zf_step_report_t *out_report) {
 /* The queue is held up before the gradients, so that the step cannot have ended when poll is called. */
 static void poll_a_step(abi_rig_t *rig, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue, sem_t *gate) {
     zf_step_report_t report;
-    zf_status_t submitted, held, ended;
-    uint64_t seen;
     rig->step.flags = 0;
     cpu->queue_launch(queue, wait_for_gate, gate, NULL);
-    submitted = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
+    zf_status_t submitted = abi_rig_step(rig, ABI_RIG_TRAINED, &report);
     abi_rig_check(rig, ABI_RULE_POLL, submitted == ZF_SUBMITTED, "step on a queue", submitted);
-    held = ABI_CALL(rig, rig->table->poll(rig->instance, &report, &rig->err));
-    seen = report.has_report ? report.step : 0;
+    zf_status_t held = ABI_CALL(rig, rig->table->poll(rig->instance, &report, &rig->err));
+    uint64_t seen = report.has_report ? report.step : 0;
     sem_post(gate);
-    ended = ABI_CALL(rig, poll_to_end(rig, &report));
+    zf_status_t ended = ABI_CALL(rig, poll_to_end(rig, &report));
     abi_check(rig->probe, ABI_RULE_POLL, held == ZF_IN_PROGRESS && seen + 1 == rig->n_steps,
               "step %u cannot have ended: poll returned %d and reports step %llu", rig->n_steps, held,
               (unsigned long long)seen);

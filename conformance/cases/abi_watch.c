@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <locale.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

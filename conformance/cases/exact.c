@@ -141,7 +141,6 @@ int zx_exact_main(int argc, char **argv) {
     time_t start = time(NULL);
     zx_totals_t totals;
     glue_error_t err;
-    int status;
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform exact: %s\n", err.text), 2;
     if (o.wants_help)
@@ -160,7 +159,7 @@ int zx_exact_main(int argc, char **argv) {
         print_drawn(&totals);
         print_end(&o, &totals, time(NULL) - start);
     }
-    status = totals.n_failures ? 1 : (totals.n_done ? 0 : 2);
+    int status = totals.n_failures ? 1 : (totals.n_done ? 0 : 2);
     if (status == 0 && o.law && is_without_state(&totals, (int)o.law))
         status = 77;
     return status;

@@ -77,11 +77,10 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
 static void *sound_values(zx_run_t *run, uint32_t i) {
     zo_dtype_t dtype = run->c->params[i].decl.dtype;
     uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
-    void *values;
     for (uint64_t e = 0; e < n; e++)
         if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
             return zx_run_draw_edit(run, i);
-    values = zx_alloc(nbytes);
+    void *values = zx_alloc(nbytes);
     memcpy(values, zo_visible(run->oracle, i), nbytes);
     return values;
 }
@@ -94,9 +93,8 @@ static void fetch_alike(zx_run_t *run, uint32_t i) {
 }
 
 static void announce(zx_run_t *run, uint32_t i) {
-    void *values;
     fetch_alike(run, i);
-    values = sound_values(run, i);
+    void *values = sound_values(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, 0);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
     free(values);
@@ -142,8 +140,6 @@ static void write_back(zx_run_t *run, uint32_t i, const void *values) {
 static void write_one(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint32_t i = zx_below(&c->rng, c->n_params);
-    uint64_t nbytes;
-    void *was, *values;
     if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i) ||
         (run->host.shards && run->host.is_sharded[i]))
         return;
@@ -151,10 +147,10 @@ static void write_one(zx_run_t *run) {
         fetch_alike(run, i);
     else
         zx_run_fetch_to_write(run, i);
-    nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
-    was = zx_alloc(nbytes);
+    uint64_t nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
+    void *was = zx_alloc(nbytes);
     memcpy(was, zo_visible(run->oracle, i), nbytes);
-    values = zx_run_draw_edit(run, i);
+    void *values = zx_run_draw_edit(run, i);
     zx_host_sync(&run->host);
     zx_host_write(&run->host, c->params[i].array, values);
     zo_overwrite(run->oracle, i, values);

@@ -239,10 +239,9 @@ static void end_silent(zx_pool_t *pool, zx_job_t *job) {
 
 static int serve(zx_pool_t *pool, zx_job_t *job, short events) {
     char bytes[4096];
-    ssize_t n;
     if (!(events & (POLLIN | POLLHUP | POLLERR)))
         return 0;
-    n = read(job->fd, bytes, sizeof bytes);
+    ssize_t n = read(job->fd, bytes, sizeof bytes);
     if (n > 0) {
         take_bytes(pool, job, bytes, (size_t)n);
         return 0;

@@ -407,14 +407,12 @@ static void draw_params(zx_case_t *c, int is_big) {
 }
 
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
-    int is_big;
-    uint32_t steps;
     memset(c, 0, sizeof *c);
     c->seed = seed;
     c->law = law;
     c->index = index;
     c->rng = zx_rng(seed, (uint64_t)law, index);
-    is_big = zx_below(&c->rng, 12) == 0;
+    int is_big = zx_below(&c->rng, 12) == 0;
     draw_config(c);
     draw_manners(c, has_queue);
     c->config.can_fetch = c->mode % 2;
@@ -430,7 +428,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
     zx_case_settle_share(c);
-    steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
+    uint32_t steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
 }
 
@@ -509,14 +507,13 @@ static void change_all_keys(zx_case_t *c) {
 
 void zx_case_reconfigure(zx_case_t *c) {
     zo_config_t was = c->config;
-    int is_same;
     if (zx_chance(&c->rng, 50))
         change_one_key(c);
     else
         change_all_keys(c);
     obey_law(c);
     zx_case_settle_share(c);
-    is_same = !differs(&was, &c->config);
+    int is_same = !differs(&was, &c->config);
     if (is_same && is_all_resident(&c->config))
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
     else if (is_same)

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exact_device.h"
-
 enum { MOST_REBINDS = 3, MOST_NEW = 2 };
 
 /* ---- one parameter ----------------------------------------------------------------------------------------------- */
@@ -90,12 +88,11 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
     zo_dtype_t dtype, was = run->before[old].decl.dtype;
     uint64_t n = zx_n_elems(&run->before[old]);
     const void *visible = zo_visible(run->oracle, old);
-    void *values;
     *p = run->before[old];
     if (is_varied)
         vary(run, p, may_freeze);
     dtype = is_varied && zx_chance(&c->rng, 25) ? zx_case_dtype(&c->rng) : was;
-    values = convert(visible, was, dtype, n);
+    void *values = convert(visible, was, dtype, n);
     if (!is_finite(values, dtype, n)) {
         free(values);
         dtype = was;
@@ -214,11 +211,10 @@ static void move_storage(zx_run_t *run) {
 static void spoil_some(zx_run_t *run) {
     zx_case_t *c = run->c;
     for (uint32_t i = 0; i < c->n_params; i++) {
-        void *values;
         int is_new = run->origins[i] != ZO_NO_ID && c->params[i].array != run->before[run->origins[i]].array;
         if (!is_new || zx_chance(&c->rng, 50))
             continue;
-        values = zx_case_values(c, &c->params[i]);
+        void *values = zx_case_values(c, &c->params[i]);
         zx_array_write(c->params[i].array, values);
         free(values);
     }
@@ -295,12 +291,10 @@ int zx_run_is_moving(zx_run_t *run) { return zx_chance(&run->changes, 45) && may
 /* Blocks begin and end where they did, in the same cohorts. */
 static int is_cut_alike(const zx_run_t *run) {
     zo_decl_t decls[ZX_MAX_PARAMS];
-    zo_t *other;
-    int is_alike;
     for (uint32_t i = 0; i < run->c->n_params; i++)
         decls[i] = run->c->params[i].decl;
-    other = zo_create(&run->c->config, decls, run->c->n_params);
-    is_alike = zo_n_matrices(other) == zo_n_matrices(run->oracle);
+    zo_t *other = zo_create(&run->c->config, decls, run->c->n_params);
+    int is_alike = zo_n_matrices(other) == zo_n_matrices(run->oracle);
     for (uint32_t i = 0; is_alike && i < zo_n_matrices(other); i++) {
         zo_matrix_info_t a, b;
         zo_matrix_info(other, i, &a);
@@ -340,10 +334,9 @@ static void count_both(const zx_run_t *run, zx_change_t *out) {
 void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
     zx_rng_t *r = &run->c->rng;
     uint32_t how; /* cut; configuration; set; configuration and set */
-    int is_partial;
     zx_rng_swap(r, &run->changes);
     how = zx_below(r, 4);
-    is_partial = zx_chance(r, 30);
+    int is_partial = zx_chance(r, 30);
     *out = (zx_change_t){.is_partial = how >= 2 && is_partial};
     keep_set(run);
     if (how >= 2) {

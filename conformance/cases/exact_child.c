@@ -48,14 +48,13 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     zx_resume_t resume = {options->plugin, state_path, options->resume, options->threads};
     zx_case_t *c = zx_alloc(sizeof *c);
     zx_result_t *result = zx_alloc(sizeof *result);
-    int is_bad;
     printf("begin %d %" PRIu64 "\n", law, index);
     fflush(stdout);
     make_state_path(options, state_path, sizeof state_path);
     zx_case_make(c, options->seed, law, index, options->threads, has_queue);
     zx_result_init(result);
     zx_run_case(c, result, loader, &resume);
-    is_bad = zx_is_bad(result);
+    int is_bad = zx_is_bad(result);
     if (!options->state) {
         zx_store_remove(state_path);
         zx_damage_remove(state_path);
@@ -118,11 +117,10 @@ int zx_read_done(const char *line, zx_done_t *out) {
 
 pid_t zx_fork(int *out_fd) {
     int fds[2];
-    pid_t pid;
     fflush(stdout);
     if (pipe(fds) != 0)
         return -1;
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         dup2(fds[1], STDOUT_FILENO);
     if (pid <= 0)

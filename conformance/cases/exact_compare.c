@@ -266,10 +266,9 @@ void zx_run_compare_adamw(zx_run_t *run) {
     compare_exports(run, 6, 1);
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
         uint64_t n = zo_n_elems(run->oracle, i);
-        zx_state_t found;
         if (!zo_is_trainable(run->oracle, i))
             continue;
-        found = new_state(n);
+        zx_state_t found = new_state(n);
         if (!inspect(run, i, &found.at)) {
             compare(run, 6, "w", i, zo_adamw_w(run->adamw, i), found.at.w, 0, n, 4);
             compare(run, 6, "m", i, zo_adamw_m(run->adamw, i), found.at.m, 0, n, 4);
@@ -293,14 +292,13 @@ static uint32_t id_of(const zx_run_t *run, uint32_t param) {
 
 /* The newest finished step, whichever it is. */
 static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
-    const zo_report_t *r;
     if (!report->has_report)
         return;
     if (report->step < 1 || report->step > zo_n_steps(run->oracle)) {
         check_number(run, "report.step", zo_n_steps(run->oracle), report->step);
         return;
     }
-    r = &run->reports[report->step];
+    const zo_report_t *r = &run->reports[report->step];
     check_number(run, "report.applied", (uint64_t)r->is_applied, (uint64_t)report->applied);
     check_number(run, "report.skip_reason", r->is_applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
                  (uint64_t)report->skip_reason);

@@ -11,7 +11,6 @@
 
 #include "exact_deliver.h"
 #include "exact_device.h"
-#include "exact_host.h"
 #include "shard.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -169,10 +168,9 @@ static void *take_share(zx_host_t *h, const zx_delivery_t *d) {
 /* NULL: another rank delivers it. */
 static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
     void *values = take_share(h, d);
-    zx_buffer_t *b;
     if (!values)
         return NULL;
-    b = take_buffer(h, d->param);
+    zx_buffer_t *b = take_buffer(h, d->param);
     zx_array_write(&b->array, values);
     zx_device_push(&b->array);
     free(values);

@@ -161,7 +161,6 @@ void zx_device_launch(void (*fn)(void *arg), void *arg) {
 
 void *zx_device_lend(uint64_t nbytes) {
     uint64_t rounded = (nbytes + 63) / 64 * 64;
-    void *memory;
     open_device();
     if (rounded > LENT_NBYTES) {
         fprintf(stderr, "zf-conform exact: %llu bytes are more than one transfer takes\n", (unsigned long long)nbytes);
@@ -169,7 +168,7 @@ void *zx_device_lend(uint64_t nbytes) {
     }
     if (device.n_lent + rounded > LENT_NBYTES)
         zx_device_sync();
-    memory = device.lent + device.n_lent;
+    void *memory = device.lent + device.n_lent;
     device.n_lent += rounded;
     return memory;
 }

@@ -73,9 +73,8 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t way = zx_below(&c->rng, 3);
-    void *values;
     zx_run_fetch_to_write(run, i);
-    values = zx_run_draw_edit(run, i);
+    void *values = zx_run_draw_edit(run, i);
     zx_host_sync(h);
     zx_host_write(h, c->params[i].array, values);
     run->edited = way == 2 && (c->mode != ZX_THREAD) ? values : NULL;

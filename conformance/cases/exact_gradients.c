@@ -3,7 +3,6 @@
  * order, in one call or many; holes; Inf and NaN, also in deliveries that are void by the time of the step. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "exact_run.h"
 

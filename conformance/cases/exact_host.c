@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "exact_deliver.h"
 #include "exact_device.h"
@@ -269,7 +268,6 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .host_norm = norm,
                            .stream = &h->stream};
     zs_fault_t wrong;
-    zf_status_t st;
     for (uint32_t i = 0; i < h->c->n_groups; i++)
         hyper[i] = (zf_group_hyper_t){.struct_size = sizeof *hyper,
                                       .lr = groups[i].lr,
@@ -291,7 +289,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
         zx_launch(h, set_norm, norm);
     }
     *out = (zf_step_report_t){.struct_size = sizeof *out};
-    st = h->is_dry ? ZF_OK : h->zf->step(h->instance, &args, out, &h->err);
+    zf_status_t st = h->is_dry ? ZF_OK : h->zf->step(h->instance, &args, out, &h->err);
     h->is_quiet = (flags & ZF_STEP_WAIT) != 0;
     memset(hyper, 0xFF, sizeof hyper); /* borrowed for the call only */
     if (norm)
@@ -426,13 +424,12 @@ void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags) 
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
     const zf_digest_ext_t *digest = h->digest;
     uint32_t ids[ZX_MAX_PARAMS];
-    zf_status_t st;
     if (digest->struct_size < sizeof *digest || !digest->adopt)
         return 0;
     for (uint32_t i = 0; i < n; i++)
         ids[i] = h->c->params[params[i]].id;
     zx_host_sync(h);
-    st = digest->adopt(h->instance, ids, n, &h->err);
+    zf_status_t st = digest->adopt(h->instance, ids, n, &h->err);
     zx_is_call_bad(h, "adopt", st);
     return 1;
 }

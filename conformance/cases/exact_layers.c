@@ -38,19 +38,16 @@ void zx_run_change_layers(zx_run_t *run) {
     zx_rng_t *r = &run->ranges;
     uint32_t i = zx_below(r, c->n_params), n = n_layers(run, i);
     zo_range_t range = {.id = i};
-    uint64_t nbytes;
-    unsigned char *values, *drawn;
-    int is_reset;
     if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 60))
         return;
     range.first_batch = zx_below(r, n);
     range.n_batches = zx_between(r, 1, n - range.first_batch);
-    nbytes = zo_n_elems(run->oracle, i) / n * zo_dtype_nbytes(c->params[i].decl.dtype);
-    drawn = zx_case_values(c, &c->params[i]);
-    values = zx_alloc(n * nbytes);
+    uint64_t nbytes = zo_n_elems(run->oracle, i) / n * zo_dtype_nbytes(c->params[i].decl.dtype);
+    unsigned char *drawn = zx_case_values(c, &c->params[i]);
+    unsigned char *values = zx_alloc(n * nbytes);
     memcpy(values, zo_visible(run->oracle, i), n * nbytes);
     memcpy(values + range.first_batch * nbytes, drawn + range.first_batch * nbytes, range.n_batches * nbytes);
-    is_reset = zx_chance(r, 40);
+    int is_reset = zx_chance(r, 40);
     zx_host_overwrite(&run->host, i, &range, values, is_reset);
     zo_params_changed(run->oracle, &range, values, is_reset);
     zx_count_drawn(run->result, ZX_LAYERS, 1);

@@ -22,9 +22,8 @@ static void one_moment(float *w, float *m, float g, const zo_hyper_t *h, float r
 }
 
 static void two_moments(float *w, float *m, float *v, float g, const zo_hyper_t *h, float rate) {
-    float far;
     *m = fmaf((float)h->beta1, *m, (float)(1.0 - h->beta1) * g);
-    far = g - *m;
+    float far = g - *m;
     *v = fmaf((float)h->beta2, *v, (float)(1.0 - h->beta2) * (far * far));
     *w = fmaf(-rate, *m / (sqrtf(*v) + (1.0f + (float)h->eps)), *w * (float)(1.0 - h->lr * h->weight_decay));
 }

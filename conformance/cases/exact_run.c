@@ -19,10 +19,9 @@ static void change_param(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint32_t i = zx_below(&c->rng, c->n_params);
     int is_reset = zx_chance(&c->rng, 40);
-    void *values;
     if (!zx_is_trainable(&c->params[i]))
         return;
-    values = zx_case_values(c, &c->params[i]);
+    void *values = zx_case_values(c, &c->params[i]);
     zx_run_fetch_to_write(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, is_reset);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
@@ -130,7 +129,6 @@ static void step(zx_run_t *run) {
     uint32_t edited = zx_below(&c->rng, c->n_params);
     double norm = draw_host_norm(c);
     zf_step_report_t report;
-    zf_status_t st;
     zx_case_hyper(c, groups);
     if (run->host.finds_edits && !c->is_ask && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
         zo_n_elems(run->oracle, edited) > 0) {
@@ -142,7 +140,7 @@ static void step(zx_run_t *run) {
     count_missed(run);
     choose_clip_norm(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
-    st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
+    zf_status_t st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
         zx_run_check_report(run, st, is_wait, &report);
     zx_host_settle(&run->host, is_wait);
@@ -187,7 +185,6 @@ static void check_after_destroy(zx_run_t *run) {
     for (uint32_t i = 0; i < c->n_params; i++) {
         zx_where_t where = {
             .law = 2, .what = "visible after destroy", .param = c->params[i].name, .step = zo_n_steps(run->oracle)};
-        unsigned char *image;
         uint32_t expected, found;
         if ((c->params[i].flags & ZF_PARAM_TIED) || (run->host.shards && run->host.is_sharded[i]))
             continue;
@@ -195,7 +192,7 @@ static void check_after_destroy(zx_run_t *run) {
             zx_device_pull(c->params[i].array);
             zx_device_sync();
         }
-        image = zx_array_image(c->params[i].array, zo_visible(run->oracle, i));
+        unsigned char *image = zx_array_image(c->params[i].array, zo_visible(run->oracle, i));
         if (memcmp(image, c->params[i].array->mem, c->params[i].array->mem_nbytes) != 0) {
             where.element = zx_array_first_difference(c->params[i].array, image, &expected, &found);
             zx_differs(run->result, &where, expected, found, 8);
@@ -253,11 +250,10 @@ static void note_ended(zx_run_t *run, zx_result_t *result) {
 }
 
 void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
-    zx_run_t *run;
     int is_abrupt; /* destroyed with windows open and replays in flight */
     if (zx_law_saves(c->law) && !zf_loader_plugin(loader)->get_extension(ZF_EXT_STATE))
         return; /* nothing is compared, which the table says */
-    run = new_run(c, result);
+    zx_run_t *run = new_run(c, result);
     run->state_path = resume->state_path;
     run->plugin = resume->plugin;
     run->resume = resume->save;

@@ -86,10 +86,9 @@ static void spoil_params(zx_run_t *run) {
     zx_rng_swap(&run->c->rng, &rng);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         zx_param_t *p = &run->c->params[i];
-        void *values;
         if (!zx_is_trainable(p) || (run->n_before > 0 && run->origins[i] == ZO_NO_ID))
             continue;
-        values = zx_case_values(run->c, p);
+        void *values = zx_case_values(run->c, p);
         zx_host_write(&run->host, p->array, values);
         free(values);
     }
@@ -175,7 +174,6 @@ static void go_on_in_a_new_process(zx_run_t *run) {
     zx_where_t where = {.law = run->c->law, .what = "a new process", .step = run->host.step, .element = UINT64_MAX};
     int fd, status = 0;
     pid_t pid = zx_fork(&fd);
-    FILE *from;
     if (pid < 0) {
         zx_fails(run->result, &where, "cannot be started");
         return;
@@ -184,7 +182,7 @@ static void go_on_in_a_new_process(zx_run_t *run) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* ended for its silence, this process takes that one along */
         become_child(run);
     }
-    from = fdopen(fd, "r");
+    FILE *from = fdopen(fd, "r");
     if (take_lines(run, from))
         zx_fails(run->result, &where, "died before it was done");
     fclose(from);
@@ -258,10 +256,9 @@ static void save_move(zx_run_t *run) {
     zf_state_args_t args = {.struct_size = sizeof args,
                             .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
                             .path = ranks->moves_through};
-    int is_released;
 
     zx_host_sync(&run->host);
-    is_released = zx_run_release(run, 50);
+    int is_released = zx_run_release(run, 50);
     zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &run->host.err));
     if (is_released)
         zx_run_resume(run);
@@ -269,7 +266,6 @@ static void save_move(zx_run_t *run) {
 
 void zx_run_move_point(zx_run_t *run) {
     zs_ranks_t *ranks = run->c->ranks;
-    int is_split;
     if (!ranks || ranks->moves_at != zo_n_steps(run->oracle))
         return;
     ranks->moves_at = 0;
@@ -281,7 +277,7 @@ void zx_run_move_point(zx_run_t *run) {
     if (!run->is_dry)
         return;
     zs_take_over(ranks, run->c);
-    is_split = zx_run_resplit(run);
+    int is_split = zx_run_resplit(run);
     if (ranks->is_compact && !is_split)
         zo_restart(run->oracle);
     ranks->expected_nbytes = 0; /* of steps that no plugin has made */

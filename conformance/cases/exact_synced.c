@@ -18,12 +18,11 @@ static ino_t noted[MOST_NOTED];
 
 static void note(int fd) {
     struct stat info;
-    int at;
     if (!atomic_load(&is_noting) || fstat(fd, &info))
         return;
     if (S_ISDIR(info.st_mode))
         atomic_store(&has_synced_directory, 1);
-    at = atomic_fetch_add(&n_noted, 1);
+    int at = atomic_fetch_add(&n_noted, 1);
     if (at < MOST_NOTED)
         noted[at] = info.st_ino;
 }

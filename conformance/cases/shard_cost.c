@@ -192,7 +192,6 @@ static uint64_t count_selected(const zs_ranks_t *ranks, const zx_case_t *c, cons
 
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
     enum { NORM_PART_NBYTES = 16 };
-    layout_t *layout;
 
     if (ranks->is_grouped ? !zs_is_by_nccl(ranks) : is_sharded(ranks))
         ranks->expected_nbytes += (ranks->size - 1) * NORM_PART_NBYTES;
@@ -203,7 +202,7 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
             free(ranks->selected[i]);
             ranks->selected[i] = NULL;
         }
-    layout = lay_out(ranks, c);
+    layout_t *layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
         ranks->expected_nbytes += (bucket->size - 1) * count_selected(ranks, c, layout, bucket) * bucket->elem_nbytes;
@@ -233,11 +232,10 @@ static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t
 }
 
 void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
-    layout_t *layout;
     ranks->oracle = oracle;
     if (!is_sharded(ranks))
         return;
-    layout = lay_out(ranks, c);
+    layout_t *layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
         ranks->expected_value_nbytes +=

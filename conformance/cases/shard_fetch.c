@@ -116,10 +116,9 @@ static void copy_in_turn(zx_host_t *h, const uint32_t *params, uint32_t n, uint3
 
 /* The first of them is held meanwhile. */
 static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) {
-    const void *from;
     if (n == 0 || fetch(h, params, 1))
         return;
-    from = find(h, params[0]);
+    const void *from = find(h, params[0]);
     copy_in_turn(h, params + 1, n - 1, 0);
     copy_out(h, params[0], from);
     release(h, params, 1);
@@ -135,7 +134,6 @@ void zs_look_for_errors(zx_host_t *h) {
 
 void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
     uint32_t params[ZX_MAX_PARAMS], n = 0, style = zx_below(&h->fetches, 5);
-    int is_all;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         if (is_looked_at[i])
             params[n++] = i;
@@ -154,7 +152,7 @@ void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
             copy_in_turn(h, params, n, zx_below(&h->fetches, 3));
         return;
     }
-    is_all = zx_chance(&h->fetches, 50);
+    int is_all = zx_chance(&h->fetches, 50);
     if (n == 0 || fetch(h, params, is_all ? 0 : n))
         return;
     for (uint32_t i = 0; i < n; i++)

@@ -154,7 +154,6 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     zx_result_t *result = zx_alloc(sizeof *result);
     zx_resume_t resume = {.plugin = o->plugin};
     time_t began = time(NULL);
-    int is_bad;
     zx_case_make(c, o->seed, 2, index, 0, 1);
     c->ranks = ranks;
     set_deadline(c, o->deadline_ms ? o->deadline_ms : o->fault ? ZS_DEADLINE_MS : 30000);
@@ -172,7 +171,7 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     }
     if (o->fault)
         return printf("rank %u did not notice what rank %u did wrong\n", ranks->rank, o->at_rank), 1;
-    is_bad = compare_ranks(ranks, c, result, totals);
+    int is_bad = compare_ranks(ranks, c, result, totals);
     if (is_bad)
         print_case(ranks, c, result);
     zx_case_free(c);
@@ -220,9 +219,7 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
 int zs_shard_main(int argc, char **argv) {
     zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL};
     static zs_ranks_t one_rank, *const ranks = &one_rank;
-    const char *file;
     glue_error_t err;
-    int status;
     if (zc_options_parse(table, N_OPTIONS, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.text), 2;
     if (o.wants_help)
@@ -233,7 +230,7 @@ int zs_shard_main(int argc, char **argv) {
     if (o.device)
         setenv(ZX_DEVICE_ENV, o.device, 1);
     setenv("FAKECUDA_DEVICE_BYTES", "268435456", 0); /* of the double (tests/cuda): it is filled soon */
-    file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
+    const char *file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
     ranks->transport = o.transport;
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)
         return 2;
@@ -244,7 +241,7 @@ int zs_shard_main(int argc, char **argv) {
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     ranks->split_by = o.split;
-    status = run_all(&o, ranks);
+    int status = run_all(&o, ranks);
     fflush(stdout);
     zs_ranks_close(ranks);
     return status;

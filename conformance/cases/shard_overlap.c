@@ -117,7 +117,6 @@ static double ms(uint64_t ns) { return 1e-6 * (double)ns; }
 static int measure(const zf_loader_t *loader, uint32_t n_passes) {
     measured_t least[N_SCHEDULES];
     double may_be, exposed[N_SCHEDULES], resolution;
-    int is_missed;
     for (int i = 0; i < N_SCHEDULES; i++)
         least[i] = run(loader, (schedule_t)i, n_passes);
     resolution = ms(least[INSTANT].waited_ns);
@@ -131,7 +130,7 @@ static int measure(const zf_loader_t *loader, uint32_t n_passes) {
                ms(least[i].last_reduce_ns), ms(least[i].first_gather_ns));
     }
     may_be = ms(least[OVERLAPPED].last_reduce_ns + least[OVERLAPPED].first_gather_ns);
-    is_missed = exposed[OVERLAPPED] > may_be + resolution;
+    int is_missed = exposed[OVERLAPPED] > may_be + resolution;
     printf("\n  exposed: %.1f ms, may be %.1f ms, to within %.1f ms: %s; serial: %.1f ms\n\n", exposed[OVERLAPPED],
            may_be, resolution, is_missed ? "missed" : "held", exposed[SERIAL]);
     fflush(stdout);

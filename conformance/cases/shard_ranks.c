@@ -134,13 +134,11 @@ typedef void (*close_fn)(void *mpi);
 
 int zs_ranks_open(const char *file, zs_ranks_t *out) {
     char text[256] = "";
-    open_fn open;
-    extension_fn extension;
     library = dlopen(file, RTLD_NOW | RTLD_GLOBAL); /* Open MPI's own parts look for its symbols */
     if (!library)
         return fprintf(stderr, "zf-conform shard: %s\n", dlerror()), -1;
-    open = (open_fn)dlsym(library, "zf_mpi_open");
-    extension = (extension_fn)dlsym(library, "zf_mpi_extension");
+    open_fn open = (open_fn)dlsym(library, "zf_mpi_open");
+    extension_fn extension = (extension_fn)dlsym(library, "zf_mpi_extension");
     if (!open || !extension || open(NULL, &handle, text, sizeof text) != 0)
         return fprintf(stderr, "zf-conform shard: %s: %s\n", file, text), -1;
     out->mpi = extension(handle, ZF_EXT_COLLECTIVES);

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exact_device.h"
-
 const char *zs_fault_name(zs_fault_t fault) {
     static const char *const names[ZS_N_FAULTS] = {"none",   "kill",  "stop",    "late",  "config", "name",
                                                    "values", "hyper", "discard", "flush", "fetch"};
@@ -47,11 +45,10 @@ static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
 /* A line of the configuration, of which `from` is the beginning, becomes another. */
 static void replace_line(zx_case_t *c, const char *from, const char *key, uint32_t value) {
     char rest[sizeof c->config_text], *at = strstr(c->config_text, from);
-    size_t room;
     if (!at)
         return;
     snprintf(rest, sizeof rest, "%s", strchr(at, '\n'));
-    room = sizeof c->config_text - (size_t)(at - c->config_text);
+    size_t room = sizeof c->config_text - (size_t)(at - c->config_text);
     snprintf(at, room, "%s = %u%s", key, value, rest);
 }
 
@@ -98,9 +95,8 @@ int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
-    uint32_t bucket_bytes;
     ranks->resident_bytes = residents[zx_below(&rng, 6)];
-    bucket_bytes = buckets[zx_below(&rng, 8)];
+    uint32_t bucket_bytes = buckets[zx_below(&rng, 8)];
     if (!zs_shards_params(ranks))
         return;
     ranks->bucket_bytes = bucket_bytes;
@@ -264,7 +260,6 @@ static void take_homes(const zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
-    size_t n;
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
@@ -283,7 +278,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
-    n = strlen(c->config_text);
+    size_t n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\ntransport = %s\n",
                           ranks->stage, ranks->transport ? ranks->transport : "host");
     if (zs_shards_params(ranks))
@@ -363,11 +358,10 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
     for (uint32_t i = 0; i + 1 < n; i++) {
         uint32_t pick = i + zx_below(&ranks->rng, n - i);
-        zf_grad_item_t item;
         for (uint32_t j = i; j < pick; j++)
             if (items[j].id == items[pick].id)
                 pick = j; /* its first */
-        item = items[pick];
+        zf_grad_item_t item = items[pick];
         memmove(items + i + 1, items + i, (pick - i) * sizeof *items);
         items[i] = item;
     }

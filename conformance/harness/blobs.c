@@ -41,10 +41,9 @@ static int32_t size(void *ctx, const char *name, uint64_t *out_nbytes) {
 
 static int32_t read_blob(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes) {
     FILE *blob = open_blob(ctx, name, "rb");
-    int is_read;
     if (!blob)
         return -errno;
-    is_read = fseek(blob, (long)offset, SEEK_SET) == 0 && fread(out, 1, nbytes, blob) == nbytes;
+    int is_read = fseek(blob, (long)offset, SEEK_SET) == 0 && fread(out, 1, nbytes, blob) == nbytes;
     fclose(blob);
     return is_read ? 0 : -EIO;
 }

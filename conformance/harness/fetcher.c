@@ -80,12 +80,11 @@ static void backward(fetcher_t *host, int is_last) {
 }
 
 void fetcher_step(fetcher_t *host) {
-    uint64_t start;
     for (uint32_t pass = 0; pass < host->spec.n_passes; pass++) {
         forward(host, pass == 0);
         backward(host, pass + 1 == host->spec.n_passes);
     }
-    start = zc_now_ns();
+    uint64_t start = zc_now_ns();
     rig_step(&host->rig, 0);
     host->waited_ns += zc_now_ns() - start;
 }

@@ -26,10 +26,9 @@ static void find_self(char out[PATH_MAX]) {
 static void set_environment(void) {
     const char *before = getenv("PYTHONPATH");
     char self[PATH_MAX], path[3 * PATH_MAX];
-    char *slash;
     find_self(self);
     (void)setenv("ZF_CONFORM", self, 1);
-    slash = strrchr(self, '/');
+    char *slash = strrchr(self, '/');
     if (slash == NULL)
         return;
     (void)snprintf(path, sizeof path, "%.*s/python", (int)(slash - self), self);

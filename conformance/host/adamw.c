@@ -70,10 +70,9 @@ HOST_CLONES_FMA static void update(const scalars_t *c, size_t n, const float *re
     const scalars_t k = *c;
     for (size_t i = 0; i < n; i++) {
         float scaled = g[i] * k.s;
-        float denominator;
         m[i] = fmaf(k.b1, m[i], k.one_minus_b1 * scaled);
         v[i] = fmaf(k.b2, v[i], k.one_minus_b2 * scaled * scaled);
-        denominator = fmaf(sqrtf(v[i]), k.inverse_root, k.eps);
+        float denominator = fmaf(sqrtf(v[i]), k.inverse_root, k.eps);
         w[i] = fmaf(k.minus_rate, m[i] / denominator, w[i] * k.decay);
     }
 }
@@ -186,11 +185,10 @@ static void update_all(adamw_t *self, const host_step_args_t *args, double clip_
     for (size_t i = 0; i < self->base.params->n; i++) {
         host_param_t *p = &self->base.params->list[i];
         moments_t *s = &self->list[i];
-        scalars_t c;
         if (!s->is_present)
             continue;
         s->n_updates++;
-        c = make_scalars(&args->groups[p->group], clip_factor, s->n_updates);
+        scalars_t c = make_scalars(&args->groups[p->group], clip_factor, s->n_updates);
         update_param(p, s, &c);
         if (is_on_device(p))
             p->compute->ops->copy_in(p->compute, p->value, s->value, nbytes_of(p));
@@ -199,11 +197,10 @@ static void update_all(adamw_t *self, const host_step_args_t *args, double clip_
 
 static int adamw_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
     adamw_t *self = (adamw_t *)base;
-    double norm, clip_factor;
     for (size_t i = 0; i < base->params->n; i++)
         round_sum(&base->params->list[i], &self->list[i]);
-    norm = global_norm(self);
-    clip_factor = args->clip_norm > 0.0 ? args->clip_norm / (norm + 1e-6) : 1.0;
+    double norm = global_norm(self);
+    double clip_factor = args->clip_norm > 0.0 ? args->clip_norm / (norm + 1e-6) : 1.0;
     clip_factor = clip_factor < 1.0 ? clip_factor : 1.0;
     self->n_steps++;
     if (isfinite(norm))

@@ -113,7 +113,6 @@ static int prepare_host(host_encoder_t *e, const host_batch_t *batch, glue_error
 
 static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *err) {
     const host_model_config_t *config = &e->model->config;
-    size_t n_needed;
     if (longest_sequence(batch) > config->max_positions)
         return glue_fail(err, "encoder: found a sequence of %zu tokens; the model has %zu positions",
                          longest_sequence(batch), config->max_positions);
@@ -122,7 +121,7 @@ static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *e
                                             .n_sequences = batch->n_sequences,
                                             .n_heads = config->n_heads,
                                             .head_width = config->hidden / config->n_heads};
-    n_needed = lay_out(e, batch, NULL);
+    size_t n_needed = lay_out(e, batch, NULL);
     if (n_needed > e->arena_elems) {
         host_compute_t *c = host_encoder_compute(e);
         c->ops->release(c, e->arena);
@@ -241,14 +240,13 @@ static int classify(host_encoder_t *e, const host_batch_t *batch, const host_rea
 
 int host_encoder_forward(host_encoder_t *e, const host_batch_t *batch, int is_training, uint64_t dropout_seed,
                          const host_param_hook_t *hook, glue_error_t *err) {
-    const host_real_t *x;
     if (prepare(e, batch, err) != 0)
         return -1;
     e->has_dropout = is_training && e->model->config.dropout > 0.0;
     e->dropout_seed = dropout_seed;
     if (embed(e, batch, hook, err) != 0)
         return -1;
-    x = e->embedded;
+    const host_real_t *x = e->embedded;
     for (size_t i = 0; i < e->model->config.n_layers; i++) {
         if (use_layer(e, &e->model->layers[i], hook, err) != 0)
             return -1;

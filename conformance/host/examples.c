@@ -97,15 +97,13 @@ static int read_tensor(const zf_safetensors_t *file, const zf_safetensors_tensor
 static void *load(const zf_safetensors_t *file, const char *split, const char *name, const char *dtype, size_t *out_n,
                   glue_error_t *err) {
     char full[64];
-    const zf_safetensors_tensor_t *t;
-    void *out;
     (void)snprintf(full, sizeof full, "%s.%s", split, name);
-    t = find(file, full);
+    const zf_safetensors_tensor_t *t = find(file, full);
     if (t == NULL || strcmp(t->dtype, dtype) != 0) {
         (void)glue_fail(err, "tensor %s is missing or not %s: \"zf-conform examples\" writes it", full, dtype);
         return NULL;
     }
-    out = malloc(t->nbytes + 1);
+    void *out = malloc(t->nbytes + 1);
     if (out == NULL || read_tensor(file, t, out, err) != 0) {
         if (out == NULL)
             (void)glue_fail(err, "out of memory for tensor %s", full);
@@ -201,14 +199,13 @@ static int starts_with(const char *text, const char *start) { return strncmp(tex
 
 static int fill_param(const host_examples_t *e, host_param_t *param, glue_error_t *err) {
     const zf_safetensors_tensor_t *t = find(&e->file, param->name);
-    float *values;
     int st;
     if (t == NULL && (starts_with(param->name, "classifier.") || starts_with(param->name, "bert.pooler.")))
         return 0;
     if (t == NULL || strcmp(t->dtype, "F32") != 0 || t->n_elems != param->n_elems)
         return glue_fail(err, "examples: tensor %s is missing, not F32, or has not %zu elements", param->name,
                          param->n_elems);
-    values = malloc(t->nbytes + 1);
+    float *values = malloc(t->nbytes + 1);
     st = values != NULL ? read_tensor(&e->file, t, values, err) : glue_fail(err, "out of memory for %s", param->name);
     for (size_t i = 0; st == 0 && i < param->n_elems; i++)
         host_param_set(param, i, values[i]);

@@ -28,11 +28,10 @@ static void summarise(const host_command_t *c, const host_examples_t *e, const h
 static int train_once(const host_command_t *c, const host_examples_t *e) {
     glue_error_t err = {""};
     host_run_result_t result;
-    int st;
     if (host_run(e, &c->run, &result, &err) != 0)
         return complain(&err, EXIT_TRAINING_FAILED);
     summarise(c, e, &result);
-    st = host_report_write(c, e, &result, &err);
+    int st = host_report_write(c, e, &result, &err);
     host_run_result_free(&result);
     return st == 0 ? EXIT_DONE : complain(&err, EXIT_NOT_STARTED);
 }
@@ -40,7 +39,6 @@ static int train_once(const host_command_t *c, const host_examples_t *e) {
 static int load_and_train(const host_command_t *c) {
     host_examples_t examples;
     glue_error_t err = {""};
-    int status;
     if (host_examples_open(c->examples_path, &examples, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (examples.is_pretrained && c->shape_option != NULL) {
@@ -49,7 +47,7 @@ static int load_and_train(const host_command_t *c) {
         return complain(&err, EXIT_NOT_STARTED);
     }
     announce(c, &examples);
-    status = train_once(c, &examples);
+    int status = train_once(c, &examples);
     host_examples_close(&examples);
     return status;
 }
@@ -57,14 +55,13 @@ static int load_and_train(const host_command_t *c) {
 int main(int argc, char **argv) {
     host_command_t command;
     glue_error_t err = {""};
-    int status;
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (command.wants_help)
         return host_options_help();
     if (command.has_device && host_cuda_open(0, command.has_bf16_products, &command.run.compute, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
-    status = load_and_train(&command);
+    int status = load_and_train(&command);
     host_compute_close(command.run.compute);
     return status;
 }

@@ -41,10 +41,9 @@ static void release(host_param_t *p) {
 }
 
 host_param_t *host_params_add(host_params_t *params, const char *name, size_t rows, size_t columns, int is_table) {
-    host_param_t *p;
     if (params->n == params->capacity)
         return NULL;
-    p = &params->list[params->n];
+    host_param_t *p = &params->list[params->n];
     (void)snprintf(p->name, sizeof p->name, "%s", name);
     p->n_dims = columns == 0 ? 1 : 2;
     p->shape[0] = (int64_t)rows;

@@ -120,14 +120,13 @@ HOST_CLONES static void norm_forward(host_compute_t *c, host_affine_arrays_t p, 
 HOST_ALWAYS_INLINE void norm_backward_row(const host_real_t *restrict weight, const host_real_t *restrict normal,
                                           host_real_t inverse_deviation, size_t width, host_real_t *restrict d,
                                           host_real_t *restrict d_weight, host_real_t *restrict d_bias) {
-    host_real_t mean_g, mean_g_normal;
     for (size_t j = 0; j < width; j++) {
         d_weight[j] += d[j] * normal[j];
         d_bias[j] += d[j];
         d[j] *= weight[j];
     }
-    mean_g = sum(d, width) / (host_real_t)width;
-    mean_g_normal = dot(d, normal, width) / (host_real_t)width;
+    host_real_t mean_g = sum(d, width) / (host_real_t)width;
+    host_real_t mean_g_normal = dot(d, normal, width) / (host_real_t)width;
     for (size_t j = 0; j < width; j++)
         d[j] = inverse_deviation * (d[j] - mean_g - normal[j] * mean_g_normal);
 }

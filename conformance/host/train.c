@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Streams of the seed; initial weights have their own (init.c). */
 enum { STREAM_ORDER = 1000, STREAM_DROPOUT = 1 };

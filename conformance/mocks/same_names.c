@@ -2,7 +2,6 @@
 /* same_names.c - a library with names that plugins are likely to use inside. Loaded with RTLD_GLOBAL beside a plugin,
  * it must never be called from there: a plugin binds its own names itself (hidden visibility, version script). Only a
  * name that a plugin exports or imports can meet one here, and rule "exports" allows the entry alone. */
-#include <stdint.h>
 
 #define WRONG(name)                                                                                                    \
     int name(void);                                                                                                    \

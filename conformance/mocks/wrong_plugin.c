@@ -137,7 +137,6 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
                                zf_layout_t *out_layout, zf_error_t *err) {
     static zf_param_decl_t decls[MAX_PARAMS];
     zf_bind_args_t mine;
-    zf_status_t st;
     if (IS(count_ignored) && instance && args && args->n_decls == 0)
         return ZF_OK;
     if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
@@ -151,7 +150,7 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
             (void)((const volatile zf_tensor_t *)decls[i].tensor)->dl.ndim;
         spoil_decl(&decls[i]);
     }
-    st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_layout, err), err);
+    zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_layout, err), err);
     wrong_in_bind();
     if (st < 0)
         return st;
@@ -320,7 +319,6 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
                         zf_error_t *err) {
     zf_group_hyper_t groups[MAX_GROUPS];
     zf_step_args_t mine;
-    zf_status_t st;
     if (!args || args->struct_size != sizeof mine || !args->groups || args->n_groups > MAX_GROUPS ||
         args->elem_size != sizeof *groups)
         return wrong_told("step", real->step(instance, args, out_report, err), err);
@@ -333,7 +331,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
         spoil_hyper(&groups[i], &args->groups[0]);
     mine.groups = groups;
     spoil_step(&mine);
-    st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
+    zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
     end_step(st, out_report);
     return st;
 }
@@ -432,14 +430,12 @@ static void wrap(const zf_plugin_t *plugin) {
 /* The true plugin's answer; a habit serves whatever ABI is asked for. */
 static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
     static const uint32_t own = ZF_ABI_0_6;
-    zf_bootstrap_t mine;
-    int32_t st;
     if (!IS(any_abi) || !boot)
         return entry(boot);
-    mine = *boot;
+    zf_bootstrap_t mine = *boot;
     mine.abis = &own;
     mine.n_abis = 1;
-    st = entry(&mine);
+    int32_t st = entry(&mine);
     boot->plugin = mine.plugin;
     boot->chosen_abi = mine.chosen_abi;
     return st;
@@ -450,7 +446,6 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     void *library = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
     void *symbol = library ? dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL) : NULL;
     zf_plugin_negotiate_fn entry;
-    int32_t st;
     if (!symbol)
         return ZF_ERR_INTERNAL;
     for (wrong_habit = 0; wrong_habit < N_WRONG && !(name && strcmp(name, names[wrong_habit]) == 0);)
@@ -459,7 +454,7 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         return ZF_ERR_INTERNAL;
     memcpy(&entry, &symbol, sizeof entry);
     wrong_in_negotiate();
-    st = negotiate(entry, boot);
+    int32_t st = negotiate(entry, boot);
     if (st == 0) {
         wrap(boot->plugin);
         boot->plugin = &table;

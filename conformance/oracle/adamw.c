@@ -40,10 +40,9 @@ void zo_adamw_destroy(zo_adamw_t *a) {
 void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s) {
     for (uint32_t id = 0; id < a->n_params; id++) {
         zo_param_t *p = &a->params[id];
-        zo_scalars_t k;
         if (!p->is_trainable || !grads[id])
             continue;
-        k = zo_scalars_of(&a->config, p->decl.group, &groups[p->decl.group], s, ++a->n[id]);
+        zo_scalars_t k = zo_scalars_of(&a->config, p->decl.group, &groups[p->decl.group], s, ++a->n[id]);
         for (uint64_t i = 0; i < p->n_elems; i++)
             zo_update(&p->w[i], &p->m[i], &p->v[i], grads[id][i], &k);
     }

@@ -5,7 +5,6 @@
 #include "state.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Moments of another `moments_dtype`: widened, or rounded once to nearest even. */
 static float moment_of(const zo_t *to, float x) {

@@ -37,13 +37,12 @@ static uint16_t narrow_half(float x) {
 }
 
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i) {
-    uint32_t bits;
     float x;
     if (dtype == ZO_F32)
         return ((const float *)src)[i];
     if (dtype == ZO_F16)
         return widen_half(((const uint16_t *)src)[i]);
-    bits = (uint32_t)((const uint16_t *)src)[i] << 16;
+    uint32_t bits = (uint32_t)((const uint16_t *)src)[i] << 16;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -185,11 +184,10 @@ static uint32_t mixed(uint32_t h) {
 
 uint32_t zo_random32(uint64_t step, uint64_t index) {
     uint64_t z = step * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
-    uint32_t h;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     z ^= z >> 31;
-    h = mixed((uint32_t)index * 0x9E3779B9u ^ (uint32_t)z);
+    uint32_t h = mixed((uint32_t)index * 0x9E3779B9u ^ (uint32_t)z);
     return mixed(h ^ (uint32_t)(z >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6Bu);
 }
 

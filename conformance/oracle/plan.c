@@ -41,8 +41,6 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
 
 static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint64_t cols) {
     const zo_decl_t *d = &o->params[id].decl;
-    zo_matrix_t *x;
-    uint64_t n;
     if ((o->n_matrices & (o->n_matrices - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
         zo_matrix_t *grown = zo_zeros(o->n_matrices ? 2ull * o->n_matrices : 1, sizeof *grown);
 
@@ -51,14 +49,14 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
         free(o->matrices);
         o->matrices = grown;
     }
-    x = &o->matrices[o->n_matrices++];
+    zo_matrix_t *x = &o->matrices[o->n_matrices++];
     memset(x, 0, sizeof *x);
     x->param = id;
     x->first = first;
     x->rows = rows;
     x->cols = cols;
     x->channels_are_rows = d->channels_are_rows;
-    n = x->channels = d->channels_are_rows ? rows : cols;
+    uint64_t n = x->channels = d->channels_are_rows ? rows : cols;
     x->k = k_of(&o->config, d, n);
     x->is_selected = zo_zeros(n, 1);
     x->is_entering = zo_zeros(n, 1);
@@ -196,11 +194,10 @@ void zo_accept_bits(zo_param_t *p) {
 /* ---- "Start" ----------------------------------------------------------------------------------------------------- */
 
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
-    uint64_t nbytes;
     p->decl = *decl;
     p->n_elems = product(decl->shape, 0, decl->ndim);
     p->is_trainable = !decl->is_stateless && p->n_elems > 0;
-    nbytes = p->n_elems * zo_dtype_nbytes(decl->dtype);
+    uint64_t nbytes = p->n_elems * zo_dtype_nbytes(decl->dtype);
     p->visible = zo_zeros(nbytes, 1);
     p->shown = zo_zeros(nbytes, 1);
     if (nbytes)

@@ -3,17 +3,14 @@
  * or into a copy of it, and what is then published. */
 #include "state.h"
 
-#include <math.h>
-
 static uint32_t group_of(const zo_t *o, const zo_matrix_t *x) { return o->params[x->param].decl.group; }
 
 static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     for (uint32_t j = 0; j < x->n_slots; j++) {
         const zo_slot_t *slot = &x->slots[j];
-        zo_scalars_t k;
         if (!slot->is_applied)
             continue;
-        k = zo_scalars_of(&o->config, group_of(o, x), &slot->hyper, slot->s, ++to->n[c]);
+        zo_scalars_t k = zo_scalars_of(&o->config, group_of(o, x), &slot->hyper, slot->s, ++to->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = zo_at(x, c, i);
             zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], slot->grad[e], &k);
@@ -43,10 +40,9 @@ static const zo_slot_t *last_applied(const zo_matrix_t *x) {
 
 static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     const zo_slot_t *last = last_applied(x);
-    zo_scalars_t k;
     if (!last)
         return;
-    k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, 1.0f, ++to->n[c]);
+    zo_scalars_t k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = zo_at(x, c, i);
         zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], mean_grad(x, e), &k);

@@ -48,10 +48,9 @@ static int is_kept(const zo_t *o, uint32_t cohort) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         const zo_matrix_t *x = &o->matrices[i];
         double of_selected = 0.0, of_best = 0.0;
-        uint8_t *is_best;
         if (x->cohort != cohort || x->k == 0 || x->k == x->channels)
             continue;
-        is_best = best_of(x);
+        uint8_t *is_best = best_of(x);
         for (uint64_t c = 0; c < x->channels; c++) {
             of_selected += x->is_selected[c] ? x->importance[c] * x->importance[c] : 0.0;
             of_best += is_best[c] ? x->importance[c] * x->importance[c] : 0.0;

@@ -140,10 +140,9 @@ static void enter_channels(zo_t *o, zo_matrix_t *x) {
 static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     zo_param_t *p = &o->params[x->param];
     for (uint64_t c = 0; c < x->channels; c++) {
-        zo_scalars_t k;
         if (!x->is_selected[c] || p->is_held)
             continue;
-        k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->device_n[c]);
+        zo_scalars_t k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
             zo_update(&p->device_w[e], &p->device_m[e], &p->device_v[e], p->grad[e], &k);
@@ -281,10 +280,9 @@ uint64_t zo_n_batch(const zo_decl_t *decl) {
 
 static int is_within(const zo_t *o, const zo_matrix_t *x, const zo_range_t *range) {
     const zo_param_t *p = &o->params[x->param];
-    uint64_t batch;
     if (x->param != range->id || range->n_batches == 0)
         return x->param == range->id;
-    batch = x->first / (p->n_elems / zo_n_batch(&p->decl));
+    uint64_t batch = x->first / (p->n_elems / zo_n_batch(&p->decl));
     return batch >= range->first_batch && batch - range->first_batch < range->n_batches;
 }
 

@@ -54,10 +54,9 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
     for (uint32_t i = args->first; i < args->first + args->n; i++) {
         uint32_t number = data->listed_matrices[i];
         const zfi_data_matrix_t *matrix = &data->matrices[number];
-        uint64_t found;
         if (!args->seals && data->is_foreign[matrix->param])
             continue; /* known */
-        found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
+        uint64_t found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
         if (args->seals)
             seal(data, number, found);
         else if (found != data->digests[number])

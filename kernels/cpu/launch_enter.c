@@ -108,10 +108,9 @@ void zfi_cpu_show_entered(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_data_t *data = args->data;
     (void)kernels;
     for (uint32_t i = 0; i < data->n_matrices; i++) {
-        uint64_t moved;
         if (data->is_foreign[data->matrices[i].param])
             continue;
-        moved = show(data, &data->matrices[i], &args->entering, args->entering.n_enter[i]);
+        uint64_t moved = show(data, &data->matrices[i], &args->entering, args->entering.n_enter[i]);
         if (data->digests)
             data->digests[i] += moved;
     }

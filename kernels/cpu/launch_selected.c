@@ -55,7 +55,6 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     const zfi_data_param_t *param = &data->params[matrix->param];
     const uint32_t *n = data->counts_per_channel ? data->n + matrix->index_base : data->n + number;
     const zfi_place_t shown = zfi_shown_place(matrix);
-    uint64_t moved;
     zfi_run_ahead_t job = {.w = data->w + matrix->sel_base,
                            .m = data->m ? data->m + matrix->sel_base : NULL,
                            .v = data->v ? data->v + matrix->sel_base : NULL,
@@ -72,8 +71,8 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     } else {
         data->scalars[0] = zfi_rule_scalars(param->rule, hyper, s, *n);
     }
-    moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, hyper, n)
-                             : kernels->run_ahead[param->rule](&job);
+    uint64_t moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, hyper, n)
+                                      : kernels->run_ahead[param->rule](&job);
     if (matrix->shown)
         kernels->scatter(&shown, &job.sub, job.w);
     return moved;

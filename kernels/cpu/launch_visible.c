@@ -19,7 +19,6 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
                           const unsigned char *piece) {
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
-    uint64_t before;
     zfi_publish_t job = {
         .staged = piece + segment->piece_offset * zfi_dtype_nbytes(matrix->place.dtype),
         .first = segment->matrix_offset,
@@ -37,7 +36,7 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
         kernels->publish(&job);
         return;
     }
-    before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
+    uint64_t before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
     publish(kernels, matrix, &job);
     data->digests[segment->matrix] += zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before;
 }
@@ -137,12 +136,11 @@ static void write_all(const zfi_data_matrix_t *matrix, const zfi_placed_t *piece
 static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[piece->matrix];
-    uint64_t before;
     if (!piece->n || data->is_foreign[matrix->param])
         return;
     if (args->keeps_selected && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
-    before = data->digests ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
+    uint64_t before = data->digests ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
     if (args->keeps_selected)
         write_deferred(kernels, args, piece);
     else

@@ -45,11 +45,10 @@ float zfi_place_read(const zfi_place_t *place, uint64_t row, uint64_t col) {
 
 void zfi_place_write(const zfi_place_t *place, uint64_t row, uint64_t col, float value) {
     void *at = zfi_place_at(place, row, col);
-    uint16_t bits;
     if (place->dtype == ZFI_F32) {
         memcpy(at, &value, sizeof value);
         return;
     }
-    bits = place->dtype == ZFI_BF16 ? zfi_f32_to_bf16(value) : zfi_f32_to_f16(value);
+    uint16_t bits = place->dtype == ZFI_BF16 ? zfi_f32_to_bf16(value) : zfi_f32_to_f16(value);
     memcpy(at, &bits, sizeof bits);
 }

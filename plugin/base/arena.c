@@ -71,10 +71,9 @@ static void *map_pages(uint64_t nbytes) {
 
 zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err) {
     uint64_t nbytes = to_pages(arena->used_nbytes);
-    void *base;
     if (nbytes == 0)
         return ZF_OK;
-    base = map_pages(nbytes);
+    void *base = map_pages(nbytes);
     if (base == MAP_FAILED)
         return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "memory",
                                 "cannot map %" PRIu64 " bytes for %s: %s", nbytes, what, strerror(errno));

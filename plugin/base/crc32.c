@@ -4,7 +4,6 @@
 #include "base/crc32.h"
 
 #include <pthread.h>
-#include <string.h>
 
 enum { POLYNOMIAL = (int)0xEDB88320u };
 

@@ -103,7 +103,6 @@ static void release(zfi_queue_t *queue) {
 zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *err) {
     size_t nbytes = (size_t)ZFI_QUEUE_CELLS * ZFI_QUEUE_CELL;
     zfi_queue_t *queue = calloc(1, sizeof *queue);
-    int rc;
     if (!queue)
         return zfi_error(err, ZF_ERR_MEMORY, "queue", "no memory for a queue of %zu bytes", sizeof *queue);
     queue->cells = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -113,7 +112,7 @@ zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *er
                                 "cannot map %zu bytes for the commands of %s: %s", nbytes, name, strerror(errno));
     }
     init(queue, name);
-    rc = zfi_thread_start(&queue->thread, name, run, queue);
+    int rc = zfi_thread_start(&queue->thread, name, run, queue);
     if (rc == 0) {
         *out = queue;
         return ZF_OK;
@@ -176,7 +175,6 @@ static int wait_for_room(zfi_queue_t *queue, uint32_t n_cells, uint64_t left_ns)
 zf_status_t zfi_queue_push_all(zfi_queue_t *queue, uint64_t timeout_ns, const zfi_queue_item_t *items, uint32_t n,
                                uint64_t *out_seq) {
     uint32_t n_cells = 0;
-    int has_room;
     for (uint32_t i = 0; i < n; i++) {
         if (items[i].nbytes + items[i].more_nbytes > ZFI_QUEUE_ARGS)
             return ZF_ERR_INTERNAL;
@@ -185,7 +183,7 @@ zf_status_t zfi_queue_push_all(zfi_queue_t *queue, uint64_t timeout_ns, const zf
     if (n > ZFI_QUEUE_MOST_COMMANDS)
         return ZF_ERR_INTERNAL;
     pthread_mutex_lock(&queue->lock);
-    has_room = wait_for_room(queue, n_cells, timeout_ns);
+    int has_room = wait_for_room(queue, n_cells, timeout_ns);
     for (uint32_t i = 0; i < n && has_room; i++)
         put(queue, &items[i]);
     if (out_seq && has_room)
@@ -203,9 +201,8 @@ zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args
 }
 
 uint64_t zfi_queue_newest(zfi_queue_t *queue) {
-    uint64_t newest;
     pthread_mutex_lock(&queue->lock);
-    newest = queue->n_pushed;
+    uint64_t newest = queue->n_pushed;
     pthread_mutex_unlock(&queue->lock);
     return newest;
 }

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/struct.h"
@@ -103,10 +102,9 @@ static zf_status_t check_extent(const zf_tensor_t *tensor, const char *what, con
 static zf_status_t check_descriptor(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
                                     zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    zf_status_t st;
     if (!tensor)
         return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": tensor is NULL", what, name);
-    st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", &why);
+    zf_status_t st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", &why);
     if (st)
         return zfi_error(err, st, "tensor", "%s of \"%s\": %s", what, name, why.message);
     if (tensor->flags & ZF_TENSOR_SPARSE)

@@ -7,10 +7,9 @@
 
 int zfi_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg) {
     sigset_t all, before;
-    int rc;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(out, NULL, main, arg);
+    int rc = pthread_create(out, NULL, main, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0)
         pthread_setname_np(*out, name);

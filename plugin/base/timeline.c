@@ -103,11 +103,10 @@ uint64_t zfi_run_ns(zfi_run_clock_t *clock) {
 
 void zfi_sleep_once(pthread_cond_t *changed, pthread_mutex_t *lock, uint64_t *left_ns) {
     zfi_run_clock_t clock = zfi_run_clock();
-    uint64_t passed;
     struct timespec deadline;
     set_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
     (void)pthread_cond_timedwait(changed, lock, &deadline);
-    passed = zfi_run_ns(&clock);
+    uint64_t passed = zfi_run_ns(&clock);
     if (*left_ns != UINT64_MAX)
         *left_ns -= passed < *left_ns ? passed : *left_ns;
 }

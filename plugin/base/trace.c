@@ -86,12 +86,11 @@ static void free_trace(zfi_trace_t *trace) {
 
 zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_error_t *err) {
     zfi_trace_t *trace = calloc(1, sizeof *trace);
-    size_t nbytes;
     if (!trace)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a trace");
     pthread_mutex_init(&trace->lock, NULL);
     trace->most = wish->most_events ? wish->most_events : USUAL_EVENTS;
-    nbytes = trace->most * sizeof *trace->events;
+    size_t nbytes = trace->most * sizeof *trace->events;
     trace->events = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (trace->events == MAP_FAILED) {
         free_trace(trace);
@@ -152,14 +151,12 @@ static uint32_t own_lane(zfi_trace_t *trace) {
 
 void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_trace_number_t a,
                    zfi_trace_number_t b) {
-    uint64_t at;
-    event_t *event;
     if (!began_ns)
         return;
-    at = atomic_fetch_add_explicit(&trace->n_events, 1, memory_order_relaxed);
+    uint64_t at = atomic_fetch_add_explicit(&trace->n_events, 1, memory_order_relaxed);
     if (at >= trace->most)
         return;
-    event = &trace->events[at];
+    event_t *event = &trace->events[at];
     event->name = name;
     event->began_ns = began_ns;
     event->ended_ns = zfi_now_ns();
@@ -248,10 +245,9 @@ int zfi_trace_write(zfi_trace_t *trace, const char *counted) {
 }
 
 int zfi_trace_close(zfi_trace_t *trace) {
-    int rc;
     if (!trace)
         return 0;
-    rc = zfi_trace_write(trace, NULL);
+    int rc = zfi_trace_write(trace, NULL);
     if (fclose(trace->file) != 0 && !rc)
         rc = errno;
     free_trace(trace);

@@ -119,14 +119,13 @@ int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole) {
 static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
     zfi_member_t place;
-    zf_status_t st;
     for (uint32_t i = 0; i < comm->n_groups; i++)
         if (comm->groups[i].name == group)
             return *out_index = i, ZF_OK;
     if (comm->n_groups == ZFI_MAX_GROUPS)
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "process group %" PRIu32 ": an instance can be in %d, no more",
                          group, ZFI_MAX_GROUPS);
-    st = comm->table.group(comm->table.ctx, group, &place.rank, &place.n_ranks, &why);
+    zf_status_t st = comm->table.group(comm->table.ctx, group, &place.rank, &place.n_ranks, &why);
     if (st)
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "%s of the host: process group %" PRIu32 ": status %d: %.200s",
                          ZF_EXT_COLLECTIVES, group, st, why.message);
@@ -150,7 +149,6 @@ static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
     const zf_collectives_ext_t *table = env->host->get_extension(env->host->ctx, ZF_EXT_COLLECTIVES);
     zfi_comm_t *comm = calloc(1, sizeof *comm);
     uint32_t index;
-    zf_status_t st;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
     if (table->flags & ~ZF_COLLECTIVES_INSTANCES) {
@@ -160,7 +158,7 @@ static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
     }
     comm->env = *env;
     comm->table = *table;
-    st = host_join(comm, 0, &index, err);
+    zf_status_t st = host_join(comm, 0, &index, err);
     if (st)
         free(comm);
     else
@@ -285,14 +283,13 @@ zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
                            .lane = ZFI_LANE_ROLL,
                            .group = comm->widest};
     zfi_post_t *answers;
-    zf_status_t st;
     if (atomic_exchange(&comm->has_called_the_roll, 1))
         return await_poison(comm);
     roll.recv = answers = calloc(self.n_ranks, sizeof *answers);
     if (!answers)
         return zfi_error(err, ZF_ERR_MEMORY, "ranks", "no memory for the answers of %" PRIu32 " ranks", self.n_ranks);
     answers[self.rank] = zfi_post_of(exchange, comm->groups[exchange->group].name);
-    st = exchange_within(comm, &roll, zfi_roll_lasts_ns(&comm->env), &why);
+    zf_status_t st = exchange_within(comm, &roll, zfi_roll_lasts_ns(&comm->env), &why);
     st = st == ZF_ERR_POISONED ? st : report_roll(comm, exchange, answers, advice, err);
     if (!atomic_load(&comm->holds_memory)) /* else the transport may still write there */
         free(answers);
@@ -300,12 +297,11 @@ zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
 }
 
 static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
-    zf_status_t st;
     if (atomic_load(&comm->is_ended))
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
     if (comm->groups[exchange->group].place.n_ranks == 1)
         return ZF_OK; /* every part is there already */
-    st = exchange_within(comm, exchange, zfi_roll_after_ns(&comm->env), err);
+    zf_status_t st = exchange_within(comm, exchange, zfi_roll_after_ns(&comm->env), err);
     return st == ZF_ERR_TIMEOUT ? zfi_call_the_roll(comm, exchange, "", err) : st;
 }
 

@@ -23,7 +23,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/arena.h"
@@ -147,10 +146,9 @@ static zf_status_t exchange_tickets(zfi_comm_t *comm, const group_t *group, int 
                           .nbytes = sizeof *tickets,
                           .lane = lane,
                           .group = group->index};
-    zf_status_t st;
     own->can = look(comm, group, own, &why) == ZF_OK;
     snprintf(own->why_not, sizeof own->why_not, "%.239s", own->can ? "" : why.message);
-    st = zfi_comm_host.exchange(comm->host, &all, err);
+    zf_status_t st = zfi_comm_host.exchange(comm->host, &all, err);
     return st ? st : judge(group, tickets, err);
 }
 
@@ -194,12 +192,11 @@ static zf_status_t connect(zfi_comm_t *comm, group_t *group, int d, zfi_stream_t
         .size = sizeof config, .magic = ZFI_NCCL_CONFIG_MAGIC, .version = ZFI_NCCL_CONFIG_VERSION, .blocking = 0};
     zfi_run_clock_t clock = zfi_run_clock();
     void *handle;
-    int rc;
     zf_status_t st = comm->env.ops->lend(stream, &handle);
     if (st)
         return st;
-    rc = comm->nccl->ncclCommInitRankConfig(&direction->comm, (int)group->size, direction->tickets[0].id,
-                                            (int)group->rank, &config);
+    int rc = comm->nccl->ncclCommInitRankConfig(&direction->comm, (int)group->size, direction->tickets[0].id,
+                                                (int)group->rank, &config);
     if (rc == ZFI_NCCL_IN_PROGRESS)
         rc = take_up(comm, direction->comm, &clock, comm->env.timeout_ns);
     if (rc) {
@@ -256,13 +253,12 @@ static zf_status_t map_places(zfi_comm_t *comm, const group_t *group, direction_
     uint64_t nbytes = group->size * sizeof(zfi_post_t);
     void *memory = NULL;
     int is_pageable;
-    zf_status_t st;
     direction->tickets = calloc(group->size, sizeof *direction->tickets);
     if (!direction->tickets)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for what %" PRIu32 " ranks begin NCCL with",
                          group->size);
     (void)zfi_arena_take(&direction->arena, nbytes, 1);
-    st = zfi_arena_map(&direction->arena, "names of exchanges", err);
+    zf_status_t st = zfi_arena_map(&direction->arena, "names of exchanges", err);
     if (!st)
         st = ops->pin(comm->env.device, direction->arena.base, direction->arena.total_nbytes, &is_pageable, err);
     direction->is_pinned = !st;
@@ -326,11 +322,10 @@ static void nccl_close(zfi_comm_t *comm) {
 
 static zf_status_t nccl_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err) {
     zfi_comm_t *comm = calloc(1, sizeof *comm);
-    zf_status_t st;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
     comm->env = *env;
-    st = zfi_comm_host.open(env, &comm->host, err);
+    zf_status_t st = zfi_comm_host.open(env, &comm->host, err);
     if (!st)
         st = add_group(comm, 0, 0, err);
     if (!st && comm->groups[0].size > 1)
@@ -477,15 +472,13 @@ static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, d
     zfi_range_t name = {direction->on_device + group->rank, direction->places + group->rank, sizeof(zfi_post_t)};
     zfi_op_t up = zfi_op_up(&name, 1);
     void *handle;
-    zf_status_t st;
-    int rc;
     direction->places[group->rank] = zfi_post_of(exchange, group->name);
-    st = ops->enqueue(comm->env.device, exchange->stream, &up, 1);
+    zf_status_t st = ops->enqueue(comm->env.device, exchange->stream, &up, 1);
     if (!st)
         st = ops->lend(exchange->stream, &handle);
     if (st)
         return no_commands(comm, st, err);
-    rc = enqueue(comm, group, direction, exchange, handle);
+    int rc = enqueue(comm, group, direction, exchange, handle);
     ops->take_back(exchange->stream);
     if (rc == ZFI_NCCL_IN_PROGRESS)
         rc = take_up(comm, direction->comm, &clock,

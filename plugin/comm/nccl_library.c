@@ -40,14 +40,12 @@ static zf_status_t find_functions(void *library, zfi_nccl_t *out, zf_error_t *er
 
 static zf_status_t open_library(zfi_nccl_t *out, int *out_version, zf_error_t *err) {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    int rc;
-    zf_status_t st;
     if (!library)
         return zfi_error(err, ZF_ERR_RANKS, "create", LIBRARY " cannot be opened (%s): install NCCL", dlerror());
-    st = find_functions(library, out, err);
+    zf_status_t st = find_functions(library, out, err);
     if (st)
         return st;
-    rc = out->ncclGetVersion(out_version);
+    int rc = out->ncclGetVersion(out_version);
     if (rc)
         return zfi_error(err, ZF_ERR_RANKS, "create", LIBRARY " does not say its version: %s",
                          out->ncclGetErrorString(rc));

@@ -148,7 +148,6 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
                       const char *value) {
     int i = zfi_key_find(section, name);
     const char *instead = zfi_gone_instead(section, name, value);
-    zfi_value_result_t result;
     if (i < 0) {
         report_unknown_key(r, where, line, section, name);
         return;
@@ -164,7 +163,7 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
         add_problem(r, where, line, "[%s] %s = %s is no value of this version: %s", section, name, value, instead);
         return;
     }
-    result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
+    zfi_value_result_t result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
     if (result != ZFI_VALUE_OK)
         report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);
 }
@@ -268,7 +267,6 @@ static int check_bytes(reading_t *r, const char *where, const char *text, size_t
 }
 
 static void take_text(reading_t *r, const char *text, uint64_t nbytes) {
-    int rc;
     if (nbytes > TEXT_MAX_NBYTES) {
         add_problem(r, r->where, 0, "%llu bytes, at most %d are read", (unsigned long long)nbytes, TEXT_MAX_NBYTES);
         return;
@@ -279,7 +277,7 @@ static void take_text(reading_t *r, const char *text, uint64_t nbytes) {
         text += 3, nbytes -= 3;
     r->next = text;
     r->end = text + nbytes;
-    rc = ini_parse_stream(read_line, r, take_line, r);
+    int rc = ini_parse_stream(read_line, r, take_line, r);
     close_open_line(r);
     if (rc < 0)
         add_problem(r, r->where, 0, "the INI library failed with %d", rc);
@@ -508,13 +506,10 @@ static zf_status_t fail_errno(zf_error_t *err, const char *path, const char *wha
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
                                   zfi_config_t *out, zf_error_t *err) {
     struct stat info;
-    char *text;
-    ssize_t n;
     zf_status_t st;
-    int fd;
     if (!path || !*path)
         return zfi_error(err, ZF_ERR_CONFIG, "config", "the path of the configuration file is empty");
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return fail_errno(err, path, "cannot open");
     if (fstat(fd, &info) != 0) {
@@ -525,12 +520,12 @@ zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides
         st = zfi_error(err, ZF_ERR_CONFIG, "config", "%.300s: not a regular file", path);
         goto err_close;
     }
-    text = malloc(TEXT_MAX_NBYTES + 1);
+    char *text = malloc(TEXT_MAX_NBYTES + 1);
     if (!text) {
         st = zfi_error(err, ZF_ERR_MEMORY, "config", "no memory to read %.300s: %d bytes", path, TEXT_MAX_NBYTES + 1);
         goto err_close;
     }
-    n = read_all(fd, text, TEXT_MAX_NBYTES + 1);
+    ssize_t n = read_all(fd, text, TEXT_MAX_NBYTES + 1);
     if (n < 0)
         st = fail_errno(err, path, "cannot read");
     else if (n > TEXT_MAX_NBYTES)
@@ -555,10 +550,9 @@ uint32_t zfi_config_select_interval(const zfi_config_t *config) {
 uint32_t zfi_config_n_keys(void) { return ZFI_N_KEYS; }
 
 zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
-    const zfi_key_t *key;
     if (i >= ZFI_N_KEYS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "key %lu of %d", (unsigned long)i, ZFI_N_KEYS);
-    key = zfi_key_at(i);
+    const zfi_key_t *key = zfi_key_at(i);
     *out = (zf_config_key_t){.struct_size = sizeof *out,
                              .section = key->section,
                              .key = key->name,

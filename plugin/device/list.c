@@ -64,10 +64,9 @@ void zfi_list_add(zfi_list_t *list, zfi_op_t op) {
 
 /* Whether a range goes on where the last one of the same copy ends, on both sides. */
 static int goes_on(const zfi_list_t *list, zfi_op_kind_t kind, const void *to, const void *from) {
-    const zfi_range_t *last;
     if (!list->is_copying || list->ops[list->n_ops - 1].kind != kind)
         return 0;
-    last = &list->ranges[list->n_ranges - 1];
+    const zfi_range_t *last = &list->ranges[list->n_ranges - 1];
     return (const unsigned char *)last->to + last->nbytes == to &&
            (const unsigned char *)last->from + last->nbytes == from;
 }

@@ -32,7 +32,6 @@ zf_status_t zfi_auditing_begin(zfi_engine_t *engine, const zfi_config_t *config,
     zfi_member_t process = process_of(engine);
     zfi_audit_t *audit;
     char path[PATH_NBYTES], *copy;
-    int rc;
     if (!*config->audit_file || engine->audit)
         return ZF_OK;
     snprintf(path, sizeof path, "%s", config->audit_file);
@@ -40,7 +39,7 @@ zf_status_t zfi_auditing_begin(zfi_engine_t *engine, const zfi_config_t *config,
         snprintf(path, sizeof path, "%s.rank%" PRIu32, config->audit_file, process.rank);
     audit = calloc(1, sizeof *audit);
     copy = strdup(path);
-    rc = audit && copy ? zfi_lines_open(path, &audit->lines) : ENOMEM;
+    int rc = audit && copy ? zfi_lines_open(path, &audit->lines) : ENOMEM;
     if (!rc) {
         audit->path = copy;
         audit->every = config->audit_every;
@@ -77,15 +76,13 @@ static int write_record(zfi_audit_t *audit, size_t nbytes) {
 zf_status_t zfi_auditing_step(zf_instance_t *inst, uint64_t t, zf_error_t *err) {
     zfi_audit_t *audit = inst->engine.audit;
     size_t nbytes;
-    zf_status_t st;
-    int rc;
     if (!audit || !audit->sums || t % audit->every != 0)
         return ZF_OK;
-    st = zfi_drain(inst, err);
+    zf_status_t st = zfi_drain(inst, err);
     if (!st)
         st = zfi_hook_failed(inst, zfi_audit_take(audit, &inst->run->state, t, &nbytes), "step",
                              "the device did not give its state to [audit]", err);
-    rc = st ? 0 : write_record(audit, nbytes);
+    int rc = st ? 0 : write_record(audit, nbytes);
     if (rc)
         warn(&inst->engine, audit->path, strerror(rc));
     return st;

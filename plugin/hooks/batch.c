@@ -18,10 +18,9 @@ zfi_batch_t *zfi_batch_open(zf_instance_t *inst) {
 }
 
 zf_status_t zfi_batch_flush(zf_instance_t *inst) {
-    zf_status_t st;
     if (zfi_batch_open(inst)->n == 0)
         return ZF_OK;
-    st = zfi_program_ship(inst->run, inst->engine.n_batches);
+    zf_status_t st = zfi_program_ship(inst->run, inst->engine.n_batches);
     if (st)
         return st;
     inst->engine.n_batches++;

@@ -12,7 +12,6 @@
 #include "hooks/hooks.h"
 #include "hooks/named.h"
 #include "hooks/reduce.h"
-#include "instance/memory.h"
 #include "ranks/gathering.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
@@ -44,9 +43,8 @@ static uint64_t first_kept_step(const zfi_clock_t *clock) {
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. Of a part of a parameter no
  * window holds gradients. */
 static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
-    zf_status_t st;
     zfi_shards_take(&run->ranks, named->owner);
-    st = zfi_exchange_read_masters(&run->state, named->first, named->end, (flags & BY_ELEMENT) != 0);
+    zf_status_t st = zfi_exchange_read_masters(&run->state, named->first, named->end, (flags & BY_ELEMENT) != 0);
     for (uint64_t t = first_kept_step(&run->clock); t <= run->clock.t && !named->is_part; t++)
         zfi_row(&run->rows, t)->present[named->owner] = 0;
     zfi_publish_drop(&run->publishing, named->first, named->end - named->first);
@@ -161,11 +159,10 @@ static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *l
 zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                uint32_t flags, zf_error_t *err) {
     zfi_named_list_t list = {.items = items, .n = n, .elem_size = elem_size};
-    uint32_t n_named;
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "params_changed", err);
     if (st)
         return st;
-    n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
+    uint32_t n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
     st = check_changed(inst, &list, n_named, flags, err);
     if (!st)
         st = zfi_reduce_meet(inst, ZF_OK, "params_changed", err);
@@ -184,10 +181,9 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
 zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
     uint64_t n = zfi_guard_n_foreign(run->engine);
-    uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
-    id = zfi_guard_next_foreign(run->dev.overwritten, run->n_params, 0);
+    uint32_t id = zfi_guard_next_foreign(run->dev.overwritten, run->n_params, 0);
     zfi_error_scoped(
         err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
         "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold the old weights. "
@@ -197,19 +193,17 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 }
 
 static zf_status_t look(zf_instance_t *inst) {
-    zf_status_t st;
     if (inst->state == ZFI_STATE_RELEASED)
         return inst->run->dev.checks_afresh ? ZF_OK : zfi_released_check(&inst->run->state);
-    st = zfi_batch_flush(inst);
+    zf_status_t st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
     return st ? st : zfi_synchronise(&inst->engine, 1);
 }
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    zf_status_t st;
     if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
-    st = look(inst);
+    zf_status_t st = look(inst);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_report(inst, origin, err);
 }
@@ -293,10 +287,9 @@ static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
 
 /* What is accepted is read before this returns: the host may write there next. */
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
-    zf_status_t st;
     if (inst->state == ZFI_STATE_RELEASED)
         return answer_released(asked, out);
-    st = look_at(inst, asked);
+    zf_status_t st = look_at(inst, asked);
     if (st)
         return st;
     for (uint32_t i = 0; i < asked->n; i++) {
@@ -313,10 +306,9 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
                         zf_error_t *err) {
     unsigned released = flags == ZF_WRITTEN_LOOK ? ZFI_IN_RELEASED : 0;
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | released, "written", err);
-    asked_t asked;
     if (st)
         return st;
-    asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
+    asked_t asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
     st = check_asked(inst, flags, ids, n, out, err);
     if (!st)
         st = refuse_sharded(&asked, 1, "written", err);
@@ -355,10 +347,9 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
 
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "adopt", err);
-    asked_t asked;
     if (st)
         return st;
-    asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
+    asked_t asked = (asked_t){inst->run, ids, ids ? n : inst->run->n_params};
     st = check_adopted(inst, ids, n, err);
     if (!st)
         st = refuse_sharded(&asked, 0, "adopt", err);

@@ -115,14 +115,13 @@ static zf_status_t check(const zfi_claims_t *claims, zf_error_t *err) {
 zf_status_t zfi_claims_take(const void *owner, const unsigned char *alive, const zfi_param_t *params, uint32_t n,
                             zfi_claims_t **out, zf_error_t *err) {
     zfi_claims_t *claims = make_claims(params, n);
-    zf_status_t st;
     if (!claims)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u parameters with other instances'",
                          n);
     claims->owner = owner;
     claims->alive = alive;
     lock();
-    st = check(claims, err);
+    zf_status_t st = check(claims, err);
     if (!st) {
         claims->next = registry.first;
         registry.first = claims;

@@ -107,7 +107,6 @@ static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *pa
 static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t i, uint32_t elem_size,
                               checked_item_t *out, zf_error_t *err) {
     zf_grad_item_t item;
-    const zfi_param_t *named;
     zf_status_t st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_grad_item_t", err);
     if (!st)
         st = zfi_reserved_check(item.reserved0, "zf_grad_item_t", err);
@@ -116,7 +115,7 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
     if (item.id >= inst->run->n_params)
         return zfi_error(err, ZF_ERR_PARAM, "grads_ready", "item %u: unknown parameter id %u; %u are bound", i, item.id,
                          inst->run->n_params);
-    named = &inst->run->params[item.id];
+    const zfi_param_t *named = &inst->run->params[item.id];
     out->param = &inst->run->params[named->owner];
     out->flags = item.flags;
     st = check_flags(item.flags, named->name, err);
@@ -346,13 +345,11 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     zfi_protocol_t *now = &inst->run->incoming.now[param->id];
     const void *source = item->view.data;
     int is_strided = !item->view.is_contiguous, is_sync = is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ);
-    int had_sum, ships_directly;
     uint32_t flags;
-    zf_status_t st;
-    had_sum = now->has_sum && !(item->flags & ZF_GRAD_REPLACE);
+    int had_sum = now->has_sum && !(item->flags & ZF_GRAD_REPLACE);
     if (now->is_last) /* REPLACE: it may be read already */
         zfi_early_drop(inst->run->early);
-    st = follow(now, item, NULL);
+    zf_status_t st = follow(now, item, NULL);
     if (st)
         return ZF_ERR_INTERNAL; /* checked before */
     if (zfi_is_reduced(inst->run))
@@ -361,7 +358,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
         return st;
     if (item->n_batches)
         return take_range(inst, item, is_sync);
-    ships_directly = ships_as_it_is(item, had_sum);
+    int ships_directly = ships_as_it_is(item, had_sum);
     if (is_sync && ships_directly) {
         st = stage(inst, item, &source);
         is_strided = 0;
@@ -399,16 +396,14 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
     inst->n_calls++;
     for (uint32_t i = 0; i < n && !st; i++) {
         checked_item_t last, *item = i < MOST_KEPT ? &kept[i] : &last;
-        zfi_grad_state_t *grad;
-        int was_last;
         st = check_item(inst, items, i, elem_size, item, err);
         if (st || !item->param)
             continue;
-        grad = &inst->run->incoming.grads[item->param->id];
+        zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
         if (grad->trial_call != inst->n_calls)
             grad->trial = inst->run->incoming.now[item->param->id];
         grad->trial_call = inst->n_calls;
-        was_last = grad->trial.is_last;
+        int was_last = grad->trial.is_last;
         st = zfi_error_about(err, follow(&grad->trial, item, err), item->param->id);
         if (!st && zfi_is_reduced(inst->run))
             st = zfi_reduce_check(inst, item->param->id, item->flags, err);
@@ -507,11 +502,10 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
 zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
-    uint32_t n_open;
     zf_status_t st = ZF_OK;
     if (zfi_is_reduced(run))
         return zfi_reduce_finish(inst);
-    n_open = zfi_expect_note(&run->incoming, run->n_params, row);
+    uint32_t n_open = zfi_expect_note(&run->incoming, run->n_params, row);
     for (uint32_t i = 0; i < run->n_params && n_open && !st; i++)
         if (row->present[i] && !run->incoming.is_shipped[i])
             st = zfi_batch_append(inst, &run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);

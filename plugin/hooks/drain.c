@@ -8,10 +8,9 @@
 #include "step/program.h"
 
 static zf_status_t drain(zf_instance_t *inst, zf_status_t (*rest)(zfi_run_t *run), zf_error_t *err) {
-    zf_status_t st;
     if (inst->state == ZFI_STATE_RELEASED) /* it rests */
         return ZF_OK;
-    st = zfi_batch_flush(inst);
+    zf_status_t st = zfi_batch_flush(inst);
     if (!st)
         st = rest(inst->run);
     if (!st)
@@ -35,9 +34,8 @@ zf_status_t zfi_drain_within(zf_instance_t *inst, uint64_t ns, zf_error_t *err) 
 }
 
 zf_status_t zfi_close_windows(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st;
     zfi_reduce_event(inst->run, ZF_QUIESCE_FLUSH, NULL, 0);
-    st = zfi_program_close_all(inst->run);
+    zf_status_t st = zfi_program_close_all(inst->run);
     if (!st)
         st = zfi_program_rest(inst->run);
     return zfi_hook_failed(inst, st, "quiesce", "the open windows could not be closed", err);

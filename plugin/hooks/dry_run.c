@@ -85,10 +85,9 @@ static void fill(const zfi_run_t *run, const zfi_policy_t *policy, zf_plan_t *ou
 
 static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_plan_t *out, zf_error_t *err) {
     zfi_run_t *run = zfi_run_make(engine, params, n);
-    zf_status_t st;
     if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
-    st = zfi_ranks_plan(&run->ranks, err);
+    zf_status_t st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
         st = zfi_run_plan(&run->ranks, err);
     if (!st) {

@@ -2,7 +2,6 @@
 /* plugin/hooks/entry.c - the one exported symbol, negotiation, and the plugin table (contract in zf/bootstrap.h). */
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/struct.h"
@@ -102,12 +101,11 @@ static int is_listed(const zf_bootstrap_t *bootstrap, uint32_t abi) {
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
     char theirs[128];
-    zf_status_t st;
     if (!bootstrap)
         return ZF_ERR_ARGUMENT;
     if (bootstrap->struct_size < offsetof(zf_bootstrap_t, reserved0))
         return ZF_ERR_ARGUMENT; /* no error member */
-    st = check(bootstrap);
+    zf_status_t st = check(bootstrap);
     if (st)
         return st;
     if (!is_listed(bootstrap, ZF_ABI_0_6)) {

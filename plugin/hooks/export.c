@@ -5,7 +5,6 @@
  * The instance is drained; the work runs on the control stream, whose thread has the IEEE floating-point mode. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc32.h"
 #include "base/error.h"
@@ -18,7 +17,6 @@
 #include "ranks/gathering.h"
 #include "replay/state_arrays.h"
 #include "schedule/select.h"
-#include "schedule/window.h"
 #include "state/rehearse.h"
 #include "state/together.h"
 
@@ -50,14 +48,13 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_export_item_t item;
-        const zfi_param_t *param;
         st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_export_item_t", err);
         if (st)
             return st;
         if (item.id >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "export_params", "unknown parameter id %u; %u are bound", item.id,
                              inst->run->n_params);
-        param = &inst->run->params[inst->run->params[item.id].owner];
+        const zfi_param_t *param = &inst->run->params[inst->run->params[item.id].owner];
         if (!param->has_state && param->n_elems)
             return zfi_error_of(err, ZF_ERR_PARAM, item.id, "export_params",
                                 "\"%s\" is frozen: it has no master weights", param->name);

@@ -205,13 +205,12 @@ static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *ou
 
 /* What the arguments say of device and configuration. */
 static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args, zf_error_t *err) {
-    zf_status_t st;
     engine->flags = args->flags;
     engine->norm_group = args->norm_group;
     engine->device_type = args->device_type;
     engine->device_id = args->device_id;
     engine->ops = find_backend(args->device_type);
-    st = read_config(args, &engine->config, err);
+    zf_status_t st = read_config(args, &engine->config, err);
     if (st)
         return st;
     zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0);
@@ -278,9 +277,8 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
 /* A thread that is cancelled in here would leave streams and memory behind. */
 zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
     int cancel_state;
-    zf_status_t st;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    st = create(given, out, err);
+    zf_status_t st = create(given, out, err);
     pthread_setcancelstate(cancel_state, NULL);
     return st;
 }

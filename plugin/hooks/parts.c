@@ -7,7 +7,6 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
-#include "hooks/hooks.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
 #include "state/state.h"
@@ -97,14 +96,13 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
     zfi_member_t place = zfi_norm_member(engine);
     uint32_t first = engine->firsts[group_of(&inst->run->reduction)];
     claim_t *all;
-    zf_status_t met;
     if (!zfi_is_grouped(engine))
         return st;
     if (!st)
         st = check_experts(inst->run, err);
     all = room(inst->run, place.n_ranks, sizeof *all);
     all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->firsts[0], first, st};
-    met = gather(inst, engine->norm_index, all, sizeof *all, err);
+    zf_status_t met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met)
         return met;
     if (!st)
@@ -203,7 +201,6 @@ zf_status_t zfi_parts_compare(zf_instance_t *inst, const zf_state_args_t *args, 
     zfi_engine_t *engine = &inst->engine;
     zfi_member_t place = zfi_norm_member(engine);
     look_t *all, *own;
-    zf_status_t met;
     if (!zfi_is_grouped(engine) || st)
         return st;
     all = room(inst->run, place.n_ranks, sizeof *all);
@@ -211,7 +208,7 @@ zf_status_t zfi_parts_compare(zf_instance_t *inst, const zf_state_args_t *args, 
     own->status = st = look_at(inst->run, args, together, own, err);
     own->model = engine->firsts[0];
     own->is_partial = (args->flags & ZF_STATE_PARTIAL) != 0;
-    met = gather(inst, engine->norm_index, all, sizeof *all, err);
+    zf_status_t met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met || st)
         return met ? met : st;
     return compare_looks(all, place.n_ranks, err);

@@ -42,10 +42,9 @@ static zf_status_t check_args(const zf_instance_t *inst, const zf_quiesce_args_t
 
 /* What is in flight ends within args->deadline_ms, or nothing has happened. */
 static zf_status_t come_to_rest(zf_instance_t *inst, const zf_quiesce_args_t *args, zf_error_t *err) {
-    zf_status_t st;
     if (!args->deadline_ms)
         return ZF_OK;
-    st = zfi_drain_within(inst, (uint64_t)args->deadline_ms * 1000000u, err);
+    zf_status_t st = zfi_drain_within(inst, (uint64_t)args->deadline_ms * 1000000u, err);
     if (st != ZF_ERR_TIMEOUT || zfi_is_poisoned(&inst->engine)) /* poisoned: said already */
         return st;
     return zfi_error(err, ZF_ERR_TIMEOUT, "quiesce",

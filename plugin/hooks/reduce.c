@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "hooks/batch.h"
 #include "instance/gradient_place.h"
-#include "instance/memory.h"
 #include "ranks/buffers.h"
 #include "ranks/landing.h"
 #include "ranks/ranks.h"
@@ -142,14 +141,13 @@ typedef struct circle {
 static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_t rank, const char *what) {
     zf_error_t error = {.struct_size = sizeof error};
     char group[40] = "";
-    zf_status_t st;
     if (circle->index)
         snprintf(group, sizeof group, " of process group %" PRIu32, circle->name);
-    st = zfi_error_by(&error, ZF_ERR_RANKS, rank, "step",
-                      "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64
-                      " in %s: every rank must make the same calls with the same arguments (this is rank %" PRIu32
-                      " of %" PRIu32 ")",
-                      rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
+    zf_status_t st = zfi_error_by(
+        &error, ZF_ERR_RANKS, rank, "step",
+        "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64
+        " in %s: every rank must make the same calls with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
+        rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
     zfi_poison(&inst->engine, &error);
     return st;
 }
@@ -209,14 +207,13 @@ static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, uint32_t rank) {
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
     circle_t circle = {.place = zfi_member(run->engine, 0), .n = run->n_params};
-    zf_status_t st;
     own->arguments = digest_arguments(&run->ranks, NULL);
     own->events = run->reduction.events;
     own->update_interval = (uint16_t)inst->engine.policy.interval;
     own->publish_lag = (uint16_t)inst->engine.policy.lag;
     if (zfi_is_sharded(run->engine))
         zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, circle.place.rank));
-    st = gather(inst, &circle, own);
+    zf_status_t st = gather(inst, &circle, own);
     for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
         zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
@@ -241,8 +238,7 @@ static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
     zfi_run_t *run = inst->run;
     zfi_agreement_t own = {.step = run->clock.t + 1 + run->clock.steps_before, .is_discarded = (uint32_t)is_discarded};
-    zf_status_t st;
-    st = agree_on_data(inst, &own);
+    zf_status_t st = agree_on_data(inst, &own);
     for (uint32_t i = 0; i < run->reduction.groups.n && !st; i++)
         st = agree_on_list(inst, &own, &run->reduction.groups.all[i]);
     if (!st && zfi_is_grouped(run->engine))
@@ -257,12 +253,11 @@ static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here)
     zfi_run_t *run = inst->run;
     zfi_list_t *device = &run->engine->to_device;
     const zfi_param_t *param = &run->params[id];
-    zf_status_t st;
     if (is_here && (run->reduction.is_final[id] || !run->incoming.now[id].has_sum))
         return ZF_OK;
     if (is_here)
         return zfi_batch_append(inst, param, ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_ROUND, NULL, NULL);
-    st = zfi_batch_flush(inst); /* what was delivered before, and is void */
+    zf_status_t st = zfi_batch_flush(inst); /* what was delivered before, and is void */
     zfi_list_add(device, zfi_op_wait(&run->engine->lines.batches, run->incoming.grads[id].staging_batch,
                                      &run->engine->count.stall_pool_ns));
     zfi_list_add(device, zfi_op_fill(zfi_gradient_staged(zfi_gradient_place(&run->ranks), id),
@@ -348,12 +343,11 @@ zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *ori
     const circle_t circle = {.place = zfi_member(&inst->engine, 0)};
     zfi_agreement_t own = {.step = inst->run->clock.t + 1 + inst->run->clock.steps_before, .n_sent = reduction->next};
     uint32_t waits = 0, late = 0;
-    zf_status_t met;
     if (!reduction->opened)
         return st;
     own.events = zfi_crc32(reduction->events, origin, strlen(origin)); /* no step's */
     own.n_awaited = count_awaited(reduction, inst->run->buckets.n);
-    met = gather(inst, &circle, &own);
+    zf_status_t met = gather(inst, &circle, &own);
     if (met)
         return zfi_hook_failed(inst, met, origin, "the ranks could not agree", err);
     for (uint32_t r = 1; r < circle.place.n_ranks; r++) {

@@ -430,10 +430,9 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
                        .rank = zfi_rank(&inst->engine),
                        .n_ranks = zfi_n_ranks(&inst->engine)};
     zfi_group_lists_t lists;
-    zf_status_t st;
     if (!zfi_has_peers(&inst->engine))
         return ZF_OK;
-    st = compare(&it, err);
+    zf_status_t st = compare(&it, err);
     if (st || !zfi_is_grouped(&inst->engine))
         return st;
     if (zfi_groups_list(&inst->engine, params, n, &lists))

@@ -34,7 +34,6 @@ static void end(zf_instance_t *inst, int state, const char *what, zf_fence_t *ou
 }
 
 static zf_status_t check_release(const zf_instance_t *inst, uint32_t what, zf_error_t *err) {
-    zf_status_t st;
     if (what != ZF_RELEASE_DEVICE && what != (ZF_RELEASE_DEVICE | ZF_RELEASE_PINNED))
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "release",
                          "what = 0x%x; allowed: %u (DEVICE), %u (DEVICE and PINNED)", what, ZF_RELEASE_DEVICE,
@@ -42,7 +41,7 @@ static zf_status_t check_release(const zf_instance_t *inst, uint32_t what, zf_er
     if (!(inst->engine.flags & ZF_CREATE_CAP_RELEASE))
         return zfi_error(err, ZF_ERR_STATE, "release",
                          "no memory was planned for what is released: create the instance with ZF_CREATE_CAP_RELEASE");
-    st = zfi_reduce_check_rest(inst, "release", err);
+    zf_status_t st = zfi_reduce_check_rest(inst, "release", err);
     return st ? st : zfi_fetch_check_released(inst, "release", err);
 }
 

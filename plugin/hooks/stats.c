@@ -158,17 +158,15 @@ static zf_status_t read_lateness(zf_instance_t *inst, uint64_t step, uint32_t gr
                                  zf_error_t *err) {
     zfi_meter_reading_t reading;
     zf_lateness_t lateness = {.struct_size = sizeof lateness, .group = group};
-    uint32_t n_groups;
-    int is_complete;
     zf_status_t st = zfi_instance_check(inst, "lateness", err);
     if (!st)
         st = zfi_struct_need_out(out, "zf_lateness_t", "lateness", err);
     if (st)
         return st;
-    n_groups = zfi_meter_n_groups(&inst->engine.meter);
+    uint32_t n_groups = zfi_meter_n_groups(&inst->engine.meter);
     if (n_groups && group >= n_groups && group != ZF_NO_ID)
         return zfi_error(err, ZF_ERR_ARGUMENT, "lateness", "group = %u; there are %u", group, n_groups);
-    is_complete = n_groups && zfi_meter_read(&inst->engine.meter, step, group, &reading);
+    int is_complete = n_groups && zfi_meter_read(&inst->engine.meter, step, group, &reading);
     if (n_groups) {
         lateness.step = reading.step;
         lateness.loss = reading.loss;

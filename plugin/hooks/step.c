@@ -217,13 +217,11 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
 /* The device has finished a step before the host submits one that is so many later. What is known of that step then is
  * the same in every process that trains alike, however far each device is. */
 static zf_status_t wait_for_oldest(zf_instance_t *inst, uint64_t t) {
-    const zfi_step_row_t *row;
-    zf_status_t st;
     if (t <= ZFI_MAX_STEPS_AHEAD)
         return ZF_OK;
     t -= ZFI_MAX_STEPS_AHEAD;
-    row = zfi_row(&inst->run->rows, t);
-    st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
+    const zfi_step_row_t *row = zfi_row(&inst->run->rows, t);
+    zf_status_t st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
     if (!st && row->t == t) /* made since a load */
         atomic_fetch_add(&inst->engine.count.foreign_steps, row->has_foreign);
     return st;

@@ -69,9 +69,8 @@ static const zfi_step_kept_t *find(zfi_step_records_t *records, uint64_t step) {
 zf_status_t zfi_step_record_read(zf_instance_t *inst, uint64_t step, zf_step_record_t *out) {
     zfi_step_records_t *records = &inst->step_records;
     zfi_meter_reading_t lateness;
-    const zfi_step_kept_t *row;
     pthread_mutex_lock(&records->lock);
-    row = find(records, step);
+    const zfi_step_kept_t *row = find(records, step);
     *out = row ? row->record : (zf_step_record_t){.struct_size = sizeof *out};
     pthread_mutex_unlock(&records->lock);
     if (out->step && zfi_meter_read(&inst->engine.meter, out->step, UINT32_MAX, &lateness)) {
@@ -83,9 +82,8 @@ zf_status_t zfi_step_record_read(zf_instance_t *inst, uint64_t step, zf_step_rec
 
 zf_status_t zfi_step_record_counter(zf_instance_t *inst, uint64_t step, uint32_t i, uint64_t *out) {
     zfi_step_records_t *records = &inst->step_records;
-    const zfi_step_kept_t *row;
     pthread_mutex_lock(&records->lock);
-    row = find(records, step);
+    const zfi_step_kept_t *row = find(records, step);
     *out = row ? row->grown[i] : 0;
     pthread_mutex_unlock(&records->lock);
     return row ? ZF_OK : ZF_IN_PROGRESS;

@@ -14,10 +14,9 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
                              .n_steps = config->trace_steps,
                              .rank = zfi_rank(engine),
                              .n_ranks = zfi_n_ranks(engine)};
-    zf_status_t st;
     if (!*config->trace_file)
         return ZF_OK;
-    st = zfi_trace_open(&wish, &engine->trace, err);
+    zf_status_t st = zfi_trace_open(&wish, &engine->trace, err);
     if (st)
         return st;
     zfi_log(engine, ZF_LOG_INFO, "trace", "%" PRIu32 " steps (0: all) from %" PRIu32 " on are traced to %s%s",
@@ -32,7 +31,6 @@ static char *tell(zfi_engine_t *engine) {
     const zfi_traced_t *traced = &engine->traced;
     zfi_meter_reading_t lateness;
     json_t *json;
-    char *text;
     (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &lateness);
     json = json_pack("{s:I, s:I, s:f, s:f, s:I, s:f, s:i, s:i}", "submitted",
                      (json_int_t)atomic_load(&engine->count.steps), "steps", (json_int_t)traced->n_steps, "seconds",
@@ -41,7 +39,7 @@ static char *tell(zfi_engine_t *engine) {
                      (json_int_t)(lateness.n_steps - traced->lateness_steps_before), "lateness_sum",
                      lateness.sum - traced->lateness_sum_before, "update_interval", (int)engine->policy.interval,
                      "publish_lag", (int)engine->policy.lag);
-    text = json_dumps(json, JSON_REAL_PRECISION(9));
+    char *text = json_dumps(json, JSON_REAL_PRECISION(9));
     json_decref(json);
     return text;
 }

@@ -22,11 +22,10 @@ static void say(zf_instance_t *inst, double wait_s, double step_s) {
 void zfi_waits_watch(zf_instance_t *inst) {
     const zfi_config_t *config = &inst->engine.config;
     uint64_t first = config->full_warm_up_rounds + SETTLE, t = inst->run->clock.t + inst->run->clock.steps_before;
-    uint64_t now, stall;
     if (!config->waits_unasked || inst->waits.is_said || t < first)
         return;
-    now = zfi_now_ns();
-    stall = atomic_load(&inst->engine.count.stall_replay_ns);
+    uint64_t now = zfi_now_ns();
+    uint64_t stall = atomic_load(&inst->engine.count.stall_replay_ns);
     if (!inst->waits.began_ns) {
         inst->waits = (zfi_waits_t){.began_ns = now, .stall_ns = stall, .first_step = t};
     } else if (t >= inst->waits.first_step + WATCHED) {

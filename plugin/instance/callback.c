@@ -24,7 +24,6 @@ static void fail(const zfi_group_rule_t *rule, int32_t code) {
 
 static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float *g, const zfi_hyper_t *hyper,
                  uint64_t n) {
-    int32_t code;
     zf_rule_update_t update = {.struct_size = sizeof update,
                                .group = rule->group,
                                .n = n,
@@ -38,7 +37,7 @@ static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float
                                .beta2 = hyper->beta2,
                                .eps = hyper->eps,
                                .weight_decay = hyper->weight_decay};
-    code = rule->callback.update(rule->callback.ctx, &update);
+    int32_t code = rule->callback.update(rule->callback.ctx, &update);
     if (code)
         fail(rule, code);
 }

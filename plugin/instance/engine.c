@@ -13,11 +13,10 @@ void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component
                 const char *format, ...) {
     char text[512];
     va_list args;
-    int n;
     if (!engine->host->log || level > engine->config.level)
         return;
     va_start(args, format);
-    n = vsnprintf(text, sizeof text, format, args);
+    int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0)
         return;
@@ -50,9 +49,8 @@ static void on_failed(void *ctx, const char *what) {
 
 static uint64_t host_busy_ns(void *ctx) {
     zfi_engine_t *engine = ctx;
-    uint64_t busy;
     pthread_mutex_lock(&engine->watch_lock); /* the stream does not end meanwhile */
-    busy = engine->watched ? engine->ops->host_busy_ns(engine->watched) : 0;
+    uint64_t busy = engine->watched ? engine->ops->host_busy_ns(engine->watched) : 0;
     busy += engine->exchanged_ns + (engine->n_exchanging ? zfi_now_ns() - engine->told_ns : 0);
     pthread_mutex_unlock(&engine->watch_lock);
     return busy;
@@ -253,9 +251,8 @@ void zfi_poison(zfi_engine_t *engine, const zf_error_t *error) {
 }
 
 zf_status_t zfi_poisoned(zfi_engine_t *engine, zf_error_t *err) {
-    zf_status_t st;
     pthread_mutex_lock(&engine->poison.lock);
-    st = zfi_error_copy(err, &engine->poison.error);
+    zf_status_t st = zfi_error_copy(err, &engine->poison.error);
     pthread_mutex_unlock(&engine->poison.lock);
     return st;
 }
@@ -299,13 +296,11 @@ void zfi_engine_settle(zfi_engine_t *engine, zfi_stream_t *const *host_streams, 
 
 zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns) {
     uint64_t waited = 0, left = engine->timeout_ns;
-    uint64_t began;
-    patience_t patience;
     zf_status_t st;
     if (zfi_timeline_now(timeline) >= value)
         return zfi_is_poisoned(engine) ? ZF_ERR_POISONED : ZF_OK;
-    began = zfi_trace_begin(engine->trace);
-    patience = (patience_t){host_busy_ns(engine), 0};
+    uint64_t began = zfi_trace_begin(engine->trace);
+    patience_t patience = (patience_t){host_busy_ns(engine), 0};
     do {
         st = zfi_timeline_wait(timeline, value, left, &waited);
         left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;

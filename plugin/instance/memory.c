@@ -87,13 +87,12 @@ void zfi_memory_plan(zfi_run_t *run) {
 
 uint64_t zfi_memory_left(zfi_run_t *run) {
     zfi_device_info_t info;
-    uint64_t need;
     run->engine->ops->info(run->engine->device, &info);
     if (info.is_host_memory || info.free_nbytes == UINT64_MAX)
         return 0;
     zfi_memory_plan(run);
-    need = run->mem.layout.device_nbytes + zfi_memory_staging_nbytes(&run->ranks) +
-           zfi_memory_sums_nbytes(&run->ranks) + info.total_nbytes / 4;
+    uint64_t need = run->mem.layout.device_nbytes + zfi_memory_staging_nbytes(&run->ranks) +
+                    zfi_memory_sums_nbytes(&run->ranks) + info.total_nbytes / 4;
     return info.free_nbytes > need ? (info.free_nbytes - need) >> 20 << 20 : 0;
 }
 
@@ -120,13 +119,12 @@ static uint64_t spares_leave(const zfi_run_t *run) {
 
 /* Counts, and promises what was counted if there is room. */
 static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device, zf_error_t *err) {
-    zf_status_t st;
     *host = *device = (zfi_arena_t){0};
     zfi_layout_count(run, host, device);
     zfi_arena_promise(host);
     zfi_arena_promise(device);
-    st = check_room(run->engine, &run->mem, run->mem.layout.host_nbytes + spares_leave(run),
-                    run->mem.layout.device_nbytes, host->promised_nbytes + device->promised_nbytes, err);
+    zf_status_t st = check_room(run->engine, &run->mem, run->mem.layout.host_nbytes + spares_leave(run),
+                                run->mem.layout.device_nbytes, host->promised_nbytes + device->promised_nbytes, err);
     if (st) {
         zfi_arena_free(host);
         zfi_arena_free(device);
@@ -137,9 +135,8 @@ static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *devic
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
-    zf_status_t st;
     run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan);
-    st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
+    zf_status_t st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
     while (st && run->hs.n_spares) { /* fewer, down to none */
         run->hs.n_spares /= 2;
         st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
@@ -192,12 +189,12 @@ static zf_status_t map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nby
     zfi_run_memory_t *mem = ranks->mem;
     uint64_t has_limit = mem->limit_mib != 0, more, *extra, *asked;
     int is_pageable;
-    zf_status_t st;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     more = zfi_arena_mapped_nbytes(arena);
-    st = check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * mapped_host_nbytes(mem),
-                    (is_host ? 0 : more) + has_limit * mapped_device_nbytes(mem), arena->promised_nbytes, err);
+    zf_status_t st =
+        check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * mapped_host_nbytes(mem),
+                   (is_host ? 0 : more) + has_limit * mapped_device_nbytes(mem), arena->promised_nbytes, err);
     if (!st)
         st = is_host ? zfi_arena_map(arena, what, err) : map_device(ranks->engine, arena, what, err);
     if (!st && is_host)

@@ -153,11 +153,10 @@ static uint64_t least_of(const uint64_t *steps, uint32_t n) {
 }
 
 void zfi_meter_close(zfi_meter_t *meter, uint32_t cohort, uint64_t step) {
-    uint64_t newest;
     pthread_mutex_lock(&meter->lock);
     if (meter->is_on)
         meter->closed[cohort] = step;
-    newest = least_of(meter->closed, meter->n_cohorts);
+    uint64_t newest = least_of(meter->closed, meter->n_cohorts);
     while (meter->is_on && newest != UINT64_MAX && meter->own.newest < newest)
         if (meter->n_ranks > 1)
             (void)row_of(meter, &meter->own, ++meter->own.newest);
@@ -216,18 +215,16 @@ static int read_step(zfi_meter_t *meter, uint64_t step, uint32_t group, zfi_mete
 }
 
 int zfi_meter_read(zfi_meter_t *meter, uint64_t step, uint32_t group, zfi_meter_reading_t *out) {
-    int is_kept;
     *out = (zfi_meter_reading_t){0};
     pthread_mutex_lock(&meter->lock);
-    is_kept = read_step(meter, step, group, out);
+    int is_kept = read_step(meter, step, group, out);
     pthread_mutex_unlock(&meter->lock);
     return is_kept;
 }
 
 uint32_t zfi_meter_n_groups(zfi_meter_t *meter) {
-    uint32_t n;
     pthread_mutex_lock(&meter->lock);
-    n = meter->is_on ? meter->n_groups : 0;
+    uint32_t n = meter->is_on ? meter->n_groups : 0;
     pthread_mutex_unlock(&meter->lock);
     return n;
 }

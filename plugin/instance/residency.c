@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "zf/ext/residency.h"
@@ -44,11 +43,10 @@ static zfi_held_t forget(zfi_engine_t *engine, const void *memory) {
 static zf_status_t pin(zfi_engine_t *engine, void *memory, uint64_t nbytes, int *out_is_pageable, zf_error_t *err) {
     int is_long = engine->ops->has_own_memory && nbytes >= ZFI_LONG_PIN_NBYTES;
     zfi_run_clock_t clock = zfi_run_clock();
-    zf_status_t st;
     if (is_long)
         zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking %" PRIu64 " MiB of host memory, which takes seconds",
                 nbytes >> 20);
-    st = engine->ops->pin(engine->device, memory, nbytes, out_is_pageable, err);
+    zf_status_t st = engine->ops->pin(engine->device, memory, nbytes, out_is_pageable, err);
     if (is_long)
         zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking took %.1f s", (double)zfi_run_ns(&clock) * 1e-9);
     return st;
@@ -82,9 +80,8 @@ static void drop_image(zfi_engine_t *engine, zfi_arena_t *image) {
 
 static zf_status_t add_image(zfi_engine_t *engine, zfi_held_t *held, zf_error_t *err) {
     int is_pageable;
-    zf_status_t st;
     (void)zfi_arena_take(&held->image, held->nbytes, 1);
-    st = zfi_arena_map(&held->image, "a copy of device memory, for release", err);
+    zf_status_t st = zfi_arena_map(&held->image, "a copy of device memory, for release", err);
     if (st)
         return st;
     st = zfi_engine_pin(engine, &held->image, &is_pageable, err);
@@ -114,10 +111,9 @@ zf_status_t zfi_device_take(zfi_engine_t *engine, uint64_t nbytes, const char *w
 }
 
 void zfi_device_give(zfi_engine_t *engine, void *memory, uint64_t nbytes) {
-    zfi_held_t held;
     if (!memory)
         return;
-    held = forget(engine, memory);
+    zfi_held_t held = forget(engine, memory);
     if (held.image.base)
         drop_image(engine, &held.image);
     engine->ops->free(engine->device, memory, nbytes);

@@ -3,7 +3,6 @@
 #include "instance/support.h"
 
 #include "base/error.h"
-#include "base/tensor.h"
 
 zf_status_t zfi_support_config(const zfi_engine_t *engine, const zfi_config_t *config, zf_error_t *err) {
     const struct need {

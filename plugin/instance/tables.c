@@ -4,9 +4,7 @@
 #include "instance/tables.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "instance/callback.h"
 #include "instance/device_memory.h"
 #include "instance/residency.h"
@@ -148,10 +146,9 @@ static zf_status_t upload_matrices(const zfi_device_side_t *side) {
 }
 
 zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err) {
-    zf_status_t st;
     for (uint32_t i = 0; i < side->plan->n_matrices; i++)
         side->dev->matrices[i].place = side->plan->matrices[i].place;
-    st = upload_columns(side, err);
+    zf_status_t st = upload_columns(side, err);
     return st ? st : upload_matrices(side);
 }
 
@@ -182,7 +179,6 @@ static zf_status_t upload_own(const zfi_device_side_t *side) {
     uint32_t n = side->plan->n_matrices;
     zfi_data_t head = side->dev->head;
     zfi_data_matrix_t *rows;
-    zf_status_t st;
     if (side->dev->own == side->dev->data)
         return ZF_OK;
     head.matrices = side->dev->own_matrices;
@@ -192,7 +188,7 @@ static zf_status_t upload_own(const zfi_device_side_t *side) {
         rows[i] = own_row(&side->params[side->plan->matrices[i].param], &side->plan->matrices[i]);
     if (rows)
         number_units(rows, n);
-    st = rows ? zfi_device_write(side->engine, side->dev->own, &head, sizeof head) : ZF_ERR_MEMORY;
+    zf_status_t st = rows ? zfi_device_write(side->engine, side->dev->own, &head, sizeof head) : ZF_ERR_MEMORY;
     if (!st)
         st = zfi_device_write(side->engine, side->dev->own_matrices, rows, n * sizeof *rows);
     if (!st)
@@ -246,7 +242,6 @@ static void fill_head(const zfi_device_side_t *side) {
 
 zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
     uint64_t n_bands = 0;
-    zf_status_t st;
     fill_head(side);
     for (uint32_t i = 0; i < side->plan->n_matrices; i++) {
         side->dev->matrices[i] = matrix_row(&side->plan->matrices[i], side->dev->matrices[i].shown);
@@ -255,7 +250,7 @@ zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
         n_bands += zfi_n_bands(side->engine, &side->plan->matrices[i]);
     }
     number_units(side->dev->matrices, side->plan->n_matrices);
-    st = zfi_device_write(side->engine, side->dev->data, &side->dev->head, sizeof side->dev->head);
+    zf_status_t st = zfi_device_write(side->engine, side->dev->data, &side->dev->head, sizeof side->dev->head);
     if (!st)
         st = upload_params(side, side->dev->head.params, side->dev->matrices);
     if (!st)

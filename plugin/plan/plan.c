@@ -89,7 +89,6 @@ static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint
 
 /* What is selected of it, and where what is kept of it lies. */
 static void number_matrix(const zfi_config_t *config, const zfi_param_t *param, zfi_plan_t *plan, zfi_matrix_t *out) {
-    uint64_t n_selected_elems;
     if (!out->is_resident)
         out->k = n_selected(param, out->n_channels, config->topk_ratio);
     out->is_choosable = out->k > 0 && out->k < out->n_channels;
@@ -105,7 +104,7 @@ static void number_matrix(const zfi_config_t *config, const zfi_param_t *param, 
     plan->n_index += out->k;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
-    n_selected_elems = out->k * zfi_channel_elems(out);
+    uint64_t n_selected_elems = out->k * zfi_channel_elems(out);
     plan->n_sel_elems += (n_selected_elems + 3) / 4 * 4; /* each matrix begins where 16 bytes are one access */
     plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 15) / 16 * 16;
     plan->n_elems += out->rows * out->cols;
@@ -147,14 +146,13 @@ static void cut_matrices(zfi_param_t *params, uint32_t n, uint64_t most, zfi_pla
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         zfi_param_t *param = &params[i];
-        uint64_t blocks;
         param->first_matrix = at;
         param->n_matrices = 0;
         param->has_resident = 0;
         param->n_refs = 0;
         if (!param->has_state)
             continue;
-        blocks = n_blocks(param, most);
+        uint64_t blocks = n_blocks(param, most);
         for (uint64_t b = 0; b < param->n_batch; b++)
             for (uint64_t j = 0; j < blocks; j++)
                 shape_matrix(param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, &plan->matrices[at++]);
@@ -306,11 +304,10 @@ static void place_matrix(layout_t *layout, uint32_t number) {
     layout->fill_elems += pad;
     matrix->state_base = layout->state_at;
     for (uint64_t done = 0; done < matrix->own.n;) {
-        uint32_t room, take;
         if (layout->fill_elems >= layout->chunk_elems)
             open_chunk(layout, param);
-        room = layout->chunk_elems - layout->fill_elems;
-        take = matrix->own.n - done < room ? (uint32_t)(matrix->own.n - done) : room;
+        uint32_t room = layout->chunk_elems - layout->fill_elems;
+        uint32_t take = matrix->own.n - done < room ? (uint32_t)(matrix->own.n - done) : room;
         place_segment(layout, number, matrix->own.first + done, take);
         done += take;
     }
@@ -484,12 +481,11 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
                            zfi_plan_t *out, zf_error_t *err) {
     zfi_plan_t plan = {0};
     uint64_t total = total_elems(params, n_params);
-    zf_status_t st;
     if (total == 0)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "none of the %u parameters is trainable (frozen, tied or empty): there is nothing to optimise",
                          n_params);
-    st = build(config, params, n_params, buckets, total, &plan);
+    zf_status_t st = build(config, params, n_params, buckets, total, &plan);
     if (st) {
         zfi_plan_free(&plan);
         return zfi_error(err, st, "bind_params", "no memory to plan %u parameters", n_params);

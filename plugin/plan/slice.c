@@ -33,7 +33,6 @@ static void select_least(load_t *loads, uint64_t n_loads, uint64_t n) {
         load_t pivot = loads[(n_loads - 1) / 2]; /* not the last: it makes progress */
         uint64_t first = 0, end = n_loads;
         for (;; first++) {
-            load_t swapped;
             while (has_less(&loads[first], &pivot))
                 first++;
             do
@@ -41,7 +40,7 @@ static void select_least(load_t *loads, uint64_t n_loads, uint64_t n) {
             while (has_less(&pivot, &loads[end]));
             if (first >= end)
                 break;
-            swapped = loads[first];
+            load_t swapped = loads[first];
             loads[first] = loads[end];
             loads[end] = swapped;
         }

@@ -8,9 +8,8 @@ zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
     zf_error_t err = {.struct_size = sizeof err};
     uint64_t sent_nbytes = (zfi_member(engine, what->group).n_ranks - 1) * what->nbytes;
     uint64_t began = zfi_now_ns(), traced = zfi_trace_begin(engine->trace);
-    zf_status_t st;
     zfi_engine_exchanging(engine, 1);
-    st = engine->comm_ops->exchange(engine->comm, what, &err);
+    zf_status_t st = engine->comm_ops->exchange(engine->comm, what, &err);
     atomic_fetch_add(&engine->count.exchange_ns, zfi_now_ns() - began);
     zfi_trace_end(engine->trace, traced, zfi_purpose_name(what->purpose), (zfi_trace_number_t){"bucket", what->bucket},
                   (zfi_trace_number_t){"bytes_sent", sent_nbytes});
@@ -27,14 +26,13 @@ zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
 zf_status_t zfi_gather_parts(zfi_engine_t *engine, const zfi_exchange_t *all) {
     const zfi_nodes_t *nodes = &engine->nodes;
     zfi_exchange_t between = *all, inside = *all;
-    zf_status_t st;
     if (!zfi_has_two_levels(engine, all->group))
         return zfi_collective(engine, all);
     between.group = nodes->between_group;
     inside.group = nodes->inside_group;
     inside.nbytes *= nodes->between.n_ranks;
     between.recv = (unsigned char *)all->recv + nodes->inside.rank * inside.nbytes;
-    st = zfi_collective(engine, &between);
+    zf_status_t st = zfi_collective(engine, &between);
     return st ? st : zfi_collective(engine, &inside);
 }
 

@@ -96,7 +96,6 @@ static zfi_group_list_t *find_list(zfi_group_lists_t *lists, const zfi_param_t *
 }
 
 zf_status_t zfi_groups_list(const zfi_engine_t *engine, const zfi_param_t *params, uint32_t n, zfi_group_lists_t *out) {
-    uint32_t *next;
     *out = (zfi_group_lists_t){.ids = calloc(2 * (uint64_t)n + 1, sizeof *out->ids)};
     if (!out->ids)
         return ZF_ERR_MEMORY;
@@ -105,7 +104,7 @@ zf_status_t zfi_groups_list(const zfi_engine_t *engine, const zfi_param_t *param
             if (params[i].reduce_group[k])
                 find_list(out, &params[i], k)->n++;
     qsort(out->all, out->n, sizeof *out->all, by_turn_and_name);
-    next = out->ids;
+    uint32_t *next = out->ids;
     for (uint32_t i = 0; i < out->n; i++) {
         zfi_group_list_t *list = &out->all[i];
         list->place = zfi_member(engine, list->index);

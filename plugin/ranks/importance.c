@@ -165,11 +165,10 @@ zf_status_t zfi_importance_join_ready(zfi_ranks_t *ranks, uint64_t t) {
                            .recv = all,
                            .nbytes = n * sizeof *all,
                            .lane = ZFI_LANE_ENTERING};
-    zf_status_t st;
     if (!zfi_is_sharded(engine))
         return ZF_OK;
     memcpy(all + zfi_rank(engine) * n, ranks->sel->n_ready, n * sizeof *all);
-    st = zfi_collective(engine, &what);
+    zf_status_t st = zfi_collective(engine, &what);
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
         for (uint32_t c = 0; c < n && r != zfi_rank(engine); c++)
             ranks->sel->n_ready[c] += all[r * n + c];

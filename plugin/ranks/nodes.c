@@ -63,11 +63,10 @@ static zf_status_t place_parts(zfi_engine_t *engine, const at_t *all, zf_error_t
 zf_status_t zfi_nodes_open(zfi_engine_t *engine, zf_error_t *err) {
     uint32_t n_ranks = zfi_n_ranks(engine);
     zf_status_t st;
-    at_t own, *all;
     if (!zfi_wants_two_levels(engine) || n_ranks == 1 || engine->nodes.part_of)
         return ZF_OK;
-    own = find_self(engine);
-    all = zfi_ranks_collect(engine, 0, &own, sizeof own, &st);
+    at_t own = find_self(engine);
+    at_t *all = zfi_ranks_collect(engine, 0, &own, sizeof own, &st);
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the places of %" PRIu32 " ranks", n_ranks);
     st = st ? zfi_poisoned(engine, err) : place_parts(engine, all, err);

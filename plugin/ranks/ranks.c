@@ -103,7 +103,6 @@ static zf_status_t map_staging_mirror(zfi_ranks_t *ranks, zf_error_t *err) {
 
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_reduction_t *reduction = ranks->reduction;
-    zf_status_t st;
     if (!zfi_has_peers(ranks->engine))
         return ZF_OK;
     reduction->n_final = calloc(ranks->n_params, sizeof *reduction->n_final);
@@ -117,7 +116,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
         zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
     zfi_ranks_plan_room(ranks);
-    st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
+    zf_status_t st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
     lay_out(ranks->engine, ranks->buckets->most_ranks, reduction);
@@ -284,11 +283,10 @@ static void run_values(void *raw) {
 /* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
 static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), reduce_args_t *args, uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
-    zf_status_t st;
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_exchanged;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args->number));
-    st = zfi_send(engine);
+    zf_status_t st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->ranks, fn, args, sizeof *args);
 }
 
@@ -326,9 +324,8 @@ void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step) {
-    zf_status_t st;
     zfi_selected_sums_down(ranks);
-    st = start(ranks, run_selected, &(reduce_args_t){.step = step}, &ranks->reduction->selected_number);
+    zf_status_t st = start(ranks, run_selected, &(reduce_args_t){.step = step}, &ranks->reduction->selected_number);
     ranks->engine->n_exchanged += ranks->buckets->n - 1;
     return st;
 }
@@ -352,13 +349,12 @@ static zf_status_t start_values(zfi_ranks_t *ranks, zfi_list_t *by, reduce_args_
                                 uint64_t *out_number) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *bucket = &ranks->buckets->all[args->bucket];
-    zf_status_t st;
     args->ranks = ranks;
     args->number = *out_number = ++engine->n_shared;
     args->flat = zfi_mirrored(ranks, all);
     zfi_mirror_down(ranks, by, all + zfi_own_part(engine, bucket) * args->nbytes, args->nbytes);
     zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args->number));
-    st = zfi_send(engine);
+    zf_status_t st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_values, args, sizeof *args);
 }
 

@@ -116,7 +116,6 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
         .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .group = bucket->group};
     uint32_t n_ranks = bucket->place.n_ranks, rank = bucket->place.rank;
     uint64_t most = 0;
-    zf_status_t st;
     sums.stream = engine->ranks_stream;
     for (uint32_t b = 0; b < number && moving.moves; b++)
         moving.moves += zfi_memory_n_moves(ranks, b);
@@ -131,7 +130,7 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
     moving.packed = zfi_part_of(engine, bucket->group, rank) * most;
     (void)take_part(ranks, &moving, bucket, present, rank);
     send(ranks->engine, &moving, bucket->dtype);
-    st = zfi_gather_parts(engine, &sums);
+    zf_status_t st = zfi_gather_parts(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
         moving.packed = zfi_part_of(engine, bucket->group, r) * most;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "base/error.h"
 #include "instance/device_memory.h"
 #include "instance/memory.h"
 #include "ranks/mirror.h"
@@ -139,13 +138,12 @@ static void show_here(const zfi_ranks_t *ranks, zfi_param_t *param) {
 }
 
 zf_status_t zfi_shards_keep(zfi_ranks_t *ranks) {
-    zf_status_t st;
     if (!ranks->shards->all)
         return ZF_OK;
     for (uint32_t i = 0; i < ranks->n_params; i++)
         if (ranks->params[i].is_sharded && ranks->params[i].has_state)
             move_slices(ranks, &ranks->params[i], NULL, ZFI_KERNEL_READ_PLACE);
-    st = zfi_device_run(ranks->engine, NULL, 0);
+    zf_status_t st = zfi_device_run(ranks->engine, NULL, 0);
     for (uint32_t i = 0; i < ranks->n_params && !st; i++)
         if (ranks->params[i].is_sharded && ranks->params[i].has_state)
             show_here(ranks, &ranks->params[i]);
@@ -346,11 +344,10 @@ void zfi_shards_forget(zfi_buckets_t *buckets, zfi_shards_t *shards) {
 }
 
 void zfi_shards_begin(zfi_ranks_t *ranks) {
-    zf_status_t st;
     if (!ranks->shards->all)
         return;
     zfi_shards_forget(ranks->buckets, ranks->shards);
-    st = prefetch(ranks);
+    zf_status_t st = prefetch(ranks);
     if (st)
         zfi_list_fail(&ranks->engine->to_device, st);
 }

@@ -13,7 +13,6 @@
 
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
-#include "ranks/buffers.h"
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
@@ -115,13 +114,12 @@ static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
     zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, second.group);
     unsigned char *parts = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
     unsigned char *own = parts + second.place.rank * what.nbytes;
-    zf_status_t st;
     if (second.group == 0)
         return ZF_OK;
     what.bucket = it->bucket->number2;
     what.recv = parts;
     sum_runs(it, &copy, sums, NULL, own);
-    st = zfi_collective(it->ranks->engine, &what);
+    zf_status_t st = zfi_collective(it->ranks->engine, &what);
     if (!st)
         sum_runs(it, &second, own, parts, sums);
     return st;
@@ -129,11 +127,10 @@ static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
 
 static zf_status_t sum_level(const summing_t *it, const level_t *level, unsigned char *runs, unsigned char *out) {
     zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, level->group);
-    zf_status_t st;
     what.nbytes *= level->n_parts;
     what.send = runs;
     what.recv = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
-    st = zfi_collective(it->ranks->engine, &what);
+    zf_status_t st = zfi_collective(it->ranks->engine, &what);
     if (!st)
         sum_runs(it, level, runs + level->place.rank * what.nbytes, what.recv, out);
     return st;
@@ -143,12 +140,11 @@ static zf_status_t sum_by_transport(const summing_t *it, const unsigned char *al
                                     uint32_t divisor) {
     const level_t divided = {.place = {0, 1}, .n_parts = 1, .divisor = divisor};
     zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, it->bucket->group);
-    zf_status_t st;
     what.is_sum = 1;
     what.dtype = it->bucket->dtype;
     what.send = all_parts;
     what.recv = sums;
-    st = zfi_collective(it->ranks->engine, &what);
+    zf_status_t st = zfi_collective(it->ranks->engine, &what);
     if (!st && divisor)
         sum_runs(it, &divided, sums, NULL, sums);
     return st;
@@ -163,12 +159,11 @@ static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsi
     level_t inside = {nodes->inside_group, nodes->inside, nodes->between.n_ranks, 0};
     level_t between = {nodes->between_group, nodes->between, 1, divisor};
     unsigned char *of_node = all_parts + nodes->inside.rank * nodes->between.n_ranks * zfi_part_nbytes(bucket);
-    zf_status_t st;
     if (zfi_transport_sums(it->ranks->engine) && bucket->place.n_ranks > 1)
         return sum_by_transport(it, all_parts, sums, divisor);
     if (!zfi_has_two_levels(it->ranks->engine, bucket->group))
         return sum_level(it, &all, all_parts, sums);
-    st = sum_level(it, &inside, all_parts, of_node);
+    zf_status_t st = sum_level(it, &inside, all_parts, of_node);
     return st ? st : sum_level(it, &between, of_node, sums);
 }
 
@@ -183,12 +178,11 @@ zf_status_t zfi_sum_bucket(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, u
     summing_t it = {ranks, &ranks->buckets->all[bucket], bucket, step, flat};
     unsigned char *all_parts = zfi_is_sharded(ranks->engine) ? zfi_mirrored(ranks, zfi_parts(ranks)) : flat;
     unsigned char *sums = zfi_mirrored(ranks, zfi_own_sums(ranks, bucket));
-    zf_status_t st;
     if (zfi_is_sharded(ranks->engine)) {
         zfi_move_args_t cut = zfi_sums_cut(ranks, bucket, flat, all_parts);
         work(ranks->engine, ZFI_KERNEL_MOVE, &cut, sizeof cut);
     }
-    st = sum_parts(&it, all_parts, sums);
+    zf_status_t st = sum_parts(&it, all_parts, sums);
     if (!st)
         st = add_second(&it, sums);
     return st || zfi_is_sharded(ranks->engine) ? st : gather_sums(&it);

@@ -14,27 +14,24 @@ void zfi_values_note(zfi_engine_t *engine, zfi_reduction_t *reduction, uint32_t 
 /* This rank's slices from what the model reads into its part of the bucket's memory, and on their way. */
 static void send(zfi_ranks_t *ranks, uint32_t number, uint64_t step) {
     zfi_reduction_t *reduction = ranks->reduction;
-    zfi_place_args_t own;
-    zf_status_t st;
     reduction->value_number[number] = 0;
     reduction->value_nbytes[number] = zfi_value_pieces_sent(ranks, number);
     if (!reduction->value_nbytes[number])
         return;
-    own = zfi_value_pieces_own(ranks, number, 0);
+    zfi_place_args_t own = zfi_value_pieces_own(ranks, number, 0);
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
-    st = zfi_ranks_share(ranks, &ranks->engine->to_device, number, step, reduction->value_nbytes[number],
-                         &reduction->value_number[number]);
+    zf_status_t st = zfi_ranks_share(ranks, &ranks->engine->to_device, number, step, reduction->value_nbytes[number],
+                                     &reduction->value_number[number]);
     if (st)
         zfi_list_fail(&ranks->engine->to_device, st);
 }
 
 /* Those of the others from there. */
 static void show(zfi_ranks_t *ranks, uint32_t number) {
-    zfi_place_args_t others;
     if (!ranks->reduction->value_number[number])
         return;
     zfi_ranks_await_values(ranks, number);
-    others = zfi_value_pieces(ranks, number);
+    zfi_place_args_t others = zfi_value_pieces(ranks, number);
     others.skipped = zfi_own_part(ranks->engine, &ranks->buckets->all[number]);
     zfi_list_add(&ranks->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &others, sizeof others));
 }

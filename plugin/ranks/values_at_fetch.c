@@ -80,21 +80,19 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
     zfi_engine_t *engine = publishing->engine;
     const zfi_buckets_t *buckets = publishing->ranks->buckets;
     zfi_reduction_t *reduction = publishing->ranks->reduction;
-    unsigned char *own;
-    zf_status_t st;
     reduction->value_number[number] = 0;
     if (!reduction->value_nbytes[number])
         return;
-    own = zfi_values(publishing->ranks, number) +
-          zfi_own_part(engine, &buckets->all[number]) * reduction->value_nbytes[number];
+    unsigned char *own = zfi_values(publishing->ranks, number) +
+                         zfi_own_part(engine, &buckets->all[number]) * reduction->value_nbytes[number];
     copying->to = buckets->values_wait ? zfi_staged_values(publishing->ranks) : own;
     copying->end = 0;
     copy_own(publishing, number, copying);
     if (buckets->values_wait && copying->end) /* residents lie behind */
         zfi_list_copy(&engine->to_up, ZFI_OP_DOWN, own, copying->to, copying->end);
     end_bucket(publishing);
-    st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
-                         &reduction->value_number[number]);
+    zf_status_t st = zfi_ranks_share(publishing->ranks, &engine->to_up, number, step, reduction->value_nbytes[number],
+                                     &reduction->value_number[number]);
     if (st)
         zfi_list_fail(&engine->to_device, st);
 }
@@ -104,9 +102,8 @@ static void fill_own(zfi_publishing_t *publishing, uint64_t step) {
     const zfi_ranks_t *ranks = publishing->ranks;
     zfi_list_t *list = &publishing->engine->to_device;
     for (uint32_t b = ranks->buckets->n; b-- > 0;) {
-        zfi_place_args_t own;
         ranks->reduction->value_nbytes[b] = zfi_value_pieces_sent(ranks, b);
-        own = zfi_value_pieces_own(ranks, b, 1);
+        zfi_place_args_t own = zfi_value_pieces_own(ranks, b, 1);
         if (own.n)
             zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
     }
@@ -136,7 +133,6 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     zfi_engine_t *engine = publishing->engine;
     const zfi_matrix_t *matrix = &publishing->plan->matrices[number];
     uint32_t bucket = publishing->ranks->buckets->of_param[matrix->param];
-    zfi_place_args_t args;
     if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
         !zfi_has_cohort(&publishing->ranks->reduction->published, zfi_listed_cohort(publishing->plan, matrix)))
         return;
@@ -144,7 +140,7 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
                  zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
                              &engine->count.stall_replay_ns));
     zfi_ranks_await_values(publishing->ranks, bucket);
-    args = zfi_value_pieces_of(publishing->ranks, number);
+    zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
     args.keeps_selected = !matrix->is_resident;
     args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
     if (matrix->is_resident)

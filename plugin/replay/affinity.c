@@ -15,9 +15,8 @@ enum { FEWEST_CORES_TO_PIN = 4 };
 static int read_first_sibling(int cpu) {
     char path[128];
     int first = cpu;
-    FILE *file;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     if (!file)
         return cpu;
     if (fscanf(file, "%d", &first) != 1 || first < 0 || first >= CPU_SETSIZE)

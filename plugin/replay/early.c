@@ -139,10 +139,9 @@ static int pays(zfi_early_t *early) {
 }
 
 void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
-    zfi_step_row_t *row;
     if (!early)
         return;
-    row = zfi_row(early->of->windows->rows, t);
+    zfi_step_row_t *row = zfi_row(early->of->windows->rows, t);
     pthread_mutex_lock(&early->lock);
     if (early->row.t != t)
         early->stage = pays(early) ? EXPECTED : OFF;
@@ -279,11 +278,10 @@ static int may_run(const zfi_early_t *early) {
 }
 
 int zfi_early_has_work(zfi_early_t *early) {
-    int has_work;
     if (!early)
         return 0;
     pthread_mutex_lock(&early->lock);
-    has_work = may_run(early);
+    int has_work = may_run(early);
     pthread_mutex_unlock(&early->lock);
     return has_work;
 }
@@ -312,9 +310,8 @@ typedef struct early_job {
 
 static int begin_job(zfi_early_t *early, early_job_t *out) {
     queued_t queued;
-    int has_one;
     pthread_mutex_lock(&early->lock);
-    has_one = may_run(early) && take_queued(early, &queued);
+    int has_one = may_run(early) && take_queued(early, &queued);
     if (has_one) {
         *out = (early_job_t){.chunk = queued.chunk, .spare = take_spare(early, queued.chunk), .row = early->row};
         out->close = early->closes[early->of->plan->chunks[queued.chunk].cohort];
@@ -373,13 +370,12 @@ static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *ou
         .visible = host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes,
         .from = &host->chunks[job->chunk],
     };
-    zf_status_t st;
     if (!has_place(early, p))
         return 0;
     view.expected = &job->row;
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
-    st = zfi_replay_chunk(&view, &job->close, job->chunk, &target, out);
+    zf_status_t st = zfi_replay_chunk(&view, &job->close, job->chunk, &target, out);
     zfi_trace_end(engine->trace, began, "early replay", (zfi_trace_number_t){"chunk", job->chunk},
                   (zfi_trace_number_t){"expected_step", job->close.step});
     atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
@@ -414,11 +410,10 @@ static void exchange(zfi_chunk_state_t *a, zfi_chunk_state_t *b) {
 }
 
 int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, zfi_replayed_t *out) {
-    result_t *result;
     int is_taken = 0;
     if (!early)
         return 0;
-    result = &early->results[chunk];
+    result_t *result = &early->results[chunk];
     pthread_mutex_lock(&early->lock);
     while (result->phase == RUNNING)
         pthread_cond_wait(&early->is_over, &early->lock);

@@ -246,10 +246,9 @@ static uint32_t replay_alike(const zfi_replay_view_t *view, const zfi_close_t *c
                          .key = zfi_rounding_key(close->step),
                          .predict = predicts(close) ? view->predict : 0};
     uint64_t first_bad = zfi_replay_stretch(view, segment, &all, slots, target);
-    uint32_t bad;
     if (first_bad == UINT64_MAX)
         return end;
-    bad = first_nonfinite(view, first, end, target->w);
+    uint32_t bad = first_nonfinite(view, first, end, target->w);
     if (bad == end)
         clear_gaps(view, first, end, target);
     return bad;

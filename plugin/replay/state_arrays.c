@@ -18,7 +18,6 @@ static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_mat
                       uint64_t *io_n) {
     const zfi_data_t *head = &state->dev->head;
     zfi_chunk_state_t of = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
-    unsigned char *base;
     if (!matrix->is_resident) {
         uint32_t number = zfi_state_chunk(state->plan, at, 0);
         const zfi_chunk_t *chunk = &state->plan->chunks[number];
@@ -26,7 +25,7 @@ static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_mat
         at -= chunk->state_base;
         *io_n = *io_n < chunk->n_elems - at ? *io_n : chunk->n_elems - at;
     }
-    base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
+    unsigned char *base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
     return base ? base + at * zfi_dtype_nbytes(dtype_of(state->dev, array)) : NULL;
 }
 
@@ -42,14 +41,13 @@ static zf_status_t copy(zfi_engine_t *engine, int is_resident, const void *from,
 static zf_status_t get(const zfi_device_side_t *side, zfi_array_t array, int is_resident, const void *from, uint64_t n,
                        float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
-    zf_status_t st;
     if (!from) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
     if (dtype_of(side->dev, array) == ZFI_F32)
         return copy(side->engine, is_resident, from, n * sizeof *out, out);
-    st = copy(side->engine, is_resident, from, n * sizeof *bits, bits);
+    zf_status_t st = copy(side->engine, is_resident, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -79,9 +77,8 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        const void *from;
         m = n - done;
-        from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
+        const void *from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
         st = get(state->side, array, of->is_resident, from, m, out + done);
     }
     return st;
@@ -92,9 +89,8 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
-        void *to;
         m = n - done;
-        to = place_of(state, array, of, zfi_state_find(of, first + done), &m);
+        void *to = place_of(state, array, of, zfi_state_find(of, first + done), &m);
         st = put(state->side, array, of->is_resident, to, m, values + done);
     }
     return st;
@@ -123,9 +119,8 @@ zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32
     int is_away = of->is_resident && state->engine->ops->has_own_memory;
     for (uint64_t done = 0, m; done < n; done += m) {
         zf_status_t st = ZF_OK;
-        const void *from;
         m = n - done;
-        from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
+        const void *from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
         if (!from)
             return ZF_OK;
         if (is_away) {
@@ -142,9 +137,8 @@ zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32
 static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix) {
     size_t elem = zfi_dtype_nbytes(dtype_of(state->dev, array));
     for (uint64_t done = 0, n; done < matrix->own.n; done += n) {
-        void *to;
         n = matrix->own.n - done;
-        to = place_of(state, array, matrix, matrix->state_base + done, &n);
+        void *to = place_of(state, array, matrix, matrix->state_base + done, &n);
         if (!to)
             return ZF_OK;
         if (matrix->is_resident)

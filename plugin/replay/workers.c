@@ -57,11 +57,10 @@ static zfi_node_t find_node(const zfi_config_t *config) {
 uint32_t zfi_workers_count(const zfi_config_t *config) {
     zfi_node_t node = find_node(config);
     zfi_cpus_t cpus;
-    uint32_t cores;
     if (config->threads)
         return config->threads;
     zfi_affinity_read(&cpus);
-    cores = zfi_affinity_n_cores(&cpus, &node);
+    uint32_t cores = zfi_affinity_n_cores(&cpus, &node);
     return cores > 1 ? cores - 1 : 1;
 }
 
@@ -93,9 +92,8 @@ static task_t take(zfi_workers_t *workers, job_t *out) {
 static void finish(zfi_workers_t *workers, const job_t *job) {
     zfi_engine_t *engine = workers->of->engine;
     uint64_t prefix;
-    int is_last;
     pthread_mutex_lock(&workers->lock);
-    is_last = ++job->close->n_done == job->close->close.n_chunks;
+    int is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
     if (is_last) {
         zfi_replay_count(&workers->view, &job->close->close);
@@ -205,11 +203,10 @@ void zfi_workers_wake(zfi_workers_t *workers) {
 }
 
 void zfi_workers_push(zfi_workers_t *workers, const zfi_close_t *close) {
-    pushed_close_t *pushed;
     if (close->n_chunks == 0)
         return;
     pthread_mutex_lock(&workers->lock);
-    pushed = &workers->ring[workers->tail++ % workers->ring_size];
+    pushed_close_t *pushed = &workers->ring[workers->tail++ % workers->ring_size];
     pushed->close = *close;
     pushed->n_done = 0;
     pushed->after_job = workers->cohort_end[close->cohort];

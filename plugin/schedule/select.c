@@ -5,8 +5,6 @@
  * The control thread is the only writer of importance and of the host's maps. */
 #include "schedule/select.h"
 
-#include <string.h>
-
 /* ---- records and maps -------------------------------------------------------------------------------------------- */
 
 void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row, uint32_t part) {
@@ -59,7 +57,6 @@ static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, 
             uint64_t r = matrix->channels_are_rows ? channels[i] : first_row + i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
             uint64_t from = zfi_state_find(matrix, r * matrix->cols + c);
-            const zfi_chunk_state_t *of;
             if (from == ZFI_NOT_OWNED) { /* another rank's: its bits are joined to these */
                 out[at] = 0.0f;
                 for (uint32_t k = 1; k <= n_moments; k++)
@@ -67,7 +64,7 @@ static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, 
                 continue;
             }
             chunk = zfi_state_chunk(plan, from, chunk);
-            of = &state->host->chunks[chunk];
+            const zfi_chunk_state_t *of = &state->host->chunks[chunk];
             from -= plan->chunks[chunk].state_base;
             out[at] = of->w[from];
             if (n_moments > 0)

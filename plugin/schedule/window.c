@@ -56,12 +56,11 @@ static struct zfi_free_piece *ring_at(zfi_slots_t *slots, uint32_t l, uint64_t i
 }
 
 static zf_status_t take_piece(zfi_slots_t *slots, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
-    const struct zfi_free_piece *taken;
     if (*piece != ZFI_NO_PIECE)
         return ZF_OK;
     if (slots->n_taken[layer] == slots->n_given[layer])
         return ZF_ERR_INTERNAL;
-    taken = ring_at(slots, layer, slots->n_taken[layer]++);
+    const struct zfi_free_piece *taken = ring_at(slots, layer, slots->n_taken[layer]++);
     *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;

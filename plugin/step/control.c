@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#include "instance/tables.h"
 #include "ranks/entering.h"
 #include "ranks/gathering.h"
 #include "ranks/importance.h"
@@ -81,12 +80,11 @@ static zf_status_t await_block(zfi_engine_t *engine, const zfi_selection_t *sel,
  * *out_n: how many; fewer than there is room for where that was all. */
 static zf_status_t send_joined(const zfi_state_t *state, zfi_enter_walk_t *walk, uint64_t t, uint32_t *out_n) {
     uint32_t n = 0, n_elems[ZFI_MOST_BLOCKS];
-    zf_status_t st;
     while (n < state->ranks->reduction->n_blocks &&
            (n_elems[n] = zfi_enter_walk_fill(walk, zfi_entering_block(state->ranks->reduction, n))) != 0)
         n++;
     *out_n = n;
-    st = n ? zfi_entering_join(state->ranks, n, t) : ZF_OK;
+    zf_status_t st = n ? zfi_entering_join(state->ranks, n, t) : ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_enter_block_t *block;
         st = await_block(state->engine, state->sel, state->dev->enter_block_nbytes, &block);
@@ -160,7 +158,6 @@ static zf_status_t send_end(const zfi_state_t *state, uint64_t t) {
 
 static zf_status_t run_choice(const zfi_state_t *state, const zfi_step_row_t *row) {
     zfi_engine_t *engine = state->engine;
-    uint64_t began;
     zf_status_t st =
         state->sel->last_choice ? zfi_wait(engine, &engine->lines.shown, state->sel->last_choice + 1, NULL) : ZF_OK;
     if (st)
@@ -169,7 +166,7 @@ static zf_status_t run_choice(const zfi_state_t *state, const zfi_step_row_t *ro
     st = zfi_importance_join(state->ranks, row);
     if (st)
         return st;
-    began = zfi_trace_begin(engine->trace);
+    uint64_t began = zfi_trace_begin(engine->trace);
     zfi_choose(state->plan, &state->windows->clock->pace, state->sel, row, &engine->count);
     zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     st = send_lists(state, row);

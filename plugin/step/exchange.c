@@ -181,11 +181,10 @@ static zf_status_t get_selected_w(const zfi_state_t *state, uint32_t number, uin
     const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
     float *compact = state->dev->exchange + state->dev->exchange_elems;
-    zf_status_t st;
     if (!has_selection(state->sel, matrix))
         return ZF_OK;
-    st = zfi_device_read(state->engine, compact, compact_array(state->dev, matrix, 0),
-                         matrix->k * per_channel * sizeof(float));
+    zf_status_t st = zfi_device_read(state->engine, compact, compact_array(state->dev, matrix, 0),
+                                     matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);

@@ -99,7 +99,6 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
 
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
-    zf_status_t st;
     begin(run);
     zfi_scalars_make(&run->side, &run->ranks, row);
     zfi_scalars_down(&run->side, &run->sel, row);
@@ -113,7 +112,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zfi_guard_seal(&run->side);
     zfi_shards_begin(&run->ranks);
     zfi_scalars_report(&run->side, row);
-    st = zfi_send(run->engine);
+    zf_status_t st = zfi_send(run->engine);
     if (!st)
         st = zfi_control_start(&run->state, t);
     zfi_scalars_record(&run->side, &run->sel, t);
@@ -133,10 +132,9 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 }
 
 zf_status_t zfi_program_rest(zfi_run_t *run) {
-    zf_status_t st;
     if (run->clock.n_due) /* a parameter that the host wrote shows nothing new, whichever of its matrices were due */
         zfi_guard_check(&run->side);
-    st = run->publisher->rest(&run->publishing);
+    zf_status_t st = run->publisher->rest(&run->publishing);
     return st ? st : zfi_program_rest_but_unfetched(run);
 }
 
@@ -167,9 +165,8 @@ static end_t end_at(const zfi_run_t *run, uint32_t i) {
 zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
-    zf_status_t st;
     zfi_early_drop(run->early);
-    st = zfi_synchronise(engine, 1);
+    zf_status_t st = zfi_synchronise(engine, 1);
     for (uint32_t i = 0; i < N_ENDS && !st; i++)
         st = zfi_wait(engine, end_at(run, i).line, end_at(run, i).value, waited_ns);
     if (!st)

@@ -21,14 +21,13 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) 
 /* Matrices [first, end), none of which is done. */
 static zf_status_t show_matrices(zfi_publishing_t *publishing, uint32_t first, uint32_t end, int is_checked,
                                  zfi_show_fn show) {
-    zf_status_t st;
     for (uint32_t i = 0; i < publishing->clock->n_due && !is_checked; i++)
         zfi_guard_check_close(publishing->side, &publishing->clock->due[i], first, end);
     show(publishing, first, end);
     for (uint32_t i = 0; i < publishing->clock->n_due; i++)
         zfi_guard_seal_close(publishing->side, &publishing->clock->due[i], first, end);
     zfi_list_mark(&publishing->engine->to_device, &publishing->writes->any);
-    st = zfi_send(publishing->engine);
+    zf_status_t st = zfi_send(publishing->engine);
     for (uint32_t i = first; i < end; i++) {
         publishing->unfetched->is_done[i] = 1;
         publishing->writes->fetched[i] = publishing->writes->any;

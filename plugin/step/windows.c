@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/windows.c - windows close, are replayed and published, and channels are chosen (contract in updater.h;
  * rules in SCHEDULE.md, "Step t"). */
-#include "ranks/values.h"
 #include "replay/workers.h"
 #include "schedule/window.h"
 #include "step/publish.h"

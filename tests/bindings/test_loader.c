@@ -3,7 +3,6 @@
  * the entry (mocks/), and fences. Each failure must carry its own status and a message that names file and cure. */
 #define _GNU_SOURCE
 
-#include <check.h>
 #include <elf.h>
 #include <pthread.h>
 #include <stdio.h>

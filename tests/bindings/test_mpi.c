@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mpi.c - two instances at the same time over one zf_mpi_t, on each rank from one thread or from a thread each:
  * the bits of each alone. Run by mpirun, CK_FORK=no. */
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * warns of, plain AdamW's bits with and without overlap, layer by layer, by several threads, groups, states.
  * The plugin is that of ZFPLUGIN_PATH. */
 #define _POSIX_C_SOURCE 200809L
-#include <check.h>
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>

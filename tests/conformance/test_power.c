@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_power.c - b^n of the oracle and b^n of the engine, which are written apart, agree in every bit. */
-#include <check.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -276,13 +276,12 @@ static void *schedule(void *raw) {
     pthread_mutex_lock(&device->lock);
     while (!device->is_ending) {
         zfi_stream_t *stream = pick_stream(device);
-        int is_over;
         if (!stream) {
             rest(device);
             continue;
         }
         pthread_mutex_unlock(&device->lock);
-        is_over = run_item(device, stream->first);
+        int is_over = run_item(device, stream->first);
         draw(device, stream);
         pthread_mutex_lock(&device->lock);
         device->idle_since_ns = zfi_now_ns();
@@ -314,9 +313,7 @@ static void release(zfi_device_t *device) {
 
 static zf_status_t shuffle_open(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err) {
     zfi_device_t *device = shuffled_allocate(sizeof *device);
-    zf_status_t st;
-    int rc;
-    st = zfi_device_cpu.open(device_id, env, &device->cpu, err);
+    zf_status_t st = zfi_device_cpu.open(device_id, env, &device->cpu, err);
     if (st) {
         free(device);
         return st;
@@ -326,7 +323,7 @@ static zf_status_t shuffle_open(int32_t device_id, const zfi_device_env_t *env, 
     pthread_mutex_init(&device->lock, NULL);
     shuffled_init(&device->memory);
     zfi_timeline_init(&device->news, "shuffle news");
-    rc = zfi_thread_start(&device->scheduler, "zf-shuffle", schedule, device);
+    int rc = zfi_thread_start(&device->scheduler, "zf-shuffle", schedule, device);
     if (rc) {
         release(device);
         return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot start the scheduler's thread: %s", strerror(rc));

@@ -94,9 +94,8 @@ void shuffled_add(shuffled_t *shuffled, shuffled_kind_t kind, void *base, uint64
 }
 
 void shuffled_end(shuffled_t *shuffled, shuffled_kind_t kind, void *base, uint64_t nbytes, const char *what) {
-    shuffled_memory_t *memory;
     pthread_mutex_lock(&shuffled->lock);
-    memory = find_memory(shuffled, base, nbytes);
+    shuffled_memory_t *memory = find_memory(shuffled, base, nbytes);
     if (memory && memory->kind == SHUFFLED_RELEASED && kind == SHUFFLED_DEVICE)
         memory->kind = kind;
     if (!memory || memory->kind != kind || memory->base != base || memory->nbytes != nbytes)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/device/test_backends.c - what device.h promises of every backend, on the CPU's and on the shuffling one; and
  * the checks of the latter, which must abort. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -268,10 +267,9 @@ ON_BOTH(poison_ends_waits) { /* those that begin later too, on whatever timeline
 }
 
 ZT_TEST(a_full_stream_is_stuck) { /* of the CPU's; the other one takes its work */
-    zfi_op_t op;
     uint32_t n = 0;
     open_with(&zfi_device_cpu, A_WHILE_US / 2 * 1000);
-    op = zfi_op_wait_for_host(&gate, 1);
+    zfi_op_t op = zfi_op_wait_for_host(&gate, 1);
     while (ops->enqueue(device, one, &op, 1) == ZF_OK && n < 1000000)
         n++;
     ck_assert_str_eq(stuck_stream, "one");
@@ -292,7 +290,6 @@ ZT_TEST(devices_and_streams_that_are_not_there) {
     zfi_device_env_t env = env_of(A_MINUTE_NS);
     zf_error_t err = {.struct_size = sizeof err};
     zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_HOST_THREAD, .device_id = 2};
-    zfi_stream_t *stream;
     for (int i = 0; i < 3; i++) {
         char number[32];
         ck_assert_int_eq(zfi_device_cpu.open(ids[i], &env, &device, &err), ZF_ERR_DEVICE);
@@ -303,7 +300,7 @@ ZT_TEST(devices_and_streams_that_are_not_there) {
     zfi_device_cpu.close(NULL);
     zfi_device_cpu.stream_destroy(NULL);
     open_with(&zfi_device_cpu, A_MINUTE_NS);
-    stream = one;
+    zfi_stream_t *stream = one;
     ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_ERR_DEVICE);
     ck_assert_ptr_null(stream);
     ck_assert_msg(strstr(err.message, "CPU device 2") != NULL, "%s", err.message);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/device/test_part.c - what a backend lacks is refused by name when parameters are bound (part.c); the rest
  * trains. */
-#include <check.h>
-#include <string.h>
 
 #include "local_ranks.h"
 #include "suite.h"

@@ -167,9 +167,8 @@ static int32_t read_some(void *ctx, const char *name, uint64_t offset, void *out
 
 static void write_file(const char *name, const void *data, size_t nbytes) {
     char path[128];
-    int fd;
     snprintf(path, sizeof path, "%s/ck/%s", folder, name);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     FUZZ_CHECK(fd >= 0 && write(fd, data, nbytes) == (ssize_t)nbytes && close(fd) == 0, "cannot write %s", path);
 }
 
@@ -207,12 +206,11 @@ static void load(const zf_state_args_t *given, unsigned choices, int is_sound) {
     fuzz_model_t model;
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = *given;
-    zf_status_t st;
     fuzz_model_start(&model, (choices & MODEL) % FUZZ_N_MODELS);
     if (choices & 1)
         fuzz_model_steps(&model, 3);
     args.flags = choices & PARTIAL ? ZF_STATE_PARTIAL : 0;
-    st = model.state->load(model.instance, &args, NULL, &err);
+    zf_status_t st = model.state->load(model.instance, &args, NULL, &err);
     FUZZ_CHECK(st != ZF_ERR_INTERNAL && st != ZF_ERR_POISONED && st != ZF_ERR_TIMEOUT, "load: %d %s", st, err.message);
     FUZZ_CHECK(st == ZF_OK || strlen(err.message) > 20, "load: %d \"%s\"", st, err.message);
     FUZZ_CHECK(st != ZF_OK || is_sound, "load takes what verify refuses");

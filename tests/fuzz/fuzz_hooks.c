@@ -233,7 +233,6 @@ static void bind(machine_t *to) {
     zf_layout_t layout = {.struct_size = wrong_size(&to->in, sizeof layout)};
     uint32_t n = 1 + fuzz_below(&to->in, MOST_PARAMS), ids[MOST_PARAMS];
     int is_again = fuzz_below(&to->in, 3) == 1, is_listed = !fuzz_seldom(&to->in, 64);
-    zf_status_t st;
     for (uint32_t i = 0; i < n; i++) {
         param_t *param = &to->params[i];
         if (!is_again)
@@ -256,7 +255,7 @@ static void bind(machine_t *to) {
         draw_groups(to, &args, groups);
     memset(&to->err, 0, sizeof to->err);
     to->err.struct_size = sizeof to->err;
-    st = to->zf->bind_params(to->instance, &args, ids, &layout, &to->err);
+    zf_status_t st = to->zf->bind_params(to->instance, &args, ids, &layout, &to->err);
     judge(to, "bind_params", st);
     for (uint32_t i = 0; i < n && st == ZF_OK; i++)
         to->ids[i] = ids[i], to->n_bound = n;
@@ -268,7 +267,6 @@ static void deliver(machine_t *to) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     const zf_stream_t *stream = draw_stream(to);
     uint32_t n = fuzz_seldom(&to->in, 4) ? 1 + fuzz_below(&to->in, MOST_ITEMS) : 1;
-    zf_status_t st;
     for (uint32_t i = 0; i < n; i++) {
         static const uint32_t flags[] = {ZF_GRAD_TOTAL | ZF_GRAD_LAST,    ZF_GRAD_TOTAL,
                                          ZF_GRAD_PART | ZF_GRAD_MORE,     ZF_GRAD_PART | ZF_GRAD_LAST,
@@ -295,7 +293,7 @@ static void deliver(machine_t *to) {
     }
     memset(&to->err, 0, sizeof to->err);
     to->err.struct_size = sizeof to->err;
-    st = to->zf->grads_ready(to->instance, items, n, sizeof items[0], stream, &fence, &to->err);
+    zf_status_t st = to->zf->grads_ready(to->instance, items, n, sizeof items[0], stream, &fence, &to->err);
     judge(to, "grads_ready", st);
     if (st >= 0 && fence.kind == ZF_FENCE_HOST_COUNTER) /* the memory is filled again */
         CALL(to, fence_wait, to->cpu->fence_wait(&fence, 20000000000u, &to->err));

@@ -27,12 +27,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
     zf_safetensors_t opened;
     char why[ZF_SAFETENSORS_WHY] = "";
     fuzz_file_t file;
-    unsigned char *bytes;
     size_t n = nbytes + 8, tail;
     if (nbytes == 0)
         return 0;
     tail = data[0] == 255 ? 0 : data[0];
-    bytes = malloc(n);
+    unsigned char *bytes = malloc(n);
     FUZZ_CHECK(bytes != NULL, "no memory");
     memcpy(bytes + 8, data + 1, nbytes - 1);
     for (int i = 0; i < 8; i++)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/make_seeds.c - writes corpus/checkpoint: make_seeds FOLDER. One file per configuration of model.c, exact
  * and compact. To be run again where the format of checkpoints changes. */
-#include <string.h>
 
 #include "../plugin/memory_store.h"
 #include "fuzz.h"
@@ -13,18 +12,16 @@ static void write_seed(const char *folder, uint32_t config, uint32_t steps, int 
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = {
         .struct_size = sizeof args, .flags = is_compact ? ZF_STATE_COMPACT : 0, .store = &store.table, .note = "seed"};
-    const zt_blob_t *index, *file;
     char path[512];
-    FILE *out;
     zt_memory_store_start(&store);
     fuzz_model_start(&model, config);
     FUZZ_CHECK(fuzz_model_steps(&model, steps) >= 0, "steps");
     FUZZ_CHECK(model.state->save(model.instance, &args, NULL, &err) == ZF_OK, "%s", err.message);
     fuzz_model_end(&model);
-    index = zt_memory_store_find(&store, ZF_STATE_INDEX);
-    file = zt_memory_store_find(&store, "zf_state-00001.safetensors");
+    const zt_blob_t *index = zt_memory_store_find(&store, ZF_STATE_INDEX);
+    const zt_blob_t *file = zt_memory_store_find(&store, "zf_state-00001.safetensors");
     snprintf(path, sizeof path, "%s/config%u-%s", folder, config, is_compact ? "compact" : "exact");
-    out = fopen(path, "wb");
+    FILE *out = fopen(path, "wb");
     FUZZ_CHECK(index && file && out, "cannot write %s", path);
     /* the choices: this configuration; every other seed with REBUILD, one from a directory */
     fputc((int)(config | (config % 2 ? 0x08u : 0) | (config == 2 ? 0x10u : 0)), out);

@@ -3,7 +3,6 @@
  * build has it, so that the corpora are ordinary tests too. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <string.h>
 
 #include "fuzz.h"
 
@@ -12,15 +11,13 @@ static int n_inputs;
 static int run_file(const char *path) {
     FILE *file = fopen(path, "rb");
     static uint8_t bytes[1 << 20];
-    uint8_t *copy;
-    size_t n;
     if (!file) {
         perror(path);
         return 2;
     }
-    n = fread(bytes, 1, sizeof bytes, file);
+    size_t n = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
-    copy = fuzz_copy(bytes, n);
+    uint8_t *copy = fuzz_copy(bytes, n);
     LLVMFuzzerTestOneInput(copy, n);
     free(copy);
     n_inputs++;

@@ -2,7 +2,6 @@
 /* tests/host/tensors.c - see tensors.h. */
 #include "tensors.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 

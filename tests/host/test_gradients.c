@@ -4,7 +4,6 @@
  * The model is compiled here to compute in double (real.h), while parameters stay fp32: the difference quotient uses
  * the two rounded values that were really stored. Every element of every parameter is checked, for classification
  * and regression, with and without dropout, and for sequences of different lengths in one batch. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "suite.h"
@@ -48,11 +47,10 @@ static double loss(fixture_t *f) {
 static double difference_quotient(fixture_t *f, host_param_t *p, size_t i) {
     const float step = 0x1p-12f;
     float middle = host_param_get(p, i), above = middle + step, below = middle - step;
-    double loss_above, loss_below;
     host_param_set(p, i, above);
-    loss_above = loss(f);
+    double loss_above = loss(f);
     host_param_set(p, i, below);
-    loss_below = loss(f);
+    double loss_below = loss(f);
     host_param_set(p, i, middle);
     return (loss_above - loss_below) / ((double)above - (double)below);
 }
@@ -95,11 +93,10 @@ ZT_TEST(test_dropout) { check_all(0, 0.25); }
 ZT_TEST(test_gradients_add) {
     glue_error_t err = {""};
     fixture_t f;
-    float once;
     setup(&f, 0, 0.0);
     (void)loss(&f);
     (void)host_encoder_backward(&f.encoder, &f.batch, NULL, &err);
-    once = ((const float *)f.model.pooler.weight->grad)[5];
+    float once = ((const float *)f.model.pooler.weight->grad)[5];
     (void)loss(&f);
     (void)host_encoder_backward(&f.encoder, &f.batch, NULL, &err);
     ck_assert_float_eq_tol(((const float *)f.model.pooler.weight->grad)[5], 2.0f * once, 1e-6f * fabsf(once));

@@ -2,7 +2,6 @@
 /* test_host_examples.c - the host's file of examples: what is read of it, and files that do not fit together, each
  * refused with its reason. */
 #define _POSIX_C_SOURCE 200809L
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 /* test_safetensors.c - the safetensors reader: values of each type exactly, and hostile files, each refused with its
  * reason: wrong lengths, offsets, shapes, types, JSON. */
 #define _POSIX_C_SOURCE 200809L
-#include <check.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +75,6 @@ ZT_TEST(test_no_file) {
 
 ZT_TEST(test_lengths) {
     static const unsigned char data[16];
-    zf_safetensors_t f;
     zt_write_tensors(FILE_NAME, "{}", 3, NULL, 0);
     fails("claims a header of 3 bytes");
     zt_write_tensors(FILE_NAME, "{}", UINT64_MAX, NULL, 0);
@@ -92,7 +90,7 @@ ZT_TEST(test_lengths) {
     fails("the file has 15 bytes of data");
     zt_write_tensors(FILE_NAME, "{}", 2, data, 1);
     fails("byte 10 of 11 belongs to no tensor");
-    f = opens("{}", NULL, 0);
+    zf_safetensors_t f = opens("{}", NULL, 0);
     zf_safetensors_close(&f);
 }
 

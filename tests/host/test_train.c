@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train.c - the training loop on made rows: determinism, accumulation. That an optimizer is told all that it needs
  * is seen where the plugin trains to the host's AdamW (tests/accuracy/glue_smoke.sh). */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,14 +103,13 @@ ZT_TEST(test_same_seed_same_bits) {
 
 /* 4 micro-batches of 8 rows are one batch of 32, but for rounding; parts are totals, but for rounding. */
 ZT_TEST(test_accumulation) {
-    host_run_result_t whole, total, parts;
     options.train.batch = 32;
-    whole = runs();
+    host_run_result_t whole = runs();
     options.train.batch = 8;
     options.train.accumulation = 4;
-    total = runs();
+    host_run_result_t total = runs();
     options.train.deliver_parts = 1;
-    parts = runs();
+    host_run_result_t parts = runs();
     for (size_t i = 0; i < whole.train.n_steps; i++) {
         ck_assert_double_eq_tol(whole.train.losses[i], total.train.losses[i], 1e-4);
         ck_assert_double_eq_tol(total.train.losses[i], parts.train.losses[i], 1e-4);
@@ -122,11 +120,10 @@ ZT_TEST(test_accumulation) {
 }
 
 ZT_TEST(test_bf16_trains) {
-    host_run_result_t wide, narrow;
     options.train.n_steps = 60;
-    wide = runs();
+    host_run_result_t wide = runs();
     options.model.dtype = HOST_BFLOAT16;
-    narrow = runs();
+    host_run_result_t narrow = runs();
     ck_assert_double_eq_tol(wide.train.losses[0], narrow.train.losses[0], 0.01);
     ck_assert_double_eq_tol(wide.train.losses[59], narrow.train.losses[59], 0.15);
     host_run_result_free(&wide);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_channels.c - kernels that know where channels lie: gather, run-ahead, scatter, masked publish. A visible
  * parameter is compared as a whole, so a write outside the places fails too. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,10 +50,9 @@ ZT_TEST(gather_compact) {
     static geometry_t g;
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
         const zfi_dtype_t dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES);
-        array_t matrix, want;
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
-        matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
-        want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
+        array_t matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
+        array_t want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
         zfi_kernels_ref()->gather(want.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
         for (EACH_TABLE(table)) {
             array_t got = array_new(dtype, want.n_elems, ORDINARY);
@@ -68,13 +66,11 @@ ZT_TEST(gather_compact) {
 ZT_TEST(scatter_places) {
     static geometry_t g;
     for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
-        array_t w, start, want;
-        zfi_place_t place;
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
-        w = array_new(ZFI_F32, g.sub.n_rows * g.sub.n_cols, SPECIAL);
-        start = array_new((zfi_dtype_t)(repeat % ZFI_N_DTYPES), g.n_visible, ANY_BITS);
-        want = array_copy(&start);
-        place = place_of(&g, &want);
+        array_t w = array_new(ZFI_F32, g.sub.n_rows * g.sub.n_cols, SPECIAL);
+        array_t start = array_new((zfi_dtype_t)(repeat % ZFI_N_DTYPES), g.n_visible, ANY_BITS);
+        array_t want = array_copy(&start);
+        zfi_place_t place = place_of(&g, &want);
         zfi_kernels_ref()->scatter(&place, &g.sub, w.at);
         for (EACH_TABLE(table)) {
             array_t got = array_copy(&start);
@@ -137,8 +133,6 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
                      .m = array_new(ZFI_F32, n, contents),
                      .v = array_new(ZFI_F32, n, POSITIVE),
                      .visible = array_new(visible_dtype, g->n_visible, ORDINARY)};
-    ahead_t want;
-    uint64_t want_moved;
     random_scalars(scalars, scalars_by == 0 ? 1 : scalars_by == 1 ? g->sub.n_rows : g->sub.n_cols);
     start.job = (zfi_run_ahead_t){.v = zfi_rule_has_v(rule) ? start.v.at : NULL,
                                   .grad = grad.at,
@@ -149,8 +143,8 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
                                   .scalars_col_stride = scalars_by == 2,
                                   .cols = contents == ORDINARY ? g->cols : 0}; /* NaN has many bits */
     fill_visible(&start, g);
-    want = ahead_copy(&start, g);
-    want_moved = zfi_kernels_ref()->run_ahead[rule](&want.job);
+    ahead_t want = ahead_copy(&start, g);
+    uint64_t want_moved = zfi_kernels_ref()->run_ahead[rule](&want.job);
     for (EACH_TABLE(table)) {
         ahead_t got = ahead_copy(&start, g);
         ck_assert_uint_eq(table->run_ahead[rule](&got.job), want_moved);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dispatch.c - names, availability, and the floating-point mode of the plugin's threads. */
-#include <check.h>
 #include <fenv.h>
-#include <string.h>
 
 #ifdef __x86_64__
 #include <xmmintrin.h>

@@ -2,7 +2,6 @@
 /* test_launch_ranks.c - kernels of several ranks (kernels/launch.h) against naive loops, in every instruction set. */
 #include <launch.h>
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_moments.c - moments in bf16: the hash, stochastic rounding by exhaustion, rounding of compact copies. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -69,8 +68,6 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
                                    random_below(3) ? random_bits() >> 16 : UINT32_MAX - random_below(cols + 1),
                                .moments = moments,
                                .key = random_bits()};
-    array_t m, v, want_m, want_v;
-    uint64_t n;
     if (random_below(2)) {
         job.sub.row_index = row_index;
         job.sub.n_rows = random_subset(rows, row_index);
@@ -79,11 +76,11 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
         job.sub.col_index = col_index;
         job.sub.n_cols = random_subset(cols, col_index);
     }
-    n = job.sub.n_rows * job.sub.n_cols;
-    m = array_new(ZFI_F32, n, contents);
-    v = array_new(ZFI_F32, n, contents);
-    want_m = array_copy(&m);
-    want_v = array_copy(&v);
+    uint64_t n = job.sub.n_rows * job.sub.n_cols;
+    array_t m = array_new(ZFI_F32, n, contents);
+    array_t v = array_new(ZFI_F32, n, contents);
+    array_t want_m = array_copy(&m);
+    array_t want_v = array_copy(&v);
     job.m = want_m.at;
     job.v = has_v ? want_v.at : NULL;
     zfi_kernels_ref()->round_moments(&job);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_replay.c - the replay kernel: ref against results worked out by hand and in exact arithmetic, every table
  * against ref. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "arrays.h"
 #include "suite.h"
@@ -92,13 +90,12 @@ static state_t state_copy(const state_t *from) {
 
 static void compare_tables(uint64_t n, const variant_t *a) {
     state_t start, want;
-    uint64_t want_bad;
     char what[128];
     snprintf(what, sizeof what, "rule %d, %u slots, grads %d, visible %d, moments %d, predict %d", a->rule, a->n_slots,
              a->grad_dtype, a->visible, a->moments, a->has_predict);
     state_new(&start, n, a);
     want = state_copy(&start);
-    want_bad = zfi_kernels_ref()->replay[a->rule](&want.job);
+    uint64_t want_bad = zfi_kernels_ref()->replay[a->rule](&want.job);
     for (EACH_TABLE(table)) {
         state_t got = state_copy(&start);
         ck_assert_msg(table->replay[a->rule](&got.job) == want_bad, "%s: %s: first non-finite", table->name, what);

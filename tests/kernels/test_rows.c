@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rows.c - element-wise passes: conversions exhaustively and against independent definitions, mean and
  * accumulation against ref. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * same bits, which comparisons whose sums are exact cannot see. */
 #include <launch.h>
 
-#include <check.h>
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_stats.c - sums that decide: known values for ref, bit equality of every table over shapes that take every path
  * (one block of rows, many, wide, very wide, several matrices, tails). */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "arrays.h"
 #include "suite.h"
@@ -109,11 +107,10 @@ static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtyp
                     contents_t contents, unsigned is_wanted) {
     double *want_sums[MAX_MATRICES], *got_sums[MAX_MATRICES];
     uint64_t n_elems = 0;
-    array_t grad;
     zfi_stats_result_t want, got;
     for (uint32_t k = 0; k < n_matrices; k++)
         n_elems += shapes[k].rows * shapes[k].cols;
-    grad = array_new(dtype, n_elems, contents);
+    array_t grad = array_new(dtype, n_elems, contents);
     want = run(zfi_kernels_ref(), &grad, channels_are_rows, shapes, n_matrices, is_wanted, want_sums);
     for (EACH_TABLE(table)) {
         got = run(table, &grad, channels_are_rows, shapes, n_matrices, is_wanted, got_sums);

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "crash_disk.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -83,14 +82,13 @@ ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
     struct stat info;
     mode_t mode = 0;
     int at = node_of(dir), is_new = at >= 0 && (flags & O_CREAT) && fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0;
-    int fd;
     if (flags & O_CREAT) {
         va_list rest;
         va_start(rest, flags);
         mode = (mode_t)va_arg(rest, int);
         va_end(rest);
     }
-    fd = __real_openat(dir, name, flags, mode);
+    int fd = __real_openat(dir, name, flags, mode);
     if (fd >= 0 && is_new && fstat(fd, &info) == 0)
         record(MAKE, at, "", name)->made = add_node(info.st_ino);
     return fd;
@@ -188,7 +186,6 @@ static int read_node(int parent, const char *name) {
     struct stat info;
     int fd = __real_openat(parent, name, O_RDONLY | O_CLOEXEC, 0), node;
     const struct dirent *entry;
-    DIR *dir;
     ck_assert(fd >= 0 && fstat(fd, &info) == 0);
     node = add_node(info.st_ino);
     first.nodes[node].is_dir = S_ISDIR(info.st_mode);
@@ -197,7 +194,7 @@ static int read_node(int parent, const char *name) {
         close(fd);
         return node;
     }
-    dir = fdopendir(fd);
+    DIR *dir = fdopendir(fd);
     while ((entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             add_name(&first.nodes[node], entry->d_name, read_node(fd, entry->d_name));
@@ -316,7 +313,6 @@ static uint64_t hash_of(int node) {
 static void make_node(const char *path, int node) {
     const node_t *n = &state.nodes[node];
     char below[PATH_NBYTES];
-    FILE *file;
     if (n->is_dir) {
         ck_assert_int_eq(mkdir(path, 0777), 0);
         for (int i = 0; i < n->n_names; i++) {
@@ -325,7 +321,7 @@ static void make_node(const char *path, int node) {
         }
         return;
     }
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     ck_assert(file && fwrite(known[node].data, 1, n->nbytes, file) == n->nbytes && fclose(file) == 0);
 }
 

@@ -38,7 +38,6 @@ static uint32_t own_place(const zt_rank_t *rank, uint32_t group) {
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     const zt_rank_t *rank = ctx;
-    int is_alone;
     (void)err;
     if (number == ZF_GROUP_NODE || number == ZF_GROUP_ACROSS) {
         *out_rank = rank->all->node_ranks ? own_place(rank, number) : 0;
@@ -46,7 +45,7 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
         return rank->all->node_ranks ? ZF_OK : ZF_ERR_RANKS;
     }
     pthread_mutex_lock(&rank->all->lock);
-    is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
+    int is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : rank->rank;
     *out_size = is_alone ? 1 : rank->says_size && !rank->all->node_ranks ? rank->says_size : rank->all->size;
@@ -192,12 +191,11 @@ void zt_ranks_run(uint32_t n, void *(*run)(void *), void *jobs, size_t job_nbyte
 }
 
 zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue) {
-    zf_status_t st;
     rig->host.get_extension = zt_ranks_extension;
     rig->host.ctx = rank;
     if (uses_queue)
         zt_rig_use_queue(rig);
-    st = zt_rig_try_create(rig, config, rank->flags);
+    zf_status_t st = zt_rig_try_create(rig, config, rank->flags);
     return st >= 0 ? zt_rig_try_bind(rig) : st;
 }
 

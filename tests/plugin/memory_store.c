@@ -37,10 +37,9 @@ static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
 
 static int32_t write_some(void *ctx, const void *data, uint64_t nbytes) {
     zt_memory_store_t *store = ctx;
-    zt_blob_t *blob;
     if (fails(store) || store->open < 0)
         return -28;
-    blob = &store->blobs[store->open];
+    zt_blob_t *blob = &store->blobs[store->open];
     if (nbytes > blob->nbytes - blob->at)
         return -27;
     memcpy(blob->data + blob->at, data, nbytes);

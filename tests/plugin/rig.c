@@ -3,14 +3,13 @@
 #define _GNU_SOURCE
 #include "rig.h"
 
+#include "instance/instance.h"
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "instance/instance.h"
 
 uint64_t zt_hash(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
@@ -56,7 +55,6 @@ float zt_rounded(const zt_param_t *param, float value) {
 
 static void start_param(zt_param_t *param, uint32_t i, const zt_shape_t *shape) {
     int ndim = shape->cols ? 2 : 1;
-    float *w;
     param->shape = *shape;
     param->sizes[0] = shape->rows;
     param->sizes[1] = shape->cols;
@@ -66,7 +64,7 @@ static void start_param(zt_param_t *param, uint32_t i, const zt_shape_t *shape) 
     param->visible = malloc(param->n_elems * param->elem_nbytes + 1);
     param->grad = malloc(param->n_elems * param->elem_nbytes + 1);
     param->grad_values = calloc(param->n_elems + 1, sizeof(float));
-    w = malloc((param->n_elems + 1) * sizeof(float));
+    float *w = malloc((param->n_elems + 1) * sizeof(float));
     ck_assert(param->visible && param->grad && param->grad_values && w);
     for (size_t e = 0; e < param->n_elems; e++) {
         zo_narrow(param->visible, zt_dtype(param), e, small_number((uint64_t)i << 32 | e));
@@ -167,10 +165,9 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig) {
 zf_status_t zt_rig_try_bind(zt_rig_t *rig) {
     uint32_t *ids = calloc(rig->n_params, sizeof *ids);
     zf_bind_args_t args = zt_rig_bind_args(rig);
-    zf_status_t st;
     ck_assert(ids != NULL);
     rig->layout.struct_size = sizeof rig->layout;
-    st = rig->zf->bind_params(rig->inst, &args, ids, &rig->layout, &rig->err);
+    zf_status_t st = rig->zf->bind_params(rig->inst, &args, ids, &rig->layout, &rig->err);
     for (uint32_t i = 0; i < rig->n_params && !st; i++)
         rig->params[i].id = ids[i];
     free(ids);
@@ -229,10 +226,9 @@ zf_status_t zt_rig_announce(zt_rig_t *rig) {
 
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report) {
     zf_step_args_t args = step_args(rig, flags);
-    zf_status_t st;
     if (report)
         report->struct_size = sizeof *report;
-    st = rig->zf->step(rig->inst, &args, report, &rig->err);
+    zf_status_t st = rig->zf->step(rig->inst, &args, report, &rig->err);
     if (st >= 0 && !(flags & ZF_STEP_DISCARD))
         rig->step++;
     return st;
@@ -387,10 +383,9 @@ float *zt_export(zt_rig_t *rig, uint32_t number) {
 void zt_rig_check_export(zt_rig_t *rig) {
     for (uint32_t i = 0; i < rig->n_params; i++) {
         const zt_param_t *param = &rig->params[i];
-        float *out;
         if ((param->shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) || !param->n_elems)
             continue;
-        out = zt_export(rig, i);
+        float *out = zt_export(rig, i);
         check_values(param, out, "export");
         free(out);
     }

@@ -4,8 +4,6 @@
 #define _GNU_SOURCE
 #include "replay/affinity.h"
 
-#include <check.h>
-
 #include "rig.h"
 #include "suite.h"
 

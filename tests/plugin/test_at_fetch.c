@@ -2,7 +2,6 @@
 /* tests/plugin/test_at_fetch.c - publishing at fetch: the step does not wait for a replay, a fetch waits for what it
  * names alone. What a fetch brings, in any order, is zf-conform exact's. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +64,6 @@ ZT_TEST(only_what_is_late_waits) {
         .struct_size = sizeof callback, .n_moments = 2, .name = "held", .update = held_adamw};
     uint32_t first = 0, last = LAST;
     zf_fence_t fence = {.struct_size = sizeof fence};
-    uint64_t before;
     start();
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
     zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\n",
@@ -83,7 +81,7 @@ ZT_TEST(only_what_is_late_waits) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     for (uint32_t p = 1; p < N_PARAMS; p++)
         ck_assert(is_as_remembered(p));
-    before = zt_rig_counter(&rig, "stall_replay_ns");
+    uint64_t before = zt_rig_counter(&rig, "stall_replay_ns");
     ZT_OK(&rig, zt_fetch(&rig, rig.params[last].id, &fence));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     ck_assert(is_as_remembered(last));

@@ -2,7 +2,6 @@
 /* test_audit.c - [audit] file and `zf audit`: a bit that flips anywhere is named, equal runs are equal on any number of
  * ranks and threads, at any stage and with any instruction set, and trouble with the file is no trouble of training. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,12 +157,10 @@ static char said[4096];
 /* Its exit status; what it says is in `said`. */
 static int audit(const char *a, const char *b) {
     char command[1024];
-    FILE *from;
-    size_t n;
     snprintf(command, sizeof command, "'%s' audit '%s/%s' '%s/%s' 2>&1", ZF, zt_dir(), a, zt_dir(), b);
-    from = popen(command, "r");
+    FILE *from = popen(command, "r");
     ck_assert_ptr_nonnull(from);
-    n = fread(said, 1, sizeof said - 1, from);
+    size_t n = fread(said, 1, sizeof said - 1, from);
     said[n] = '\0';
     return WEXITSTATUS(pclose(from));
 }
@@ -186,11 +183,10 @@ static void remove_run(const char *name) {
 /* ---- what is named ----------------------------------------------------------------------------------------------- */
 
 static void plant(uint64_t seed, const way_t *way) {
-    uint64_t n;
     memset(&flip, 0, sizeof flip);
     flip.array = (int)(zt_hash(seed) % 4);
     flip.param = (uint32_t)(zt_hash(seed + 1) % N_SHAPES);
-    n = (uint64_t)shapes[flip.param].rows * (uint64_t)(shapes[flip.param].cols ? shapes[flip.param].cols : 1);
+    uint64_t n = (uint64_t)shapes[flip.param].rows * (uint64_t)(shapes[flip.param].cols ? shapes[flip.param].cols : 1);
     flip.element = zt_hash(seed + 2) % n;
     flip.bit = (uint32_t)(zt_hash(seed + 3) % 32);
     if (flip.array >= ZFI_AUDIT_M && way->host) /* in bfloat16 the lower half is not there */

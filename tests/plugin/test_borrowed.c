@@ -6,7 +6,6 @@
  * memcpy, by which the down stream copies). Meanwhile a deadline passes, which poisons the instance. A gate lets the
  * reader go on a while after that; a hook that returns before has not waited. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -98,9 +97,8 @@ static void deliver_to(reader_t reader, zf_fence_t *fence) {
 /* The hook passes its deadline; the memory is free once it has said so. */
 static void expect_error_behind_reader(zf_fence_t *fence) {
     pthread_t opener;
-    zf_status_t st;
     ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_after_poison, fence), 0);
-    st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
+    zf_status_t st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
     ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
     ck_assert_msg(!atomic_load(&is_reading), "the error came while the gradient was read");
     pthread_join(opener, NULL);

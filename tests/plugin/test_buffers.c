@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_buffers.c - [shard] stage = 1 and 2: buckets take buffers in turn, as many as the order of deliveries needs.
  * None is taken before the exchange of its former bucket is over: else sums would be wrong. */
-#include <check.h>
-#include <string.h>
 
 #include "instance/instance.h"
 #include "local_ranks.h"

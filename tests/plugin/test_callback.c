@@ -2,7 +2,6 @@
 /* tests/plugin/test_callback.c - the host's own update rule: what it is given, and what comes of its errors. */
 #include "instance/callback.h"
 
-#include <check.h>
 #include <stdatomic.h>
 #include <string.h>
 

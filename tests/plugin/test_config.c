@@ -2,9 +2,7 @@
 /* tests/plugin/test_config.c - the configuration: values, defaults, and a message for every kind of mistake. */
 #include "config/config.h"
 
-#include <check.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,9 +34,8 @@ static zf_status_t parse_override(const char *text, const char *override) {
 
 /* The text is refused, out stays as it was, and the message has this part in it. */
 static void refused_bytes(const char *text, size_t nbytes, const char *part) {
-    zfi_config_t before;
     memset(&config, 0x5A, sizeof config);
-    before = config;
+    zfi_config_t before = config;
     zt_refused(&err, parse_bytes(text, nbytes), ZF_ERR_CONFIG, part);
     ck_assert_int_eq(err.status, ZF_ERR_CONFIG);
     ck_assert_int_eq(memcmp(&before, &config, sizeof config), 0);
@@ -362,7 +359,6 @@ static size_t given, asked_in_all;
 static int is_in_pieces;
 
 ZT_WRAP(ssize_t, read, int fd, void *buf, size_t nbytes) {
-    ssize_t got;
     if (!is_in_pieces)
         return __real_read(fd, buf, nbytes);
     is_in_pieces = -is_in_pieces;
@@ -373,7 +369,7 @@ ZT_WRAP(ssize_t, read, int fd, void *buf, size_t nbytes) {
     if (!asked_in_all)
         asked_in_all = nbytes;
     ck_assert_uint_eq(given + nbytes, asked_in_all); /* no more than there is room for */
-    got = __real_read(fd, buf, nbytes < 5 ? nbytes : 5);
+    ssize_t got = __real_read(fd, buf, nbytes < 5 ? nbytes : 5);
     given += got > 0 ? (size_t)got : 0;
     return got;
 }
@@ -390,7 +386,6 @@ ZT_TEST(a_file_in_pieces) {
 
 ZT_TEST(files) {
     const char *path = zt_path("zf.ini");
-    char *big;
     ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
     ck_assert(strstr(err.message, path) && strstr(err.message, "errno 2") && err.native_code == 2);
     zt_refused(&err, parse_file(zt_dir()), ZF_ERR_CONFIG, "not a regular file");
@@ -401,7 +396,7 @@ ZT_TEST(files) {
     ck_assert_int_eq(config.level, ZF_LOG_WARN);
     zt_write("zf.ini", "[log]\nlevel = wrn\n", 18);
     zt_refused(&err, parse_file(path), ZF_ERR_CONFIG, "zf.ini:2: [log] level");
-    big = calloc(1, ((size_t)1 << 20) + 1);
+    char *big = calloc(1, ((size_t)1 << 20) + 1);
     ck_assert_ptr_nonnull(big);
     zt_write("zf.ini", big, ((size_t)1 << 20) + 1);
     free(big);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_digest.c - zf.digest/0: what changes a digest, what does not, and where it may be called. */
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "rig.h"
 #include "suite.h"

@@ -5,7 +5,6 @@
  * --wrap), those of the device's memory by themselves. What is resident, and so the host's state, is worked out here
  * from sizes alone. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +44,8 @@ ZT_WRAP(int, munmap, void *addr, size_t nbytes) {
 
 ZT_WRAP(zf_status_t, zfi_device_take, zfi_engine_t *engine, uint64_t nbytes, const char *what, void **out,
         zf_error_t *err) {
-    zf_status_t st;
     is_of_device = 1;
-    st = __real_zfi_device_take(engine, nbytes, what, out, err);
+    zf_status_t st = __real_zfi_device_take(engine, nbytes, what, out, err);
     is_of_device = 0;
     return st;
 }
@@ -117,7 +115,6 @@ static void draw_split(uint64_t number, split_t *out) {
     static const char *const modes[] = {"exact", "windows", "windows", "mean"}, *const ratios[] = {"0", "0.1", "0.5",
                                                                                                    "1"};
     uint64_t at = number << 32, n_elems = 0;
-    const char *mode;
     char state[32] = "all", window[64] = "";
     *out = (split_t){.n_ranks = 1 + (uint32_t)draw(&at, RANKS)};
     draw_shapes(&at, out);
@@ -125,7 +122,7 @@ static void draw_split(uint64_t number, split_t *out) {
         n_elems += elems_of(&out->shapes[i]);
     out->stage = out->n_ranks > 1 ? (uint32_t)draw(&at, 4) : 0;
     out->flags = out->stage == 3 ? SHARDS : draw(&at, 2) ? ZF_CREATE_CAP_FETCH : 0;
-    mode = modes[draw(&at, out->stage == 3 ? 3 : 4)];
+    const char *mode = modes[draw(&at, out->stage == 3 ? 3 : 4)];
     out->is_mean = !strcmp(mode, "mean");
     out->is_bf16 = !draw(&at, 3);
     out->interval = intervals[draw(&at, 8)];
@@ -261,11 +258,10 @@ static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double
     enum { ROWS = 256, COLS = 256, BUCKET = ROWS * COLS * 4, MOST = 24 };
     zt_shape_t many[MOST];
     zt_rig_t rig;
-    double nbytes;
     for (uint32_t i = 0; i < n; i++)
         many[i] = (zt_shape_t){.rows = ROWS, .cols = COLS, .flags = ZF_PARAM_AVERAGE};
     zt_rig_start(&rig, many, n);
-    nbytes = (double)ask(&rig, config, flags, 0, RANKS).staging_nbytes;
+    double nbytes = (double)ask(&rig, config, flags, 0, RANKS).staging_nbytes;
     zt_rig_end(&rig);
     return nbytes / BUCKET - kept * n / RANKS;
 }

@@ -4,7 +4,6 @@
  * between the deliveries and the step, is zf-conform exact's and shard's. */
 #include "replay/early.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -259,7 +258,6 @@ static void *run_behind(void *raw) {
     job_t *job = raw;
     zt_rig_t *to = &job->rig;
     zfi_device_ops_t ops;
-    zf_fence_t fence;
     uint64_t taken = 0;
     int n_seen = 0, was_queued = 1, was_open = 0;
     ck_assert(zt_job_open(job, shapes, 1));
@@ -269,20 +267,19 @@ static void *run_behind(void *raw) {
     ops = *late.ops;
     ops.enqueue = enqueue_late;
     late.engine->to_down.table = &ops;
-    fence = deliver_all(to);
+    zf_fence_t fence = deliver_all(to);
     for (uint64_t i = 1; i <= 4 * STEPS; i++) {
         zfi_engine_t *engine = late.engine;
         const zfi_clock_t *clock = &to->inst->run->clock;
         uint64_t before = taken;
-        int is_queued, is_open;
         zt_rig_wait(to, &fence);
         late.step = i;
         update(to);
         fence = deliver_all(to);
         pthread_barrier_wait(&all);
         usleep(20000);
-        is_queued = zfi_early_has_work(to->inst->run->early);
-        is_open = zfi_timeline_now(&engine->lines.jobs) == clock->next_job;
+        int is_queued = zfi_early_has_work(to->inst->run->early);
+        int is_open = zfi_timeline_now(&engine->lines.jobs) == clock->next_job;
         zfi_timeline_signal(&late.may_come, i);
         ck_assert_int_eq(zfi_wait(engine, &engine->lines.jobs, clock->next_job, NULL), ZF_OK);
         while (zfi_early_has_work(to->inst->run->early))

@@ -2,8 +2,6 @@
 /* tests/plugin/test_faults.c - what goes wrong on a host's side, and what the engine then says and does: never a hang,
  * never silently wrong weights. */
 #define _GNU_SOURCE
-#include <check.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,11 +113,10 @@ ZT_TEST(a_hook_tells_what_ended_the_instance_meanwhile) {
 
 ZT_TEST(a_blocked_queue_is_a_timeout) {
     zf_fence_t fence = {.struct_size = sizeof fence};
-    zf_status_t st;
     zt_rig_make(&rig, shapes, N_SHAPES, impatient, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     zt_rig_block(&rig);
-    st = step_until_error(&fence);
+    zf_status_t st = step_until_error(&fence);
     ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
     zt_contains(rig.err.message, "shipped=");
@@ -221,11 +218,10 @@ static int child_of_fork(void) {
 
 ZT_TEST(fork_in_mid_window) {
     int status = -1;
-    pid_t pid;
     zt_rig_make(&rig, shapes, N_SHAPES, config, ZF_CREATE_CAP_FETCH);
     zt_rig_steps(&rig, 7);
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         _exit(child_of_fork());
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_groups.c - process groups: one norm of two models that share some parameters, and what is refused. The whole
  * comparison with the oracle is zf-conform shard --groups (tests/ranks.sh). */
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

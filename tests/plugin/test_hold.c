@@ -2,7 +2,6 @@
 /* tests/plugin/test_hold.c - on_overwrite = hold: weights that the host writes without a word are left alone while they
  * differ, and told when it asks. What error and ask do is zf-conform exact's. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,10 +64,9 @@ ZT_TEST(hold_leaves_it_and_fails_nothing) {
         zt_rig_steps(&rig, 6);
         for (uint32_t t = 0; t < 18; t++) {
             uint32_t p = t % N_SHAPES;
-            unsigned char *written;
             wait_for_steps(&rig);
             edit_at(&rig, p, somewhere(p, t));
-            written = copy_of(p);
+            unsigned char *written = copy_of(p);
             if (flags)
                 fetch(&rig, p);
             zt_rig_steps(&rig, 1 + (int)(t % 3));
@@ -105,12 +103,11 @@ ZT_TEST(hold_and_written_back) {
     static zt_rig_t twin;
     for (uint32_t t = 0; t < 4 * N_SHAPES; t++) {
         uint32_t p = t % N_SHAPES, is_late = t % 3;
-        unsigned char *was;
         zt_rig_make(&twin, shapes, N_SHAPES, holds, 0);
         start(holds, 0);
         zt_rig_steps(&rig, 6 + (int)(t % 5));
         zt_rig_steps(&twin, 6 + (int)(t % 5) + (is_late != 0));
-        was = copy_of(p);
+        unsigned char *was = copy_of(p);
         edit_at(&rig, p, somewhere(p, t));
         if (is_late)
             zt_rig_steps(&rig, 1);

@@ -2,7 +2,6 @@
 /* tests/plugin/test_hosts.c - what hosts got wrong: each mistake is told by name, or is none any more. Bad calls, and
  * what create and bind_params are given, are zf-conform abi's. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
  * kernel that takes digests. It stands still until the host has come far enough and the device had time for that, or
  * for as long as the engine makes the host wait. What is compared with a run that is not held does not depend on it. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_memory.c - the plan is what is mapped; what does not fit is refused before any allocation. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/arena.h"
 #include "base/node.h"
@@ -54,12 +52,11 @@ ZT_TEST(sums_and_staging_are_counted) {
 }
 
 ZT_TEST(refused_with_need_and_have) {
-    uint64_t before;
     zf_layout_t layout;
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY); /* allocators settle */
-    before = mapped_nbytes();
+    uint64_t before = mapped_nbytes();
     layout = rig.layout;
     for (int i = 0; i < 50; i++)
         zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY, "need ");
@@ -93,9 +90,8 @@ ZT_TEST(what_others_were_promised_is_not_there) {
 
 ZT_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
     char text[128];
-    uint64_t need;
     zt_rig_make(&rig, shapes, N_SHAPES, NO_SPARES, 0);
-    need = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    uint64_t need = rig.layout.host_nbytes + rig.layout.device_nbytes;
     rig.zf->destroy(rig.inst, NULL);
     snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
     zt_rig_open(&rig, text, 0);
@@ -108,13 +104,12 @@ ZT_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less d
 
 ZT_TEST(early_replays_take_what_is_left) {
     char text[128];
-    uint64_t least, most;
     zt_rig_make(&rig, shapes, N_SHAPES, NO_SPARES, 0);
-    least = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    uint64_t least = rig.layout.host_nbytes + rig.layout.device_nbytes;
     ck_assert_uint_eq(rig.inst->run->hs.n_spares, 0);
     rig.zf->destroy(rig.inst, NULL);
     zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
-    most = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    uint64_t most = rig.layout.host_nbytes + rig.layout.device_nbytes;
     ck_assert_uint_gt(rig.inst->run->hs.n_spares, 1);
     rig.zf->destroy(rig.inst, NULL);
     least += rig.layout.n_elems * 8; /* mapped later: staging and sums */
@@ -140,11 +135,10 @@ static const char *in_windows(uint32_t interval) {
 /* Counters over two whole windows, per parameter and step. */
 static void check_link(uint32_t interval) {
     const double per = 2.0 * interval * (double)rig.layout.n_elems, up = 2.0 / interval;
-    uint64_t downs, ups;
     zt_rig_steps(&rig, 2 * (int)interval);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
-    downs = zt_rig_counter(&rig, "down_grad_nbytes");
-    ups = zt_rig_counter(&rig, "up_publish_nbytes");
+    uint64_t downs = zt_rig_counter(&rig, "down_grad_nbytes");
+    uint64_t ups = zt_rig_counter(&rig, "up_publish_nbytes");
     zt_rig_steps(&rig, 2 * (int)interval);
     ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     downs = zt_rig_counter(&rig, "down_grad_nbytes") - downs;
@@ -160,11 +154,9 @@ ZT_TEST(bytes_follow_the_formulas) {
     for (int k = 0; k < N; k++)
         many[k] = (zt_shape_t){.rows = 128, .cols = 128, .is_bf16 = 1};
     for (uint32_t s = 1; s <= 8; s *= 2) {
-        const zfi_layout_t *parts;
-        double n;
         zt_rig_make(&rig, many, N, in_windows(s), 0);
-        n = (double)rig.layout.n_elems;
-        parts = zt_rig_parts(&rig);
+        double n = (double)rig.layout.n_elems;
+        const zfi_layout_t *parts = zt_rig_parts(&rig);
         ck_assert_double_eq_tol((double)parts->host_state_nbytes / n, 12.0, 0.01);
         ck_assert_double_le((double)parts->host_slots_nbytes / n, 2 * ((s + 1) / 2.0 + 1) * 1.05);
         ck_assert_double_le((double)parts->host_publish_nbytes / n, 2.0 / s * 1.05);
@@ -175,7 +167,6 @@ ZT_TEST(bytes_follow_the_formulas) {
 
 /* Bytes per parameter in host memory beside state, slots and what waits to be published. */
 static double beside(const zt_shape_t *shape, const char *block_elems) {
-    double nbytes;
     setenv("ZF_TEST_BLOCK_ELEMS", block_elems, 1);
     zt_rig_make(&rig, shape, 1,
                 "[zenflow]\nupdate_interval = 2\nselect_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n",
@@ -183,8 +174,8 @@ static double beside(const zt_shape_t *shape, const char *block_elems) {
     unsetenv("ZF_TEST_BLOCK_ELEMS");
     zt_rig_steps(&rig, 9);
     check_planned_is_measured();
-    nbytes = (double)(rig.layout.host_nbytes - zt_rig_parts(&rig)->host_state_nbytes -
-                      zt_rig_parts(&rig)->host_slots_nbytes - zt_rig_parts(&rig)->host_publish_nbytes);
+    double nbytes = (double)(rig.layout.host_nbytes - zt_rig_parts(&rig)->host_state_nbytes -
+                             zt_rig_parts(&rig)->host_slots_nbytes - zt_rig_parts(&rig)->host_publish_nbytes);
     zt_rig_end(&rig);
     return nbytes / (double)rig.layout.n_elems;
 }

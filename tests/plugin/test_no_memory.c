@@ -6,7 +6,6 @@
  * The linker gives the plugin's calls of the C library to the __wrap_ functions below, and jansson is told to allocate
  * through them. So the sweep runs under AddressSanitizer too, which finds what a failed call forgets to free. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -136,11 +135,10 @@ typedef struct sweep {
 static void sweep(const sweep_t *s) {
     int64_t n = 0;
     for (int is_over = 0; !is_over; n += s->stride) {
-        zf_status_t st;
         s->before();
         rig.err.message[0] = '\0';
         arm(n);
-        st = s->call();
+        zf_status_t st = s->call();
         is_over = !disarm();
         if (is_over) {
             ZT_OK(&rig, st);

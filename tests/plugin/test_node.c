@@ -2,7 +2,6 @@
 /* tests/plugin/test_node.c - the ranks that a launcher names, and the memory that each of them may take. */
 #include "base/node.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +21,8 @@ static char *get(const char *name) {
 }
 
 static void expect(const char *const *environment, uint32_t rank, uint32_t n_ranks) {
-    zfi_node_t node;
     variables = environment;
-    node = zfi_node_find(0, 0, get);
+    zfi_node_t node = zfi_node_find(0, 0, get);
     ck_assert_msg(node.rank == rank && node.n_ranks == n_ranks && !node.is_given, "%s: rank %u of %u",
                   environment[0] ? environment[0] : "nothing", node.rank, node.n_ranks);
 }
@@ -54,9 +52,8 @@ ZT_TEST(what_is_no_pair_does_not_count) {
 }
 
 ZT_TEST(the_configuration_comes_first) {
-    zfi_node_t node;
     variables = (const char *const[]){"LOCAL_RANK=3", "LOCAL_WORLD_SIZE=8", NULL};
-    node = zfi_node_find(1, 2, get);
+    zfi_node_t node = zfi_node_find(1, 2, get);
     ck_assert(node.rank == 1 && node.n_ranks == 2 && node.is_given);
 }
 

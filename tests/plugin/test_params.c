@@ -3,7 +3,6 @@
  * abi's, what its matrices are zf-conform exact's. */
 #include "plan/params.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "rig.h"

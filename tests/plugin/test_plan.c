@@ -4,7 +4,6 @@
  * exact). */
 #include "plan/plan.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,7 @@
 #define _GNU_SOURCE
 #include "base/queue.h"
 
-#include <check.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,9 +100,8 @@ static void end_still(void) {
 
 /* Cells in use, and the first of them. */
 static uint32_t cells(uint32_t *out_first) {
-    uint32_t n;
     pthread_mutex_lock(&queue->lock);
-    n = queue->n_cells;
+    uint32_t n = queue->n_cells;
     *out_first = queue->first_cell;
     pthread_mutex_unlock(&queue->lock);
     return n;

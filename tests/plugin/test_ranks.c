@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks.c - several ranks as threads of one process: sums, holes, and what goes wrong. The whole comparison with
  * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "instance/instance.h"
 #include "instance/memory.h"
@@ -267,9 +265,8 @@ ZT_TEST(a_world_size_that_differs) {
 static void *run_rebinding_job(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
-    const zf_tensor_t *own;
     zt_job_open(job, shapes, N_SHAPES);
-    own = rig->decls[0].tensor;
+    const zf_tensor_t *own = rig->decls[0].tensor;
     pthread_barrier_wait(&both);
     if (job->rank->rank)
         rig->decls[0].tensor = (job - job->rank->rank)->rig.decls[0].tensor;
@@ -293,10 +290,9 @@ ZT_TEST(a_set_that_one_refuses_all_refuse) {
 
 /* Gradients of a step that never comes are on their way to others. */
 ZT_TEST(destroyed_in_the_middle_of_a_step) {
-    zf_status_t st;
     run_alike(run_job, 2, &(job_t){.config = config});
     ZT_OK(&jobs[0].rig, zt_rig_deliver_all(&jobs[0].rig, NULL));
-    st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
+    zf_status_t st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
     zt_refused(&jobs[0].rig.err, st, ZF_ERR_STATE, "is on its way to the other ranks");
     zt_jobs_end(&ranks);
 }

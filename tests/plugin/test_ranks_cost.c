@@ -2,7 +2,6 @@
 /* test_ranks_cost.c - what several ranks send, by formulas that know the number of elements, of ranks and of machines
  * alone: each other one gets a P-th of what travels, whatever the sizes of blocks and buckets. And what no step waits
  * for. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,11 +121,10 @@ ZT_TEST(an_lth_of_it_goes_between_machines) {
                              *const two = CONFIG("1", "stage = 1\ntransport = host_two_level"),
                              *const sharded = CONFIG("100000000", "stage = 3\ntransport = host_two_level");
     for (uint32_t per_node = 2; per_node <= 4; per_node += 2) {
-        uint64_t importance;
         n_shares = 8 - per_node;
         run(8, per_node, one);
         check_bytes(8);
-        importance = jobs[0].sent[0][ZF_COLLECTIVE_FOR_IMPORTANCE];
+        uint64_t importance = jobs[0].sent[0][ZF_COLLECTIVE_FOR_IMPORTANCE];
         n_shares /= per_node;
         run(8, per_node, two);
         check_bytes(8);

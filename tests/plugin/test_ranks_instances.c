@@ -2,7 +2,6 @@
 /* test_ranks_instances.c - several instances of each rank over one transport that keeps them apart
  * (ZF_COLLECTIVES_INSTANCES): driven by one thread of a rank, or each by its own, every one has the bits of one rank.
  * Gradients and rates of each are its own, so that an exchange of another one shows. */
-#include <check.h>
 #include <pthread.h>
 #include <string.h>
 

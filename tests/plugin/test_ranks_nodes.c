@@ -2,7 +2,6 @@
 /* test_ranks_nodes.c - [shard] transport = host_two_level: plain AdamW of the sums, and whoever does not know its
  * machine is refused (what goes between machines: test_ranks_cost.c). Gradients are whole numbers, so any order adds
  * alike. */
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 /* test_ranks_state.c - checkpoints of several ranks, which are threads of this process: saved by P, loaded by Q, and
  * what one rank does wrong is every rank's error. The whole comparison with the oracle is tests/ranks.sh. Averages are
  * exact over powers of two, so runs on 1, 2 and 4 ranks have the same bits. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -261,12 +260,10 @@ ZT_TEST(ranks_that_differ) {
 /* A byte of the last file's last tensor, which is some rank's alone to read. */
 static void damage(const char *name) {
     char file[300];
-    int fd;
-    off_t size;
     unsigned char byte = 0;
     snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", zt_path(name));
-    fd = open(file, O_RDWR);
-    size = lseek(fd, 0, SEEK_END);
+    int fd = open(file, O_RDWR);
+    off_t size = lseek(fd, 0, SEEK_END);
     ck_assert(fd >= 0 && pread(fd, &byte, 1, size / 2) == 1);
     byte ^= 1;
     ck_assert(__real_pwrite(fd, &byte, 1, size / 2) == 1);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_rebind.c - a second bind_params that is refused, and what reads a run while it is exchanged. That a
  * bind_params which fails leaves the run as it was is test_no_memory's; sets that are taken are zf-conform exact's. */
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -61,11 +60,10 @@ static void *read_statistics(void *raw) {
 /* A load makes a second run and frees the first, which no other thread may be reading. */
 ZT_TEST(statistics_while_runs_are_exchanged) {
     uint64_t want[2];
-    zt_image_t image;
     pthread_t reader;
     void *failed;
     zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
-    image = zt_state_image(&rig);
+    zt_image_t image = zt_state_image(&rig);
     want[0] = zt_rig_counter(&rig, "slot_chunks_total");
     want[1] = zt_rig_counter(&rig, "host_measured_nbytes");
     ck_assert_uint_gt(want[0], 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_residency.c - zf.residency/1: what goes back, what it costs, what is refused meanwhile, and what
  * happens where memory does not come back. That bits stay the same is zf-conform exact's. */
-#include <check.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_resident.c - state that the device keeps: where its state lies and what it costs;
  * gradients that stay with the host until the step has read them. What it computes is zf-conform exact's. */
-#include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

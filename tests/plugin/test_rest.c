@@ -2,7 +2,6 @@
 /* tests/plugin/test_rest.c - how an instance comes to rest and ends: quiesce within a deadline of the host's, what
  * destroy says of updates that it loses, and which errors say that the same call can succeed later. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +32,10 @@ static zf_status_t quiesce_within(int32_t mode, uint32_t ms) {
 /* Past the deadline nothing has happened: no window is closed, visible values are what they were, and training goes on
  * to AdamW's bits. The same call succeeds later. */
 static void gives_up(int32_t mode) {
-    uint64_t closes;
     zt_rig_block(&rig);
     for (uint32_t p = 0; p < N_SHAPES; p++)
         zt_rig_fill_grad(&rig, p, rig.step + 1);
-    closes = zt_rig_counter(&rig, "window_closes");
+    uint64_t closes = zt_rig_counter(&rig, "window_closes");
     zt_refused(&rig.err, quiesce_within(mode, 60), ZF_ERR_TIMEOUT, "within deadline_ms = 60");
     ck_assert_int_eq(rig.err.scope, ZF_SCOPE_CALL);
     ck_assert_int_eq(rig.err.retryable, 1);

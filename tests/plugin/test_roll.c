@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_roll.c - who is named when an exchange does not end. The ranks wait one after the other: an answer
  * stays when whoever gave it has given up. */
-#include <check.h>
 #include <string.h>
 
 #include "base/timeline.h"
@@ -113,10 +112,9 @@ ZT_TEST(the_widest_group_is_asked) {
 /* Another thread of the rank has called the roll: its error is the one that is said. */
 ZT_TEST(the_roll_is_called_once) {
     zf_error_t err;
-    uint64_t began;
     open_all(2);
     ck_assert_int_eq(gather(0, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, 0, &err), ZF_ERR_TIMEOUT);
-    began = zfi_now_ns();
+    uint64_t began = zfi_now_ns();
     ck_assert_int_eq(zfi_call_the_roll(comms[0], &(zfi_exchange_t){.lane = ZFI_LANE_VALUES}, "", &err),
                      ZF_ERR_POISONED);
     ck_assert_uint_ge(zfi_now_ns() - began, TIMEOUT_NS / 4); /* the other one has had its time */

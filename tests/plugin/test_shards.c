@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_shards.c - [shard] stage = 3: parameters live as shards. Two buffers and so many gathers serve a forward and a
  * backward pass, what the host may not do is refused with a sentence, and ranks that fetch in other orders are told. */
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,9 +144,8 @@ static void run(void (*script)(job_t *job), int uses_queue) {
 }
 
 static uint64_t n_gathers(job_t *job) {
-    uint64_t n;
     pthread_mutex_lock(&job->rank->all->lock);
-    n = job->rank->n_of[ZF_COLLECTIVE_FOR_PARAMETERS];
+    uint64_t n = job->rank->n_of[ZF_COLLECTIVE_FOR_PARAMETERS];
     pthread_mutex_unlock(&job->rank->all->lock);
     return n;
 }
@@ -241,7 +239,6 @@ ZT_TEST(tied_parameters_are_released_each_by_itself) {
 static void misuse(job_t *job) {
     zt_rig_t *rig = &job->rig;
     zf_shard_place_t found;
-    uint32_t was;
     zt_refused(&rig->err, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
     zt_refused(&rig->err, zt_changed(rig, rig->params[3].id, 0), ZF_ERR_STATE, "fetch it");
     zt_refused(&rig->err, rig->zf->params_changed(rig->inst, NULL, 0, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
@@ -252,7 +249,7 @@ static void misuse(job_t *job) {
     check_values(job, 3);
     release(job, 3);
     zt_refused(&rig->err, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
-    was = rig->decls[2].flags;
+    uint32_t was = rig->decls[2].flags;
     rig->decls[2].flags |= ZF_PARAM_FROZEN;
     zt_refused(&rig->err, zt_rig_try_bind(rig), ZF_ERR_STATE, "another set");
     rig->decls[2].flags = was;

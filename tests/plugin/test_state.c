@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state.c - zf.state/1 within one process: what is refused and with which words, what the header
  * says, storage that fails. That a run goes on to the bit in every mode is zf-conform exact's, law 3. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,14 +72,13 @@ ZT_TEST(another_rule_is_refused) {
 /* A compact save leaves the instance as it is; loaded, it holds what FLUSH leaves; an exact one loaded into another
  * configuration holds the same. */
 ZT_TEST(exact_or_not_at_all) {
-    zt_image_t before;
     zt_state_saved(&rig, &store, zt_state_configs[0], 9, 0);
     zt_state_open_copy(&copy, zt_state_configs[0], 1);
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
     zt_state_check_equal(&rig, &copy, "loaded exactly");
     zt_rig_end(&copy);
     zt_state_open(&copy, zt_state_configs[1]);
-    before = zt_state_image(&copy);
+    zt_image_t before = zt_state_image(&copy);
     zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT, "to the bit");
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
     zt_refused(&copy.err, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT, "compact");
@@ -163,16 +161,14 @@ ZT_TEST(a_load_that_fails_when_all_was_given_up) {
 
 /* Into an instance of so many steps: each of the load's calls fails, and it is as it was. Then it gets through. */
 static void fail_each_read(const char *into, int n_steps, int stride) {
-    zt_image_t before;
-    int n_load;
     zt_state_open_copy(&copy, into, 1);
     store.n_calls = 0;
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
-    n_load = store.n_calls;
+    int n_load = store.n_calls;
     zt_rig_end(&copy);
     zt_state_open(&copy, into);
     zt_state_steps(&copy, n_steps);
-    before = zt_state_image(&copy);
+    zt_image_t before = zt_state_image(&copy);
     for (int k = 1; k <= n_load; k += stride * ZT_EVERY) {
         store.n_calls = 0;
         store.fail_at = k;
@@ -189,11 +185,9 @@ static void fail_each_read(const char *into, int n_steps, int stride) {
 
 /* Every call of the host's store fails once: save and load say so, and the instances are as they were. */
 ZT_TEST(stores_that_fail) {
-    zt_image_t image;
-    int n_save;
     zt_state_saved(&rig, &store, zt_state_configs[0], 6, 0);
-    n_save = store.n_calls;
-    image = zt_state_image(&rig);
+    int n_save = store.n_calls;
+    zt_image_t image = zt_state_image(&rig);
     for (int k = 1; k <= n_save; k += ZT_EVERY) {
         zt_memory_store_clear(&store);
         store.fail_at = k;
@@ -243,11 +237,10 @@ ZT_TEST(totals_count_on) {
     check_totals_count_on(ZF_STATE_COMPACT);
     zt_state_open_copy(&copy, zt_state_configs[0], 1);
     for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
-        zf_status_t st;
         ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
         zt_index_replace(&store, NULL, APPLIED "6", claims[i].applied);
         zt_index_replace(&store, NULL, SKIPPED "1", claims[i].skipped);
-        st = zt_load(&copy, &store.table, NULL, 0, NULL);
+        zf_status_t st = zt_load(&copy, &store.table, NULL, 0, NULL);
         ck_assert_msg(st == claims[i].st, "claim %zu: %d", i, st);
         ck_assert_msg(st == ZF_OK || strstr(copy.err.message, "steps_skipped") != NULL, "%s", copy.err.message);
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_carry.c - a checkpoint that another configuration, cut or declaration takes.
  * What is carried is compared by zf-conform exact; here is what it cannot see: messages, faults, cost. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

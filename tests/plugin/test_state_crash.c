@@ -2,7 +2,6 @@
 /* tests/plugin/test_state_crash.c - the machine stops at any moment of a save: a load finds the former checkpoint or
  * the new one, whole, and after the save the new one. A host that saves instead does not replace what it could not see;
  * the save after that leaves nothing beside the checkpoint. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +61,6 @@ static void look(const char *dir, int is_over) {
 
 static void stop(int n_before, int lacks_exchange, int least) {
     char dir[128], made[140];
-    int n;
     snprintf(dir, sizeof dir, "%s/saved", zt_dir());
     snprintf(made, sizeof made, "%s/made", zt_dir());
     ck_assert_int_eq(zt_shell("mkdir %s", dir), 0);
@@ -79,7 +77,7 @@ static void stop(int n_before, int lacks_exchange, int least) {
     zt_crash_begin(dir, lacks_exchange);
     ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err));
     zt_crash_end();
-    n = zt_crash_each(made, look);
+    int n = zt_crash_each(made, look);
     printf("%d states\n", n);
     ck_assert_int_gt(n, least);
     zt_rig_end(&copy);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_dir.c - where a checkpoint may be saved and from where it is loaded. */
-#include <check.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "state/beside.h"
@@ -20,14 +18,13 @@ static zt_memory_store_t store;
 /* A directory with anything else in it is not replaced, a checkpoint is. */
 ZT_TEST(directories) {
     char path[128], file[160];
-    FILE *f;
     zt_state_open(&rig, zt_state_configs[0]);
     snprintf(path, sizeof path, "%s/mine", zt_dir());
     ck_assert_int_eq(zt_shell("mkdir -p %s", path), 0);
     ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
     ck_assert_int_eq(zt_shell("test -e %s/zf_state.json", path), 0);
     snprintf(file, sizeof file, "%s/thesis.tex", path);
-    f = fopen(file, "w");
+    FILE *f = fopen(file, "w");
     fclose(f);
     zt_refused(&rig.err, zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE, "thesis.tex");
     f = fopen(file, "r");
@@ -94,14 +91,13 @@ static int n_opened, which;
 
 ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
     mode_t mode = 0;
-    int fd;
     if (flags & O_CREAT) {
         va_list rest;
         va_start(rest, flags);
         mode = (mode_t)va_arg(rest, int);
         va_end(rest);
     }
-    fd = __real_openat(dir, name, flags, mode);
+    int fd = __real_openat(dir, name, flags, mode);
     if (fd < 0 || which == 0 || ++n_opened != which)
         return fd;
     ck_assert_int_eq(dup2(fd, 0), 0);

@@ -2,13 +2,11 @@
 /* tests/plugin/test_state_hostile.c - checkpoints that are damaged, foreign or made to do harm: refused with a message,
  * nothing crashes, and the instance that was asked to load them is as it was. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32.h"
@@ -235,14 +233,12 @@ static void check_swapped(const char *tensor, int value, const char *into, const
     overwrite(tensor, value);
     for (n_calls = 1;; n_calls++) {
         zt_rig_t fresh;
-        zf_status_t st;
-        int is_over;
         zt_hostile.good.n_calls = 0;
         zt_hostile.good.other = &zt_hostile.bad;
         zt_hostile.good.other_from = n_calls;
         zt_state_open(&fresh, into);
-        st = zt_load(&fresh, &zt_hostile.good.table, NULL, 0, NULL);
-        is_over = zt_hostile.good.n_calls <= n_calls && !st;
+        zf_status_t st = zt_load(&fresh, &zt_hostile.good.table, NULL, 0, NULL);
+        int is_over = zt_hostile.good.n_calls <= n_calls && !st;
         zt_hostile.good.other = NULL;
         n_why += st && strstr(fresh.err.message, why) != NULL;
         if (st && value && !strstr(fresh.err.message, why)) /* found by its checksum, when it had been used */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_older.c - checkpoints with keys and values that this version no longer has. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

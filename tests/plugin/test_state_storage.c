@@ -3,9 +3,7 @@
  * stays whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked
  * statically). A machine that stops in the middle of one: test_state_crash.c. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -133,9 +131,8 @@ static void arm(int call, int with) {
 
 /* The same call on a file system that does not exchange two names. */
 static zf_status_t save_by_renames(zt_rig_t *of) {
-    zf_status_t st;
     arm(RENAME, EINVAL);
-    st = save(of, 0);
+    zf_status_t st = save(of, 0);
     armed = NONE;
     return st;
 }
@@ -165,10 +162,9 @@ static void check_goes_on(void) {
 static void fail_each(int call, int with, uint64_t old) {
     int n = 0;
     for (;; n += ZT_EVERY) {
-        zf_status_t st;
         arm(call, with);
         left = n;
-        st = save(&rig, 0);
+        zf_status_t st = save(&rig, 0);
         armed = NONE;
         check_nothing_beside("a call that failed");
         if (st == ZF_OK)

@@ -151,7 +151,6 @@ static void hold(void *raw) {
 ZT_TEST(a_queue_finishes_later) {
     static _Atomic int go;
     zf_step_report_t report = {.struct_size = sizeof report};
-    zf_step_record_t got;
     go = 0;
     zt_rig_make(&rig, shapes, N_SHAPES, config, ZT_ON_QUEUE);
     ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, hold, &go, &rig.err));
@@ -159,7 +158,7 @@ ZT_TEST(a_queue_finishes_later) {
         deliver_all(0);
         ZT_OK(&rig, zt_rig_submit(&rig, 0, &report));
     }
-    got = record_of(1, ZF_IN_PROGRESS);
+    zf_step_record_t got = record_of(1, ZF_IN_PROGRESS);
     ck_assert_uint_eq(got.step, 1);
     ck_assert_int_eq(got.is_finished, 0);
     ck_assert(got.step_ns > 0 && got.grad_norm == 0 && got.n_present == 0);

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "base/timeline.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -99,9 +98,8 @@ static _Noreturn void wait_in_child(int said, int told) {
 ZT_TEST(a_stopped_process_has_its_time_left) {
     int said[2], told[2], status;
     char byte;
-    pid_t child;
     ck_assert(pipe(said) == 0 && pipe(told) == 0);
-    child = fork();
+    pid_t child = fork();
     if (child == 0)
         wait_in_child(said[1], told[0]);
     ck_assert_int_eq(read(said[0], &byte, 1), 1);

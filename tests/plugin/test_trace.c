@@ -174,15 +174,13 @@ ZT_TEST(files) {
 /* What finds no room is counted. */
 ZT_TEST(full) {
     enum { ROOM = 64, MORE = 7 };
-    zfi_trace_t *trace;
-    json_t *whole;
     json_error_t problem;
-    trace = open_trace("t.json", 1, 0, 0, 1);
+    zfi_trace_t *trace = open_trace("t.json", 1, 0, 0, 1);
     ck_assert_int_eq(zfi_trace_step(trace, 1), 0);
     for (uint64_t i = 0; i < ROOM + MORE; i++)
         zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
-    whole = json_load_file(zt_path("t.json"), 0, &problem);
+    json_t *whole = json_load_file(zt_path("t.json"), 0, &problem);
     ck_assert_msg(whole != NULL, "%s", problem.text);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
     json_decref(whole);

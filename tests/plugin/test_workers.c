@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include "replay/workers.h"
 
-#include <check.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -127,13 +126,12 @@ static void reaches(zfi_timeline_t *timeline, uint64_t value) {
 static void publication_waits_for(int missing) {
     enum { HOST = 1 };
     zfi_close_t close;
-    uint64_t room, last;
     start("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
     zfi_timeline_t *inputs[] = {&run->engine->lines.jobs, &run->engine->lines.publish_due, &run->engine->lines.merged};
-    room = run->plan.ring_chunks;
+    uint64_t room = run->plan.ring_chunks;
     run->clock.next_job = room;
     zfi_window_close(&run->windows, 0, 1, 0, &close);
-    last = room + close.n_chunks;
+    uint64_t last = room + close.n_chunks;
     memset(run->hs.published, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
     for (int i = 0; i < 3; i++)
         if (i != missing)

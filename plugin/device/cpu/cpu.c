@@ -15,7 +15,6 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/node.h"
-#include "base/struct.h"
 
 struct zfi_device {
     zfi_device_env_t env;
@@ -46,10 +45,9 @@ static void cpu_info(const zfi_device_t *device, zfi_device_info_t *out) {
 
 static zf_status_t cpu_alloc(zfi_device_t *device, uint64_t nbytes, const char *what, void **out, zf_error_t *err) {
     zfi_arena_t arena = {0};
-    zf_status_t st;
     (void)device;
     zfi_arena_take(&arena, nbytes, 1);
-    st = zfi_arena_map(&arena, what, err);
+    zf_status_t st = zfi_arena_map(&arena, what, err);
     if (!st)
         *out = arena.base;
     return st;
@@ -190,11 +188,10 @@ static void run_wait(void *raw) {
     const wait_command_t *command = raw;
     const zfi_device_env_t *env = &command->device->env;
     uint64_t waited = 0, began;
-    zf_status_t st;
     if (has_ended(command->device))
         return;
     began = zfi_trace_begin(trace_of(command->device));
-    st = wait_within(env, command->timeline, command->value, command->timeout_ns, &waited);
+    zf_status_t st = wait_within(env, command->timeline, command->value, command->timeout_ns, &waited);
     if (waited)
         zfi_trace_waited(trace_of(command->device), began, command->timeline->name, command->value);
     if (waited && command->stall_ns)
@@ -274,11 +271,10 @@ typedef struct launch_command {
 
 static void run_launch(void *raw) {
     const launch_command_t *command = raw;
-    uint64_t began;
     if (has_ended(command->device))
         return;
     zfi_fp_mode_ieee();
-    began = zfi_trace_begin(trace_of(command->device));
+    uint64_t began = zfi_trace_begin(trace_of(command->device));
     zfi_launch_cpu[command->kernel](command->device->env.kernels, command->args);
     zfi_trace_end(trace_of(command->device), began, kernel_names[command->kernel], ZFI_TRACE_NONE, ZFI_TRACE_NONE);
 }

@@ -117,7 +117,6 @@ static zf_status_t cpu_queue_sync(zf_cpu_queue_t *raw, uint64_t timeout_ns, zf_e
 
 static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, zf_error_t *err) {
     zf_fence_t fence;
-    uint64_t seen;
     zf_status_t st = zfi_struct_read(&fence, given, sizeof fence, sizeof fence, "zf_fence_t", err);
     if (st || fence.kind == ZF_FENCE_NONE)
         return st;
@@ -125,7 +124,7 @@ static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, 
         return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fence of kind %d cannot be waited for on the host", fence.kind);
     /* every counter this plugin hands out is the value of a timeline, its first member */
     st = zfi_timeline_wait((zfi_timeline_t *)(uintptr_t)fence.counter, fence.value, timeout_ns, NULL);
-    seen = __atomic_load_n(fence.counter, __ATOMIC_ACQUIRE);
+    uint64_t seen = __atomic_load_n(fence.counter, __ATOMIC_ACQUIRE);
     if (st == ZF_ERR_TIMEOUT)
         return zfi_error(err, st, "cpu", "the fence is at %llu, waited %llu ns for %llu", (unsigned long long)seen,
                          (unsigned long long)timeout_ns, (unsigned long long)fence.value);

@@ -49,11 +49,10 @@ static CUresult map(zfi_device_t *device, CUdeviceptr at, uint64_t nbytes) {
 }
 
 CUresult zfi_cuda_block_take(zfi_device_t *device, uint64_t nbytes, CUdeviceptr *out) {
-    CUresult rc;
     if (!device->granularity)
         return device->driver->cuMemAlloc(out, nbytes);
     nbytes = whole(device, nbytes);
-    rc = device->driver->cuMemAddressReserve(out, nbytes, 0, 0, 0);
+    CUresult rc = device->driver->cuMemAddressReserve(out, nbytes, 0, 0, 0);
     if (rc)
         return rc;
     rc = map(device, *out, nbytes);
@@ -93,9 +92,8 @@ void zfi_cuda_block_give(zfi_device_t *device, CUdeviceptr at, uint64_t nbytes) 
 static CUdeviceptr address(const zfi_block_t *block) { return (CUdeviceptr)(uintptr_t)block->memory; }
 
 zf_status_t zfi_cuda_release(zfi_device_t *device, const zfi_block_t *blocks, uint32_t n, zf_error_t *err) {
-    CUresult rc;
     zfi_cuda_enter(device);
-    rc = end_own_work(device);
+    CUresult rc = end_own_work(device);
     if (!rc)
         rc = device->driver->cuMemUnmap(device->has_ended, whole(device, sizeof(uint64_t)));
     for (uint32_t i = 0; i < n && !rc; i++)
@@ -131,12 +129,11 @@ zf_status_t zfi_cuda_resume(zfi_device_t *device, const zfi_block_t *blocks, uin
     size_t free_nbytes = 0, total_nbytes = 0;
     uint64_t nbytes = 0;
     char reason[192];
-    CUresult rc;
     for (uint32_t i = 0; i < n; i++)
         nbytes += whole(device, blocks[i].nbytes);
     zfi_cuda_enter(device);
     (void)device->driver->cuMemGetInfo(&free_nbytes, &total_nbytes);
-    rc = map_all(device, blocks, n);
+    CUresult rc = map_all(device, blocks, n);
     zfi_cuda_leave(device);
     device->is_released = rc != CUDA_SUCCESS;
     if (!rc)

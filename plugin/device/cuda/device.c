@@ -170,7 +170,6 @@ static void cuda_close(zfi_device_t *device);
 
 static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err) {
     zfi_device_t *device = calloc(1, sizeof *device);
-    zf_status_t st;
     if (!device)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a device handle");
     device->env = *env;
@@ -178,7 +177,7 @@ static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->poll_lock, NULL);
     zfi_timeline_init(&device->news, "cuda news");
-    st = zfi_cuda_driver(&device->driver, err);
+    zf_status_t st = zfi_cuda_driver(&device->driver, err);
     if (!st)
         st = find_device(device, device_id, err);
     if (!st)
@@ -245,10 +244,9 @@ static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
 static zf_status_t cuda_alloc(zfi_device_t *device, uint64_t nbytes, const char *what, void **out, zf_error_t *err) {
     CUdeviceptr memory = 0;
     zfi_device_info_t info;
-    CUresult rc;
     char reason[192];
     zfi_cuda_enter(device);
-    rc = zfi_cuda_block_take(device, nbytes ? nbytes : 1, &memory);
+    CUresult rc = zfi_cuda_block_take(device, nbytes ? nbytes : 1, &memory);
     if (!rc)
         rc = zfi_cuda_fill(device, memory, 0, nbytes ? nbytes : 1);
     if (rc && memory)

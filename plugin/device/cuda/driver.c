@@ -54,10 +54,9 @@ static zf_status_t start(zfi_cuda_driver_t *driver, zf_error_t *err) {
 static zf_status_t open_driver(zfi_cuda_driver_t *out, zf_error_t *err) {
     zf_cuda_driver_t library;
     char why[256];
-    zf_status_t st;
     if (zf_cuda_driver_open(&library, why, sizeof why) != 0)
         return zfi_error(err, ZF_ERR_DEVICE, "create", "device type %d (CUDA): %s", ZF_DEVICE_CUDA, why);
-    st = find_functions(&library, out, err);
+    zf_status_t st = find_functions(&library, out, err);
     return st ? st : start(out, err);
 }
 

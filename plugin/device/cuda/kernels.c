@@ -6,7 +6,6 @@
  * runs at once, and share out the work themselves. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "cuda/images.h"
@@ -70,10 +69,9 @@ static CUresult load_module(zfi_device_t *device, zfi_cuda_kernels_t *kernels) {
     const zfi_cuda_driver_t *driver = device->driver;
     int major = 0, minor = 0;
     char reason[192];
-    const void *image;
     (void)driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->id);
     (void)driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->id);
-    image = image_for(major);
+    const void *image = image_for(major);
     if (image) {
         CUresult rc = driver->cuModuleLoadDataEx(&kernels->module, image, 0, NULL, NULL);
         zfi_cuda_error_text(driver, rc, reason, sizeof reason);
@@ -122,11 +120,10 @@ static zf_status_t refuse_to_load(const zfi_device_t *device, CUresult rc, zf_er
 }
 
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {
-    CUresult rc;
     device->kernels = calloc(1, sizeof *device->kernels);
     if (!device->kernels)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for the table of kernels");
-    rc = load_module(device, device->kernels);
+    CUresult rc = load_module(device, device->kernels);
     if (!rc)
         rc = find_functions(device, device->kernels);
     return rc ? refuse_to_load(device, rc, err) : ZF_OK;
@@ -164,10 +161,9 @@ static zf_status_t launch(zfi_stream_t *stream, int number, const void *args, un
     const zfi_device_t *device = stream->device;
     CUdeviceptr has_ended = device->has_ended;
     void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
-    CUresult rc;
     zfi_cuda_begin_call(stream);
-    rc = device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads, 1, 1, 0,
-                                        stream->handle, parameters, NULL);
+    CUresult rc = device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads, 1, 1, 0,
+                                                 stream->handle, parameters, NULL);
     return zfi_cuda_end_call(stream, rc, "launching a kernel");
 }
 

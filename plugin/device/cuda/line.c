@@ -137,11 +137,10 @@ static int must_be_asked_first(const zfi_device_t *device, const zfi_cuda_line_t
 
 zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
     zfi_device_t *device = stream->device;
-    zf_status_t st;
     if (must_be_asked_first(device, line))
         return ZF_IN_PROGRESS;
     atomic_store(&line->enqueued, value);
-    st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
+    zf_status_t st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
     return !st && device->has_memops ? write_word(stream, line, value) : st;
 }
 
@@ -181,10 +180,9 @@ static zf_status_t wait_for_word(zfi_stream_t *stream, const zfi_cuda_line_t *li
 
 zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient) {
     const zfi_device_t *device = stream->device;
-    const zfi_cuda_signal_t *signal;
     if (zfi_timeline_now(line->timeline) >= value)
         return ZF_DISABLED;
-    signal = find_signal(line, value);
+    const zfi_cuda_signal_t *signal = find_signal(line, value);
     if (signal && signal->stream == stream)
         return ZF_DISABLED;
     if (signal)

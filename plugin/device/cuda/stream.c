@@ -292,10 +292,9 @@ static zf_status_t enqueue_all(zfi_stream_t *stream, const zfi_op_t *ops, uint32
 }
 
 zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
-    zf_status_t st;
     lock(device);
     zfi_cuda_flush(device);
-    st = enqueue_all(stream, ops, n);
+    zf_status_t st = enqueue_all(stream, ops, n);
     zfi_cuda_flush(device);
     unlock(device);
     zfi_cuda_monitor_wake(device);
@@ -305,11 +304,10 @@ zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const z
 /* [lock] Operations that are parked come first; then there is room for another one. */
 static zf_status_t issue_parked(zfi_stream_t *stream) {
     zf_status_t st = ZF_OK;
-    zfi_run_clock_t clock;
     zfi_cuda_flush(stream->device);
     while (is_parked(stream) && !st && !zfi_cuda_is_poisoned(stream->device))
         st = make_room(stream);
-    clock = zfi_run_clock();
+    zfi_run_clock_t clock = zfi_run_clock();
     while (!st && !zfi_cuda_has_room(stream))
         st = pause_for(stream, &clock);
     return st;
@@ -317,9 +315,8 @@ static zf_status_t issue_parked(zfi_stream_t *stream) {
 
 /* [lock] */
 static zf_status_t record_order(zfi_stream_t *from) {
-    CUresult rc;
     zfi_cuda_begin_call(from);
-    rc = from->device->driver->cuEventRecord(from->order, from->handle);
+    CUresult rc = from->device->driver->cuEventRecord(from->order, from->handle);
     return zfi_cuda_end_call(from, rc, "recording an event");
 }
 
@@ -351,9 +348,8 @@ zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_
 }
 
 zf_status_t zfi_cuda_lend(zfi_stream_t *stream, void **out_handle) {
-    zf_status_t st;
     lock(stream->device);
-    st = issue_parked(stream);
+    zf_status_t st = issue_parked(stream);
     unlock(stream->device);
     if (st)
         return st;
@@ -418,13 +414,12 @@ static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_h
  * one hardware queue while it has others; with a single one priorities do not help, seen on an H100
  * (has_few_queues). */
 zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err) {
-    zfi_stream_t *stream;
     int priority = device->lowest_priority - device->n_created;
     CUresult rc = CUDA_SUCCESS;
     if (priority < device->highest_priority)
         priority = device->highest_priority;
     lock(device);
-    stream = add_stream(device, name, 0);
+    zfi_stream_t *stream = add_stream(device, name, 0);
     if (stream)
         rc = device->driver->cuStreamCreateWithPriority(&stream->handle, CU_STREAM_NON_BLOCKING, priority);
     device->n_created++;
@@ -483,7 +478,6 @@ static CUstream handle_of(const zf_stream_t *given) {
 static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_t *given, const char *origin,
                                     zf_error_t *err) {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult rc;
     if (given->kind != ZF_STREAM_CUDA)
         return zfi_error(err, ZF_ERR_DEVICE, origin, "stream kind %d: on a CUDA device the host computes on %d (CUDA)",
                          given->kind, ZF_STREAM_CUDA);
@@ -491,7 +485,7 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
         return zfi_error(err, ZF_ERR_ARGUMENT, origin,
                          "the stream is CUDA's default of each thread (CU_STREAM_PER_THREAD), another one in every "
                          "thread: make a stream with cuStreamCreate, or give handle 0, the legacy default");
-    rc = device->driver->cuStreamIsCapturing(handle_of(given), &capture);
+    CUresult rc = device->driver->cuStreamIsCapturing(handle_of(given), &capture);
     if (rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE ||
         (given->flags & ZF_STREAM_FLAG_CAPTURING))
         return zfi_error(err, ZF_ERR_CAPTURE, origin,
@@ -515,9 +509,8 @@ static zfi_stream_t *find_stream(const zfi_device_t *device, const zf_stream_t *
 zf_status_t zfi_cuda_stream_resolve(zfi_device_t *device, const zf_stream_t *given, const char *origin,
                                     zfi_stream_t **out, zf_error_t *err) {
     zfi_stream_t *stream = NULL;
-    zf_status_t st;
     lock(device);
-    st = check_descriptor(device, given, origin, err);
+    zf_status_t st = check_descriptor(device, given, origin, err);
     if (!st)
         stream = find_stream(device, given);
     if (!st && !stream) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/backend/test_cuda_backend.c - orders of the CUDA backend that no training run is sure to come to: made
  * here call by call, on the double's driver, with a stream of a host that stands still until it is let go. */
-#include <check.h>
 #include <cuda.h>
 #include <pthread.h>
 #include <signal.h>
@@ -157,9 +156,8 @@ ZT_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
 }
 
 static zfi_cuda_line_t *find_line(void) {
-    zfi_cuda_line_t *found;
     pthread_mutex_lock(&device->lock);
-    found = zfi_cuda_line(device, &line, 0);
+    zfi_cuda_line_t *found = zfi_cuda_line(device, &line, 0);
     pthread_mutex_unlock(&device->lock);
     return found;
 }
@@ -174,11 +172,10 @@ static void *ask_for_line(void *is_done) {
  * tell the old value of the new run. */
 ZT_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     static _Atomic int is_done;
-    zfi_cuda_line_t *known;
     open_all();
     enqueue(own, zfi_op_signal(&line, 3));
     await(&line, 3);
-    known = find_line();
+    zfi_cuda_line_t *known = find_line();
     zfi_timeline_set(&line, 0);
     pthread_mutex_lock(&device->poll_lock); /* as the monitor, in the middle of its look */
     pthread_t other = start(ask_for_line, (void *)&is_done);
@@ -292,10 +289,9 @@ ZT_TEST(what_is_in_flight_is_bounded) {
 /* A call that is about to wait for an event, without the lock, waits for the place that it found. */
 ZT_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
     zfi_cuda_event_t *event;
-    zfi_cuda_line_t *known;
     open_all();
     enqueue(own, zfi_op_signal(&line, 1));
-    known = find_line();
+    zfi_cuda_line_t *known = find_line();
     pthread_mutex_lock(&device->lock);
     event = known->signals[0].event;
     event->n_users++;
@@ -336,9 +332,8 @@ static int is_waited_for(void) {
 }
 
 static uint64_t looked_ns(void) {
-    uint64_t ns;
     pthread_mutex_lock(&device->lock);
-    ns = device->clock.last_ns;
+    uint64_t ns = device->clock.last_ns;
     pthread_mutex_unlock(&device->lock);
     return ns;
 }
@@ -388,9 +383,8 @@ static void tell_line(void *unused) {
 /* The host's stream waits for what a function of the host in another stream will tell: that one comes to run, though a
  * context runs its functions one by one. */
 ZT_TEST(a_wait_keeps_no_host_function_from_running) {
-    zfi_stream_t *waiting;
     open_all();
-    waiting = hosts;
+    zfi_stream_t *waiting = hosts;
     host_stream(); /* whose handle the functions take */
     pthread_t other = start(wait_with_hosts, NULL);
     for (uint64_t value = 1; value <= N_ROUNDS; value++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/backend/test_nccl.c - the transport over NCCL, exchange by exchange: two ranks, which are threads of this
  * process, each with a device of its own, on the doubles of the driver and of NCCL. */
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -246,11 +245,10 @@ ZT_TEST(what_two_ranks_call_by_different_names_is_an_error) {
 /* Rank 1 never comes. */
 static void exchange_alone(side_t *side) {
     const zfi_exchange_t norm = {.purpose = ZF_COLLECTIVE_FOR_NORM, .bucket = ZF_NO_ID, .step = 4};
-    zf_error_t first;
     if (side->rank != 0)
         return;
     side->st = exchange(side, norm);
-    first = side->err;
+    zf_error_t first = side->err;
     ck_assert_int_eq(exchange(side, norm), ZF_ERR_RANKS); /* it has ended */
     side->err = first;
 }

@@ -309,7 +309,6 @@ static void adopt_a_row(const char *more, uint32_t flags, uint64_t n_steps) {
     static const zt_shape_t shape = {.rows = ROWS, .cols = COLS};
     static zt_rig_t rigs[2]; /* with an edit, and without */
     static float before[ROWS * COLS], row[COLS];
-    const zf_digest_ext_t *digest;
     char config[256];
     snprintf(config, sizeof config,
              "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\nupdate_interval = 4\non_overwrite = ask\n%s\n"
@@ -326,7 +325,7 @@ static void adopt_a_row(const char *more, uint32_t flags, uint64_t n_steps) {
     }
     memcpy(before, rigs[0].params[0].visible, sizeof before);
     need(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)rigs[0].params[0].tensor.dl.data, row, sizeof row));
-    digest = rigs[0].zf->get_extension(ZF_EXT_DIGEST);
+    const zf_digest_ext_t *digest = rigs[0].zf->get_extension(ZF_EXT_DIGEST);
     ZT_OK(&rigs[0], digest->adopt(rigs[0].inst, &rigs[0].params[0].id, 1, &rigs[0].err));
     ZT_OK(&rigs[1], zt_quiesce(&rigs[1], ZF_QUIESCE_FLUSH));
     for (int i = 0; i < 2; i++)

@@ -3,7 +3,6 @@
 #include "internal.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 enum { READY, WAITING, ENDED };

@@ -72,20 +72,18 @@ API cublasGemmEx(handle_t *h, int op_a, int op_b, int m, int n, int k, const voi
                  int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
                  int compute, int algorithm) {
     int a_rows = op_a ? k : m, a_columns = op_a ? m : k, b_rows = op_b ? n : k, b_columns = op_b ? k : n;
-    size_t n_a, n_b, n_c;
-    float *x, *y, *z;
     int st = EXECUTION_FAILED;
     if (a_type != 0 || b_type != 0 || c_type != 0 || algorithm != -1 ||
         (compute != COMPUTE_32F && compute != COMPUTE_32F_FAST_16BF) || lda < a_rows || ldb < b_rows || ldc < m)
         return INVALID_VALUE;
-    n_a = elements(a_rows, a_columns, lda);
-    n_b = elements(b_rows, b_columns, ldb);
-    n_c = elements(m, n, ldc);
+    size_t n_a = elements(a_rows, a_columns, lda);
+    size_t n_b = elements(b_rows, b_columns, ldb);
+    size_t n_c = elements(m, n, ldc);
     if (cuStreamSynchronize(h->stream) != CUDA_SUCCESS)
         return EXECUTION_FAILED;
-    x = take(a, n_a);
-    y = take(b, n_b);
-    z = take(c, n_c);
+    float *x = take(a, n_a);
+    float *y = take(b, n_b);
+    float *z = take(c, n_c);
     if (x != NULL && y != NULL && z != NULL) {
         if (compute == COMPUTE_32F_FAST_16BF) {
             round_to_bf16(x, n_a);

@@ -24,11 +24,10 @@ void fc_fail_context(fc_context_t *c, CUresult error) {
 }
 
 FC_API cuInit(unsigned int flags) {
-    CUresult st;
     fc_lock(&fc_global_lock);
     if (!fc_is_initialised())
         fc_config_read();
-    st = flags != 0 ? CUDA_ERROR_INVALID_VALUE : fc_enter(__func__, FC_NEEDS_NOTHING);
+    CUresult st = flags != 0 ? CUDA_ERROR_INVALID_VALUE : fc_enter(__func__, FC_NEEDS_NOTHING);
     if (!st && !fc_is_initialised()) {
         emu_traffic_count(fc_config.traffic != 0);
         st = fc_memory_start() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

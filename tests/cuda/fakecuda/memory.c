@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 512, PAGE = 4096 };
 static const uint64_t window_nbytes = 1ull << 38;

@@ -222,10 +222,9 @@ static void add(fn_work_t *work, char kind, int is_send, int peer, const void *a
 
 /* In place only: that is all that libzfplugin asks for. */
 ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
-    fn_work_t *work;
     if (type != FN_UINT8 || send != (unsigned char *)recv + (size_t)comm->rank * n)
         return FN_INVALID_ARGUMENT;
-    work = work_for(comm, stream, __func__);
+    fn_work_t *work = work_for(comm, stream, __func__);
     if (!work)
         return FN_INVALID_USAGE;
     for (int r = 0; r < comm->n_ranks; r++) {
@@ -243,13 +242,12 @@ ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t 
 ENTRY ncclReduceScatter(const void *send, void *recv, size_t n, int type, int op, fn_comm_t *comm, CUstream stream) {
     uint64_t nbytes = n * fn_type_nbytes(type);
     const unsigned char *parts = send;
-    fn_work_t *work;
     if (nbytes == 0 || op != 0)
         return FN_INVALID_ARGUMENT;
     if (recv != parts + (uint64_t)comm->rank * nbytes && (unsigned char *)recv + nbytes > parts &&
         (unsigned char *)recv < parts + (uint64_t)comm->n_ranks * nbytes)
         fc_finding("ncclReduceScatter: the result lies on what is sent, and is not this rank's part of it");
-    work = work_for(comm, stream, __func__);
+    fn_work_t *work = work_for(comm, stream, __func__);
     if (!work || work->sum.parts)
         return FN_INVALID_USAGE;
     work->sum = (fn_sum_t){calloc((size_t)comm->n_ranks, nbytes), (uint64_t)(uintptr_t)send, (uint64_t)(uintptr_t)recv,
@@ -284,14 +282,13 @@ ENTRY ncclGroupEnd(void) {
 }
 
 static int point_to_point(int is_send, const void *at, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
-    fn_work_t *work;
     if (type != FN_UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
         return FN_INVALID_ARGUMENT;
     if (depth == 0) {
         fc_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");
         return FN_INVALID_USAGE;
     }
-    work = work_for(comm, stream, is_send ? "ncclSend" : "ncclRecv");
+    fn_work_t *work = work_for(comm, stream, is_send ? "ncclSend" : "ncclRecv");
     if (!work)
         return FN_INVALID_USAGE;
     add(work, 's', is_send, peer, at, n);

@@ -7,10 +7,9 @@
 
 /* To so many binary digits; below 2^least_exponent to fewer. */
 static float rounded(float x, int n_digits, int least_exponent) {
-    int last;
     if (x == 0.0f || !isfinite(x))
         return x;
-    last = (ilogbf(x) > least_exponent ? ilogbf(x) : least_exponent) - n_digits + 1;
+    int last = (ilogbf(x) > least_exponent ? ilogbf(x) : least_exponent) - n_digits + 1;
     return ldexpf(nearbyintf(ldexpf(x, -last)), last);
 }
 

@@ -33,10 +33,9 @@ static unsigned char *bytes_at(uint64_t at, uint64_t nbytes) {
 static int fill(const fn_work_t *work, fn_item_t *item) {
     fn_mailbox_t *box = mailbox(work->comm, work->comm->rank, item->peer);
     uint64_t left = item->nbytes - item->n_done, n = left < FN_MAILBOX_NBYTES ? left : FN_MAILBOX_NBYTES;
-    const unsigned char *from;
     if (__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
         return 0;
-    from = bytes_at(item->at + item->n_done, n);
+    const unsigned char *from = bytes_at(item->at + item->n_done, n);
     if (!from)
         return -1;
     box->kind = item->kind;
@@ -53,7 +52,6 @@ static int fill(const fn_work_t *work, fn_item_t *item) {
 /* The same for a piece out of it. */
 static int empty(const fn_work_t *work, fn_item_t *item) {
     fn_mailbox_t *box = mailbox(work->comm, item->peer, work->comm->rank);
-    unsigned char *to;
     if (!__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
         return 0;
     if (box->kind != item->kind || box->number != work->number || box->total != item->nbytes) {
@@ -63,8 +61,8 @@ static int empty(const fn_work_t *work, fn_item_t *item) {
                    (char)box->kind);
         return -1;
     }
-    to = item->is_summed ? (unsigned char *)(uintptr_t)item->at + item->n_done
-                         : bytes_at(item->at + item->n_done, box->nbytes);
+    unsigned char *to = item->is_summed ? (unsigned char *)(uintptr_t)item->at + item->n_done
+                                        : bytes_at(item->at + item->n_done, box->nbytes);
     if (!to)
         return -1;
     memcpy(to, box->bytes, box->nbytes);
@@ -163,11 +161,10 @@ static void *put_later(void *raw) {
     fn_work_t *work = raw;
     fn_comm_t *comm = work->comm;
     int32_t in_progress = FN_IN_PROGRESS; /* else the work has failed already */
-    fn_result_t rc;
     __atomic_add_fetch(&comm->n_refs, 1, __ATOMIC_RELAXED);
     fc_pause_us(1 + fn_random(comm) % (fc_config.nccl_delay_us + 1));
     cuCtxPushCurrent(comm->context);
-    rc = put(work);
+    fn_result_t rc = put(work);
     __atomic_compare_exchange_n(&comm->state, &in_progress, (int32_t)rc, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     fn_comm_drop(comm);
     return NULL;

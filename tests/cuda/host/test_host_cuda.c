@@ -5,7 +5,6 @@
  * What the kernels promise to be the processor's bits is compared as bits; sums along a row or an inner dimension,
  * which are added in another order, within a few units in the last place of their largest term. Runs on the test
  * double, and on a GPU. */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,12 +270,11 @@ static void compare_models(host_dtype_t dtype, double tolerance) {
     host_model_t here, there;
     host_params_t expected, found;
     glue_error_t err = {""};
-    double loss_here, loss_there;
     make_tiny_model(&here, 0, 0.2, dtype);
     make_tiny_model(&there, 0, 0.2, dtype);
     ck_assert_msg(host_params_move(&there.params, both[THERE], &err) == 0, "%s", err.text);
-    loss_here = pass(&here, &expected);
-    loss_there = pass(&there, &found);
+    double loss_here = pass(&here, &expected);
+    double loss_there = pass(&there, &found);
     ck_assert_double_eq_tol(loss_here, loss_there, 1e-5);
     for (size_t i = 0; i < expected.n; i++) {
         double largest = 1e-2; /* of a key's bias it is 0 but for rounding */
