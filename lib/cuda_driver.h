@@ -2,8 +2,7 @@
 /* lib/cuda_driver.h - CUDA's driver, opened at run time: the one place that knows libcuda.so.1.
  *
  * Functions have their symbols as names, without "cu". They are declared here as cuda.h has them, so that neither the
- * header nor the library is needed to build: handles are void *, addresses on the device 64-bit numbers, results int.
- */
+ * header nor the library is needed to build: handles are void *, device addresses 64-bit numbers, results int. */
 #pragma once
 
 #include <stddef.h>

@@ -23,9 +23,7 @@ typedef struct why {
     size_t nbytes;
 } why_t;
 
-static int fail(const why_t *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int fail(const why_t *why, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static int fail(const why_t *why, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(why->text, why->nbytes, format, args);

@@ -260,16 +260,12 @@ static zf_status_t negotiate(zf_plugin_negotiate_fn entry, const char *file, con
                              zf_error_t *err) {
     shown_t shown;
     char served[64];
-    zf_error_t reason;
-    memset(&reason, 0, sizeof reason);
-    reason.struct_size = sizeof reason;
-    zf_bootstrap_t bootstrap;
-    memset(&bootstrap, 0, sizeof bootstrap);
-    bootstrap.struct_size = sizeof bootstrap;
-    bootstrap.magic = ZF_BOOTSTRAP_MAGIC;
-    bootstrap.abis = served_abis;
-    bootstrap.n_abis = N_SERVED_ABIS;
-    bootstrap.error = &reason;
+    zf_error_t reason = {.struct_size = sizeof reason};
+    zf_bootstrap_t bootstrap = {.struct_size = sizeof bootstrap,
+                                .magic = ZF_BOOTSTRAP_MAGIC,
+                                .abis = served_abis,
+                                .n_abis = N_SERVED_ABIS,
+                                .error = &reason};
 
     show_abis(served_abis, N_SERVED_ABIS, served, sizeof served);
     show(file, &shown);
@@ -473,9 +469,7 @@ zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance,
                              zf_error_t *err) {
     const zf_stats_ext_t *stats = plugin->get_extension(ZF_EXT_STATS);
     for (uint32_t i = 0, n = stats == NULL ? 0 : stats->n_counters(); i < n; ++i) {
-        zf_counter_t counter;
-        memset(&counter, 0, sizeof counter);
-        counter.struct_size = sizeof counter;
+        zf_counter_t counter = {.struct_size = sizeof counter};
         zf_status_t st = stats->counter(instance, i, &counter, err);
         if (st < 0)
             return st;
@@ -490,11 +484,7 @@ zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance,
 /* ---- what every C host fills in ---------------------------------------------------------------------------------- */
 
 static zf_dtype_t make_dtype(uint8_t code, uint8_t bits) {
-    zf_dtype_t dtype;
-    dtype.code = code;
-    dtype.bits = bits;
-    dtype.lanes = 1;
-    return dtype;
+    return (zf_dtype_t){.code = code, .bits = bits, .lanes = 1};
 }
 
 zf_dtype_t zf_dtype_float32(void) { return make_dtype(ZF_DTYPE_CODE_FLOAT, 32); }
@@ -507,21 +497,15 @@ void zf_tensor_contiguous(void *data, zf_dtype_t dtype, int32_t ndim, const int6
     uint64_t n_elems = 1;
     for (int32_t i = 0; i < ndim; ++i)
         n_elems *= (uint64_t)shape[i];
-    memset(out_tensor, 0, sizeof *out_tensor);
-    out_tensor->struct_size = sizeof *out_tensor;
-    out_tensor->dl.data = data;
-    out_tensor->dl.device_type = ZF_DEVICE_CPU;
-    out_tensor->dl.ndim = ndim;
-    out_tensor->dl.dtype = dtype;
-    out_tensor->dl.shape = shape;
-    out_tensor->nbytes = n_elems * (uint64_t)dtype.lanes * ((uint64_t)dtype.bits / 8u);
+    *out_tensor =
+        (zf_tensor_t){.struct_size = sizeof *out_tensor,
+                      .dl = {.data = data, .device_type = ZF_DEVICE_CPU, .ndim = ndim, .dtype = dtype, .shape = shape},
+                      .nbytes = n_elems * (uint64_t)dtype.lanes * ((uint64_t)dtype.bits / 8u)};
 }
 
 void zf_stream_host_thread(zf_stream_t *out_stream) {
-    memset(out_stream, 0, sizeof *out_stream);
-    out_stream->struct_size = sizeof *out_stream;
-    out_stream->kind = ZF_STREAM_HOST_THREAD;
-    out_stream->device_type = ZF_DEVICE_CPU;
+    *out_stream =
+        (zf_stream_t){.struct_size = sizeof *out_stream, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
 }
 
 /* ctx carries the level itself: nothing to allocate, nothing to free. */
@@ -537,10 +521,9 @@ static void log_to_stderr(void *ctx, int32_t level, const char *component, const
 }
 
 void zf_host_stderr(const char *name, const char *version, int32_t max_level, zf_host_t *out_host) {
-    memset(out_host, 0, sizeof *out_host);
-    out_host->struct_size = sizeof *out_host;
-    out_host->ctx = (void *)(intptr_t)max_level;
-    out_host->name = name;
-    out_host->version = version;
-    out_host->log = log_to_stderr;
+    *out_host = (zf_host_t){.struct_size = sizeof *out_host,
+                            .ctx = (void *)(intptr_t)max_level,
+                            .name = name,
+                            .version = version,
+                            .log = log_to_stderr};
 }

@@ -251,8 +251,8 @@ zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
         describe(trainer, decls, weights);
         st = create(trainer);
     }
-    zf_bind_args_t args = {.struct_size = sizeof args, .decls = decls, .n_decls = (uint32_t)n};
-    args.decl_size = sizeof decls[0];
+    zf_bind_args_t args = {
+        .struct_size = sizeof args, .decls = decls, .n_decls = (uint32_t)n, .decl_size = sizeof decls[0]};
     if (st >= 0)
         st = take(trainer,
                   trainer->zf->bind_params(trainer->instance, &args, trainer->ids, &trainer->layout, &trainer->error));

@@ -91,13 +91,11 @@ zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
 
 /* Optional, after the step before and before the first ready(): the learning rate that step() is expected to have. Then
- * weights whose gradients are ready may be updated while backward goes on. Another rate is as good, but saves nothing.
- */
+ * weights whose gradients are ready may be updated while backward goes on. Another is as good: it saves nothing. */
 zf_status_t zf_trainer_announce(zf_trainer_t *trainer, double lr);
 
 /* In place of step(): drops what ready() announced since the last one, as if this backward had not been. For a trainer
- * that skips a step (a loss that is not finite, a batch that it throws away). Gradients may be overwritten afterwards.
- */
+ * that skips a step (a loss that is not finite, a batch thrown away). Gradients may be overwritten afterwards. */
 zf_status_t zf_trainer_discard(zf_trainer_t *trainer);
 
 /* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. A trainer that
@@ -113,8 +111,7 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
  * or discard(). With OVERLAP a step does not wait to look: it is taken, and the call after it returns that error. */
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
 
-/* Every update that is still under way arrives: the weights are those to evaluate, write or keep. Training may go on.
- */
+/* Every update still under way arrives: the weights are those to evaluate, write, keep. Training may go on. */
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
 
 /* The whole training state, to and from a directory (zf/ext/state.h): a run that loads it goes on to the same bits.

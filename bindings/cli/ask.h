@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/ask.h - what the commands in Python ask of the plugin and of CUDA's driver: `zf ask` (ask.c) prints it.
- */
+/* bindings/cli/ask.h - what commands in Python ask of the plugin and of CUDA's driver; `zf ask` (ask.c) prints it. */
 #pragma once
 
 #include "cli.h"
 
-/* devices.c: {found, version, devices: [{name, memory_nbytes, compute_capability}]} or {found, why}, of CUDA's driver.
- */
+/* devices.c: {found, version, devices: [{name, memory_nbytes, compute_capability}]} or {found, why}: CUDA's driver. */
 json_t *zf_ask_cuda(void);
 /* {is_taken, kernels}: which of the plugin's images the driver took on a device, or why it took none. */
 json_t *zf_ask_image(const zf_plugin_t *zf, int device);

@@ -221,9 +221,8 @@ class Plan:
     def times(self, plan, resident_elems):
         options, speeds, n, forward = self.options, self.speeds, self.model.n_elems, self.forward_s()
         is_sharded, own = self.is_sharded, self.owned_elems()
-        wanted = max(BUCKET_ELEMS_PER_RANK * options.ranks, USUAL_BUCKET_ELEMS)
-        if options.ranks == 1:  # no exchange: gradients and values travel in much smaller pieces
-            wanted = n / ONE_RANKS_BUCKETS
+        # of one rank, without an exchange, gradients and values travel in much smaller pieces
+        wanted = max(BUCKET_ELEMS_PER_RANK * options.ranks, USUAL_BUCKET_ELEMS) if options.ranks > 1 else n / ONE_RANKS_BUCKETS
         elem_nbytes = self.model.nbytes / n
         return timeline.run(timeline.Job(
             buckets=cut_buckets(self.model.sizes, wanted, options.ranks > 1),

@@ -4,8 +4,7 @@
  *
  *   in    config (text), overrides, fetches, is_cpu, n_ranks, space (bytes of all tensors), asks [{rank, overrides}],
  *         tensors [[name, type, 1 where rows are channels, shape, offset in the space]]
- *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why the plugin refuses it]
- */
+ *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,7 @@
 #include "cli.h"
 
 /* Bytes of a UTF-8 sequence that a terminal could take for a command or that turns the direction of the text: controls
- * of ISO 6429 (U+0080 to U+009F), marks, embeddings and isolates (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069).
- */
+ * of ISO 6429 (U+0080 to U+009F), marks, embeddings and isolates (U+200E, U+200F, U+202A to 202E, U+2066 to 2069). */
 static int hidden_nbytes(const unsigned char *c) {
     if (c[0] == 0xC2 && c[1] >= 0x80 && c[1] <= 0x9F)
         return 2;

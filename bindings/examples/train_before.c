@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer of flat float arrays: the model of mlp.h, 1000 steps with a learning rate that rises and falls. There are
  * three of it: train_before.c with an AdamW of its own, train_zf.c with libzfplugin in its place, train_zf_overlap.c
- * with gradients and weights that travel while it computes. `diff` shows what had to change; a test counts the lines.
- */
+ * with gradients and weights that travel while it computes. `diff` shows what had to change, a test counts lines. */
 #include <stdio.h>
 #include <stdlib.h>
 

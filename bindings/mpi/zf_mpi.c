@@ -68,8 +68,7 @@ static circle_t *find_group(zf_mpi_t *mpi, uint32_t number) {
     return NULL;
 }
 
-/* A communicator for each lane of each instance: made here, since making one is a call of all ranks without a deadline.
- */
+/* A communicator for each lane of each instance: made here, as making one is a call of all ranks without a deadline. */
 static int fill_group(circle_t *group, MPI_Comm comm) {
     for (int i = 0; i < N_INSTANCES * N_LANES; i++) {
         MPI_Comm *made = &group->comms[i / N_LANES][i % N_LANES];

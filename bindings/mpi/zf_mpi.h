@@ -31,8 +31,7 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes);
 
 /* Process group `number` (zf_param_decl_t.reduce_group, zf_create_args_t.norm_group): of those that give the same
  * color, in the order of their keys, as MPI_Comm_split. Group 0 is everyone until it is split, too. Collective: every
- * rank of zf_mpi_open's communicator calls it, in one order, while no instance lives. 0; or -1 with a sentence in text.
- */
+ * rank of zf_mpi_open's communicator calls it, in one order, while no instance lives. 0; -1 and a sentence in text. */
 int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes);
 
 /* After the instances that use it. Collective, but after a failed exchange: then MPI is left as it is, and the process

@@ -104,8 +104,7 @@ static void print_all(hooks_t *hooks, const replay_t *replay) {
                                          {NULL, 0}});
 }
 
-/* Arrays of the kernel alone: as many elements and threads as the instances have, the plugin's own set of instructions.
- */
+/* Arrays of the kernel alone: as many elements and threads as the instances have, the plugin's own instruction set. */
 static void open_passes(replay_t *replay) {
     const uint64_t n_threads = rig_counter(&replay->rigs[0], "n_workers");
     const uint64_t n_each = (uint64_t)N_SMALL * HOOKS_SMALL_ELEMS / n_threads;

@@ -10,8 +10,7 @@
 
 enum { N_STEPS = 10, N_SKIPPED = 2, N_ELEMS = 30 + 32 + 5, GRAD_NBYTES = 30 * 4 + 32 * 2 + 5 * 4, MOST_COUNTERS = 256 };
 
-/* Nothing is selected, every window closes at once: what is delivered goes down, and what is updated comes up, whole.
- */
+/* Nothing is selected, every window closes at once: what is delivered goes down, what is updated comes up, whole. */
 static const char bare_config[] =
     "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n";
 

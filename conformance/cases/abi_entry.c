@@ -133,9 +133,8 @@ static void probe_tables(abi_rig_t *rig) {
     if (rig->table->struct_size < sizeof *rig->table || !rig->table->get_extension)
         return;
     for (const abi_extension_t *e = abi_extensions; e->id; e++) {
-        const void *table;
         abi_try(p, "get_extension(\"%s\")", e->id);
-        table = rig->table->get_extension(e->id);
+        const void *table = rig->table->get_extension(e->id);
         if (table)
             check_table(p, table, e->owner, 0);
         else

@@ -66,7 +66,7 @@ static void open_oracle(extent_t *e) {
         abort();
     for (uint32_t i = 0; i < e->n_params; i++)
         decls[i] = (zo_decl_t){.ndim = 2, .shape = {e->shape[0], e->shape[1]}, .visible = weights(e, i)};
-    e->plain = zo_adamw_create(decls, e->n_params);
+    e->plain = zo_adamw_create(&(zo_config_t){0}, decls, e->n_params);
     free(decls);
 }
 

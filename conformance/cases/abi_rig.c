@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "zf_loader.h"
+
 const char abi_rig_config[] =
     "[zenflow]\ntopk_ratio = 0.4\nselect_interval = 2\nupdate_interval = 2\nfull_warm_up_rounds = 2\n"
     "on_overwrite = ask\n"
@@ -135,14 +137,7 @@ static void set_element(uint64_t *memory, int is_bf16, size_t i, float x) {
 
 static void fill_tensor(abi_rig_t *rig, int i, uint64_t *memory, zf_tensor_t *out) {
     zf_dtype_t dtype = {params[i].is_bf16 ? ZF_DTYPE_CODE_BFLOAT : ZF_DTYPE_CODE_FLOAT, params[i].is_bf16 ? 16 : 32, 1};
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    out->dl.data = memory;
-    out->dl.device_type = ZF_DEVICE_CPU;
-    out->dl.ndim = params[i].ndim;
-    out->dl.dtype = dtype;
-    out->dl.shape = rig->shapes[i];
-    out->nbytes = n_elems(i) * (params[i].is_bf16 ? 2 : 4);
+    zf_tensor_contiguous(memory, dtype, params[i].ndim, rig->shapes[i], out);
 }
 
 /* Small multiples of 1/64: exact in both types. */

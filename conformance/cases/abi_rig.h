@@ -122,8 +122,7 @@ uint64_t abi_rig_hash(abi_rig_t *rig);
 /* The same after n_steps of a trainer that is alone in a process of its own; 0 = it failed (reported). */
 uint64_t abi_rig_hash_alone(abi_probe_t *probe, uint32_t seed, unsigned n_steps);
 
-/* A probe: what is done with a rig in a state, in a child process of its own; what is left of an instance is destroyed.
- */
+/* A probe: what is done with a rig in a state, in a child process of its own; what is left then is destroyed. */
 typedef struct abi_row {
     const char *name; /* NULL ends a list */
     abi_stage_t stage;

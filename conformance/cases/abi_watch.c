@@ -35,8 +35,7 @@ static uint64_t hash_signals(void) {
     uint64_t h = 0xcbf29ce484222325u;
     sigset_t mask;
     for (int i = 1; i < NSIG; i++) {
-        struct sigaction action;
-        memset(&action, 0, sizeof action);
+        struct sigaction action = {0};
         if (sigaction(i, NULL, &action) != 0)
             continue;
         h = hash(h, &action.sa_handler, sizeof action.sa_handler);

@@ -72,8 +72,7 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
 
 /* ---- writes ------------------------------------------------------------------------------------------------------ */
 
-/* What fp16 shows of a master that it cannot hold would be no weight to go on from: such a parameter is edited once
- * more. */
+/* What fp16 shows of a master that it cannot hold would be no weight to go on from: it is edited once more. */
 static void *sound_values(zx_run_t *run, uint32_t i) {
     zo_dtype_t dtype = run->c->params[i].decl.dtype;
     uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);

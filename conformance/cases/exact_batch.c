@@ -212,8 +212,7 @@ static void show_progress(zx_pool_t *pool) {
     zc_progress_show(&pool->progress, what);
 }
 
-/* SIGUSR2 ends a child, or makes it write its stacks to stderr (tests/cuda/kit/stacks.c), for which it has two seconds.
- */
+/* SIGUSR2 ends a child, or makes it write its stacks to stderr (tests/cuda/kit/stacks.c), within two seconds. */
 static void end_child(pid_t pid) {
     siginfo_t info = {.si_pid = 0};
     kill(pid, SIGUSR2);

@@ -81,8 +81,7 @@ typedef struct zx_case {
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue);
 void zx_case_free(zx_case_t *c);
 
-/* exact_rule.c: bind_params' arguments but for the declarations. Where all groups have AdamW, some cases have no table.
- */
+/* exact_rule.c: bind_params' arguments but for the declarations. Where all groups have AdamW, some have no table. */
 zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]);
 /* exact_rule.c: a parameter may go from one group to the other and keep its moments. */
 int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);

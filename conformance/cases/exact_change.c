@@ -32,8 +32,7 @@ static void *convert(const void *values, zo_dtype_t from, zo_dtype_t to, uint64_
     return out;
 }
 
-/* [elements] of its data type, owned: what the host holds of p becomes `values`, in the memory that it has, or in
- * other. */
+/* [elements] of its data type, owned: what the host holds of p becomes `values`, in its memory, or in other. */
 static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
     zx_rng_t *r = &run->c->rng;
     free(p->initial);

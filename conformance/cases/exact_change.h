@@ -21,8 +21,7 @@ void zx_run_rebind_point(zx_run_t *run, int is_mid_step);
 
 /* Draws whether the save that is made now is loaded into something else. */
 int zx_run_is_moving(zx_run_t *run);
-/* The host is closed. Changes the case, and the oracle as the load of a checkpoint does. is_compact: it was saved so.
- */
+/* The host is closed. Changes the case, and the oracle as loading a checkpoint does. is_compact: it was saved so. */
 void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out);
 /* The case has other blocks resident: changes the oracle as a load does. 0: they are the same, and nothing changes. */
 int zx_run_resplit(zx_run_t *run);

@@ -87,8 +87,7 @@ void zx_run_fetch_to_write(zx_run_t *run, uint32_t i) {
         zx_run_fetch(run, &i, 1);
 }
 
-/* Each of several ranks fetches what it likes, in an order of its own; where parameters live as shards, in the same
- * one. */
+/* Each of several ranks fetches what it likes, in an order of its own; where parameters are shards, in the same. */
 static zx_rng_t *fetch_rng(zx_run_t *run) {
     if (run->host.shards)
         return &run->host.fetches;

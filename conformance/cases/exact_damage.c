@@ -66,13 +66,12 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     zf_group_decl_t groups[ZX_MAX_GROUPS];
     zf_bind_args_t bind = zx_bind_args(run->c, groups);
     zf_instance_t *other = NULL;
-    float *values;
     uint32_t id;
     zf_status_t st = h->zf->create(&create, &other, err);
     while (!zx_is_trainable(p))
         p++;
     shape[0] = (int64_t)zx_n_elems(p) + 1;
-    values = zx_alloc((uint64_t)shape[0] * sizeof *values);
+    float *values = zx_alloc((uint64_t)shape[0] * sizeof *values);
     zf_tensor_contiguous(values, zf_dtype_float32(), 1, shape, &tensor);
     decl.name = p->name;
     decl.group = p->decl.group;

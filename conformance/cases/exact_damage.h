@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_damage.h - laws 3 and 4: a load that must be refused, in mid-run, after which training goes on with the same
- * bits.
+/* exact_damage.h - laws 3 and 4: a load that must be refused, in mid-run; training then goes on with the same bits.
  *
  * Model: at one step the run is saved beside its other checkpoints and the save is damaged. At later steps it is
  * loaded, with windows open and replays in flight. What a load does to the oracle when it is refused: the instance

@@ -19,8 +19,7 @@
 int zx_device_is_gpu(void);
 int32_t zx_device_type(void);
 
-/* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, nothing resident.
- */
+/* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, none resident. */
 #define ZX_PLAIN_ENV "ZF_CONFORM_PLAIN"
 int zx_device_is_plain(void);
 
@@ -34,8 +33,7 @@ void zx_device_release(zx_array_t *a);
 void zx_device_fill(uint64_t left);
 /* Whether what is free on the GPU depends on this process alone: it is the tests' double. */
 int zx_device_is_alone(void);
-/* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere.
- */
+/* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; all is NaN. */
 void zx_device_push(zx_array_t *a);
 void zx_device_pull(zx_array_t *a);
 void zx_device_scribble(zx_array_t *a);

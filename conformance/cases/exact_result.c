@@ -14,9 +14,8 @@ void zx_result_init(zx_result_t *r) {
 void zx_result_free(zx_result_t *r) { pthread_mutex_destroy(&r->lock); }
 
 int zx_is_bad(zx_result_t *r) {
-    int is_bad;
     pthread_mutex_lock(&r->lock);
-    is_bad = r->is_bad;
+    int is_bad = r->is_bad;
     pthread_mutex_unlock(&r->lock);
     return is_bad;
 }

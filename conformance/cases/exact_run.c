@@ -229,7 +229,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
         decls[i] = c->params[i].decl;
     run->oracle = zo_create(&c->config, decls, c->n_params);
     if (c->law == 1 || c->law == 6)
-        run->adamw = zo_plain_create(&c->config, decls, c->n_params);
+        run->adamw = zo_adamw_create(&c->config, decls, c->n_params);
     run->reports = zx_alloc((c->n_steps + 2) * sizeof *run->reports);
     return run;
 }

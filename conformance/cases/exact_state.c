@@ -79,8 +79,7 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     return 0;
 }
 
-/* What a trainer that starts again has in its parameters is not what it had, but for those that the checkpoint lacks.
- */
+/* What a trainer that starts again has in its parameters is not what it had, but for those the checkpoint lacks. */
 static void spoil_params(zx_run_t *run) {
     zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
     zx_rng_swap(&run->c->rng, &rng);

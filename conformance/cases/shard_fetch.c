@@ -85,14 +85,13 @@ static const void *find(zx_host_t *h, uint32_t param) {
 
 /* Behind the fetch, in the order of the host's stream. */
 static void copy_out(zx_host_t *h, uint32_t param, const void *from) {
-    copy_t *copy;
     if (!from)
         return;
     if (h->is_on_gpu) {
         zx_device_take(h->c->params[param].array, from);
         return;
     }
-    copy = zx_alloc(sizeof *copy);
+    copy_t *copy = zx_alloc(sizeof *copy);
     *copy = (copy_t){h->c->params[param].array, from};
     zx_launch(h, copy_now, copy);
 }

@@ -2,7 +2,6 @@
 /* fetcher.c - see fetcher.h. */
 #include "fetcher.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "clock.h"
@@ -101,8 +100,7 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .rule = spec->ns_per_elem > 0 ? &rule : NULL,
                                .ranks = spec->ranks,
                                .does_not_clip = spec->does_not_clip};
-    memset(host, 0, sizeof *host);
-    host->spec = *spec;
+    *host = (fetcher_t){.spec = *spec};
     for (uint32_t i = 0; i < spec->n_layers; i++)
         host->done[i] = (zf_fence_t){.struct_size = sizeof host->done[i], .kind = ZF_FENCE_NONE};
     rig_open(&host->rig, loader, &of_rig);

@@ -11,8 +11,7 @@
 enum { NEEDED_NBYTES = 160 };
 
 /* Says what was needed; always -1. */
-static int need(char needed[NEEDED_NBYTES], const char *format, ...) GLUE_PRINTF(2, 3);
-static int need(char needed[NEEDED_NBYTES], const char *format, ...) {
+GLUE_PRINTF(2, 3) static int need(char needed[NEEDED_NBYTES], const char *format, ...) {
     va_list args;
     va_start(args, format);
     (void)vsnprintf(needed, NEEDED_NBYTES, format, args);

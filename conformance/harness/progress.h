@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harness/progress.h - one line on stderr that says how far an area is, where stderr is a terminal; elsewhere nothing.
- */
+/* harness/progress.h - one line on stderr that says how far an area is, where stderr is a terminal; else nothing. */
 #pragma once
 
 #include <stddef.h>

@@ -136,11 +136,7 @@ static void bind_tensors(rig_t *rig) {
 
 void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
     const zf_plugin_t *zf = zf_loader_plugin(loader);
-    memset(rig, 0, sizeof *rig);
-    rig->loader = loader;
-    rig->zf = zf;
-    rig->spec = *spec;
-    rig->cpu = zf->get_extension(ZF_EXT_CPU);
+    *rig = (rig_t){.loader = loader, .zf = zf, .cpu = zf->get_extension(ZF_EXT_CPU), .spec = *spec};
     rig->hyper = (zf_group_hyper_t){
         .struct_size = sizeof rig->hyper, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
     if (!rig->cpu) {

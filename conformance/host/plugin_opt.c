@@ -4,8 +4,7 @@
  * On the processor the host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished
  * reading when it returns, and param_fetch gives a counter fence to wait for. On a CUDA device (compute.h) calls carry
  * the stream that it computes on: param_fetch makes that stream wait, and a gradient is written again once its fence is
- * over. Optimizer settings are passed to every step: the host is the source of truth. Each function below is one hook.
- */
+ * over. Optimizer settings are passed to every step: the host is the source of truth. Each function here is a hook. */
 #include "plugin_opt.h"
 
 #include "zf/ext/stats.h"

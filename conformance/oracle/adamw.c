@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle/adamw.c - plain AdamW (or other rules), per parameter and whole: what laws 1 and 6 compare with. No schedule.
- */
+/* oracle/adamw.c - plain AdamW (or other rules), per parameter and whole, without a schedule: for laws 1 and 6. */
 #include "state.h"
 
 #include <stdlib.h>
@@ -12,7 +11,7 @@ struct zo_adamw {
     uint32_t n_params;
 };
 
-zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls) {
+zo_adamw_t *zo_adamw_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls) {
     zo_adamw_t *a = zo_zeros(1, sizeof *a);
     a->config = *config;
     a->n_params = n_decls;
@@ -21,10 +20,6 @@ zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, u
     for (uint32_t id = 0; id < n_decls; id++)
         zo_start_param(&a->params[id], &decls[id]);
     return a;
-}
-
-zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls) {
-    return zo_plain_create(&(zo_config_t){0}, decls, n_decls);
 }
 
 void zo_adamw_destroy(zo_adamw_t *a) {

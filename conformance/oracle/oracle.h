@@ -164,11 +164,10 @@ const float *zo_step_grad(const zo_t *o, uint32_t id);
 uint32_t zo_n_matrices(const zo_t *o);
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
 
-/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. What is not trainable is left alone. */
+/* Plain AdamW, or the rules of a configuration: whole parameters, no schedule. grads[id] NULL = hole. What is not
+ * trainable is left alone. */
 typedef struct zo_adamw zo_adamw_t;
-zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
-/* The same with the rule of a configuration. */
-zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
+zo_adamw_t *zo_adamw_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
 void zo_adamw_destroy(zo_adamw_t *a);
 void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s);
 const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id);

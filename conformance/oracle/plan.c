@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle/plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first
- * step. */
+/* oracle/plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what is there before step 1. */
 #include "state.h"
 
 #include <math.h>

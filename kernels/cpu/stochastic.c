@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stochastic.c - stochastic rounding to bfloat16 by a counter-based hash: no state, the same for any cut of the work.
- */
+/* stochastic.c - stochastic rounding to bfloat16 by a counter-based hash: no state, the same for any cut of work. */
 #include <string.h>
 
 #include "../kernels.h"

@@ -148,10 +148,9 @@ static zf_status_t check_shape(const zf_tensor_t *tensor, const char *what, cons
 zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
                              zfi_view_t *out, zf_error_t *err) {
     zf_status_t st = check_descriptor(tensor, what, name, device_type, err);
-    int dtype;
     if (st)
         return st;
-    dtype = zfi_dtype_of(tensor->dl.dtype);
+    int dtype = zfi_dtype_of(tensor->dl.dtype);
     if (dtype < 0)
         return bad_dtype(tensor, what, name, "float32 (2, 32, 1), bfloat16 (4, 16, 1), float16 (2, 16, 1)", err);
     out->dtype = (zfi_dtype_t)dtype;
@@ -162,10 +161,9 @@ zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const 
 zf_status_t zfi_tensor_check_bytes(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
                                    zfi_view_t *out, zf_error_t *err) {
     zf_status_t st = check_descriptor(tensor, what, name, device_type, err);
-    uint32_t bits;
     if (st)
         return st;
-    bits = tensor->dl.dtype.bits;
+    uint32_t bits = tensor->dl.dtype.bits;
     if (tensor->dl.dtype.lanes != 1 || (bits != 8 && bits != 16 && bits != 32 && bits != 64))
         return bad_dtype(tensor, what, name, "one lane of 8, 16, 32 or 64 bits", err);
     out->elem_nbytes = bits / 8;

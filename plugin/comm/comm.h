@@ -31,8 +31,7 @@ typedef struct zfi_comm_env {
 } zfi_comm_env_t;
 
 /* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. With `is_sum`, which
- * zfi_comm_nccl alone has: reduce-scatter of send [size][nbytes] to recv [nbytes], which may be this rank's part of
- * send. */
+ * zfi_comm_nccl alone has: reduce-scatter of send [size][nbytes] to recv [nbytes], perhaps this rank's part of send. */
 typedef struct zfi_exchange {
     int32_t purpose; /* ZF_COLLECTIVE_FOR_... */
     uint32_t bucket; /* or ZF_NO_ID */

@@ -62,12 +62,9 @@ static const char *excerpt(const char *text, char out[EXCERPT_NBYTES]) {
     return out;
 }
 
-/* Adds one problem to the list: "where:line: ..." or, outside of lines, "where: ...". A first one that is too long is
- * cut. */
-static void add_problem(reading_t *r, const char *where, unsigned line, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static void add_problem(reading_t *r, const char *where, unsigned line, const char *format, ...) {
+/* Adds one problem to the list: "where:line: ..." or, outside of lines, "where: ...". A first one too long is cut. */
+__attribute__((format(printf, 4, 5))) static void add_problem(reading_t *r, const char *where, unsigned line,
+                                                              const char *format, ...) {
     size_t room = MESSAGE_NBYTES - MORE_NBYTES - r->used, n;
     char *at = r->message + r->used;
     va_list args;

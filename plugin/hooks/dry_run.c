@@ -122,7 +122,6 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     zf_bind_args_t bind;
     zf_plan_args_t args;
     zf_plan_t result;
-    zfi_engine_t *engine;
     zfi_comm_t ranks;
     zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_plan_args_t", err);
     if (!st)
@@ -136,7 +135,7 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
         st = zfi_bind_read(args.bind, &bind, err);
     if (st)
         return st;
-    engine = calloc(1, sizeof *engine);
+    zfi_engine_t *engine = calloc(1, sizeof *engine);
     if (!engine)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan");
     ranks.place = (zfi_member_t){args.rank, args.n_ranks ? args.n_ranks : 1};

@@ -233,13 +233,12 @@ zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *en
 
 static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
     zf_create_args_t args;
-    zf_instance_t *inst;
     zf_status_t st = read_args(given, &args, err);
     if (!st && !out)
         st = zfi_error(err, ZF_ERR_ARGUMENT, "create", "out_instance is NULL");
     if (st)
         return st;
-    inst = calloc(1, sizeof *inst);
+    zf_instance_t *inst = calloc(1, sizeof *inst);
     if (!inst)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     take_host(&inst->engine, args.host);

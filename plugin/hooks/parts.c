@@ -95,12 +95,11 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
     zfi_engine_t *engine = &inst->engine;
     zfi_member_t place = zfi_norm_member(engine);
     uint32_t first = engine->firsts[group_of(&inst->run->reduction)];
-    claim_t *all;
     if (!zfi_is_grouped(engine))
         return st;
     if (!st)
         st = check_experts(inst->run, err);
-    all = room(inst->run, place.n_ranks, sizeof *all);
+    claim_t *all = room(inst->run, place.n_ranks, sizeof *all);
     all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->firsts[0], first, st};
     zf_status_t met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met)

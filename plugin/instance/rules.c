@@ -94,10 +94,9 @@ static zf_status_t check_kept(const zfi_group_rule_t *was, const zfi_group_rule_
 
 /* The record of a rule that no group has yet. */
 static const zfi_group_rule_t *record(zfi_engine_t *engine, const zfi_group_rule_t *rule) {
-    zfi_group_rule_t *out;
     if (rule->number != ZF_RULE_CALLBACK)
         return zfi_rule_builtin(rule->number);
-    out = malloc(sizeof *out);
+    zfi_group_rule_t *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     *out = *rule;

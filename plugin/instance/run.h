@@ -301,8 +301,7 @@ typedef struct zfi_sampled {
 } zfi_sampled_t;
 
 /* What a rank tells the others before a step, or a call between steps. Behind it, a byte per parameter: it has a
- * gradient here; and behind these, at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t).
- */
+ * gradient here; and behind these, at a multiple of 8, what lateness cost its part of the state: zfi_meter_share_t. */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;

@@ -178,12 +178,11 @@ static void number_units(zfi_data_matrix_t *rows, uint32_t n) {
 static zf_status_t upload_own(const zfi_device_side_t *side) {
     uint32_t n = side->plan->n_matrices;
     zfi_data_t head = side->dev->head;
-    zfi_data_matrix_t *rows;
     if (side->dev->own == side->dev->data)
         return ZF_OK;
     head.matrices = side->dev->own_matrices;
     head.params = side->dev->own_params;
-    rows = calloc(n, sizeof *rows);
+    zfi_data_matrix_t *rows = calloc(n, sizeof *rows);
     for (uint32_t i = 0; i < n && rows; i++)
         rows[i] = own_row(&side->params[side->plan->matrices[i].param], &side->plan->matrices[i]);
     if (rows)

@@ -145,7 +145,6 @@ static zf_status_t check_reserved(const zf_param_decl_t *decl, zf_error_t *err) 
 
 static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type, zfi_param_t *param, zf_error_t *err) {
     zfi_view_t view;
-    int grad_dtype;
     static const zf_dtype_t none = {0, 0, 0};
     zf_status_t st = zfi_tensor_check(decl->tensor, "parameter", decl->name, device_type, &view, err);
     if (!st)
@@ -178,7 +177,7 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
         return zfi_error(err, ZF_ERR_SHAPE, "bind_params",
                          "parameter \"%s\": %" PRIu64 " rows by %" PRIu64 " columns; at most 2^32 - 1 each", decl->name,
                          param->rows, param->cols);
-    grad_dtype = memcmp(&decl->grad_dtype, &none, sizeof none) ? zfi_dtype_of(decl->grad_dtype) : (int)view.dtype;
+    int grad_dtype = memcmp(&decl->grad_dtype, &none, sizeof none) ? zfi_dtype_of(decl->grad_dtype) : (int)view.dtype;
     if (grad_dtype < 0) {
         char have[64];
         zfi_dtype_text(have, sizeof have, decl->grad_dtype);
@@ -243,9 +242,7 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
     param->has_state = param->owner == i && !(decl->flags & ZF_PARAM_FROZEN) && param->n_elems > 0;
     st = param->owner == i ? ZF_OK : check_tie(param, &params[param->owner], err);
-    if (st)
-        return st;
-    return map_columns(param, err);
+    return st ? st : map_columns(param, err);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -305,13 +302,12 @@ static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *e
 
 zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size, int32_t device_type,
                              zfi_param_t **out, zf_error_t *err) {
-    zfi_param_t *params;
     zf_status_t st = zfi_array_check(decls, n, 1, elem_size, sizeof *decls, "decls", err);
     if (st)
         return st;
     if (n > MAX_PARAMS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "n = %u parameters, at most %d", n, MAX_PARAMS);
-    params = calloc(n, sizeof *params);
+    zfi_param_t *params = calloc(n, sizeof *params);
     if (!params)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for %u parameter records", n);
     for (uint32_t i = 0; i < n && !st; i++) {

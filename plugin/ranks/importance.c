@@ -61,8 +61,7 @@ static void add(const packing_t *packing, double *values, double *packed, uint64
         values[i] = packing->is_first ? packed[i] : values[i] + packed[i];
 }
 
-/* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts in
- * all. */
+/* What one rank counts of it goes in this exchange; fn NULL: nothing is done. Returns how many numbers it counts. */
 static uint64_t move(const packing_t *packing, uint32_t rank, move_fn fn, double *packed) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < packing->ranks->plan->n_matrices; i++) {

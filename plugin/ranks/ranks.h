@@ -51,8 +51,7 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);
  * *out_number then. */
 zf_status_t zfi_ranks_share(zfi_ranks_t *ranks, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
                             uint64_t *out_number);
-/* [hook] What the device stream does from now on sees the values that ranks->reduction->value_number[bucket] stands
- * for. */
+/* [hook] What the device stream does from now on sees the values of ranks->reduction->value_number[bucket]. */
 void zfi_ranks_await_values(zfi_ranks_t *ranks, uint32_t bucket);
 
 /* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is

@@ -79,11 +79,10 @@ void zfi_early_free(zfi_early_t *early) {
 
 zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out) {
     uint32_t n_chunks = replays->plan->n_chunks, n_spares = replays->host->n_spares;
-    zfi_early_t *early;
     *out = NULL;
     if (!n_spares)
         return ZF_OK;
-    early = calloc(1, sizeof *early);
+    zfi_early_t *early = calloc(1, sizeof *early);
     if (!early)
         return ZF_ERR_MEMORY;
     pthread_mutex_init(&early->lock, NULL);
@@ -164,12 +163,11 @@ static void open_step(zfi_early_t *early) {
 }
 
 void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
-    const zfi_plan_t *plan;
     if (!early || early->stage == OFF)
         return;
     if (early->stage == EXPECTED)
         open_step(early);
-    plan = early->of->plan;
+    const zfi_plan_t *plan = early->of->plan;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t chunk = plan->segments[plan->param_segments[param->first_ref + i]].chunk;
         if (--early->n_open[chunk] == 0 && early->closes[plan->chunks[chunk].cohort].n_chunks)

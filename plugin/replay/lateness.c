@@ -5,8 +5,7 @@
  * what the close before it published: P. With publish_lag = 1 that becomes visible only at the end of the window's
  * first step, so the first slot saw what the slots before it saw. What warm-up and FLUSH publish is visible at once. A
  * channel that was selected until that close shows round(w), which its run-ahead wrote, until it is published for the
- * first time; one that enters becomes exact only with the window's first step, so that its first slot is late like
- * others.
+ * first time; one that enters becomes exact only with the window's first step, so that its first slot is late, too.
  *
  *   sampled.before  what a window's first slot saw, in all channels
  *   sampled.now     what its other slots saw, in the deferred ones

@@ -2,8 +2,7 @@
 /* plugin/replay/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay").
  *
  * Cost: one call of the kernel for all neighbours in the chunk that are updated alike, so that many small parameters
- * cost what one large one does: their ends meet no vector tails, and their records are asked for ahead of their turn.
- */
+ * cost what one large one does: their ends meet no vector tails, their records are asked for ahead of their turn. */
 #include "replay/replay.h"
 
 #include <math.h>

@@ -15,10 +15,9 @@ static int is_by_mean(const zfi_replay_view_t *view, const zfi_close_t *close, c
 /* ---- stretches --------------------------------------------------------------------------------------------------- */
 
 static const zfi_scalars_t *mean_scalars(zfi_segment_slots_t *slots, uint32_t n_before) {
-    zfi_hyper_t hyper;
     if (slots->has_mean && slots->n_before_mean == n_before)
         return &slots->mean_scalars;
-    hyper = slots->rows[slots->n - 1]->hyper[slots->group];
+    zfi_hyper_t hyper = slots->rows[slots->n - 1]->hyper[slots->group];
     slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)slots->rule->number, &hyper, 1.0f, n_before + 1);
     for (uint32_t k = 0; k < slots->n; k++)
         slots->s[k] = slots->rows[k]->scalars.s;

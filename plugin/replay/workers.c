@@ -180,10 +180,9 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
 
 static void *work(void *raw) {
     zfi_workers_t *workers = raw;
-    float *scratch;
     job_t job;
     pthread_mutex_lock(&workers->lock);
-    scratch = workers->scratch ? workers->scratch + workers->n_started * workers->scratch_elems : NULL;
+    float *scratch = workers->scratch ? workers->scratch + workers->n_started * workers->scratch_elems : NULL;
     workers->n_started++;
     pthread_mutex_unlock(&workers->lock);
     zfi_fp_mode_ieee();

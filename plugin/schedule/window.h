@@ -48,6 +48,5 @@ void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out
 /* [control] First step of the window that is open at the end of step clock->t, by the clocks alone. */
 uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort);
 
-/* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
- * restart. */
+/* [control] FLUSH: the slots that the coming step already has move with it into new windows; clocks restart. */
 void zfi_window_restart(const zfi_windows_t *windows);

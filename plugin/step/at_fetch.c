@@ -3,8 +3,7 @@
  *
  * What is left of each publication is counted in segments. Once none is left of all publications up to one, the device
  * stream signals `merged` behind the last of their merges, and the up stream may reuse their places of the ring.
- * Cost: per fetch one launch for each bucket and close that what is fetched has a part in; nothing where nothing waits.
- */
+ * Cost: per fetch one launch for each bucket and close that what is fetched has a part in; none where nothing waits. */
 #include "step/publish.h"
 #include "step/publisher.h"
 #include "step/unfetched.h"

@@ -229,11 +229,10 @@ static zf_status_t put_array(const zfi_state_t *state, const zfi_matrix_t *matri
     const uint32_t *index = state->sel->index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
     float *compact = state->dev->exchange + state->dev->exchange_elems;
-    zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    st = join_compact(state, matrix, compact, sizeof *compact);
+    zf_status_t st = join_compact(state, matrix, compact, sizeof *compact);
     return st || !nbytes ? st
                          : zfi_device_write(state->engine, compact_array(state->dev, matrix, array), compact, nbytes);
 }
@@ -365,11 +364,10 @@ static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *m
     uint64_t per_channel = zfi_channel_elems(matrix);
     size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
     unsigned char *compact = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
-    zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
-    st = join_compact(state, matrix, compact, elem);
+    zf_status_t st = join_compact(state, matrix, compact, elem);
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);

@@ -98,18 +98,13 @@ void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_
     zfi_list_mark(&engine->to_device, &writes->any);
 }
 
-/* The device stream: a close's values become visible; signals merged. */
-static void merge(zfi_publishing_t *publishing, const zfi_close_t *close) {
+void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    zfi_values_note(publishing->engine, publishing->ranks->reduction, close->cohort);
     for (uint32_t at = 0; at < close->n_chunks;) {
         bucket_t bucket = bucket_at(publishing->plan, close, at);
         merge_bucket(publishing, close, &bucket);
         at += bucket.n;
     }
-}
-
-void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close) {
-    zfi_values_note(publishing->engine, publishing->ranks->reduction, close->cohort);
-    merge(publishing, close);
     zfi_publish_note(publishing->engine, publishing->writes, &publishing->writes->publish[close->cohort]);
     zfi_timeline_signal(&publishing->engine->lines.publish_due, close->first_job + close->n_chunks);
 }

@@ -21,8 +21,7 @@ static zf_error_t err;
 
 static void setup(void) {
     unsetenv("ZF_MOCK");
-    memset(&err, 0, sizeof err);
-    err.struct_size = sizeof err;
+    err = (zf_error_t){.struct_size = sizeof err};
 }
 
 static void contains(const char *text, const char *part) {

@@ -28,7 +28,6 @@ static const void *extension(void *ctx, const char *id) {
 /* Instances have gradients of their own. */
 static void open_rig(zt_rig_t *rig, const char *config, uint64_t number) {
     const zt_shape_t shapes[N] = {shape, shape};
-    memset(rig, 0, sizeof *rig);
     zt_rig_start(rig, shapes, N);
     rig->host.get_extension = extension;
     rig->step = 1000 * number;

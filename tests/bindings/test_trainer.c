@@ -37,6 +37,7 @@ static void set_gradients(int step) {
 /* Windows of 4 with nothing selected at all: after flush() the bits are AdamW's all the same. */
 static zf_trainer_t *start(unsigned flags) {
     zf_trainer_t *t = zf_trainer_new(NULL, NULL, flags);
+    fill();
     zf_trainer_set(t, "zenflow.mode=windows");
     zf_trainer_set(t, "zenflow.full_warm_up_rounds=1");
     ck_assert_int_eq(zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0), 0);
@@ -96,7 +97,6 @@ static void trains(unsigned flags) {
     float want[2][N];
     expect(7, 0.0, want[0]);
     expect(7, 0.1, want[1]);
-    fill();
     zf_trainer_t *t = start(flags);
     train(t, 0, CLIPPED_FROM);
     ck_assert_int_eq(zf_trainer_clip(t, max_norm), ZF_OK);
@@ -150,7 +150,6 @@ ZT_TEST(test_ranges) {
 ZT_TEST(test_state) {
     const char *path = zt_path("state");
     float kept[2][N];
-    fill();
     zf_trainer_t *t = start(0);
     train(t, 0, 5);
     ck_assert_msg(zf_trainer_save(t, path) == ZF_OK, "%s", zf_trainer_error(t));
@@ -158,7 +157,6 @@ ZT_TEST(test_state) {
     ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
     memcpy(kept, w, sizeof w);
     zf_trainer_free(t);
-    memset(w, 0, sizeof w);
     t = start(0);
     ck_assert_msg(zf_trainer_load(t, path) == ZF_OK, "%s", zf_trainer_error(t));
     train(t, 5, 9);
@@ -173,7 +171,6 @@ ZT_TEST(test_announced_and_dropped) {
     for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
         float want[N];
         expect(7, 0.0, want);
-        fill();
         zf_trainer_t *t = start(flags);
         train(t, 0, 5);
         ck_assert_int_ge(zf_trainer_save(t, path), 0);
@@ -240,7 +237,6 @@ ZT_TEST(test_refuses_arrays) {
 }
 
 ZT_TEST(test_refuses_in_training) {
-    fill();
     zf_trainer_t *t = start(0);
     ck_assert_int_eq(zf_trainer_ready(t, 2), ZF_ERR_PARAM);
     contains(zf_trainer_error(t), "array 2, there are 0..1");
@@ -266,7 +262,6 @@ ZT_TEST(test_refuses_in_training) {
 
 /* Weights that the trainer wrote: refused until it says so, then trained. */
 ZT_TEST(test_written_weights) {
-    fill();
     zf_trainer_t *t = start(0);
     train(t, 0, 3);
     ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
@@ -286,6 +281,7 @@ ZT_TEST(test_written_weights) {
 /* Nothing runs ahead and every window closes at its step, so that what a fetch brings is all that there is. */
 static zf_trainer_t *start_late(int32_t n_batch_axes) {
     zf_trainer_t *t = zf_trainer_new(NULL, NULL, ZF_TRAINER_OVERLAP);
+    fill();
     zf_trainer_set(t, "zenflow.full_warm_up_rounds=1");
     zf_trainer_set(t, "zenflow.topk_ratio=0");
     zf_trainer_set(t, "zenflow.update_interval=1");
@@ -306,7 +302,6 @@ ZT_TEST(test_waits_for_a_layer) {
     float want[2][N];
     expect(5, 0.0, want[0]);
     expect(6, 0.0, want[1]);
-    fill();
     zf_trainer_t *t = start_late(1);
     train(t, 0, 6);
     for (int layer = 0; layer < 3; ++layer) {
@@ -409,7 +404,6 @@ static int heard(const char *part) {
 }
 
 static int lost(int is_flushed, int n_steps) {
-    fill();
     listen();
     zf_trainer_t *t = start(0);
     train(t, 0, n_steps);
@@ -427,7 +421,6 @@ ZT_TEST(test_freed_without_flush) {
 
 /* how: 0 waits for nothing, 1 for an array, 2 for all. */
 static int unwaited(unsigned flags, int how) {
-    fill();
     listen();
     zf_trainer_t *t = start(flags);
     for (int step = 0; step < 6; ++step) {

@@ -19,8 +19,7 @@
  * filled with POISON and kept until the device is closed, is not written.
  *
  * Threads. `lock` guards the list of streams and every list of operations. The scheduler thread alone
- * removes operations, and it owns the random state, the priorities and the delays. An operation runs without the lock.
- */
+ * removes operations, and it owns the random state, the priorities and the delays. Operations run without the lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -67,12 +67,16 @@ static void open_with(const zfi_device_ops_t *backend, uint64_t timeout_ns) {
     ck_assert_int_eq(ops->stream_create(device, "other", &other, NULL), ZF_OK);
 }
 
+/* After each test. */
 static void close_all(void) {
+    if (!device)
+        return;
     ops->stream_destroy(one);
     ops->stream_destroy(other);
     ops->free(device, memory, N_BYTES);
     ops->close(device);
     zfi_timeline_free(&gate);
+    device = NULL;
 }
 
 static void enqueue(zfi_stream_t *stream, zfi_op_t op) {
@@ -106,7 +110,6 @@ ON_BOTH(memory_is_zeroed_and_a_stream_runs_in_order) {
         for (int i = 0; i < N_BYTES; i++)
             ck_assert_uint_eq(host[N_BYTES + i], i >= 100 && i < 200 ? 0u : (unsigned)round);
     }
-    close_all();
 }
 
 ON_BOTH(two_streams_are_ordered_by_order_and_timelines) {
@@ -123,7 +126,6 @@ ON_BOTH(two_streams_are_ordered_by_order_and_timelines) {
         finish(other);
         ck_assert_mem_eq(host, host + N_BYTES, N_BYTES);
     }
-    close_all();
 }
 
 ON_BOTH(a_wait_for_the_host_stops_its_own_stream_only) {
@@ -137,7 +139,6 @@ ON_BOTH(a_wait_for_the_host_stops_its_own_stream_only) {
     ck_assert_int_eq(ops->synchronise(one, ops->mark(one), 1000000, NULL), ZF_ERR_TIMEOUT);
     zfi_timeline_signal(&gate, 1);
     finish(one);
-    close_all();
 }
 
 ON_BOTH(a_late_wait_is_reported_and_poison_skips_what_follows) {
@@ -164,7 +165,6 @@ ON_BOTH(a_deadline_does_not_count_the_hosts_own_work) {
     ck_assert_int_eq(n_timed_out, 0);
     zfi_timeline_signal(&gate, 1);
     finish(one);
-    close_all();
 }
 
 ON_BOTH(streams_follow_a_host_queue_and_it_follows_them) {
@@ -212,7 +212,6 @@ ON_BOTH(ranges_and_arguments_are_copied) { /* the caller's are gone when the str
     finish(one);
     ck_assert_int_eq(memory[0], 6);
     ck_assert(made.norm == 7.0 && wrong.norm == 0.0);
-    close_all();
 }
 
 ON_BOTH(a_wait_counts_its_time) {
@@ -227,21 +226,18 @@ ON_BOTH(a_wait_counts_its_time) {
     enqueue(one, zfi_op_wait(&gate, 1, &stall)); /* no wait at all */
     finish(one);
     ck_assert_uint_eq(atomic_load(&stall), 5);
-    close_all();
 }
 
 ON_BOTH(an_order_has_a_deadline) { /* the stream waited for may be a host's that stands still */
-    uint64_t mark;
     open_with(backend_of(_i), A_WHILE_US / 2 * 1000);
     enqueue(one, zfi_op_wait_for_host(&gate, 1));
-    mark = ops->mark(one);
+    uint64_t mark = ops->mark(one);
     ck_assert_int_eq(ops->order(device, one, other), ZF_OK);
     finish(other);
     ck_assert_int_eq(n_timed_out, 1);
     ck_assert_str_eq(late_line->name, "one");
     ck_assert_uint_eq(late_value, mark);
     zfi_timeline_signal(&gate, 1);
-    close_all();
 }
 
 ON_BOTH(poison_ends_waits) { /* those that begin later too, on whatever timeline, and those for another stream */
@@ -280,7 +276,6 @@ ZT_TEST(a_full_stream_is_stuck) { /* of the CPU's; the other one takes its work 
     zfi_timeline_signal(&gate, 1);
     finish(one);
     ck_assert_int_eq(ops->enqueue(device, one, &op, 1), ZF_OK);
-    close_all();
 }
 
 /* ---- what the CPU's refuses -------------------------------------------------------------------------------------- */
@@ -307,7 +302,6 @@ ZT_TEST(devices_and_streams_that_are_not_there) {
     given = (zf_stream_t){.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .handle = 1};
     ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_ERR_DEVICE);
     ck_assert_msg(strstr(err.message, "stream kind 3") != NULL, "%s", err.message);
-    close_all();
 }
 
 /* ---- what the shuffling backend refuses -------------------------------------------------------------------------- */
@@ -346,4 +340,4 @@ ZT_TEST_OF(misuse_aborts, sizeof misuses / sizeof *misuses, SIGABRT) {
     misuses[_i]();
 }
 
-ZT_SUITE("backends")
+ZT_SUITE_WITH("backends", NULL, close_all)

@@ -4,8 +4,7 @@
  * Input: one byte of choices; the index up to a NUL; the bytes of the data file (every file that the index names is
  * this one). Checksums would stop nearly every mutation, so they are made right: of the index, of headers, of tensors;
  * with REBUILD the file gets the size and the header that the index says as well. What verify accepts and load takes
- * must train, and be saved as something that verify accepts. What load refuses must leave the instance able to train.
- */
+ * must train, and be saved as something that verify accepts. What load refuses must leave an instance able to train. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
@@ -199,7 +198,7 @@ static void go_on(fuzz_model_t *model) {
         FUZZ_CHECK(model->state->verify(&args, NULL, &err) == ZF_OK, "saved, but: %s", err.message);
     st = model->zf->quiesce(model->instance, &flush, &err);
     FUZZ_CHECK(st == ZF_OK || st == ZF_ERR_NONFINITE, "flush: %d %s", st, err.message);
-    zt_memory_store_end(&store);
+    zt_memory_store_clear(&store);
 }
 
 static void load(const zf_state_args_t *given, unsigned choices, int is_sound) {

@@ -487,6 +487,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
         free(to.params[i].visible);
         free(to.params[i].grad);
     }
-    zt_memory_store_end(&to.store);
+    zt_memory_store_clear(&to.store);
     return 0;
 }

@@ -29,7 +29,7 @@ static void write_seed(const char *folder, uint32_t config, uint32_t steps, int 
     fputc(0, out);
     fwrite(file->data, 1, file->nbytes, out);
     FUZZ_CHECK(fclose(out) == 0, "cannot write %s", path);
-    zt_memory_store_end(&store);
+    zt_memory_store_clear(&store);
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hidden_states.c - what the host's encoder computes for the dev rows of a file of examples, for forward_torch.py to
- * compare.
+/* hidden_states.c - what the host's encoder computes for the dev rows of a file of examples, for forward_torch.py.
  *
  *   hidden_states FILE
  * Writes little-endian 32-bit words: number of layers + 1, hidden, rows; the length n of each row; then for each row

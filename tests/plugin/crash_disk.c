@@ -243,10 +243,9 @@ static int rename_in(node_t *dir, const call_t *call) {
 
 static int exchange_in(node_t *dir, const call_t *call) {
     name_t *from = find(dir, call->from), *to = find(dir, call->to);
-    int node;
     if (!from || !to)
         return 0;
-    node = from->node;
+    int node = from->node;
     from->node = to->node;
     to->node = node;
     return 1;

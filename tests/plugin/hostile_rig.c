@@ -63,7 +63,7 @@ void zt_hostile_end(void) {
     free(before.bytes);
     before.bytes = NULL;
     zt_state_end(&zt_hostile.rig, &zt_hostile.victim, &zt_hostile.good);
-    zt_memory_store_end(&zt_hostile.bad);
+    zt_memory_store_clear(&zt_hostile.bad);
 }
 
 char *zt_index_text(zt_memory_store_t *store) {

@@ -90,5 +90,3 @@ void zt_memory_store_clear(zt_memory_store_t *store) {
     store->n_blobs = store->n_calls = store->fail_at = 0;
     store->open = -1;
 }
-
-void zt_memory_store_end(zt_memory_store_t *store) { zt_memory_store_clear(store); }

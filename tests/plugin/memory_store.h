@@ -22,7 +22,6 @@ typedef struct zt_memory_store {
 } zt_memory_store_t;
 
 void zt_memory_store_start(zt_memory_store_t *store);
-void zt_memory_store_end(zt_memory_store_t *store);
 /* Forgets what it holds; counts calls anew. */
 void zt_memory_store_clear(zt_memory_store_t *store);
 zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name);

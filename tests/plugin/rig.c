@@ -143,7 +143,7 @@ zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags)
                              .host = &rig->host,
                              .config_text = config,
                              .config_text_nbytes = config ? strlen(config) : 0,
-                             .device_type = ZF_DEVICE_CPU,
+                             .device_type = rig->stream.device_type,
                              .norm_group = rig->norm_group};
     return rig->zf->create(&args, &rig->inst, &rig->err);
 }
@@ -160,6 +160,22 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig) {
                             .groups = rig->rules,
                             .n_groups = ZT_MAX_GROUPS,
                             .group_size = sizeof *rig->rules};
+}
+
+zf_plan_t zt_rig_plan(const zt_rig_t *rig, const char *config, uint32_t flags, uint32_t rank, uint32_t n_ranks) {
+    const zf_plan_ext_t *ext = rig->zf->get_extension(ZF_EXT_PLAN);
+    zf_create_args_t create = {.struct_size = sizeof create,
+                               .flags = flags,
+                               .host = &rig->host,
+                               .config_text = config,
+                               .device_type = ZF_DEVICE_CPU};
+    zf_bind_args_t bind = zt_rig_bind_args(rig);
+    zf_plan_args_t args = {
+        .struct_size = sizeof args, .n_ranks = n_ranks, .rank = rank, .create = &create, .bind = &bind};
+    zf_plan_t out = {.struct_size = sizeof out};
+    zf_error_t err = {.struct_size = sizeof err};
+    ck_assert_msg(ext->plan(&args, &out, &err) >= 0, "%s: %s", config, err.message);
+    return out;
 }
 
 zf_status_t zt_rig_try_bind(zt_rig_t *rig) {
@@ -373,19 +389,13 @@ zf_status_t zt_try_export(zt_rig_t *rig, uint32_t number, float *out) {
     return rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err);
 }
 
-float *zt_export(zt_rig_t *rig, uint32_t number) {
-    float *out = calloc(rig->params[number].n_elems + 1, sizeof *out);
-    ck_assert(out != NULL);
-    ZT_OK(rig, zt_try_export(rig, number, out));
-    return out;
-}
-
 void zt_rig_check_export(zt_rig_t *rig) {
     for (uint32_t i = 0; i < rig->n_params; i++) {
         const zt_param_t *param = &rig->params[i];
         if ((param->shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) || !param->n_elems)
             continue;
-        float *out = zt_export(rig, i);
+        float *out = calloc(param->n_elems, sizeof *out);
+        ZT_OK(rig, zt_try_export(rig, i, out));
         check_values(param, out, "export");
         free(out);
     }

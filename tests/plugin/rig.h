@@ -9,6 +9,7 @@
 #include "serial.h"
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/plan.h"
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"
 
@@ -72,6 +73,8 @@ void zt_rig_bind(zt_rig_t *rig);
 zf_status_t zt_rig_try_bind(zt_rig_t *rig);
 /* What bind_params is given. */
 zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig);
+/* The plan of zf.plan/0 for it, as this rank of so many. */
+zf_plan_t zt_rig_plan(const zt_rig_t *rig, const char *config, uint32_t flags, uint32_t rank, uint32_t n_ranks);
 /* All groups have this rule; callback: of ZF_RULE_CALLBACK. */
 void zt_rig_use_rule(zt_rig_t *rig, uint32_t rule, const zf_rule_callback_t *callback);
 /* create and bind */
@@ -113,13 +116,12 @@ void zt_gate_open(void);
 /* Stands still while the gate is closed: for queue_launch. */
 void zt_gate_pass(void *unused);
 /* Of one parameter: its type, an element that it shows, a value as it would show it; its bytes, whether it shows these,
- * its masters (free() them). */
+ * its masters. */
 zo_dtype_t zt_dtype(const zt_param_t *param);
 float zt_visible(const zt_param_t *param, size_t i);
 float zt_rounded(const zt_param_t *param, float value);
 size_t zt_nbytes(const zt_param_t *param);
 int zt_shows(const zt_param_t *param, const void *values);
-float *zt_export(zt_rig_t *rig, uint32_t param);
 zf_status_t zt_try_export(zt_rig_t *rig, uint32_t param, float *out);
 /* The counter of zf.stats/1 that has this name. */
 uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);

@@ -168,6 +168,7 @@ void zt_state_saved(zt_rig_t *rig, zt_memory_store_t *store, const char *zenflow
 
 void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store) {
     zt_rig_end(rig);
-    zt_rig_end(copy);
-    zt_memory_store_end(store);
+    if (copy)
+        zt_rig_end(copy);
+    zt_memory_store_clear(store);
 }

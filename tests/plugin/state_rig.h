@@ -34,7 +34,7 @@ void zt_state_open(zt_rig_t *rig, const char *zenflow);
 void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage);
 /* A store with the checkpoint of a run of n steps in it. */
 void zt_state_saved(zt_rig_t *rig, zt_memory_store_t *store, const char *zenflow, int n, uint32_t flags);
-/* Ends two runs and a store. */
+/* Ends a run, another one (NULL: there is none) and a store. */
 void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store);
 /* Steps with holes and, at every seventh, a gradient that is not finite. */
 void zt_state_steps(zt_rig_t *rig, int n);

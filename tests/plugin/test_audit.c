@@ -355,7 +355,7 @@ ZT_TEST(resumed) {
             ZT_OK(&rig, zt_rig_try_step(&rig));
         zt_rig_end(&rig);
         expect(0, "whole", "resumed", "the last of them 12");
-        zt_memory_store_end(&store);
+        zt_memory_store_clear(&store);
         unlink(zt_path("resumed"));
     }
 }

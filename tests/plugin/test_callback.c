@@ -89,9 +89,7 @@ ZT_TEST(loaded_into_another_group) {
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     open_in_group(&other, 2);
     ZT_OK(&other, zt_load(&other, &store.table, NULL, 0, NULL));
-    zt_rig_end(&other);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, &other, &store);
     ck_assert_int_eq(n_bad, 0);
 }
 

@@ -19,16 +19,14 @@ static zfi_config_t config;
 static zf_error_t err;
 
 static zf_status_t parse_bytes(const char *text, size_t nbytes) {
-    memset(&err, 0, sizeof err);
-    err.struct_size = sizeof err;
+    err = (zf_error_t){.struct_size = sizeof err};
     return zfi_config_parse(text, nbytes, "zf.ini", NULL, 0, &config, &err);
 }
 
 static zf_status_t parse(const char *text) { return parse_bytes(text, strlen(text)); }
 
 static zf_status_t parse_override(const char *text, const char *override) {
-    memset(&err, 0, sizeof err);
-    err.struct_size = sizeof err;
+    err = (zf_error_t){.struct_size = sizeof err};
     return zfi_config_parse(text, text ? strlen(text) : 0, "zf.ini", &override, 1, &config, &err);
 }
 

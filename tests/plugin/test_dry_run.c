@@ -18,7 +18,6 @@
 #include "rig.h"
 #include "suite.h"
 #include "wrap.h"
-#include "zf/ext/draft/plan.h"
 
 static const zt_shape_t shapes[] = {{.rows = 140, .cols = 500}, {.rows = 1000}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, RANKS = 4, MOST_SHAPES = 9, SPLITS = 100 };
@@ -58,22 +57,6 @@ ZT_WRAP(uint64_t, zfi_memory_left, zfi_run_t *run) {
 }
 
 static const zf_plan_ext_t *plan_table(void) { return zt_table()->get_extension(ZF_EXT_PLAN); }
-
-static zf_plan_t ask(const zt_rig_t *rig, const char *config, uint32_t flags, uint32_t rank, uint32_t n_ranks) {
-    zf_create_args_t create = {.struct_size = sizeof create,
-                               .flags = flags,
-                               .host = &rig->host,
-                               .config_text = config,
-                               .device_type = ZF_DEVICE_CPU};
-    zf_bind_args_t bind = zt_rig_bind_args(rig);
-    zf_plan_args_t args = {
-        .struct_size = sizeof args, .n_ranks = n_ranks, .rank = rank, .create = &create, .bind = &bind};
-    zf_plan_t out = {.struct_size = sizeof out};
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = plan_table()->plan(&args, &out, &err);
-    ck_assert_msg(st >= 0, "%s: %s", config, err.message);
-    return out;
-}
 
 /* ---- random splits ----------------------------------------------------------------------------------------------- */
 
@@ -155,7 +138,7 @@ static void *run_job(void *raw) {
     job_t *job = raw;
     const split_t *split = job->split;
     zt_rig_start(&job->rig, split->shapes, split->n_shapes);
-    job->plan = ask(&job->rig, split->config, split->flags, job->rank ? job->rank->rank : 0, split->n_ranks);
+    job->plan = zt_rig_plan(&job->rig, split->config, split->flags, job->rank ? job->rank->rank : 0, split->n_ranks);
     mapped[0] = mapped[1] = exchanged = 0;
     if (job->rank)
         job->st = zt_ranks_try_open(job->rank, &job->rig, split->config, 0);
@@ -261,7 +244,7 @@ static double n_exchanged(uint32_t n, const char *config, uint32_t flags, double
     for (uint32_t i = 0; i < n; i++)
         many[i] = (zt_shape_t){.rows = ROWS, .cols = COLS, .flags = ZF_PARAM_AVERAGE};
     zt_rig_start(&rig, many, n);
-    double nbytes = (double)ask(&rig, config, flags, 0, RANKS).staging_nbytes;
+    double nbytes = (double)zt_rig_plan(&rig, config, flags, 0, RANKS).staging_nbytes;
     zt_rig_end(&rig);
     return nbytes / BUCKET - kept * n / RANKS;
 }

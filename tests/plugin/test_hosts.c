@@ -64,9 +64,8 @@ ZT_TEST(keys_without_effect) {
 ZT_TEST(forced_blocks) {
     static const zt_shape_t above[] = {{.rows = 257, .cols = 256}, {.rows = 5}}; /* two blocks as users get them */
     static const char *const bad[] = {"0", "65537", "70000", "-1", "12x", "1e3", " 7", "x", "99999999999999999999"};
-    uint32_t n_matrices;
     zt_rig_make(&rig, above, 2, config, 0);
-    n_matrices = (uint32_t)zt_rig_parts(&rig)->n_matrices;
+    uint32_t n_matrices = (uint32_t)zt_rig_parts(&rig)->n_matrices;
     ck_assert_uint_eq(n_matrices, 3);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         rig.zf->destroy(rig.inst, NULL);
@@ -219,7 +218,7 @@ ZT_TEST(a_load_drops_ranges) {
     ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
     zt_rig_steps(&rig, 5);
     zt_rig_end_flushed(&rig);
-    zt_memory_store_end(&store);
+    zt_memory_store_clear(&store);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */

@@ -205,14 +205,12 @@ ZT_TEST(gradients_of_ranks) {
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-/* The control thread reads what a step is in a ring of rows. Nothing is selected, so no record keeps the others near.
- */
+/* The control thread reads what a step is in a ring of rows. Nothing is selected: no record keeps the others near. */
 ZT_TEST(the_control_thread) {
     enum { AHEAD = 6 };
     static unsigned char memory[AHEAD][N_SHAPES][4 * MOST_ELEMS];
-    zfi_timeline_t *down;
     zt_rig_make(&rig, shapes, N_SHAPES, WINDOWS "topk_ratio = 0\n", ZF_CREATE_CAP_FETCH);
-    down = &rig.inst->engine.lines.down;
+    zfi_timeline_t *down = &rig.inst->engine.lines.down;
     atomic_store(&holds_control, 1);
     for (int t = 0; t < AHEAD; t++) {
         for (uint32_t i = N_SHAPES; i-- > 0;)
@@ -241,8 +239,7 @@ ZT_TEST(a_worker_s_word) {
     ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
     ck_assert_int_eq(atomic_load(&holds_worker), 0);
     ck_assert_uint_eq(zfi_timeline_now(&rig.inst->engine.lines.jobs), rig.inst->run->clock.next_job);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 /* ---- digests of weights that are accepted ------------------------------------------------------------------------ */

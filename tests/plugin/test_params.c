@@ -17,9 +17,14 @@ static char names[N][300];
 static zfi_param_t *params;
 static zf_error_t err = {.struct_size = sizeof err};
 
-/* Four parameters of 3 x 5, apart from each other. */
-static void start(void) {
+static void end(void) {
+    zfi_params_free(params, N);
     params = NULL;
+}
+
+/* Four parameters of 3 x 5, apart from each other: what each test begins with. */
+static void start(void) {
+    end();
     memset(err.message, 0, sizeof err.message);
     for (int i = 0; i < N; i++) {
         shapes[i][0] = 3;
@@ -43,7 +48,6 @@ static void accepted(void) { ck_assert_msg(build() == ZF_OK, "%s", err.message);
 /* Scales and extents are declared for later versions; a whole may be said. */
 ZT_TEST(reserved_members) {
     const int64_t whole[2] = {3, 5}, larger[2] = {6, 5}, begin[2] = {0, 0}, behind[2] = {3, 0};
-    start();
     decls[1].scale = &tensors[2];
     refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p1\": scale is set");
     decls[1].scale = NULL;
@@ -60,11 +64,9 @@ ZT_TEST(reserved_members) {
     refused(ZF_ERR_DTYPE, "\"p2\": gradient data type float8_e5m2 (code 12");
     decls[2].grad_dtype = (zf_dtype_t){0, 0, 0};
     accepted();
-    zfi_params_free(params, N);
 }
 
 ZT_TEST(ties) {
-    start();
     decls[2].flags = ZF_PARAM_TIED;
     decls[2].tied_to = 2;
     refused(ZF_ERR_PARAM, "the owner must be declared before");
@@ -77,12 +79,10 @@ ZT_TEST(ties) {
     tensors[3] = tensors[1];
     accepted();
     ck_assert(params[2].owner == 1 && params[3].owner == 1 && !params[2].has_state && !params[3].has_state);
-    zfi_params_free(params, N);
 }
 
 /* A tied parameter's gradient is read as its owner's: anything else about it must be equal. */
 ZT_TEST(ties_of_different_tensors) {
-    start();
     decls[2].flags = ZF_PARAM_TIED;
     decls[2].tied_to = 1;
     shapes[2][0] = 5;
@@ -100,17 +100,14 @@ ZT_TEST(ties_of_different_tensors) {
 }
 
 ZT_TEST(shared_memory) {
-    start();
     tensors[3].dl.data = memory + 512 + 14; /* the last element of p1 */
     refused(ZF_ERR_PARAM, "\"p1\" and \"p3\" share memory");
     decls[3].flags = ZF_PARAM_FROZEN;
     accepted();
     ck_assert_int_eq(params[3].has_state, 0);
-    zfi_params_free(params, N);
     start();
     tensors[3].dl.data = memory + 512 + 15; /* right behind it */
     accepted();
-    zfi_params_free(params, N);
     start();
     shapes[0][0] = 400; /* over p1 and p2 */
     tensors[0].nbytes = 8000;
@@ -118,7 +115,6 @@ ZT_TEST(shared_memory) {
 }
 
 ZT_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
-    start();
     tensors[1].dl.data = memory + 512;
     tensors[2].dl.data = memory + 517;
     for (int i = 1; i < 3; i++) {
@@ -129,29 +125,25 @@ ZT_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
     }
     accepted();
     ck_assert(params[1].row_stride == 10 && params[1].col_offset == NULL);
-    zfi_params_free(params, N);
-    params = NULL;
+    end();
     tensors[2].dl.data = memory + 512;
     refused(ZF_ERR_PARAM, "share memory");
 }
 
 ZT_TEST(nothing_and_scalars) {
-    start();
     shapes[1][0] = 0;
     tensors[1].nbytes = 0;
     tensors[2].dl.ndim = 0;
     accepted();
     ck_assert(!params[1].has_state && params[1].n_elems == 0);
     ck_assert(params[2].n_elems == 1 && params[2].rows == 1 && params[2].cols == 1);
-    zfi_params_free(params, N);
 }
 
 ZT_TEST(too_many_rows) {
-    start();
     shapes[1][0] = (int64_t)1 << 32;
     shapes[1][1] = 1;
     tensors[1].nbytes = (uint64_t)1 << 34;
     refused(ZF_ERR_SHAPE, "at most 2^32 - 1");
 }
 
-ZT_SUITE("params")
+ZT_SUITE_WITH("params", start, end)

@@ -217,8 +217,7 @@ static double padding(uint32_t n_ranks) {
     return (double)travels / (double)all;
 }
 
-/* The same of published values, of all cohorts: of a bucket and a cohort every rank sends as much as the one with most.
- */
+/* The same of published values, of all cohorts: of a bucket and a cohort all ranks send as much as the largest. */
 static double value_padding(uint32_t n_ranks) {
     uint64_t travels = 0, all = 0, *own = calloc((uint64_t)INTERVAL * n_ranks, sizeof *own);
     ck_assert_ptr_nonnull(own);

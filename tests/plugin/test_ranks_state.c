@@ -163,7 +163,7 @@ static void through_stores(const char *saving, const char *loading, uint32_t fla
     else
         check_like(loaded, 2, saved);
     for (uint32_t r = 0; r < 4; r++)
-        zt_memory_store_end(&stores[r]);
+        zt_memory_store_clear(&stores[r]);
     end(saved);
     end(loaded);
 }

@@ -75,8 +75,7 @@ ZT_TEST(statistics_while_runs_are_exchanged) {
     ck_assert_ptr_null(failed);
     zt_state_check_image(&rig, &image, "exchanged");
     free(image.bytes);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 static void *read_all(void *raw) {

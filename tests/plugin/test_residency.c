@@ -7,7 +7,6 @@
 #include "instance/instance.h"
 #include "state_rig.h"
 #include "suite.h"
-#include "zf/ext/draft/plan.h"
 #include "zf/ext/residency.h"
 
 static const zt_shape_t shapes[] = {{.rows = 96, .cols = 130},
@@ -117,10 +116,9 @@ ZT_TEST(all_of_it_goes_back_by_one_copy_in_each_direction) {
 }
 
 ZT_TEST(who_asks_pays) {
-    uint64_t host, device, planned[2];
+    uint64_t planned[2];
     open_rig(&rig, 0);
-    host = rig.layout.host_nbytes;
-    device = rig.layout.device_nbytes;
+    uint64_t host = rig.layout.host_nbytes, device = rig.layout.device_nbytes;
     ck_assert_uint_eq(rig.inst->engine.residency.n, 0);
     zt_rig_end(&rig);
     open_rig(&rig, ZF_CREATE_CAP_RELEASE);
@@ -128,16 +126,7 @@ ZT_TEST(who_asks_pays) {
     ck_assert_uint_eq(rig.layout.host_nbytes, host + device);
     ck_assert_uint_eq(zt_rig_counter(&rig, "host_planned_nbytes"), zt_rig_counter(&rig, "host_measured_nbytes"));
     for (int i = 0; i < 2; i++) {
-        const zf_plan_ext_t *ext = zt_table()->get_extension(ZF_EXT_PLAN);
-        zf_bind_args_t bind = zt_rig_bind_args(&rig);
-        zf_create_args_t create = {.struct_size = sizeof create,
-                                   .flags = i ? ZF_CREATE_CAP_RELEASE : 0,
-                                   .host = &rig.host,
-                                   .config_text = config,
-                                   .device_type = ZF_DEVICE_CPU};
-        zf_plan_args_t args = {.struct_size = sizeof args, .create = &create, .bind = &bind};
-        zf_plan_t plan = {.struct_size = sizeof plan};
-        ZT_OK(&rig, ext->plan(&args, &plan, &rig.err));
+        zf_plan_t plan = zt_rig_plan(&rig, config, i ? ZF_CREATE_CAP_RELEASE : 0, 0, 0);
         planned[i] = plan.host_nbytes;
     }
     ck_assert(planned[0] == host && planned[1] == host + device);
@@ -145,11 +134,6 @@ ZT_TEST(who_asks_pays) {
 }
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
-
-static zf_status_t load(zt_memory_store_t *store) {
-    zf_state_args_t args = {.struct_size = sizeof args, .store = &store->table};
-    return zt_state(&rig)->load(rig.inst, &args, NULL, &rig.err);
-}
 
 /* What hooks say meanwhile, zf-conform abi asks. */
 ZT_TEST(refused_by_name) {
@@ -166,7 +150,7 @@ ZT_TEST(refused_by_name) {
     zt_refused(&rig.err, resume(), ZF_ERR_STATE, "nothing is released");
     ZT_OK(&rig, release(ZF_RELEASE_DEVICE | ZF_RELEASE_PINNED));
     zt_refused(&rig.err, release(ZF_RELEASE_DEVICE), ZF_ERR_STATE, "released");
-    zt_refused(&rig.err, load(&store), ZF_ERR_STATE, "released");
+    zt_refused(&rig.err, zt_load(&rig, &store.table, NULL, 0, NULL), ZF_ERR_STATE, "released");
     ZT_OK(&rig, resume());
     zt_refused(&rig.err, resume(), ZF_ERR_STATE, "nothing is released");
     zt_rig_steps(&rig, 3);

@@ -101,11 +101,10 @@ ZT_TEST(staging_is_not_written_before_it_is_read) {
     static const zt_shape_t one[] = {{.rows = 8, .cols = 700}}; /* six calls of the rule */
     static const zf_rule_callback_t callback = {
         .struct_size = sizeof callback, .n_moments = 0, .name = "slow", .update = slow_rule};
-    float *want;
     zt_rig_start(&rig, one, 1);
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &callback);
     rig.unscale = 1.0;
-    want = malloc(rig.params[0].n_elems * sizeof *want);
+    float *want = malloc(rig.params[0].n_elems * sizeof *want);
     memcpy(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want);
     zt_rig_open(&rig, "[device]\nstate_mib = all\n[zenflow]\n", ZF_CREATE_CAP_FETCH); /* the step does not wait */
     for (int s = 0; s < 4; s++) {

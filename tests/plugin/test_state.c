@@ -27,8 +27,7 @@ ZT_TEST(too_many_steps) {
     ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
     store.table.reserved0 = 1; /* of a later version */
     zt_refused(&rig.err, zt_load(&rig, &store.table, NULL, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD, "zf_state_store_t");
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 static int32_t decay(void *ctx, const zf_rule_update_t *u) {
@@ -125,8 +124,7 @@ ZT_TEST(loaded_in_place_of_what_was_there) {
         zt_rig_end(&reference);
         zt_rig_end(&copy);
     }
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 /* Until then a failure changes nothing; later it ends the instance. */
@@ -153,8 +151,7 @@ ZT_TEST(a_load_that_fails_when_all_was_given_up) {
         zt_rig_end(&copy);
     }
     ck_assert_int_gt(n_ended, 0);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 /* ---- storage that fails ------------------------------------------------------------------------------------------ */
@@ -200,8 +197,7 @@ ZT_TEST(stores_that_fail) {
     fail_each_read(zt_state_configs[1], 0, 1); /* windows are closed while it is read */
     zt_state_check_image(&rig, &image, "after failed saves");
     free(image.bytes);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 /* Steps applied and skipped of before the save count on after a load. */

@@ -115,8 +115,7 @@ static void carry_blocks(int64_t n, uint64_t *out_reads, uint64_t *out_looks) {
     ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
     *out_reads = (uint64_t)store.n_calls;
     *out_looks = n_looks;
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 ZT_TEST(blocks_cost_what_they_hold) {

@@ -104,7 +104,6 @@ ZT_TEST(hostile_indexes) {
         zt_index_seal(&zt_hostile.bad, text);
         zt_hostile_refused("brackets");
     }
-    zt_hostile_end();
 }
 
 /* What the checkpoint had where the two differ; 1 where they do not. */
@@ -157,7 +156,6 @@ ZT_TEST(hostile_values) {
         n_more++;
     }
     ck_assert_uint_eq(n_more, 80 - 16);
-    zt_hostile_end();
 }
 
 /* ---- headers, places, and files that change while they are read -------------------------------------------------- */
@@ -201,7 +199,6 @@ ZT_TEST(hostile_headers) {
         seal_header();
         zt_hostile_refused_for(edits[i].to, "its header");
     }
-    zt_hostile_end();
 }
 
 /* m of the first parameter at v's place, with v's checksum: every byte of it is right. */
@@ -216,7 +213,6 @@ ZT_TEST(tensors_that_overlap) {
     }
     zt_index_replace(&zt_hostile.bad, "\"params\"", text[0], text[1]);
     zt_hostile_refused_for("two tensors in one place", "overlap");
-    zt_hostile_end();
 }
 
 /* Overwrites a tensor of the first parameter in `bad`, whose checksums stay. */
@@ -265,7 +261,6 @@ ZT_TEST(files_that_change) {
     check_swapped("w", 0xFF, config, "no training leaves");
     check_swapped("w", 0xFF, other, "no training leaves");
     check_swapped("w", 0, other, "changed while it was read");
-    zt_hostile_end();
 }
 
 /* Where the windows of the first four of sixteen cohorts begin. */
@@ -298,7 +293,6 @@ ZT_TEST(hostile_intervals) {
         zt_index_replace(&zt_hostile.bad, edits[i].behind, edits[i].from, edits[i].to);
         zt_hostile_refused_for(edits[i].to, edits[i].why);
     }
-    zt_hostile_end();
 }
 
 /* Where nothing is deferred there is no ring that values to publish could go into. */
@@ -307,7 +301,6 @@ ZT_TEST(publications_without_windows) {
     zt_hostile_copy();
     zt_index_replace(&zt_hostile.bad, "\"config\"", "\"device.state_mib\":\"0\"", "\"device.state_mib\":\"all\"");
     zt_hostile_refused_for("values to publish", "where no window has closed");
-    zt_hostile_end();
 }
 
 static int is_refused_by_verify(void) {
@@ -340,7 +333,6 @@ ZT_TEST(updates_that_are_still_to_come) {
     zt_hostile_copy();
     zt_plant(0, "\"params\"", "n", 0, &all_steps, 4);
     zt_hostile_refused_for("a count", "more updates than there were steps");
-    zt_hostile_end();
 }
 
-ZT_SUITE("state_hostile")
+ZT_SUITE_WITH("state_hostile", NULL, zt_hostile_end)

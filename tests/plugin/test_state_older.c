@@ -23,7 +23,6 @@ static void add_key(const zfi_gone_t *gone, const char *value) {
  * say what this version does. */
 ZT_TEST(keys_that_are_gone) {
     int n = 0;
-    zt_hostile_start(config);
     for (uint32_t i = 0; zfi_gone_at(i); i++) {
         const zfi_gone_t *gone = zfi_gone_at(i);
         if (!gone->name || zfi_key_is_free(gone->section, gone->name) ||
@@ -55,7 +54,6 @@ ZT_TEST(keys_that_are_gone) {
     }
     ck_assert_int_gt(n, 0);
     zt_hostile_remember();
-    zt_hostile_end();
 }
 
 /* Saved with `more` in its configuration, in place of `from`. */
@@ -70,7 +68,6 @@ static zf_status_t load_as(uint32_t flags, const char *from, const char *more) {
  * not depend on it. */
 ZT_TEST(what_is_gone) {
     static const char mode[] = "\"zenflow.mode\":\"windows\"";
-    zt_hostile_start(config);
     ZT_OK(&zt_hostile.victim, load_as(0, mode,
                                       "\"zenflow.deferred\":\"replay\",\"zenflow.accumulate_on\":\"host\","
                                       "\"zenflow.deferred_lr_scale\":\"1\""));
@@ -86,12 +83,10 @@ ZT_TEST(what_is_gone) {
     ZT_OK(&zt_hostile.victim, load_as(ZF_STATE_COMPACT, mode, "\"zenflow.deferred\":\"moments\""));
     ZT_OK(&zt_hostile.rig, zt_save(&zt_hostile.rig, &zt_hostile.good.table, NULL, 0, NULL));
     zt_hostile_remember();
-    zt_hostile_end();
 }
 
 /* ABI 0.1 had one rule of all groups, and no numbers of parameters. */
 ZT_TEST(one_rule_of_all_groups) {
-    zt_hostile_start(config);
     zt_hostile_copy();
     zt_index_replace(&zt_hostile.bad, "\"params\"", "\"id\":0,", "");
     zt_index_replace(&zt_hostile.bad, "\"kind\"", "\"rules\":[{\"rule\":0},{\"rule\":0},{\"rule\":0}]",
@@ -99,13 +94,11 @@ ZT_TEST(one_rule_of_all_groups) {
     ZT_OK(&zt_hostile.victim, zt_load(&zt_hostile.victim, &zt_hostile.bad.table, NULL, ZF_STATE_EXACT, NULL));
     zt_state_check_equal(&zt_hostile.rig, &zt_hostile.victim, "one rule of all groups");
     zt_hostile_remember();
-    zt_hostile_end();
 }
 
 /* Keys that change nothing that is computed may have been saved with any value, and may be gone. */
 ZT_TEST(keys_that_change_nothing) {
     zf_state_args_t args = {.struct_size = sizeof args, .store = &zt_hostile.bad.table};
-    zt_hostile_start(config);
     zt_hostile_copy();
     zt_index_replace(&zt_hostile.bad, "\"config\"", "\"host.local_rank\":\"auto\"",
                      "\"host.local_rank\":\"2\",\"host.local_ranks\":\"4\",\"host.huge_pages\":\"off\","
@@ -113,7 +106,8 @@ ZT_TEST(keys_that_change_nothing) {
     ZT_OK(&zt_hostile.victim, zt_state(&zt_hostile.victim)->verify(&args, NULL, &zt_hostile.victim.err));
     zt_index_replace(&zt_hostile.bad, "\"config\"", "\"host.max_steps_ahead\":\"3\"", "\"host.moments\":\"3\"");
     zt_hostile_refused_for("a key that is unknown", "[host] has no key \"moments\"");
-    zt_hostile_end();
 }
 
-ZT_SUITE("state_older")
+static void start(void) { zt_hostile_start(config); }
+
+ZT_SUITE_WITH("state_older", start, zt_hostile_end)

@@ -116,11 +116,14 @@ static zf_status_t save(zt_rig_t *of, uint32_t flags) {
     return zt_state(of)->save(of->inst, &args, NULL, &of->err);
 }
 
-static void start_at(int n_steps) {
+/* Before each test: a run of three steps. */
+static void start(void) {
     snprintf(path, sizeof path, "%s/ckpt", zt_dir());
     zt_state_open(&rig, config);
-    zt_state_steps(&rig, n_steps);
+    zt_state_steps(&rig, 3);
 }
+
+static void end(void) { zt_rig_end(&rig); }
 
 /* The next call of this kind fails. */
 static void arm(int call, int with) {
@@ -177,7 +180,7 @@ static void fail_each(int call, int with, uint64_t old) {
 }
 
 ZT_TEST(failing_calls) {
-    start_at(5);
+    zt_state_steps(&rig, 2);
     ZT_OK(&rig, save(&rig, 0));
     zt_state_steps(&rig, 2);
     fail_each(WRITE, ENOSPC, 5);
@@ -201,14 +204,12 @@ ZT_TEST(failing_calls) {
     armed = is_short = 0;
     check_whole(12);
     check_goes_on();
-    zt_rig_end(&rig);
 }
 
 /* The new checkpoint is in its place, and the former one about to be removed: another save does not come in between. */
 static void save_in_between(void) { zt_refused(&copy.err, save(&copy, 0), ZF_ERR_STORAGE, "another save"); }
 
 ZT_TEST(two_saves_at_once) {
-    start_at(3);
     zt_state_open(&copy, config);
     ZT_OK(&rig, save(&rig, 0));
     zt_state_steps(&rig, 1);
@@ -221,7 +222,6 @@ ZT_TEST(two_saves_at_once) {
     ZT_OK(&copy, save(&copy, 0)); /* the lock is gone */
     check_whole(0);
     zt_rig_end(&copy);
-    zt_rig_end(&rig);
 }
 
 /* The new checkpoint is in its place, and another one takes that before the first save returns: what it replaces is
@@ -230,7 +230,6 @@ static void save_after(void) { ZT_OK(&copy, save(&copy, 0)); }
 static void save_when_unlocked(void) { after_unlock = save_after; }
 
 ZT_TEST(a_save_replaces_one_that_has_not_returned) {
-    start_at(3);
     zt_state_open(&copy, config);
     for (int is_two = 0; is_two < 2; is_two++) {
         ZT_OK(&rig, save(&rig, 0));
@@ -244,13 +243,11 @@ ZT_TEST(a_save_replaces_one_that_has_not_returned) {
         check_nothing_beside("the one that was replaced early");
     }
     zt_rig_end(&copy);
-    zt_rig_end(&rig);
 }
 
 /* File systems and sandboxes that do not exchange two names say so in different ways. */
 ZT_TEST(without_exchange) {
     static const int codes[] = {EINVAL, ENOSYS, EPERM, EOPNOTSUPP};
-    start_at(3);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         for (int was = 0; was < 3; was++) { /* nothing, an empty directory, a checkpoint */
             if (was < 2)
@@ -265,7 +262,6 @@ ZT_TEST(without_exchange) {
             check_nothing_beside(strerror(codes[i]));
         }
     check_goes_on();
-    zt_rig_end(&rig);
 }
 
 /* Another process saves, and ends after so many renames. */
@@ -296,7 +292,6 @@ static void check_deleted(void) {
 /* A load and a check put back what lies aside. Where they cannot, for another program holds the lock, they read it
  * where it is. Deleted is deleted. */
 ZT_TEST(a_load_after_a_kill) {
-    start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     zt_state_steps(&rig, 1);
     for (int k = 0; k < 3; k++) {
@@ -318,13 +313,11 @@ ZT_TEST(a_load_after_a_kill) {
     check_whole(4);
     check_nothing_beside("a save after a load after a kill");
     check_deleted();
-    zt_rig_end(&rig);
 }
 
 /* The host finds nothing at the path and starts anew: its first save puts the checkpoint back and says so, and only the
  * next one replaces it. The lock is another's when the save begins, too; a folder that the host made is in the way. */
 ZT_TEST(a_save_after_a_kill) {
-    start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (int k = 0; k < 3; k++) {
         uint64_t step = rig.step;
@@ -346,26 +339,22 @@ ZT_TEST(a_save_after_a_kill) {
     ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
     ck_assert_int_eq(zt_shell("test -e %s/thesis.tex && rm -r %s", path, path), 0);
     check_whole(rig.step);
-    zt_rig_end(&rig);
 }
 
 /* Another process clears away what it takes for left over: the save writes into a folder of which it has the lock. */
 ZT_TEST(a_folder_that_is_swept_is_not_used) {
-    start_at(1);
     is_swept = 1;
     ZT_OK(&rig, save(&rig, 0));
     ck_assert_int_eq(is_swept, 0);
     ck_assert_int_eq(zt_shell("test $(ls -A %s | wc -l) = 2", zt_dir()), 0); /* with the empty one, the other's */
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what was swept");
-    zt_rig_end(&rig);
 }
 
 /* Names that a user may give, a name like a save's without its mark, and a leftover that the user copied. */
 ZT_TEST(a_user_s_own) {
     static const char *const own[] = {"ckpt.old", "ckpt.tmp", "ckpt.zf-save-0123456789abcdef", "ckpt.zf-save-copy"};
     const char *dir = zt_dir();
-    start_at(3);
     ZT_OK(&rig, save(&rig, 0));
     for (size_t i = 0; i < 3; i++)
         ck_assert_int_eq(zt_shell("cp -r %s %s/%s", path, dir, own[i]), 0);
@@ -378,12 +367,10 @@ ZT_TEST(a_user_s_own) {
         ck_assert_msg(zt_shell("test -e %s/%s/zf_state-00001.safetensors", dir, own[i]) == 0, "%s is gone", own[i]);
     ck_assert_msg(zt_shell("test $(ls %s | wc -l) = 5", dir) == 0, "what the killed save left is still there");
     check_deleted(); /* none of them is taken for it */
-    zt_rig_end(&rig);
 }
 
 ZT_TEST(modes_stay) {
     static const char *const modes[] = {"00700", "02770", "00755", "00500"};
-    start_at(3);
     umask(022);
     ZT_OK(&rig, save(&rig, 0));
     ck_assert_int_eq(zt_shell("test $(stat -c %%a %s) = 755", path), 0);
@@ -395,7 +382,6 @@ ZT_TEST(modes_stay) {
             check_nothing_beside(modes[i]);
         }
     ck_assert_int_eq(zt_shell("chmod 755 %s", path), 0);
-    zt_rig_end(&rig);
 }
 
 /* ---- at the same time -------------------------------------------------------------------------------------------- */
@@ -420,7 +406,6 @@ static void save_and_load(const char *when, int n_saving) {
     zt_rig_t other, *saving[] = {&rig, &other};
     pthread_t threads[2];
     int n = 0;
-    start_at(3);
     zt_state_open(&other, config);
     zt_state_open(&copy, config);
     zt_state_steps(&other, 5);
@@ -443,7 +428,6 @@ static void save_and_load(const char *when, int n_saving) {
     check_nothing_beside(when);
     zt_rig_end(&other);
     zt_rig_end(&copy);
-    zt_rig_end(&rig);
 }
 
 ZT_TEST(saves_and_loads_at_once) {
@@ -464,7 +448,6 @@ static void save_meanwhile(void) { ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC)); }
 
 /* A load goes on with the files that it began with, although they are replaced meanwhile. */
 ZT_TEST(a_save_in_the_middle_of_a_load) {
-    start_at(3);
     zt_state_open(&copy, config);
     for (reads_left = 0; reads_left < 9; reads_left += 2) {
         zf_state_report_t report = {.struct_size = sizeof report};
@@ -482,7 +465,6 @@ ZT_TEST(a_save_in_the_middle_of_a_load) {
     ZT_OK(&rig, save(&rig, 0));
     check_nothing_beside("what the reader held was cleared away");
     zt_rig_end(&copy);
-    zt_rig_end(&rig);
 }
 
-ZT_SUITE("state_storage")
+ZT_SUITE_WITH("state_storage", start, end)

@@ -6,8 +6,7 @@
 #include <time.h>
 
 #include "hooks/step_record.h"
-#include "memory_store.h"
-#include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
 
 enum { MOST = 64 };
@@ -178,20 +177,17 @@ ZT_TEST(a_queue_finishes_later) {
 /* A load goes back: what was after it is no step any more once another is made. */
 ZT_TEST(after_a_load) {
     static zt_memory_store_t store;
-    const zf_state_ext_t *ext = zt_table()->get_extension(ZF_EXT_STATE);
-    zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
     zt_memory_store_start(&store);
     zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 5);
-    ZT_OK(&rig, ext->save(rig.inst, &args, NULL, &rig.err));
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     zt_rig_steps(&rig, 4);
-    ZT_OK(&rig, ext->load(rig.inst, &args, NULL, &rig.err));
+    ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, NULL));
     ck_assert_uint_eq(step(0).step, 6);
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 6);
     ck_assert_uint_eq(record_of(5, ZF_OK).step, 5);
     ck_assert_uint_eq(record_of(8, ZF_IN_PROGRESS).step, 0);
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
+    zt_state_end(&rig, NULL, &store);
 }
 
 ZT_SUITE("step_record")

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_workers.c - what a replay and a publication wait for, with timelines moved by hand: a worker that
  * starts too early changes state that is still in use. Each "not yet" below can fail only if the engine does not wait.
- * Here is what the order of work on a shuffling device (exact_shuffle) and threads that are late (test_late) do not
- * show. */
+ * Here is what the order of work on a shuffling device (exact_shuffle) and late threads (test_late) do not show. */
 #define _GNU_SOURCE
 #include "replay/workers.h"
 
@@ -154,9 +153,8 @@ ZT_TEST(a_published_chunk_waits_for_its_place) {
 }
 
 ZT_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was counted */
-    uint64_t n_sums;
     start("");
-    n_sums = run->plan.n_sums;
+    uint64_t n_sums = run->plan.n_sums;
     run->plan.record_sums = (n_sums + 5) / 6;
     run->plan.n_record_parts = 6;
     for (uint64_t i = 0; i < n_sums; i++)

@@ -46,10 +46,7 @@ def resolve(root, path, include):
     """The included file relative to root, as far as it is one of ours, else None."""
     bases = [(root / path).parent, root / "plugin", root / "kernels", root / "abi/include", root / "conformance",
              root / "conformance/cases", root / "bindings/c", root]
-    for base in bases:
-        if (base / include).is_file():
-            return str((base / include).resolve().relative_to(root.resolve()))
-    return None
+    return next((str((base / include).resolve().relative_to(root.resolve())) for base in bases if (base / include).is_file()), None)
 
 
 def room_of(path):

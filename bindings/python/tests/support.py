@@ -31,10 +31,7 @@ BOUND = 2e-5  # of |plugin - torch|, absolute, for weights of about 1 after 1000
 
 
 def library_path():
-    for variable in ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH"):
-        if os.environ.get(variable):
-            return os.environ[variable]
-    return None
+    return os.environ.get("ZFPLUGIN_LIBRARY") or os.environ.get("ZFPLUGIN_PATH") or None
 
 
 def config(*parts):
@@ -145,6 +142,11 @@ class TorchTest(unittest.TestCase):
     def zenflow(self, trained, **kwargs):
         self.made.append(zenflow(trained, **kwargs))
         return self.made[-1]
+
+    def alone(self, with_model=False, **kwargs):
+        """A small model, and our optimizer of it."""
+        model = mlp()
+        return model, self.zenflow(model, **({"model": model} if with_model else {}), **kwargs)
 
     def pair(self, make=None, with_model=False, **kwargs):
         """Two models of the same weights, and their optimizers: ours, and AdamW."""

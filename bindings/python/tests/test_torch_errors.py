@@ -96,8 +96,7 @@ class Constructor(TorchTest):
             self.zenflow(mlp(), learning_rate=1)
 
     def test_taken(self):
-        model = mlp()
-        opt = self.zenflow(model, fused=None, foreach=False, capturable=False, maximize=False, differentiable=False, amsgrad=False)
+        model, opt = self.alone(fused=None, foreach=False, capturable=False, maximize=False, differentiable=False, amsgrad=False)
         plain_step(model, opt, 0)
         self.assertNotIn("fused", opt.param_groups[0])
 
@@ -123,8 +122,7 @@ class WrongGroups(TorchTest):
     """param_groups edited by hand between steps. (What may be: usage.py.)"""
 
     def test_what_cannot_be_bound_is_refused_at_every_step_and_harms_nothing(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER)
+        model, opt = self.alone(**HYPER)
         plain_step(model, opt, 0)
         before = values_of(model)
         opt.param_groups[0]["params"].append(opt.param_groups[0]["params"][0])
@@ -140,8 +138,7 @@ class WrongGroups(TorchTest):
         plain_step(model, opt, 1)
 
     def test_at_a_step(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER)
+        model, opt = self.alone(**HYPER)
         plain_step(model, opt, 0)
         before = values_of(model)
         for key, value, said in (("lr", None, "group 0: lr = None"), ("lr", -1.0, "lr = -1"), ("lr", float("nan"), "lr = nan"),
@@ -174,8 +171,7 @@ class WrongGroups(TorchTest):
 class AutogradsGuard(TorchTest):
     def test_a_graph_from_before_the_step_is_refused(self):
         for extra in ({}, {"fetch": True}):
-            model = mlp()
-            opt = self.zenflow(model, **HYPER, **extra, **({"model": model} if extra else {}))
+            model, opt = self.alone(with_model=bool(extra), **HYPER, **extra)
             for _ in range(2):
                 loss = loss_of(model, 0)
                 loss.backward(retain_graph=True)

@@ -105,15 +105,13 @@ class State(TorchTest):
     def test_other_rules(self):
         for rule, names in (("sgd", {"step", "momentum_buffer"}), ("lion", {"step", "exp_avg"}),
                             ("adam", {"step", "exp_avg", "exp_avg_sq"})):
-            model = mlp()
-            opt = self.zenflow(model, rule=rule)
+            model, opt = self.alone(rule=rule)
             plain_step(model, opt, 0)
             self.assertEqual(set(opt.state[model[0].weight]), names)
 
     def test_an_edit_of_it_is_refused(self):
         """It is a copy: an edit would do nothing, without a word."""
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         plain_step(model, opt, 0)
         opt.state[model[0].weight]["exp_avg"].zero_()
         with self.assertRaisesRegex(zfplugin.StateError, '"0.weight".*params_changed'):

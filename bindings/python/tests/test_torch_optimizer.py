@@ -21,8 +21,7 @@ class AsAnOptimizer(TorchTest):
             self.assertIn("state_dict", str(caught.exception))
 
     def test_report_and_norm(self):
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         self.assertIsNone(opt.grad_norm)
         plain_step(model, opt, 0)
         norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in model.parameters()]))
@@ -54,8 +53,7 @@ class AsAnOptimizer(TorchTest):
         self.assertIn("0.weight", opt.export())
 
     def test_closing_takes_the_hooks_away(self):
-        model = mlp()
-        opt = self.zenflow(model, overlap=True)
+        model, opt = self.alone(overlap=True)
         with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
             plain_step(model, opt, 0)
             loss_of(model, 1).backward()  # they are under way

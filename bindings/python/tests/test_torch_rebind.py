@@ -152,8 +152,7 @@ class Moved(RebindTest):
 
     def test_moved_then_flushed_saved_or_told(self):
         for name in ("flush", "state_dict", "params_changed"):
-            model = mlp()
-            opt = self.zenflow(model, config=config(FEW))
+            model, opt = self.alone(config=config(FEW))
             train(model, opt, range(10))
             old, kept = [p.data for p in model.parameters()], values_of(model)
             for p in model.parameters():

@@ -123,8 +123,7 @@ class StateOfTheModel(TorchTest):
         self.assertEqual(in_a_fork(load), (0, ""))
 
     def test_attached_later_and_taken_off(self):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER, config=config(FEW))
+        model, opt = self.alone(**HYPER, config=config(FEW))
         train(model, opt, range(11))
         self.assertEqual(model.state_dict()["2.weight"].data_ptr(), model[2].weight.data_ptr())
         opt.attach(model)
@@ -178,7 +177,6 @@ class ForgottenFlush(TorchTest):
         self.assertIn("flush()", in_a_fork(leave)[1])
 
     def test_a_forked_child_says_nothing(self):
-        model = mlp()
-        opt = self.zenflow(model, config=config(FEW))
+        model, opt = self.alone(config=config(FEW))
         train(model, opt, range(9))
         self.assertEqual(in_a_fork(lambda: None), (0, ""))

@@ -105,8 +105,7 @@ class Resume(TorchTest):
             self.assert_equal(second, first)
 
     def refused(self, spoil, error, said="", other=None):
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         train(model, opt, range(3))
         saved = copy.deepcopy(opt.state_dict())
         target = other if other is not None else mlp(seed=3)
@@ -144,8 +143,7 @@ class Resume(TorchTest):
             from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
         except ImportError:
             self.skipTest("torch 2.3")
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         train(model, opt, range(3))
         kept = get_optimizer_state_dict(model, opt)
         self.refused(lambda saved: (saved.pop("zenflow"), saved.update(state=kept["state"])), zfplugin.CheckpointError,
@@ -191,8 +189,7 @@ class Resume(TorchTest):
             plain_step(model, opt, 2)
 
     def test_groups_of_another_optimizer(self):
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         for other, said in ((torch.optim.SGD(model.parameters(), lr=0.1), "betas is missing"),
                             (torch.optim.AdamW(model.parameters(), maximize=True), "maximize=True")):
             with self.assertRaisesRegex(zfplugin.ArgumentError, said):

@@ -57,8 +57,7 @@ class Followed(TorchTest):
         few = {"zenflow.topk_ratio": 0.1, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 1}
         best = mlp(seed=9)
         for is_followed in (False, True):
-            model = mlp()
-            opt = self.zenflow(model, model=model, config=config(few))
+            model, opt = self.alone(with_model=True, config=config(few))
             train(model, opt, range(10))
             model.load_state_dict(best.state_dict())
             if is_followed:
@@ -67,8 +66,7 @@ class Followed(TorchTest):
             self.assert_same(model, best, bound=0)
 
     def test_said_once_with_the_names(self):
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         plain_step(model, opt, 0)
         with self.messages(logging.INFO) as caught:
             for i in range(3):
@@ -95,8 +93,7 @@ class Asked(TorchTest):
     """What a step costs: the plugin is asked once about every weight, and once more where it is fetched."""
 
     def count(self, is_fetched):
-        model = mlp()
-        opt = self.zenflow(model, **HYPER, **({"model": model} if is_fetched else {}))
+        model, opt = self.alone(with_model=is_fetched, **HYPER)
         opt.bind()
         written, asked = opt._instance.written, []
         opt._instance.written = lambda ids, *flags: asked.append(len(list(ids))) or written(ids, *flags)
@@ -180,8 +177,7 @@ class Refused(TorchTest):
         self.assert_same(ours, theirs)
 
     def test_a_storage_given_back(self):
-        model = mlp()
-        opt = self.zenflow(model)
+        model, opt = self.alone()
         plain_step(model, opt, 0)
         kept = model[2].weight.detach().clone()
         loss_of(model, 1).backward()
@@ -205,8 +201,7 @@ class Refused(TorchTest):
 
         for surgery, error in ((drop, zfplugin.ParamError), (resize, zfplugin.ShapeError), (tie, zfplugin.ParamError)):
             with self.subTest(surgery=surgery.__name__):
-                model = mlp()
-                opt = self.zenflow(model, model=model)
+                model, opt = self.alone(with_model=True)
                 plain_step(model, opt, 0)
                 kept = model[2]
                 weight = model[2].weight

@@ -91,9 +91,7 @@ def main(argv) -> int:
     args = parse(HEAD, TABLE, END, argv)
     if args.data is None:
         raise CannotRun("--data DIR is needed: the official GLUE files")
-    cells = plan.cells(args.tasks)
-    if args.steps:
-        cells = [dataclasses.replace(c, steps=min(c.steps, args.steps)) for c in cells]
+    cells = [dataclasses.replace(c, steps=min(c.steps, args.steps or c.steps)) for c in plan.cells(args.tasks)]
     must = plan.settings(args.must) if args.must else []
     settings = list(dict.fromkeys([plan.ADAMW, *must, *plan.settings(args.settings)]))
     made_with, seeds = programs(args, cells), range(1, args.seeds + 1)

@@ -23,10 +23,9 @@ struct zfi_device {
 /* ---- device and memory ------------------------------------------------------------------------------------------- */
 
 static zf_status_t cpu_open(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err) {
-    zfi_device_t *device;
     if (device_id != 0)
         return zfi_error(err, ZF_ERR_DEVICE, "create", "device id %d: the CPU backend has device 0 only", device_id);
-    device = malloc(sizeof *device);
+    zfi_device_t *device = malloc(sizeof *device);
     if (!device)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a device handle");
     device->env = *env;

@@ -103,7 +103,7 @@ typedef struct zfi_cuda_flight {
 struct zfi_stream {
     zfi_device_t *device;
     CUstream handle;
-    uint64_t host_handle, host_id; /* of the host's descriptor */
+    uint64_t host_id; /* of the host's descriptor */
     int is_host;
     zfi_timeline_t executed;
     zfi_cuda_line_t *progress;
@@ -134,8 +134,7 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
-    int has_few_queues; /* CUDA_DEVICE_MAX_CONNECTIONS below the driver's own number: a stream may wait behind any other
-                         */
+    int has_few_queues; /* CUDA_DEVICE_MAX_CONNECTIONS below the driver's own number: streams wait behind others */
     uint32_t most_in_flight;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
@@ -171,8 +170,7 @@ void zfi_cuda_leave(zfi_device_t *device);
 /* A free pair of addresses of one word, zero. */
 zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
 
-/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still.
- */
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, as the host's may stand still. */
 CUresult zfi_cuda_fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes);
 
 /* blocks.c [context]. begin: blocks may be released; CUDA_ERROR_NOT_SUPPORTED where the device cannot. */

@@ -67,10 +67,9 @@ void zfi_cuda_begin_call(zfi_stream_t *stream) {
 }
 
 zf_status_t zfi_cuda_end_call(zfi_stream_t *stream, CUresult rc, const char *what) {
-    zf_status_t st;
     if (stream->is_host)
         pthread_mutex_lock(&stream->device->lock);
-    st = zfi_cuda_check(stream->device, rc, what);
+    zf_status_t st = zfi_cuda_check(stream->device, rc, what);
     if (st || stream->is_host)
         return st;
     stream->flight.n_given++;

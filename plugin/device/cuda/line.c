@@ -108,12 +108,11 @@ static zf_status_t take_place(zfi_device_t *device, zfi_cuda_line_t *line, zfi_c
 
 static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
     zfi_cuda_signal_t *signal;
-    CUresult rc;
     zf_status_t st = take_place(stream->device, line, &signal);
     if (st)
         return st;
     zfi_cuda_begin_call(stream);
-    rc = stream->device->driver->cuEventRecord(signal->event->handle, stream->handle);
+    CUresult rc = stream->device->driver->cuEventRecord(signal->event->handle, stream->handle);
     st = zfi_cuda_end_call(stream, rc, "recording an event");
     signal->value = value;
     signal->stream = stream;
@@ -122,10 +121,9 @@ static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
 }
 
 static zf_status_t write_word(zfi_stream_t *stream, const zfi_cuda_line_t *line, uint64_t value) {
-    CUresult rc;
     zfi_cuda_begin_call(stream);
-    rc = stream->device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value,
-                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+    CUresult rc = stream->device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value,
+                                                               CU_STREAM_WRITE_VALUE_DEFAULT);
     return zfi_cuda_end_call(stream, rc, "writing a word in stream order");
 }
 
@@ -158,23 +156,20 @@ static const zfi_cuda_signal_t *find_signal(const zfi_cuda_line_t *line, uint64_
 }
 
 static zf_status_t wait_for_event(zfi_stream_t *stream, zfi_cuda_event_t *event) {
-    zf_status_t st;
-    CUresult rc;
     event->n_users++;
     zfi_cuda_begin_call(stream);
-    rc = stream->device->driver->cuStreamWaitEvent(stream->handle, event->handle, 0);
-    st = zfi_cuda_end_call(stream, rc, "waiting for an event");
+    CUresult rc = stream->device->driver->cuStreamWaitEvent(stream->handle, event->handle, 0);
+    zf_status_t st = zfi_cuda_end_call(stream, rc, "waiting for an event");
     if (--event->n_users == 0 && event->is_out)
         destroy_event(stream->device, event);
     return st;
 }
 
 static zf_status_t wait_for_word(zfi_stream_t *stream, const zfi_cuda_line_t *line, uint64_t value) {
-    zf_status_t st;
     CUresult rc;
     zfi_cuda_begin_call(stream);
     rc = stream->device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value, CU_STREAM_WAIT_VALUE_GEQ);
-    st = zfi_cuda_end_call(stream, rc, "waiting for a word in stream order");
+    zf_status_t st = zfi_cuda_end_call(stream, rc, "waiting for a word in stream order");
     return st ? st : zfi_cuda_gate(stream, line->host_at);
 }
 

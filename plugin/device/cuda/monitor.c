@@ -5,8 +5,7 @@
  * While anything is under way it looks again and again, without a call of the driver; else it sleeps until something is
  * enqueued. The longer nothing has come, the longer it sleeps between two looks, by a share of that time: a signal is
  * late by at most a PATIENCE-th of what it was waited for, and a device that computes for 100 ms costs some hundred
- * looks in place of some thousand. It takes `lock` only if nobody holds it: a thread that holds it may be waiting for a
- * signal. */
+ * looks in place of some thousand. It takes `lock` only if nobody holds it: its holder may be waiting for a signal. */
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>

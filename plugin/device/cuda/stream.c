@@ -322,18 +322,16 @@ static zf_status_t record_order(zfi_stream_t *from) {
 
 /* [lock] */
 static zf_status_t wait_for_order(const zfi_stream_t *from, zfi_stream_t *to) {
-    CUresult rc;
     zfi_cuda_begin_call(to);
-    rc = to->device->driver->cuStreamWaitEvent(to->handle, from->order, 0);
+    CUresult rc = to->device->driver->cuStreamWaitEvent(to->handle, from->order, 0);
     return zfi_cuda_end_call(to, rc, "ordering two streams");
 }
 
 zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to) {
-    zf_status_t st;
     if (from == to)
         return ZF_OK;
     lock(device);
-    st = issue_parked(from);
+    zf_status_t st = issue_parked(from);
     if (!st)
         st = issue_parked(to);
     if (!st)
@@ -449,11 +447,10 @@ static void remove_stream(zfi_stream_t *stream) {
 }
 
 void zfi_cuda_stream_destroy(zfi_stream_t *stream) {
-    zfi_device_t *device;
     zfi_run_clock_t clock = zfi_run_clock();
     if (!stream)
         return;
-    device = stream->device;
+    zfi_device_t *device = stream->device;
     while (zfi_timeline_now(&stream->executed) < atomic_load(&stream->planned) &&
            !(atomic_load(&device->has_failed) && zfi_run_ns(&clock) > device->env.timeout_ns)) /* it hangs */
         zfi_timeline_wait(&stream->executed, atomic_load(&stream->planned), 1000000, NULL);
@@ -517,7 +514,6 @@ zf_status_t zfi_cuda_stream_resolve(zfi_device_t *device, const zf_stream_t *giv
         stream = add_stream(device, "host stream", 1);
         if (stream) {
             stream->handle = handle_of(given);
-            stream->host_handle = given->handle;
             stream->host_id = given->id;
         }
     }

@@ -4,12 +4,11 @@
  *
  *   other_abi      knows only major 7; says so with both lists      silent_abi   the same, without a word
  *   unserved_abi   chooses an ABI that the host did not list        refuses      another negative status
- *   no_table       agrees, but hands out NULL                       table_abi    the table names another ABI than was
- * chosen null_slot      step is NULL                                     short_table  ends before poll tiny_table ends
- * before abi                                  long_table   a later minor's, longer than the host's: legal cpu_ext has
- * zf.cpu/1, whose fence_wait always times out replaced       has zf.state/1: while weights are read, the file
- * ZF_MOCK_INDEX becomes the index
- */
+ *   no_table       agrees, but hands out NULL                       table_abi    the table's ABI is another one
+ *   null_slot      step is NULL                                     short_table  ends before poll
+ *   tiny_table     ends before abi                                  long_table   a later minor's, longer: legal
+ *   cpu_ext        has zf.cpu/1, whose fence_wait always times out
+ *   replaced       has zf.state/1: while weights are read, the file ZF_MOCK_INDEX becomes the index */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -288,12 +288,11 @@ ZT_TEST(what_is_in_flight_is_bounded) {
 
 /* A call that is about to wait for an event, without the lock, waits for the place that it found. */
 ZT_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
-    zfi_cuda_event_t *event;
     open_all();
     enqueue(own, zfi_op_signal(&line, 1));
     zfi_cuda_line_t *known = find_line();
     pthread_mutex_lock(&device->lock);
-    event = known->signals[0].event;
+    zfi_cuda_event_t *event = known->signals[0].event;
     event->n_users++;
     pthread_mutex_unlock(&device->lock);
     for (uint64_t value = 2; value <= N_SIGNALS; value++)

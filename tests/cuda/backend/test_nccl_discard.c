@@ -64,11 +64,6 @@ zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, co
 
 static void open_job(job_t *job, const char *config) {
     zt_rig_t *rig = &job->rig;
-    zf_create_args_t args = {.struct_size = sizeof args,
-                             .host = &rig->host,
-                             .config_text = config,
-                             .config_text_nbytes = strlen(config),
-                             .device_type = ZF_DEVICE_CUDA};
     CUstream stream;
     enter_device();
     need(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -80,7 +75,7 @@ static void open_job(job_t *job, const char *config) {
                                 .handle = (uint64_t)(uintptr_t)stream};
     rig->host.get_extension = zt_ranks_extension;
     rig->host.ctx = &ranks[job->kind].ranks[job->rank];
-    job->st = rig->zf->create(&args, &rig->inst, &rig->err);
+    job->st = zt_rig_try_create(rig, config, 0);
     if (job->st >= 0)
         job->st = zt_rig_try_bind(rig);
 }

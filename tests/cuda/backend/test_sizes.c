@@ -4,8 +4,7 @@
  *
  * Such offsets need no such memory. Once the tables lie on the device every base in them is raised by 2^33 elements,
  * and every array begins as much earlier: an offset that is cut to 32 bits leads to where there is no memory.
- * zfi_cuda_launch is wrapped (-Wl,--wrap) to do so before the first launch, and to the arrays that launches bring
- * along. */
+ * zfi_cuda_launch is wrapped (-Wl,--wrap) to do so before the first launch, and to arrays that launches bring. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,19 +132,12 @@ zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, co
 
 static void open_rig(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *config, int32_t device,
                      uint32_t flags) {
-    zf_create_args_t args = {.struct_size = sizeof args,
-                             .flags = flags,
-                             .host = &rig->host,
-                             .config_text = config,
-                             .config_text_nbytes = strlen(config),
-                             .device_type = device};
     zt_rig_start(rig, shapes, n);
     if (device == ZF_DEVICE_CUDA)
         move_values_to_device(rig, n);
     if (device == ZF_DEVICE_CUDA)
         rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_CUDA, .device_type = device};
-    ZT_OK(rig, rig->zf->create(&args, &rig->inst, &rig->err));
-    zt_rig_bind(rig);
+    zt_rig_open(rig, config, flags);
 }
 
 /* Of all values. */

@@ -21,8 +21,7 @@ uint32_t fakecuda_n_waiting_calls(void);
 /* Before open_device: the double reads the environment once. */
 static void set(const char *name, const char *value) { ck_assert_int_eq(setenv(name, value, 1), 0); }
 
-/* After findings the double ends a process with status 96; these tests want to see them and pass. Each is of one line.
- */
+/* After findings the double ends a process with status 96; these tests want to see them and pass. Each is one line. */
 static void end_with(uint64_t n_findings) {
     ck_assert_uint_eq(fakecuda_n_findings(), n_findings);
     _exit(0);

@@ -33,7 +33,7 @@ struct emu_traffic {
     totals_t totals;
     request_t *table;
     uint32_t n_used, *used;
-    uint32_t n_visits, *visits; /* [threads][lines of the kernel, by hash] */
+    uint32_t *visits; /* [threads][lines of the kernel, by hash] */
 };
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/fakecuda/calls.c - what every call passes first: counting, failures on demand, what the caller may not do.
- */
+/* tests/cuda/fakecuda/calls.c - what every call passes first: counting, failures on demand, what callers may not do. */
 #define _GNU_SOURCE
 #include "fake.h"
 

@@ -2,8 +2,7 @@
 /* tests/cuda/fakecuda/capture.c - captures: only their status and what they forbid.
  *
  * While a stream is captured in the global mode, no thread may call what is unsafe beside a capture (queries,
- * allocation, copies that wait), unless it has made its own mode another one: the call fails, and the capture is
- * spoilt. */
+ * allocation, copies that wait), unless it has made its own mode another one: it fails, and the capture is spoilt. */
 #include "fake.h"
 
 static __thread CUstreamCaptureMode mode_of_thread; /* 0: CU_STREAM_CAPTURE_MODE_GLOBAL */

@@ -17,9 +17,7 @@ struct CUevent_st {
 
 static CUresult enter_event(const char *function, CUevent e) {
     CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    return e && e->magic == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return st ? st : e && e->magic == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 FC_API cuEventCreate(CUevent *out, unsigned int flags) {

@@ -111,13 +111,10 @@ int fc_is_in_window(uint64_t a);
 uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind them */
 void fc_add_zone(const fc_zone_t *zone);
 void fc_remove_zone(uint64_t lo);
-/* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: not a place to copy from or
- * to. */
+/* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: no place for copies. */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
-/* What is new is not zero. NULL: there is no memory. */
-void *fc_new_bytes(uint64_t nbytes);
-/* The same of the current context's device, which has so many and no more; and back. */
+/* Of the current context's device, which has so many and no more, and back. New ones are not zero. NULL: none left. */
 unsigned char *fc_take_device_bytes(uint64_t nbytes, int is_plugin);
 void fc_give_device_bytes(unsigned char *bytes, uint64_t nbytes, int is_plugin);
 
@@ -176,8 +173,7 @@ CUstream fc_stream_of(CUstream given);
 CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out);
 /* Copies *op to the end of the stream, with the order that the legacy stream brings along. */
 CUresult fc_enqueue(CUstream stream, const fc_op_t *op);
-fc_marker_t *fc_mark(CUstream stream); /* a new place at the stream's end; with one reference */
-void fc_marker_wait(fc_marker_t *m);   /* of a host thread */
+void fc_marker_wait(fc_marker_t *m); /* of a host thread */
 void fc_marker_drop(fc_marker_t *m);
 fc_marker_t *fc_marker_keep(fc_marker_t *m);
 fc_marker_t *fc_marker_new(fc_context_t *c);
@@ -198,8 +194,3 @@ CUresult fc_enter_stream(const char *function, CUstream *s);
 CUresult fc_unless_captured(void); /* of a call that is unsafe beside a capture: the error that it returns */
 /* For the double of NCCL: what its kernels would do, in stream order. */
 CUresult fc_launch_work(CUstream s, CUhostFn fn, void *user);
-
-/* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
-
-void fc_note_stream_write(uint64_t a); /* a stream wrote this word */
-int fc_is_stream_written(uint64_t a);

@@ -9,7 +9,7 @@ enum { MAX_WORDS = 4096, POLL_US = 30 };
 
 static uint64_t written[MAX_WORDS]; /* words that streams wrote, by hash */
 
-void fc_note_stream_write(uint64_t a) {
+static void note_stream_write(uint64_t a) {
     for (uint64_t i = 0, h = a / 8 * 0x9e3779b97f4a7c15ull >> 52; i < MAX_WORDS; i++, h = (h + 1) % MAX_WORDS) {
         uint64_t expected = 0;
         if (__atomic_compare_exchange_n(&written[h], &expected, a, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
@@ -18,7 +18,7 @@ void fc_note_stream_write(uint64_t a) {
     }
 }
 
-int fc_is_stream_written(uint64_t a) {
+static int is_stream_written(uint64_t a) {
     for (uint64_t i = 0, h = a / 8 * 0x9e3779b97f4a7c15ull >> 52; i < MAX_WORDS; i++, h = (h + 1) % MAX_WORDS) {
         uint64_t there = __atomic_load_n(&written[h], __ATOMIC_RELAXED);
         if (there == a || there == 0)
@@ -49,7 +49,7 @@ static void run_wait(fc_op_t *op) {
     if (word == NULL)
         return;
     fc_acquire(word);
-    if (fc_is_stream_written(op->to))
+    if (is_stream_written(op->to))
         fc_finding("a stream waits for the word at %#llx, which a stream writes", (unsigned long long)op->to);
 }
 
@@ -57,7 +57,7 @@ static void run_write(fc_op_t *op) {
     uint64_t *word = word_of(op);
     if (word == NULL)
         return;
-    fc_note_stream_write(op->to);
+    note_stream_write(op->to);
     if (op->flags & CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
         fc_finding("the word at %#llx is written without a barrier: who sees it may not see what the stream did before",
                    (unsigned long long)op->to);

@@ -119,7 +119,7 @@ unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n) {
 
 /* ---- device memory ----------------------------------------------------------------------------------------------- */
 
-void *fc_new_bytes(uint64_t nbytes) {
+static void *new_bytes(uint64_t nbytes) {
     void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
@@ -129,7 +129,7 @@ void *fc_new_bytes(uint64_t nbytes) {
 
 unsigned char *fc_take_device_bytes(uint64_t nbytes, int is_plugin) {
     fc_context_t *c = fc_current();
-    void *bytes = c->used_nbytes + nbytes > fc_config.device_nbytes ? NULL : fc_new_bytes(nbytes);
+    void *bytes = c->used_nbytes + nbytes > fc_config.device_nbytes ? NULL : new_bytes(nbytes);
     if (bytes == NULL)
         return NULL;
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
@@ -195,7 +195,7 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
-    void *p = fc_new_bytes(nbytes);
+    void *p = new_bytes(nbytes);
     if (p == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t at = (uint64_t)(uintptr_t)p;

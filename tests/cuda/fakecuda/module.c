@@ -87,9 +87,7 @@ FC_API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUji
 
 static CUresult enter_module(const char *function, CUmodule m) {
     CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
-    if (st)
-        return st;
-    return m && m->magic == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return st ? st : m && m->magic == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 FC_API cuModuleUnload(CUmodule m) {

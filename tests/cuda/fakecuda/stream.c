@@ -233,7 +233,8 @@ static void enqueue_order(CUstream s, void (*run_order)(fc_op_t *), fc_marker_t 
 void fc_enqueue_record(CUstream s, fc_marker_t *m) { enqueue_order(s, run_reach, m, 1); }
 void fc_enqueue_event_wait(CUstream s, fc_marker_t *m) { enqueue_order(s, run_wait, m, 1); }
 
-fc_marker_t *fc_mark(CUstream s) {
+/* A new place at the stream's end, with one reference. */
+static fc_marker_t *mark(CUstream s) {
     fc_marker_t *m = fc_marker_new(s->context);
     enqueue_order(s, run_reach, m, 0);
     return m;
@@ -242,7 +243,7 @@ fc_marker_t *fc_mark(CUstream s) {
 static void order(CUstream from, CUstream to) {
     if (__atomic_load_n(&from->n_enqueued, __ATOMIC_RELAXED) == 0)
         return;
-    fc_marker_t *m = fc_mark(from);
+    fc_marker_t *m = mark(from);
     enqueue_order(to, run_wait, m, 0);
     fc_marker_drop(m);
 }
@@ -281,7 +282,7 @@ CUresult fc_synchronise(CUstream s) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (s == s->context->legacy)
         order_with_legacy(s);
-    fc_marker_t *m = fc_mark(s);
+    fc_marker_t *m = mark(s);
     fc_marker_wait(m);
     fc_marker_drop(m);
     return (CUresult)__atomic_load_n(&s->context->sticky, __ATOMIC_RELAXED);
@@ -294,7 +295,7 @@ CUresult fc_synchronise_context(fc_context_t *c) {
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s && n < MOST; s = s->next)
         if (s->context == c)
-            markers[n++] = fc_mark(s);
+            markers[n++] = mark(s);
     fc_unlock(&fc_global_lock);
     for (uint32_t i = 0; i < n; i++) {
         fc_marker_wait(markers[i]);
@@ -381,7 +382,7 @@ static void unlink_stream(CUstream s) {
 
 /* Waits for the work of a stream that nobody knows any more, without being ordered behind it. */
 static void stream_end(CUstream s) {
-    fc_marker_t *m = fc_mark(s);
+    fc_marker_t *m = mark(s);
     while (!__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE))
         fc_sleep_on(&m->is_reached, 0);
     fc_marker_drop(m);
@@ -481,7 +482,7 @@ FC_API cuStreamQuery(CUstream s) {
     CUresult st = fc_enter_stream(__func__, &s);
     if (st || (st = fc_unless_captured()))
         return st;
-    fc_marker_t *m = fc_mark(s);
+    fc_marker_t *m = mark(s);
     for (int i = 0; i < 20 && !__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE); i++)
         fc_pause_us(5);
     int is_reached = (int)__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE);

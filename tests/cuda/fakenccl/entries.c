@@ -141,7 +141,6 @@ static int begin(fn_comm_t *comm, void *(*fn)(void *comm)) {
 }
 
 ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config) {
-    fn_comm_t *comm;
     *out = NULL;
     if (!fc_current()) {
         fc_finding("ncclCommInitRankConfig: the calling thread has no device");
@@ -150,7 +149,7 @@ ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank,
     if (n_ranks < 1 || n_ranks > FN_MAX_RANKS || rank < 0 || rank >= n_ranks || config->magic != 0xcafebeefu ||
         config->size < sizeof *config || config->blocking)
         return FN_INVALID_ARGUMENT;
-    comm = calloc(1, sizeof *comm);
+    fn_comm_t *comm = calloc(1, sizeof *comm);
     if (!comm)
         return FN_SYSTEM_ERROR;
     *comm = (fn_comm_t){.rank = rank, .n_ranks = n_ranks, .context = fc_current(), .n_refs = 1};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_host_cuda.c - the reference host on a CUDA device beside the processor: each call of compute.h, then whole
- * passes.
+/* test_host_cuda.c - the reference host on a CUDA device beside the processor: calls of compute.h, then whole passes.
  *
  * What the kernels promise to be the processor's bits is compared as bits; sums along a row or an inner dimension,
  * which are added in another order, within a few units in the last place of their largest term. Runs on the test

@@ -24,8 +24,7 @@ enum { MOST_FRAMES = 48, TRIES = 200 };
 
 static uint32_t done; /* thread that has written its frames */
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);

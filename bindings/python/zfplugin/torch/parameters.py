@@ -165,9 +165,7 @@ class ParameterTable:
         """For each parameter the earlier trainable one with the same memory, or None."""
         first, ties = {}, []
         for i, shape in enumerate(self.shapes):
-            owner = None
-            if not self.frozen[i] and shape.numel():
-                owner = first.setdefault(addresses[i], i)
+            owner = first.setdefault(addresses[i], i) if shape.numel() and not self.frozen[i] else None
             ties.append(None if owner == i else owner)
         return ties
 

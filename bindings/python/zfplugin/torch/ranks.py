@@ -97,9 +97,7 @@ class _Lane:
             yield peer, lambda: self.backend.send([_bytes(call.send + peer * n if call.send else own, n)], peer, call.tag)
 
     def _make(self, call):
-        works = []
-        for peer, begin in self._begin(call):
-            works.append((peer, self._try(peer, begin)))
+        works = [(peer, self._try(peer, begin)) for peer, begin in self._begin(call)]
         for peer, work in works:
             self._try(peer, work.wait)
 
