@@ -429,8 +429,7 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         ids[i] = h->c->params[params[i]].id;
     zx_host_sync(h);
-    zf_status_t st = digest->adopt(h->instance, ids, n, &h->err);
-    zx_is_call_bad(h, "adopt", st);
+    zx_is_call_bad(h, "adopt", digest->adopt(h->instance, ids, n, &h->err));
     return 1;
 }
 

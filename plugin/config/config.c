@@ -432,8 +432,7 @@ static void take_mode(reading_t *r) {
 
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
-    int lag = zfi_key_find("zenflow", "publish_lag");
-    r->config.is_publish_lag_given = r->is_given[lag];
+    r->config.is_publish_lag_given = r->is_given[zfi_key_find("zenflow", "publish_lag")];
     take_mode(r);
     if (r->config.deferred == ZFI_DEFERRED_MEAN) /* the one update of a window is not the last step's */
         r->config.predict = ZFI_PREDICT_OFF;

@@ -53,8 +53,7 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
 }
 
 static int is_read(const zfi_config_t *config, uint32_t i) {
-    const zfi_key_t *key = zfi_key_at(i);
-    return has_effect(config, i) && !unmet_need(config, key);
+    return has_effect(config, i) && !unmet_need(config, zfi_key_at(i));
 }
 
 void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes) {

@@ -58,8 +58,7 @@ void fuzz_model_start(fuzz_model_t *model, uint32_t config) {
     char text[512];
     zf_create_args_t args = {
         .struct_size = sizeof args, .host = &host, .config_text = text, .device_type = ZF_DEVICE_CPU};
-    memset(model, 0, sizeof *model);
-    model->zf = fuzz_plugin();
+    *model = (fuzz_model_t){.zf = fuzz_plugin()};
     model->state = model->zf->get_extension(ZF_EXT_STATE);
     snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads=1\naffinity=none\n[log]\nlevel=error\n",
              configs[config]);

@@ -81,10 +81,8 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     for (uint32_t i = 0; all->node_ranks && i < members(all, what->group); i++)
         if (node_of(all, member(rank, what->group, i)) != node_of(all, rank->rank))
             rank->abroad_of[what->purpose] += what->nbytes;
-    if (call->number != *n_started + 1) {
-        memset(call, 0, sizeof *call);
-        call->number = *n_started + 1;
-    }
+    if (call->number != *n_started + 1)
+        *call = (struct zt_call){.number = *n_started + 1};
     call->what[rank->rank] = *what;
     call->is_posted[rank->rank] = 1;
     call->n_posted++;

@@ -160,8 +160,7 @@ static int audit(const char *a, const char *b) {
     snprintf(command, sizeof command, "'%s' audit '%s/%s' '%s/%s' 2>&1", ZF, zt_dir(), a, zt_dir(), b);
     FILE *from = popen(command, "r");
     ck_assert_ptr_nonnull(from);
-    size_t n = fread(said, 1, sizeof said - 1, from);
-    said[n] = '\0';
+    said[fread(said, 1, sizeof said - 1, from)] = '\0';
     return WEXITSTATUS(pclose(from));
 }
 

@@ -98,8 +98,7 @@ static void deliver_to(reader_t reader, zf_fence_t *fence) {
 static void expect_error_behind_reader(zf_fence_t *fence) {
     pthread_t opener;
     ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_after_poison, fence), 0);
-    zf_status_t st = zt_quiesce(&rig, ZF_QUIESCE_DRAIN);
-    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(zt_quiesce(&rig, ZF_QUIESCE_DRAIN), ZF_ERR_TIMEOUT);
     ck_assert_msg(!atomic_load(&is_reading), "the error came while the gradient was read");
     pthread_join(opener, NULL);
     zt_rig_end(&rig);

@@ -116,8 +116,7 @@ ZT_TEST(a_blocked_queue_is_a_timeout) {
     zt_rig_make(&rig, shapes, N_SHAPES, impatient, ZF_CREATE_CAP_FETCH | ZT_ON_QUEUE);
     zt_rig_steps(&rig, 3);
     zt_rig_block(&rig);
-    zf_status_t st = step_until_error(&fence);
-    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(step_until_error(&fence), ZF_ERR_TIMEOUT);
     expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
     zt_contains(rig.err.message, "shipped=");
     zt_contains(rig.err.message, "stepped="); /* the dump has all timelines, first to last */

@@ -75,10 +75,8 @@ class Released(TorchTest):
     """release_gradients=True: .grad is None after backward, the weights are AdamW's."""
 
     def check(self, one_step, options, n_steps=20, make=mlp, **kwargs):
-        ours, theirs = twins(make)
-        opt = self.zenflow(ours, **HYPER, release_gradients=True, model=ours, **options)
+        ours, theirs, opt, reference = self.pair(make, with_model=True, release_gradients=True, **options)
         opt.bind()  # else the first step's gradients travel at step()
-        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         for i in range(n_steps):
             one_step(theirs, reference, i)
             one_step(ours, opt, i)
