@@ -98,14 +98,16 @@ static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t
         st = check_opening(all, together->n_ranks, err);
     if (!st && together->rank != 0)
         st = zfi_store_join_save(args, all[0].tmp_name, store, err);
-    if (!st) {
+    if (!st)
         *file_nbytes = all[0].file_nbytes;
-        store->is_shared = 1;
-        store->tick = zfi_together_tick;
-        store->tick_arg = together;
-    }
     zfi_together_drop(together, all);
     return zfi_together_meet(together, st, err);
+}
+
+static void share(zfi_together_t *together, zfi_store_t *store) {
+    store->is_shared = 1;
+    store->tick = zfi_together_tick;
+    store->tick_arg = together;
 }
 
 /* The drained instance. Failures of one rank are every rank's. */
@@ -117,10 +119,12 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
                            .file_nbytes = zfi_state_file_nbytes(),
                            .together = together};
     zf_status_t st = zfi_together_meets(together) ? compare_ways(together, args, err) : ZF_OK;
-    if (!st && zfi_together_meets(together) && !together->is_alone)
+    if (!st && zfi_together_meets(together) && !args->store)
         st = open_together(together, args, &store, &how.file_nbytes, err);
     else if (!st)
         st = zfi_together_meet(together, zfi_store_open_save(args, &store, err), err);
+    if (!st && zfi_together_meets(together) && !together->is_alone)
+        share(together, &store);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
     if (together->rank != 0)
@@ -133,11 +137,14 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
 /* The arguments, before anything is done. */
 static zf_status_t read_save_args(const zf_state_args_t *given, const zf_state_report_t *out_report,
                                   zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC, out, err);
+    zf_status_t st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC | ZF_STATE_OWN, out, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
         st = check_note(out->note, err);
+    if (!st && (out->flags & ZF_STATE_OWN) && !out->store)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "state",
+                       "ZF_STATE_OWN is for a save to a store; in a directory each rank writes its part anyway");
     return st;
 }
 
@@ -155,7 +162,10 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = read_save_args(given, out_report, &args, err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
     if (!st && args.store && zfi_together_meets(&together)) {
-        together.is_alone = 1;
+        together.is_apart = (args.flags & ZF_STATE_OWN) != 0;
+        together.is_alone = !together.is_apart;
+    }
+    if (together.is_alone) {
         together.rank = 0;
         together.n_ranks = 1;
     }

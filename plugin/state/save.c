@@ -36,6 +36,9 @@ typedef struct writer {
 
 static int is_first(const writer_t *writer) { return writer->together->rank == 0; }
 
+/* Whether what the ranks do not share out is written by this one. */
+static int writes_rest(const writer_t *writer) { return is_first(writer) || writer->together->is_apart; }
+
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t param_nbytes(const writer_t *writer, const zfi_saved_param_t *param) {
@@ -245,7 +248,7 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
     uint64_t nbytes = tensor->nbytes / saved->n_steps;
     void *values = malloc(nbytes + 1);
     zf_status_t st = values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a step's values");
-    for (uint64_t s = 0; s < saved->n_steps && is_first(writer) && !st; s++) {
+    for (uint64_t s = 0; s < saved->n_steps && writes_rest(writer) && !st; s++) {
         zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.state->windows->rows, saved->first_step + s), values);
         st = put_block(writer, tensor, s * nbytes, values, nbytes, err);
     }
@@ -276,7 +279,7 @@ static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_
 static zf_status_t write_header(writer_t *writer, const void *header, uint64_t nbytes, zf_error_t *err) {
     if (!writer->store->is_shared)
         return zfi_store_write(writer->store, header, nbytes, err);
-    return is_first(writer) ? zfi_store_write_at(writer->store, 0, header, nbytes, err) : ZF_OK;
+    return writes_rest(writer) ? zfi_store_write_at(writer->store, 0, header, nbytes, err) : ZF_OK;
 }
 
 static zf_status_t write_file(writer_t *writer, uint32_t number, zf_error_t *err) {
@@ -366,11 +369,12 @@ static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_
     return st ? st : zfi_store_commit(writer->store, err);
 }
 
-/* The first rank finishes when all have synced what they wrote; the others know that it did before they return. */
+/* The first rank finishes when all have synced what they wrote, and all that have a store of their own; the others know
+ * that it did before they return. */
 static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
     zf_status_t st = zfi_spread_join(writer->io.state->ranks, writer->io.ids, writer->together, &writer->saved, err);
     zfi_state_report(&writer->saved, writer->store, report);
-    if (!st && is_first(writer))
+    if (!st && writes_rest(writer))
         st = finish(writer, report, err);
     return zfi_together_meet(writer->together, st, err);
 }

@@ -14,7 +14,8 @@
  * group 0 meet, files are cut by elements, which are the same in all of them, and a failure is every rank's. A load
  * reads such a tensor whole, and keeps what it owns.
  *
- * A store of the host's is one rank's own. So all that others own is gathered for it. */
+ * A store of the host's is one rank's own. So all that others own is gathered for it; or, with ZF_STATE_OWN, it gets the
+ * rank's slices, and all that is not dealt. */
 #pragma once
 
 #include "state/index.h"
@@ -34,7 +35,7 @@ void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, 
 void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes);
 /* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. ids: the run's
  * numbers of the parameters. Collective, after a meeting. */
-zf_status_t zfi_spread_join(const zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
+zf_status_t zfi_spread_join(zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err);
 
 /* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with

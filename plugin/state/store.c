@@ -28,15 +28,24 @@ static zf_status_t host_begin(zfi_store_t *store, zf_error_t *err) {
     return rc ? host_error("begin", store->blob, rc, 0, store->blob_nbytes, err) : ZF_OK;
 }
 
-/* It takes bytes in their order alone, so that they are never shared. */
+/* What others keep: before the offset. */
+static zf_status_t host_skip(zfi_store_t *store, uint64_t offset, zf_error_t *err) {
+    uint64_t nbytes = offset - store->at;
+    int32_t rc = nbytes ? store->host.write(store->host.ctx, NULL, nbytes) : 0;
+    return rc ? host_error("write", store->blob, rc, store->at, nbytes, err) : ZF_OK;
+}
+
+/* It takes bytes in their order alone. */
 static zf_status_t host_write(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err) {
-    int32_t rc = store->host.write(store->host.ctx, data, nbytes);
-    return rc ? host_error("write", store->blob, rc, offset, nbytes, err) : ZF_OK;
+    zf_status_t st = host_skip(store, offset, err);
+    int32_t rc = st ? 0 : store->host.write(store->host.ctx, data, nbytes);
+    return rc ? host_error("write", store->blob, rc, offset, nbytes, err) : st;
 }
 
 static zf_status_t host_end(zfi_store_t *store, zf_error_t *err) {
-    int32_t rc = store->host.end(store->host.ctx);
-    return rc ? host_error("end", store->blob, rc, store->at, 0, err) : ZF_OK;
+    zf_status_t st = host_skip(store, store->blob_nbytes, err);
+    int32_t rc = st ? 0 : store->host.end(store->host.ctx);
+    return rc ? host_error("end", store->blob, rc, store->at, 0, err) : st;
 }
 
 static zf_status_t host_commit(zfi_store_t *store, zf_error_t *err) {
@@ -134,15 +143,15 @@ zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *
                                zf_error_t *err) {
     zf_status_t st = nbytes ? store->ops->write(store, offset, data, nbytes, err) : ZF_OK;
     tick(store);
-    if (!st)
-        store->total_nbytes += nbytes;
-    return st;
+    if (st)
+        return st;
+    store->total_nbytes += nbytes;
+    store->at = offset + nbytes;
+    return ZF_OK;
 }
 
 zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_store_write_at(store, store->at, data, nbytes, err);
-    store->at += st ? 0 : nbytes;
-    return st;
+    return zfi_store_write_at(store, store->at, data, nbytes, err);
 }
 
 zf_status_t zfi_store_end(zfi_store_t *store, zf_error_t *err) {

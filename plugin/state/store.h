@@ -22,9 +22,9 @@ typedef struct zfi_store {
     int is_aside;       /* ... load: path is missing, and the former checkpoint lies beside it */
     int parent_fd, dir_fd, blob_fd, is_synced;
     char blob[ZFI_BLOB_NAME]; /* being written, or open for reading */
-    uint64_t blob_nbytes, at; /* of it */
+    uint64_t blob_nbytes, at; /* of it; at: behind what was written last */
     uint64_t total_nbytes;    /* written or read */
-    int is_shared;            /* save: several ranks write to it, each what is its own */
+    int is_shared;            /* save: of several ranks, each of which writes what is its own */
     void (*tick)(void *arg);  /* called with every write and read, or NULL */
     void *tick_arg;
 } zfi_store_t;
@@ -34,7 +34,8 @@ zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, z
 zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err);
 
 /* [control] Several ranks: one of them has opened a save to the same directory, whose tmp_name it is; what cancel
- * removes is that one's. The blobs of a shared store are written at offsets, and begun by every rank. */
+ * removes is that one's. The blobs of a shared store are written at offsets, and begun by every rank; each rank's of a
+ * host in rising order. */
 zf_status_t zfi_store_join_save(const zf_state_args_t *args, const char *tmp_name, zfi_store_t *out, zf_error_t *err);
 zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err);
 

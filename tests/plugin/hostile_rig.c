@@ -32,6 +32,7 @@ void zt_hostile_copy(void) {
         zt_hostile.bad.blobs[i].data = malloc(zt_hostile.good.blobs[i].nbytes + 1);
         memcpy(zt_hostile.bad.blobs[i].data, zt_hostile.good.blobs[i].data, zt_hostile.good.blobs[i].nbytes);
         zt_hostile.bad.blobs[i].data[zt_hostile.good.blobs[i].nbytes] = 0;
+        zt_hostile.bad.blobs[i].is_there = NULL;
     }
     zt_hostile.bad.n_blobs = zt_hostile.good.n_blobs;
 }

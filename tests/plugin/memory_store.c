@@ -28,7 +28,9 @@ static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
         snprintf(blob->name, sizeof blob->name, "%s", name);
     }
     free(blob->data);
+    free(blob->is_there);
     blob->data = malloc(nbytes + 1);
+    blob->is_there = malloc(nbytes + 1);
     blob->nbytes = nbytes;
     blob->at = 0;
     store->open = (int)(blob - store->blobs);
@@ -42,7 +44,9 @@ static int32_t write_some(void *ctx, const void *data, uint64_t nbytes) {
     zt_blob_t *blob = &store->blobs[store->open];
     if (nbytes > blob->nbytes - blob->at)
         return -27;
-    memcpy(blob->data + blob->at, data, nbytes);
+    memset(blob->is_there + blob->at, data != NULL, nbytes);
+    if (data)
+        memcpy(blob->data + blob->at, data, nbytes);
     blob->at += nbytes;
     return 0;
 }
@@ -85,8 +89,10 @@ void zt_memory_store_start(zt_memory_store_t *store) {
 }
 
 void zt_memory_store_clear(zt_memory_store_t *store) {
-    for (int i = 0; i < store->n_blobs; i++)
+    for (int i = 0; i < store->n_blobs; i++) {
         free(store->blobs[i].data);
+        free(store->blobs[i].is_there);
+    }
     store->n_blobs = store->n_calls = store->fail_at = 0;
     store->open = -1;
 }

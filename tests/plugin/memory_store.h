@@ -8,7 +8,7 @@ enum { ZT_MOST_BLOBS = 8 };
 
 typedef struct zt_blob {
     char name[64];
-    unsigned char *data;
+    unsigned char *data, *is_there; /* [nbytes]; is_there: 0 where NULL was written */
     uint64_t nbytes, at;
 } zt_blob_t;
 

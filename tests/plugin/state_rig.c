@@ -172,3 +172,34 @@ void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store) {
         zt_rig_end(copy);
     zt_memory_store_clear(store);
 }
+
+enum { MOST_STORES = 8 };
+
+static int join_byte(zt_blob_t **blobs, uint32_t n, uint64_t at) {
+    uint32_t n_there = 0, from = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        n_there += blobs[r]->is_there[at];
+        from = blobs[r]->is_there[at] ? r : from;
+    }
+    ck_assert_msg(n_there == 1 || n_there == n, "%s, byte %u: %u ranks have it", blobs[0]->name, (unsigned)at, n_there);
+    for (uint32_t r = 0; r < n && n_there < n; r++)
+        blobs[r]->data[at] = blobs[from]->data[at];
+    return n_there < n;
+}
+
+uint64_t zt_memory_store_join(zt_memory_store_t *stores, uint32_t n) {
+    zt_blob_t *blobs[MOST_STORES];
+    uint64_t n_joined = 0;
+    ck_assert_uint_le(n, MOST_STORES);
+    for (int i = 0; i < stores[0].n_blobs; i++) {
+        if (strcmp(stores[0].blobs[i].name, ZF_STATE_INDEX) == 0)
+            continue; /* of experts, each has another */
+        for (uint32_t r = 0; r < n; r++) {
+            blobs[r] = zt_memory_store_find(&stores[r], stores[0].blobs[i].name);
+            ck_assert_uint_eq(blobs[r]->nbytes, blobs[0]->nbytes);
+        }
+        for (uint64_t at = 0; at < blobs[0]->nbytes; at++)
+            n_joined += (uint64_t)join_byte(blobs, n, at);
+    }
+    return n_joined;
+}

@@ -5,7 +5,6 @@
 #include "replay/early.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@ static const zt_shape_t shapes[] = {{.rows = 200, .cols = 330, .flags = ZF_PARAM
                                     {.rows = 100, .cols = 300, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 260, .cols = 100, .flags = ZF_PARAM_AVERAGE}};
-enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 12 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 12, ASK_AGAIN_US = 200 };
 
 static zt_rig_t rig;
 static zfi_run_t *run;
@@ -41,7 +40,7 @@ static zf_fence_t deliver_all(zt_rig_t *to) {
 static void deliver(zt_rig_t *to) {
     deliver_all(to);
     while (zfi_early_has_work(to->inst->run->early))
-        sched_yield();
+        usleep(ASK_AGAIN_US);
 }
 
 static void update(zt_rig_t *to) {
@@ -103,7 +102,7 @@ static int32_t slow_adamw(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
     atomic_fetch_add(&n_begun, 1);
     while (!atomic_load(&may_end))
-        sched_yield();
+        usleep(ASK_AGAIN_US);
     zt_adamw_rule(u);
     return 0;
 }
@@ -139,7 +138,7 @@ ZT_TEST(a_step_waits_for_what_has_begun) {
     atomic_store(&n_begun, 0);
     ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, &fence));
     while (atomic_load(&n_begun) < run->plan.n_chunks)
-        sched_yield();
+        usleep(ASK_AGAIN_US);
     ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
     zt_serial_update(&rig.params[0].serial, &rig.groups[0], rig.params[0].grad_values, (float)rig.unscale);
     usleep(60000);
@@ -283,7 +282,7 @@ static void *run_behind(void *raw) {
         zfi_timeline_signal(&late.may_come, i);
         ck_assert_int_eq(zfi_wait(engine, &engine->lines.jobs, clock->next_job, NULL), ZF_OK);
         while (zfi_early_has_work(to->inst->run->early))
-            sched_yield();
+            usleep(ASK_AGAIN_US);
         taken = zt_rig_counter(to, "early_taken");
         ck_assert_msg(was_queued || !was_open || taken == before, "step %d did not wait for the one before", (int)i);
         n_seen += was_open && taken > before;

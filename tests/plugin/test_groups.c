@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "local_ranks.h"
+#include "memory_store.h"
 #include "rig.h"
 #include "state_rig.h"
 #include "suite.h"
@@ -299,6 +300,14 @@ static void save_and_go_on(job_t *job) {
     }
     save_part(job, "otherwise");
 }
+static zt_memory_store_t stores[N_RANKS];
+static void save_own(job_t *job) {
+    const zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = ZF_STATE_OWN, .store = &stores[job->rank->rank].table};
+    train(job);
+    if (job->st >= 0)
+        job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+}
 static void load_exchanged(job_t *job) { load_part(job, "seven", !job->rank->rank, 0); }
 static void load_other_steps(job_t *job) { load_part(job, job->rank->rank ? "seven" : "thirteen", job->rank->rank, 0); }
 static void load_other_runs(job_t *job) {
@@ -351,6 +360,23 @@ static void check_parts(const char *config) {
 ZT_TEST(experts_have_checkpoints_with_what_is_beside_them) {
     check_parts(plain);
     check_parts(stage_1);
+}
+
+/* What others own of what is beside the experts, with the checksums that all of them have. */
+ZT_TEST(experts_in_stores_of_their_own) {
+    for (int r = 0; r < N_RANKS; r++)
+        zt_memory_store_start(&stores[r]);
+    run(&(job_t){.declare = experts, .script = save_own, .config = stage_1}, 0);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%d: %s", jobs[r].st, jobs[r].why);
+    ck_assert_uint_ge(zt_memory_store_join(stores, N_RANKS), 12 * (24 * 40 + 17));
+    for (int r = 0; r < N_RANKS; r++) {
+        const zf_state_args_t args = {.struct_size = sizeof args, .store = &stores[r].table};
+        zf_error_t err = {.struct_size = sizeof err};
+        ck_assert_msg(zt_state(&jobs[r].rig)->verify(&args, NULL, &err) == ZF_OK, "rank %d: %s", r, err.message);
+        zt_memory_store_clear(&stores[r]);
+    }
+    zt_jobs_end(&ranks);
 }
 
 ZT_TEST(a_part_that_refuses_to_save_stops_the_others) {

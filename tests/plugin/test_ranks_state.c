@@ -20,6 +20,7 @@ static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_A
                                     {.rows = 30, .cols = 20, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 5, .cols = 7, .flags = ZF_PARAM_AVERAGE}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT = 6 };
+enum { N_STATE_BYTES = 12 * (24 * 40 + 17 + 30 * 20 + 5 * 7) }; /* w, m, v: each value has one owner */
 
 #define COMMON                                                                                                         \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
@@ -140,7 +141,7 @@ static int exists(const char *name) { return access(zt_path(name), F_OK) == 0; }
 
 /* ---- P and Q ----------------------------------------------------------------------------------------------------- */
 
-/* Each rank has all of it, the same bytes, and others go on from there. */
+/* Each rank has all of it, the same bytes, and others go on from there; with OWN when all is put together. */
 static void through_stores(const char *saving, const char *loading, uint32_t flags) {
     zt_memory_store_t stores[4];
     job_t saved[MOST] = {0}, loaded[MOST] = {0};
@@ -151,6 +152,8 @@ static void through_stores(const char *saving, const char *loading, uint32_t fla
     }
     run(saved, 4, saving, "store", NULL);
     check_like(saved, 4, saved);
+    if (flags & ZF_STATE_OWN)
+        ck_assert_uint_ge(zt_memory_store_join(stores, 4), N_STATE_BYTES);
     for (int i = 0; i < stores[0].n_blobs; i++)
         for (uint32_t r = 1; r < 4; r++) {
             const zt_blob_t *blob = zt_memory_store_find(&stores[r], stores[0].blobs[i].name);
@@ -158,7 +161,7 @@ static void through_stores(const char *saving, const char *loading, uint32_t fla
             ck_assert_mem_eq(blob->data, stores[0].blobs[i].data, blob->nbytes);
         }
     run(loaded, 2, loading, NULL, "store");
-    if (flags)
+    if (flags & ZF_STATE_COMPACT)
         check_like(loaded, 2, loaded);
     else
         check_like(loaded, 2, saved);
@@ -173,6 +176,21 @@ ZT_TEST(each_has_a_store_with_all_of_it) {
     through_stores(sharded, replicated, 0);
     through_stores(replicated, sharded, ZF_STATE_COMPACT);
     through_stores(sharded, sharded, ZF_STATE_COMPACT);
+}
+
+ZT_TEST(each_has_a_store_with_its_own) {
+    through_stores(sharded, replicated, ZF_STATE_OWN);
+    through_stores(replicated, sharded, ZF_STATE_OWN);
+    through_stores(sharded, sharded, ZF_STATE_OWN | ZF_STATE_COMPACT);
+}
+
+ZT_TEST(own_is_for_stores) {
+    job_t jobs[MOST] = {0};
+    for (uint32_t r = 0; r < 2; r++)
+        jobs[r].flags = ZF_STATE_OWN;
+    run(jobs, 2, sharded, "own", NULL);
+    check_failed(jobs, 2, ZF_ERR_ARGUMENT, "ZF_STATE_OWN is for a save to a store");
+    end(jobs);
 }
 
 /* Into instances that have trained. */

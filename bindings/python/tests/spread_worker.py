@@ -4,6 +4,8 @@ parameters, as Megatron does.
 
 Tensor x pipeline x data parallel: the shares of gradients are drawn, as sequence parallelism leaves them of a norm, and two stages of an
 embedding that is the output layer, too. Experts: a model of two, each of which some processes have, trained on parts of a batch."""
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 import cut_worker
@@ -20,6 +22,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import zfplugin
 import zfplugin.torch
+from zfplugin.torch import sharded
 from zfplugin.torch.cut import local
 
 STEPS = 5
@@ -322,9 +325,17 @@ def resumes_elsewhere():
 
 def sharded_state():
     """On 4 processes, then 2, then 1, by DTensors and by whole tensors: the bits of the run that goes on, of which each process holds its rows.
-    All of the gradient is rank 0's, so that its sum has the same bits everywhere."""
-    def run_on(group, steps, restore=None, **kwargs):
-        model = mlp(width=9, n_hidden=0, dtype=torch.bfloat16)
+    All of the gradient is rank 0's, so that its sum has the same bits everywhere. Of a save only rows travel that lie elsewhere: where they
+    are a multiple of the processes, those of parameters that are too small to be cut."""
+    class Watched(sharded.Rows):
+        received = []  # bytes of each save
+
+        def saved(self):
+            super().saved()
+            self.received.append(self.n_received)
+
+    def run_on(group, steps, restore=None, width=9, **kwargs):
+        model = mlp(width=width, n_hidden=0, dtype=torch.bfloat16)
         optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, group=group, average=False, **kwargs,
                                            config=config({**SYNCHRONOUS, "shard.stage": 1, "shard.bucket_bytes": 512}))
         if restore:
@@ -345,11 +356,15 @@ def sharded_state():
     raises(zfplugin.errors.ArgumentError, "needs group=", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), sharded_state=True))
     groups = [dist.group.WORLD, dist.new_group([0, 1]), dist.new_group([0])]
     expected, n_whole = run_on(groups[0], range(9))
-    with a_folder() as folder:
+    with a_folder() as folder, mock.patch.object(sharded, "Rows", Watched):
         for job, group in enumerate(group for group in groups if group is not dist.GroupMember.NON_GROUP_MEMBER):
             found, n_held = run_on(group, range(3 * job, 3 * job + 3), f"{folder}/{job - 1}" if job else None, sharded_state=True)
             dcp.save(found, checkpoint_id=f"{folder}/{job}", process_group=group)
             assert n_held <= n_whole * -(-9 // dist.get_world_size(group)) / 9, f"job {job}: {n_held} bytes of {n_whole}"
+        assert max(Watched.received) <= n_whole, "more than all of it travelled"
+        Watched.received.clear()
+        n_held = run_on(groups[0], range(1), width=64, sharded_state=True)[1]
+        assert max(Watched.received) <= 72, f"{Watched.received} bytes of {n_held} travelled"  # three ranges of a value, of the last bias
     if dist.get_rank() == 0:
         assert_equal(found, expected)
         assert "master" in expected["optimizer"]["state"]["0.weight"]

@@ -67,6 +67,8 @@ def _shift(part, number, delta):
 class Blobs:
     """zf_state_store_t over {name: bytearray}. A Python error inside a callback ends the call and is raised after it."""
 
+    FLAGS = 0  # of a save into them
+
     def __init__(self, blobs=None):
         self.blobs = {} if blobs is None else blobs
         self.problem = None
@@ -81,6 +83,9 @@ class Blobs:
     def own(self, name, shape):
         """What of a parameter is here, as an index."""
         return ...
+
+    def saved(self):
+        """A save has ended well."""
 
     def completed(self, index):
         """These blobs with a changed index, to be loaded."""
@@ -156,7 +161,10 @@ def _call(instance, slot, where, flags, note, doing):
 
 def save(instance, where, compact=False, note=None):
     """Saves into a directory (replaced when complete) or Blobs. compact: without open windows; note: text kept in it."""
-    return _call(instance, _extension(instance).save, where, _abi.STATE_COMPACT * compact, note, "save")
+    blobs = where if isinstance(where, Blobs) else Blobs()
+    report = _call(instance, _extension(instance).save, where, _abi.STATE_COMPACT * compact | blobs.FLAGS, note, "save")
+    blobs.saved()
+    return report
 
 
 def load(instance, where, partial=False):

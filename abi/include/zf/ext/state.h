@@ -39,6 +39,9 @@
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save into
  * a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
+ * With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and nothing travels: index,
+ * headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are those of a
+ * save without it. What several ranks keep (stage 0) each of them may get. A load needs all of it.
  *
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
@@ -65,7 +68,8 @@ typedef struct zf_state_store {
     uint32_t struct_size;
     uint32_t reserved0;
     void *ctx;
-    /* save: begin(name, nbytes), write() until nbytes are written, end(); one blob at a time, the index last.
+    /* save: begin(name, nbytes), write() until nbytes are written, end(); one blob at a time, the index last. data is
+     * NULL only with ZF_STATE_OWN: nbytes that others keep.
      * [callback] */
     int32_t (*begin)(void *ctx, const char *name, uint64_t nbytes);
     int32_t (*write)(void *ctx, const void *data, uint64_t nbytes);
@@ -80,6 +84,7 @@ typedef struct zf_state_store {
 #define ZF_STATE_PARTIAL 2u /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
 #define ZF_STATE_NO_SYNC 4u /* save: no fsync (tests, memory file systems) */
 #define ZF_STATE_EXACT 8u   /* load: to the bit or not at all; otherwise ZF_ERR_CHECKPOINT says what does not fit */
+#define ZF_STATE_OWN 16u    /* save to a store: of what the ranks share out it gets this one's part alone */
 
 typedef struct zf_state_args {
     uint32_t struct_size;

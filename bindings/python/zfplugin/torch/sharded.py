@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """State over the processes of group= as DTensors: ZenFlow(sharded_state=True).
 
-Model: of every master and moment a process has the rows that torch's Shard(0) gives it, which are not those that the plugin trains there
-(plugin/plan/slice.h). A save passes all of the state by each process, a block at a time; these rows alone take memory. A load reads
-one parameter after the other, all of it: this file for its checksums, the plugin to check it, then to take its own slices. What others
-have of it comes when its turn does, and goes with the next one. They have sent it before: at the beginning, and at each reading for the
-next. So no read waits for another process's, which may be in a meeting of the plugin's ranks. What was sent and not read takes no memory.
+Model: of every master and moment a process has the rows that torch's Shard(0) gives it, which are not always those that the plugin
+trains there (plugin/plan/slice.h). A save gives each process what its plugin keeps (ZF_STATE_OWN); then each asks the others for what
+is missing of its rows, so that only rows which lie elsewhere travel. A load reads one parameter after the other, all of it: this file
+for its checksums, the plugin to check it, then to take its own slices. What others have of it comes when its turn does, and goes with
+the next one. They have sent it before: at the beginning, and at each reading for the next. So no read waits for another process's,
+which may be in a meeting of the plugin's ranks. What was sent and not read takes no memory.
 """
 import bisect
 import collections
 import ctypes as C
 import json
 import mmap
+import struct
 import zlib
 
 import torch
 from torch.distributed.tensor import DTensor, Shard
 
-from .. import state
+from .. import _abi, state
 from .cut import is_cut, local
+
+_RANGE = struct.Struct("<IQQ")  # number of a file, first byte, number of bytes
 
 
 class Rows(state.Blobs):
     """A compact checkpoint, of which each process keeps its rows. table: of the parameters; circles: {number of a group: this process
     in it}; meshes: of the same groups."""
+
+    FLAGS = _abi.STATE_OWN
 
     def __init__(self, table, circles, meshes):
         super().__init__()
@@ -32,7 +38,11 @@ class Rows(state.Blobs):
         self._circles, self._meshes = {number: circles[number] for number in sorted({*self._numbers.values()})}, meshes
         self._starts = {}  # of each file: [(where a tensor begins, its parameter)]
         self._cut = collections.defaultdict(list)  # of each parameter: its tensors' (file, [first, end) of each process)
-        self._lines, self._wanted, self._works, self._now = {}, [], [], None
+        self._spans = []  # of the file that is written, in order: (first, end, whose: a group's number and its process, or None: all)
+        self._missing = collections.defaultdict(list)  # of each group: what of its rows this process was not given, (file, first, end)
+        self._others = collections.defaultdict(list)  # of each group and file: what it was given of others' rows, (first, end, bytes)
+        self.n_received = 0  # bytes
+        self._lines, self._works, self._now = None, [], None
 
     def _circle(self, name):
         return self._circles[self._numbers[name]]
@@ -62,15 +72,24 @@ class Rows(state.Blobs):
         self._open = self.blobs[self._file] = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE)
 
     def _write(self, data, nbytes):
-        at, end = self._at, self._at + nbytes
-        if at == 0:
-            self._wanted = [(0, nbytes)]  # the index, or a file's header
+        at, self._at = self._at, self._at + nbytes
+        if at == 0:  # the index, or a file's header
+            self._spans = [(0, nbytes, (None, None))]
             if self._file != state.INDEX:
                 self._read_header(json.loads(C.string_at(data + 8, nbytes - 8)), nbytes)
-        for first, last in ((max(first, at), min(last, end)) for first, last in self._wanted):
-            if first < last:
-                self._open[first:last] = C.string_at(data + first - at, last - first)
-        self._at = end
+        for begin, end, whose in _overlapping(self._spans, at, at + nbytes):
+            begin, end = max(begin, at), min(end, at + nbytes)
+            if begin < end:
+                self._keep(begin, end, C.string_at(data + begin - at, end - begin) if data else None, *whose)
+
+    def _keep(self, first, end, data, number, process):
+        is_own = process is None or process == self._circles[number].rank
+        if is_own and data is None:
+            self._missing[number].append((self._file, first, end))
+        elif is_own:
+            self._open[first:end] = data
+        if data is not None and (not is_own or number is not None and process is None):
+            self._others[number, self._file].append((first, end, data))
 
     def _read_header(self, header, begin):
         del header["__metadata__"]
@@ -78,18 +97,65 @@ class Rows(state.Blobs):
             (array, _, name), shape = key.partition("/"), tensor["shape"]
             first, end = (begin + offset for offset in tensor["data_offsets"])
             bisect.insort(self._starts.setdefault(self._file, []), (first, name))
-            if array in ("w", "m", "v") and shape:
+            number = self._numbers[name] if array in ("w", "m", "v") else None  # else each is given all of it
+            if number is not None and shape:
                 row = (end - first) // shape[0]
                 spans = [(first + part[0] * row, first + part[1] * row) for part in self._parts(name, shape[0])]
                 self._cut[name].append((self._file, spans))
-                first, end = spans[self._circle(name).rank]
-            self._wanted.append((first, end))
+                self._spans += [(*span, (number, rank)) for rank, span in enumerate(spans) if span[0] < span[1]]
+            else:
+                self._spans.append((first, end, (number, None)))
+        self._spans.sort(key=lambda span: span[:2])
+
+    def saved(self):
+        """A call of all processes."""
+        self._lines = {number: circle.connect() for number, circle in self._circles.items() if circle.size > 1}
+        files = [*self.blobs]
+        for number in self._lines:
+            wanted = b"".join(_RANGE.pack(files.index(file), first, end - first) for file, first, end in self._missing[number])
+            asked = self._swap(number, [wanted] * self._circles[number].size)
+            for answer in self._swap(number, [self._answer(files, number, ranges) for ranges in asked]):
+                self._take_answer(files, answer)
+        self._missing.clear()
+        self._others.clear()
+
+    def _swap(self, number, messages):
+        """What the processes of a group have for this one, of which messages are for them."""
+        line, tag, rank = self._lines[number], len(self._tags), self._circles[number].rank
+        peers = [peer for peer in range(len(messages)) if peer != rank]
+
+        def exchange(out, into):
+            for work in [*(line.recv([into[peer]], peer, tag) for peer in peers), *(line.send([out[peer]], peer, tag) for peer in peers)]:
+                work.wait()
+            return into
+        sizes = exchange([torch.tensor([len(message)], device="cpu") for message in messages], [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in messages])
+        found = [bytearray(int(size) + 1) for size in sizes]  # gloo sends nothing that is empty
+        exchange([_view(bytearray(message + b"."), 0, len(message) + 1) for message in messages], [_view(into, 0, len(into)) for into in found])
+        return [memoryview(into)[:-1] if peer != rank else b"" for peer, into in enumerate(found)]
+
+    def _answer(self, files, number, ranges):
+        """What this process has of it: ranges, each with its bytes behind it."""
+        out = []
+        for file, first, nbytes in _RANGE.iter_unpack(ranges):
+            for at, end, data in _overlapping(self._others[number, files[file]], first, first + nbytes):
+                begin, end = max(at, first), min(end, first + nbytes)
+                if begin < end:
+                    out += [_RANGE.pack(file, begin, end - begin), data[begin - at:end - at]]
+        return b"".join(out)
+
+    def _take_answer(self, files, answer):
+        at = 0
+        while at < len(answer):
+            file, first, nbytes = _RANGE.unpack_from(answer, at)
+            at += _RANGE.size
+            self.blobs[files[file]][first:first + nbytes] = answer[at:at + nbytes]
+            at += nbytes
+        self.n_received += at
 
     # ---- a load ------------------------------------------------------------------------------------------------------
 
     def completed(self, index):
         """A call of all processes."""
-        self._lines = {number: circle.connect() for number, circle in self._circles.items() if circle.size > 1}
         for param in index["params"]:
             self._send(param["name"])
         for param in index["params"]:
@@ -127,6 +193,14 @@ class Rows(state.Blobs):
         if at:
             self._take(starts[at - 1][1])
         return super()._read(name, offset, out, nbytes)
+
+
+def _overlapping(spans, first, end):
+    """Of spans (first, end, ...) in order, which do not overlap, those that may have something of this one."""
+    at = max(0, bisect.bisect(spans, (first, 1 << 63)) - 1)
+    while at < len(spans) and spans[at][0] < end:
+        yield spans[at]
+        at += 1
 
 
 def _view(blob, first, end):
