@@ -5,6 +5,7 @@ it cannot run; with CI set, which promises that everything is installed, that is
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
 with (one that has torch): tests/run.sh sets it to a virtual environment.
 """
+import gc
 import importlib.util
 import os
 import subprocess
@@ -33,6 +34,12 @@ def main():
         sys.modules["torch"] = None  # importing it takes longer than these tests do
     import unittest
 
+    class Result(unittest.TextTestResult):
+        def startTest(self, test):
+            gc.collect()
+            gc.freeze()  # what was imported by now: to look through it each time is a third of what some tests do
+            super().startTest(test)
+
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     files = [HERE / x for x in sys.argv[1:] if not x.startswith("-")]
     sys.path[:0] = dict.fromkeys([*(str(x.parent) for x in files), str(HERE)])
@@ -42,7 +49,7 @@ def main():
     for suite in suites:
         if suite.countTestCases() == 0:
             sys.exit(f"{name}: a file without a test")
-    result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(suites))
+    result = unittest.TextTestRunner(verbosity=2, resultclass=Result).run(unittest.TestSuite(suites))
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}")
     if result.wasSuccessful() and len(result.skipped) == result.testsRun:
