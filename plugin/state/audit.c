@@ -50,10 +50,9 @@ static void read_visible(reading_t *reading) {
 static void collect(reading_t *reading, uint32_t number, uint64_t first, uint64_t n) {
     const zfi_state_t *state = reading->state;
     uint64_t nbytes = (n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype) + HEX - 1) / HEX * HEX;
-    zfi_place_args_t *place;
     if (reading->n == ZFI_LIST_OPS || reading->nbytes + nbytes > state->dev->exchange_elems * sizeof(float))
         read_visible(reading);
-    place = &reading->places[reading->n];
+    zfi_place_args_t *place = &reading->places[reading->n];
     *place =
         (zfi_place_args_t){.data = state->dev->data,
                            .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
@@ -155,13 +154,12 @@ static char *header_of(const zfi_state_t *state, const zfi_config_t *config, zfi
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "zf_audit", 1, "process", (int)process.rank, "n_processes",
                   (int)process.n_ranks, "part", (int)(zfi_is_grouped(engine) ? engine->firsts[0] : 0), "rank",
                   (int)zfi_rank(engine), "n_ranks", (int)zfi_n_ranks(engine), "parts", zfi_is_sharded(engine));
-    char *text;
     for (uint32_t i = 0; i < state->side->n_params; i++)
         if (state->side->params[i].has_state)
             zfi_json_append(&json, params, describe_param(&json, state->plan, &state->side->params[i]));
     zfi_json_set(&json, all, "settings", settings_of(&json, config));
     zfi_json_set(&json, all, "params", params);
-    text = all ? zfi_json_print(&json, all) : NULL;
+    char *text = all ? zfi_json_print(&json, all) : NULL;
     json_decref(all);
     return text;
 }
@@ -195,10 +193,9 @@ static void put_hex(char *to, uint64_t value) {
 
 static size_t write_record(const zfi_audit_t *audit, const zfi_device_side_t *side, uint64_t step) {
     struct timespec now = {0};
-    size_t n;
     clock_gettime(CLOCK_REALTIME, &now);
-    n = (size_t)snprintf(audit->text, HEAD_NBYTES, "{\"step\":%" PRIu64 ",\"ms\":%" PRIu64, step,
-                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    size_t n = (size_t)snprintf(audit->text, HEAD_NBYTES, "{\"step\":%" PRIu64 ",\"ms\":%" PRIu64, step,
+                                (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
     for (int array = 0; array < ZFI_AUDIT_ARRAYS; array++) {
         n += (size_t)sprintf(audit->text + n, ",\"%s\":\"", names[array]);
         for (uint32_t i = 0; i < side->n_params; i++) {
@@ -214,9 +211,8 @@ static size_t write_record(const zfi_audit_t *audit, const zfi_device_side_t *si
 }
 
 zf_status_t zfi_audit_take(zfi_audit_t *audit, const zfi_state_t *state, uint64_t step, size_t *out_nbytes) {
-    zf_status_t st;
     memset(audit->sums, 0, state->side->n_params * sizeof *audit->sums);
-    st = digest_all(state, audit->sums);
+    zf_status_t st = digest_all(state, audit->sums);
     if (!st)
         *out_nbytes = write_record(audit, state->side, step);
     return st;

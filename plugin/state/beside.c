@@ -22,12 +22,11 @@ static const char *const words[] = {
 
 int zfi_beside_is_file(const char *name) {
     static const char prefix[] = "zf_state-";
-    size_t n_digits;
     if (strcmp(name, ZF_STATE_INDEX) == 0 || strcmp(name, ZFI_BESIDE_MARK) == 0 || strcmp(name, new_mark) == 0)
         return 1;
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
         return 0;
-    n_digits = strspn(name + sizeof prefix - 1, "0123456789");
+    size_t n_digits = strspn(name + sizeof prefix - 1, "0123456789");
     return n_digits >= 5 && strcmp(name + sizeof prefix - 1 + n_digits, ".safetensors") == 0;
 }
 

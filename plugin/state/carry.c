@@ -275,10 +275,9 @@ static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *sc
                                   .v = n_moments > 1 ? scratch + CHUNK_ELEMS : NULL,
                                   .scratch = scratch + 2 * CHUNK_ELEMS};
     zfi_replayed_t replayed;
-    zf_status_t st;
     zfi_moments_put(kind, kernels, target.m, 0, n, out->arrays[ZFI_STATE_M] + base);
     zfi_moments_put(kind, kernels, target.v, 0, n, out->arrays[ZFI_STATE_V] + base);
-    st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
+    zf_status_t st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
     zfi_moments_get(kind, target.m, 0, n, out->arrays[ZFI_STATE_M] + base);
     zfi_moments_get(kind, target.v, 0, n, out->arrays[ZFI_STATE_V] + base);
     return st;

@@ -59,14 +59,13 @@ static const char *parent_of(const zfi_store_t *store) {
 
 /* Opens the directory that holds the path's last name. */
 static zf_status_t open_parent(zfi_store_t *store, const char *path, zf_error_t *err) {
-    char *slash;
     zf_status_t st = ZF_OK;
     if (!*path || strlen(path) > PATH_MAX - 16)
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "path is %s", *path ? "too long" : "empty");
     store->path = plain_path(path);
     if (!store->path)
         return no_memory(err);
-    slash = strrchr(store->path, '/');
+    char *slash = strrchr(store->path, '/');
     store->base = slash ? slash + 1 : store->path;
     if (slash && slash != store->path)
         *slash = '\0';
@@ -125,7 +124,6 @@ static zf_status_t nothing_there(const zfi_store_t *store, zf_error_t *err) {
 /* Opens it and checks that a save may replace it. out->dir is to be closed, also on failure. */
 static zf_status_t open_former(const zfi_store_t *store, former_t *out, zf_error_t *err) {
     int fd = openat(store->parent_fd, store->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const char *foreign;
     *out = (former_t){0};
     if (fd < 0)
         return errno == ENOENT ? nothing_there(store, err) : fail(err, "cannot replace", store->path, "", errno);
@@ -134,7 +132,7 @@ static zf_status_t open_former(const zfi_store_t *store, former_t *out, zf_error
         close(fd);
         return no_memory(err);
     }
-    foreign = find_foreign(out->dir);
+    const char *foreign = find_foreign(out->dir);
     if (!foreign)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_STORAGE, "state",
@@ -296,13 +294,12 @@ static int cannot_exchange(int code) {
 
 /* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second is on the disk. */
 static int replace_in_two(const zfi_store_t *store, former_t *former) {
-    int code;
     if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
         return 0; /* nothing was there, or an empty directory */
     if (!former->dir || (errno != ENOTEMPTY && errno != EEXIST))
         return errno;
     zfi_beside_name(store->base, former->name);
-    code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, store->is_synced);
+    int code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, store->is_synced);
     if (!code && renameat(store->parent_fd, store->base, store->parent_fd, former->name))
         code = errno;
     if (code)
@@ -349,10 +346,9 @@ static int take_back(const zfi_store_t *store, const former_t *former) {
 
 static zf_status_t replace(zfi_store_t *store, former_t *former, zf_error_t *err) {
     zf_status_t st = put_back(store, err); /* again: time has passed */
-    int code;
     if (!st)
         st = open_former(store, former, err);
-    code = st ? 0 : put_in_place(store, former);
+    int code = st ? 0 : put_in_place(store, former);
     if (code)
         return fail(err, "cannot put the new checkpoint in the place of", store->path, "", code);
     if (!st && (!store->is_synced || fsync(store->parent_fd) == 0)) {

@@ -65,13 +65,12 @@ static zf_status_t check(const zfi_saved_t *saved, uint32_t file, const unsigned
     const zfi_saved_file_t *of = &saved->files[file];
     char problem[ZFI_JSON_PROBLEM], what[ZFI_JSON_PROBLEM + 40];
     uint64_t nbytes = 0;
-    json_t *parsed;
     zf_status_t st;
     for (int i = 7; of->header_nbytes >= 8 && i >= 0; i--)
         nbytes = nbytes << 8 | header[i];
     if (of->header_nbytes < 8 || nbytes != of->header_nbytes - 8)
         return bad(err, of->name, "its first eight bytes are not the length of its header");
-    parsed = zfi_json_parse((const char *)header + 8, nbytes, &st, problem);
+    json_t *parsed = zfi_json_parse((const char *)header + 8, nbytes, &st, problem);
     if (!parsed && st == ZF_ERR_MEMORY)
         return zfi_error(err, st, "state", "the header of %s: %s", of->name, problem);
     if (!parsed) {
@@ -85,14 +84,12 @@ static zf_status_t check(const zfi_saved_t *saved, uint32_t file, const unsigned
 
 zf_status_t zfi_header_read(zfi_store_t *store, const zfi_saved_t *saved, uint32_t file, zf_error_t *err) {
     const zfi_saved_file_t *of = &saved->files[file];
-    unsigned char *header;
-    zf_status_t st;
     if (of->header_nbytes > ZFI_HEADER_MOST_NBYTES)
         return bad(err, of->name, "its header is longer than safetensors allows");
-    header = malloc(of->header_nbytes + 1);
+    unsigned char *header = malloc(of->header_nbytes + 1);
     if (!header)
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the header of %s", of->name);
-    st = zfi_store_read(store, of->name, 0, header, of->header_nbytes, err);
+    zf_status_t st = zfi_store_read(store, of->name, 0, header, of->header_nbytes, err);
     if (!st && zfi_crc32(0, header, of->header_nbytes) != of->header_crc)
         st = bad(err, of->name, "its header has another checksum than the index says");
     if (!st)

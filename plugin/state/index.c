@@ -107,22 +107,20 @@ static int has_array(zfi_state_io_t *io, const zfi_state_array_t *array, const z
 static int add_tensor(zfi_state_io_t *io, const zfi_saved_t *saved, zfi_saved_param_t *out, uint32_t id,
                       const zfi_state_array_t *array, uint64_t step) {
     const zfi_param_t *param = &io->state->side->params[id];
-    zfi_saved_tensor_t *tensor;
     uint32_t *matrices, n = 0;
-    void *grown;
     matrices = malloc(param->n_matrices * sizeof *matrices);
     if (!matrices)
         return -1;
     for (uint32_t i = 0; i < param->n_matrices; i++)
         if (has_array(io, array, &saved->shape, param->first_matrix + i, step))
             matrices[n++] = i;
-    grown = n ? realloc(out->tensors, (out->n_tensors + 1) * sizeof *out->tensors) : NULL;
+    void *grown = n ? realloc(out->tensors, (out->n_tensors + 1) * sizeof *out->tensors) : NULL;
     if (!grown) {
         free(matrices);
         return n ? -1 : 0;
     }
     out->tensors = grown;
-    tensor = &out->tensors[out->n_tensors++];
+    zfi_saved_tensor_t *tensor = &out->tensors[out->n_tensors++];
     *tensor = (zfi_saved_tensor_t){.array = array, .step = step, .matrices = matrices, .n_matrices = n};
     tensor->nbytes = zfi_saved_tensor_nbytes(saved, out, tensor);
     return 0;
@@ -193,7 +191,6 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     zfi_state_io_t io = {.state = from->state, .differs = from->differs, .ids = from->ids, .n_ids = from->n_ids};
     const zfi_state_t *state = io.state;
     const uint32_t *ids = io.ids, n_ids = io.n_ids;
-    int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
                          .shape = {state->dev->head.counts_per_channel, state->ranks->n_groups, n_ids},
                          .config = state->engine->config,
@@ -203,7 +200,7 @@ zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char 
     find_steps(state->windows->clock, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
-    is_bad = !out->note || !out->params || copy_clocks(state, out) || copy_rules(&state->engine->rules, out);
+    int is_bad = !out->note || !out->params || copy_clocks(state, out) || copy_rules(&state->engine->rules, out);
     out->note_nbytes = out->note ? (uint32_t)strlen(out->note) : 0;
     for (uint32_t i = 0; i < n_ids && !is_bad; i++)
         is_bad = add_param(&io, out, &out->params[i], ids[i]);
@@ -224,10 +221,9 @@ static json_t *print_tensor(zfi_json_t *json, const zfi_saved_tensor_t *tensor, 
     json_t *out =
         json_pack("{s:I, s:I, s:I, s:I}", "file", (json_int_t)tensor->file, "offset", (json_int_t)tensor->offset,
                   "nbytes", (json_int_t)tensor->nbytes, "crc32", (json_int_t)tensor->crc);
-    json_t *list;
     if (tensor->n_matrices == n_all)
         return out;
-    list = json_array();
+    json_t *list = json_array();
     for (uint32_t i = 0; i < tensor->n_matrices; i++)
         zfi_json_append(json, list, integer(tensor->matrices[i]));
     zfi_json_set(json, out, "matrices", list);
@@ -279,10 +275,9 @@ static json_t *print_config(zfi_json_t *json, const zfi_config_t *config) {
 }
 
 static json_t *print_clock(zfi_json_t *json, const zfi_saved_t *saved, int clock) {
-    json_t *out;
     if (!zfi_state_clocks[clock].is_per_cohort)
         return integer(saved->clocks[clock][0]);
-    out = json_array();
+    json_t *out = json_array();
     for (uint32_t c = 0; c < saved->n_cohorts; c++)
         zfi_json_append(json, out, integer(saved->clocks[clock][c]));
     return out;

@@ -195,7 +195,6 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
 }
 
 zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
-    zf_status_t st;
     if (loader->is_in_place)
         return zfi_replace_begin_in_place(loader->slot, out, err);
     if (!loader->gives_up)
@@ -203,7 +202,7 @@ zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_er
     zfi_log(loader->run->engine, ZF_LOG_WARN, "state",
             "no room for what is loaded beside what is there: that is given up now, so an error from here on ends the "
             "instance");
-    st = zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_INSTEAD, out, err);
+    zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_INSTEAD, out, err);
     loader->run = *loader->slot;
     return st;
 }
@@ -212,13 +211,12 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
-    int has_begun;
     zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
                          ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n)
                          : 0;
     if (!st)
         st = zfi_loader_begin(loader, &replacement, err);
-    has_begun = !st;
+    int has_begun = !st;
     if (!st) {
         into = replacement.into;
         st = carry_saved(loader, into, err);

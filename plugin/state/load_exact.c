@@ -243,10 +243,9 @@ static uint32_t *keep_checksums(const zfi_saved_t *saved) {
 zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     uint32_t *crcs = keep_checksums(&loader->saved);
-    int has_begun;
     zf_status_t st = crcs ? zfi_loader_begin(loader, &replacement, err)
                           : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for checksums");
-    has_begun = !st;
+    int has_begun = !st;
     if (!st)
         st = put_all(loader, &replacement, err);
     st = zfi_together_meet(loader->together, st, err);

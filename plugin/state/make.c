@@ -130,10 +130,9 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
 static zf_status_t try(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
                        const char *origin, zfi_run_t **out, zf_error_t *err) {
     zfi_run_t *run = zfi_run_make(engine, params, n_params);
-    zf_status_t st;
     if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for a run of %u parameters", n_params);
-    st = fill(run, reads_visible, origin, err);
+    zf_status_t st = fill(run, reads_visible, origin, err);
     if (st) {
         run->params = NULL; /* for another attempt */
         zfi_run_free(run);

@@ -227,12 +227,11 @@ static zf_status_t read_rules(zfi_reader_t *reader, const json_t *root) {
 
 static zf_status_t read_part(zfi_reader_t *reader, const json_t *root, zfi_part_t *out) {
     const json_t *from = json_object_get(root, "part");
-    uint64_t n;
     if (!from)
         return ZF_OK;
     if (json_array_size(from) != 2)
         return zfi_read_bad(reader, "part", "need two numbers");
-    n = zfi_read_to_number(reader, json_array_get(from, 1), "part", MOST_PARTS);
+    uint64_t n = zfi_read_to_number(reader, json_array_get(from, 1), "part", MOST_PARTS);
     if (n < 2)
         return zfi_read_bad(reader, "part", "need 2 parts at least");
     *out = (zfi_part_t){(uint32_t)zfi_read_to_number(reader, json_array_get(from, 0), "part", n - 1), (uint32_t)n};
@@ -278,7 +277,6 @@ static zf_status_t read_all(zfi_reader_t *reader, const json_t *root) {
 static char *check_prefix(zfi_reader_t *reader, char *all, uint64_t nbytes) {
     unsigned version = 0, crc = 0;
     int used = 0;
-    char *payload;
     if (sscanf(all, "{\"format\":\"zf.state\",\"version\":%9u,\"crc32\":\"%8x\",%n", &version, &crc, &used) != 2 ||
         !used) {
         fail(reader, ZF_ERR_CHECKPOINT, "%s does not begin as the index of a zf.state checkpoint", ZF_STATE_INDEX);
@@ -291,7 +289,7 @@ static char *check_prefix(zfi_reader_t *reader, char *all, uint64_t nbytes) {
         return NULL;
     }
     reader->out->index_crc = crc;
-    payload = all + used + 1; /* a line feed */
+    char *payload = all + used + 1; /* a line feed */
     if ((uint64_t)used + 3 > nbytes || payload[-1] != '\n' || all[nbytes - 1] != '\n' ||
         zfi_crc32(0, payload, nbytes - (uint64_t)used - 2) != crc) {
         fail(reader, ZF_ERR_CHECKPOINT, "%s is damaged: its checksum is not %08x (%" PRIu64 " bytes)", ZF_STATE_INDEX,
@@ -303,12 +301,11 @@ static char *check_prefix(zfi_reader_t *reader, char *all, uint64_t nbytes) {
 
 static zf_status_t parse(zfi_reader_t *reader, char *all, uint64_t nbytes) {
     char problem[ZFI_JSON_PROBLEM], *payload = check_prefix(reader, all, nbytes);
-    json_t *root;
     zf_status_t st = ZF_OK;
     if (!payload)
         return reader->st;
     payload[-1] = '{';
-    root = zfi_json_parse(payload - 1, nbytes - (uint64_t)(payload - 1 - all), &st, problem);
+    json_t *root = zfi_json_parse(payload - 1, nbytes - (uint64_t)(payload - 1 - all), &st, problem);
     if (!root && st == ZF_ERR_MEMORY)
         return fail(reader, st, "%s: %s", ZF_STATE_INDEX, problem);
     if (!root)
@@ -334,9 +331,8 @@ static zf_status_t check_sizes(zfi_store_t *store, const zfi_saved_t *saved, zf_
 
 zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_error_t *err) {
     zfi_reader_t reader = {err, out, ZF_OK};
-    zf_status_t st;
     memset(out, 0, sizeof *out);
-    st = parse(&reader, text, nbytes);
+    zf_status_t st = parse(&reader, text, nbytes);
     if (st)
         zfi_saved_free(out);
     return st;
@@ -345,14 +341,13 @@ zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_er
 zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
     zfi_reader_t reader = {err, out, ZF_OK};
     uint64_t nbytes = 0;
-    char *all;
     zf_status_t st = zfi_store_size(store, ZF_STATE_INDEX, &nbytes, err);
     if (st)
         return st;
     if (nbytes == 0 || nbytes > LARGEST_INDEX)
         return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s has %" PRIu64 " bytes, allowed 1..%" PRIu64,
                          ZF_STATE_INDEX, nbytes, LARGEST_INDEX);
-    all = malloc(nbytes + 1);
+    char *all = malloc(nbytes + 1);
     if (!all)
         return zfi_read_no_memory(&reader);
     st = zfi_store_read(store, ZF_STATE_INDEX, 0, all, nbytes, err);

@@ -67,7 +67,6 @@ void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
 zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t *replays) {
     const zfi_plan_t *plan = state->plan;
     zfi_rehearsal_t *out = calloc(1, sizeof *out);
-    int has_all;
     if (!out)
         return NULL;
     out->state = state;
@@ -77,7 +76,7 @@ zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t
             out->max_elems = plan->chunks[i].n_elems;
     out->chunks = calloc(plan->n_cohorts, sizeof *out->chunks);
     out->scratch = malloc((2 * out->max_elems + zfi_replay_scratch(&out->view, out->max_elems)) * sizeof(float));
-    has_all = out->chunks && out->scratch;
+    int has_all = out->chunks && out->scratch;
     for (uint32_t c = 0; has_all && c < plan->n_cohorts; c++) {
         out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
         has_all = out->chunks[c].values != NULL;
@@ -106,7 +105,6 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     zfi_replayed_t replayed;
     zfi_close_t window;
     fenv_t callers;
-    zf_status_t st;
     if (chunk->is_valid && chunk->number == number)
         return ZF_OK;
     memcpy(target.w, from->w, n * sizeof(float));
@@ -117,7 +115,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     zfi_window_open(state->windows->clock, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
-    st = zfi_replay_chunk(&rehearsal->view, &window, number, &target, &replayed);
+    zf_status_t st = zfi_replay_chunk(&rehearsal->view, &window, number, &target, &replayed);
     fesetenv(&callers);
     chunk->is_valid = !st;
     chunk->number = number;

@@ -292,10 +292,9 @@ static zf_status_t stage_due(zfi_publishing_t *publishing) {
 /* The new run goes on from where its clocks are. */
 static zf_status_t resume(const zfi_replacement_t *replacement) {
     zfi_run_t *run = replacement->into;
-    zf_status_t st;
     run->clock.has_loaded = 1;
     set_clocks(run);
-    st = fill_device(&run->state, replacement->grad);
+    zf_status_t st = fill_device(&run->state, replacement->grad);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(&run->state, i, replacement->overlay[i]);

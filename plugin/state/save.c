@@ -118,17 +118,14 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
     zfi_saved_file_t *file = &writer->saved.files[number];
     end_t end = {0, number};
     zfi_json_t json = {0};
-    json_t *object;
     unsigned char *out = NULL;
-    char *text;
-    uint64_t n;
     for_each_tensor(writer, number, place_tensor, &end, NULL);
-    object = zfi_header_print(&json, &writer->saved, number);
-    text = zfi_json_print(&json, object);
+    json_t *object = zfi_header_print(&json, &writer->saved, number);
+    char *text = zfi_json_print(&json, object);
     json_decref(object);
     if (!text)
         return NULL;
-    n = (strlen(text) + 7) / 8 * 8;
+    uint64_t n = (strlen(text) + 7) / 8 * 8;
     out = malloc(n + 8);
     if (out) {
         for (int i = 0; i < 8; i++)
@@ -185,7 +182,6 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
     zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &piece->param->param);
     int is_applied =
         (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, piece->tensor->step)->scalars.applied;
-    uint64_t at;
     array->get(&writer->io, &(zfi_state_at_t){piece->number, piece->tensor->step, first, count}, out);
     if (writer->io.status == ZF_ERR_POISONED)
         return zfi_poisoned(state->engine, err);
@@ -193,7 +189,7 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
         return zfi_error(err, writer->io.status, "state",
                          "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
                          piece->param->param.name);
-    at = array->find_bad ? array->find_bad(out, count, dtype, is_applied) : count;
+    uint64_t at = array->find_bad ? array->find_bad(out, count, dtype, is_applied) : count;
     if (at < count)
         return refuse_value(piece->param, piece->tensor, piece->saved->param_offset + first + at, err);
     return ZF_OK;
@@ -260,12 +256,11 @@ static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_
                                 void *arg, zf_error_t *err) {
     piece_t piece = {.param = param, .tensor = tensor};
     zf_status_t st = ZF_OK;
-    int is_gathered;
     (void)arg;
     if (!param)
         return write_steps(writer, tensor, i, err);
-    is_gathered = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
-                  zfi_spread_is_gathered(writer->io.state->ranks, writer->together, param->param.id);
+    int is_gathered = (tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
+                      zfi_spread_is_gathered(writer->io.state->ranks, writer->together, param->param.id);
     for (uint32_t k = 0; k < tensor->n_matrices && !st; k++) {
         piece.saved = &param->matrices[tensor->matrices[k]];
         piece.number = writer->io.state->side->params[param->param.id].first_matrix + tensor->matrices[k];
@@ -337,10 +332,9 @@ static zf_status_t write_index(writer_t *writer, zf_error_t *err) {
 /* Index and headers as they lie in a directory before it takes the former checkpoint's place. */
 static zf_status_t check_written(const writer_t *writer, zf_error_t *err) {
     zfi_saved_t again;
-    zf_status_t st;
     if (!writer->store->ops->reads_back)
         return ZF_OK;
-    st = zfi_index_read(writer->store, &again, err);
+    zf_status_t st = zfi_index_read(writer->store, &again, err);
     if (st)
         return st;
     st = check_again(writer, &again, err);

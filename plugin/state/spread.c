@@ -69,10 +69,9 @@ typedef struct shares {
 
 /* Whose slices a tensor is made of; NULL: it is not dealt. */
 static const zfi_holders_t *holders_of(const zfi_ranks_t *ranks, const shares_t *shares, const zfi_tensor_walk_t *at) {
-    uint32_t holders;
     if (!has_shares(ranks, shares->ids, shares->together, at))
         return NULL;
-    holders = ranks->plan->matrices[ranks->params[shares->ids[at->number]].first_matrix].holders;
+    uint32_t holders = ranks->plan->matrices[ranks->params[shares->ids[at->number]].first_matrix].holders;
     return &ranks->buckets->holders[holders];
 }
 
@@ -115,7 +114,6 @@ zf_status_t zfi_spread_join(zfi_ranks_t *ranks, const uint32_t *ids, zfi_togethe
                             zf_error_t *err) {
     uint64_t n = zfi_count_tensors(saved), i = 0;
     uint32_t *own, *all;
-    zf_status_t st;
     if (together->is_alone)
         return zfi_together_meet(together, ZF_OK, err);
     if (together->is_apart && ranks->buckets->is_owner)
@@ -123,7 +121,7 @@ zf_status_t zfi_spread_join(zfi_ranks_t *ranks, const uint32_t *ids, zfi_togethe
     own = calloc(n + 1, sizeof *own);
     for (zfi_tensor_walk_t at = {0}; own && zfi_next_tensor(saved, &at); i++)
         own[i] = together->rank == 0 || has_shares(ranks, ids, together, &at) ? at.tensor->crc : 0;
-    st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
+    zf_status_t st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
     st = zfi_together_tell(together, ZFI_AMONG_OWN, st, own, n * sizeof *own, (void **)&all, err);
     free(own);
     i = 0;
