@@ -8,6 +8,7 @@
 #             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
 #             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
 #   glue      tests/cuda/host: the reference host's curves beside the processor's, and the GLUE area in small
+#   kit       the archive for a machine with a GPU is packed, and its session rehearsed
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests, N/8 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
@@ -34,13 +35,13 @@ while [ $# -gt 0 ]; do
     --only) only=$2 ;;
     --match) match=$2 ;;
     *)
-        sed -n '3,21p' "$0" >&2
+        sed -n '3,22p' "$0" >&2
         exit 2
         ;;
     esac
     shift 2
 done
-stages="gate plain glue failures asan tsan ranks nccl faults waits"
+stages="gate plain glue kit failures asan tsan ranks nccl faults waits"
 case " $stages " in
 *" ${only:-gate} "*) ;;
 *)
@@ -195,6 +196,15 @@ stage_glue() {
         say "glue: $(grep -c 'largest gap' build/cuda/glue.out) curves are the processor's"
     else
         fails glue "$(grep -m 3 FAIL build/cuda/glue.out | cut -c1-300)"
+    fi
+}
+
+stage_kit() {
+    if cmake --build build/cuda --parallel "$jobs" --target gpu-kit >>build/cuda/cuda.log 2>&1 &&
+        sh tests/cuda/kit/rehearse.sh build/cuda >build/cuda/kit.out 2>&1; then
+        say "kit: $(grep -c ' PASS ' build/cuda/kit.out) rows passed"
+    else
+        fails kit "build/cuda/cuda.log, build/cuda/kit.out: $(grep -m 3 FAIL build/cuda/kit.out | cut -c1-300)"
     fi
 }
 

@@ -32,8 +32,9 @@ static void *sleep_on(void *unused) {
 
 static void *spin(void *arg) {
     volatile unsigned *n = arg;
-    for (;;)
-        ++*n;
+    for (;; pause_ms(10)) /* a tenth of a processor */
+        for (int i = 0; i < 1000000; i++)
+            ++*n;
     return NULL;
 }
 

@@ -16,7 +16,7 @@ python=$("${ZF_PYTHON:-python3}" -c 'import sys; print(sys.executable)')  # no s
 
 bare() { env -i PATH="$out/bin" EXTRA_LIB="$double" "$@"; }
 
-bare FAKECUDA_DELAY_US=20 PYTHON="$python" sh "$kit/session.sh" rehearsal >"$out/table" 2>&1
+bare FAKECUDA_DELAY_US=20 PYTHON="$python" ${PYTHONPYCACHEPREFIX:+PYTHONPYCACHEPREFIX="$PYTHONPYCACHEPREFIX"} sh "$kit/session.sh" rehearsal >"$out/table" 2>&1
 status=$?
 cat "$out/table"
 [ $status -eq 0 ] || fail "session.sh: exit status $status"
