@@ -107,7 +107,7 @@ static void run_schedule(const char *schedule) {
 }
 
 ZT_TEST(equals_a_plain_sum) {
-    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
+    for (size_t i = 0; i<sizeof schedules / sizeof *schedules; i += ZT_EVERY> 1 ? 2 : 1)
         run_schedule(schedules[i]);
 }
 
