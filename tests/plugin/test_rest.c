@@ -181,7 +181,7 @@ ZT_TEST(a_folder_that_is_missing_is_retryable) {
     char path[600];
     zt_rig_make(&rig, shapes, N_SHAPES, config, 0);
     zt_rig_steps(&rig, 3);
-    snprintf(path, sizeof path, "%s.missing/state", zt_dir());
+    snprintf(path, sizeof path, "%s/state", zt_path("missing"));
     ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(rig.err.retryable, 1);
     *strrchr(path, '/') = '\0';
