@@ -39,7 +39,7 @@
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save into
  * a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
- * With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and nothing travels: index,
+ * With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and none of it travels: index,
  * headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are those of a
  * save without it. What several ranks keep (stage 0) each of them may get. A load needs all of it.
  *
