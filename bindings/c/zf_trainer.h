@@ -91,7 +91,7 @@ zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
 
 /* Optional, after the step before and before the first ready(): the learning rate that step() is expected to have. Then
- * weights whose gradients are ready may be updated while backward goes on. Another is as good: it saves nothing. */
+ * weights whose gradients are ready may be updated while backward goes on. Another is as good, but saves nothing. */
 zf_status_t zf_trainer_announce(zf_trainer_t *trainer, double lr);
 
 /* In place of step(): drops what ready() announced since the last one, as if this backward had not been. For a trainer

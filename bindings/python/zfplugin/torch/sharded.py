@@ -19,7 +19,7 @@ import zlib
 import torch
 from torch.distributed.tensor import DTensor, Shard
 
-from .. import _abi, state
+from .. import _abi, errors, state
 from .cut import is_cut, local
 
 _RANGE = struct.Struct("<IQQ")  # number of a file, first byte, number of bytes
@@ -111,11 +111,14 @@ class Rows(state.Blobs):
         """A call of all processes."""
         self._lines = {number: circle.connect() for number, circle in self._circles.items() if circle.size > 1}
         files = [*self.blobs]
+        n_missing = sum(end - first for ranges in self._missing.values() for _, first, end in ranges)
         for number in self._lines:
             wanted = b"".join(_RANGE.pack(files.index(file), first, end - first) for file, first, end in self._missing[number])
             asked = self._swap(number, [wanted] * self._circles[number].size)
             for answer in self._swap(number, [self._answer(files, number, ranges) for ranges in asked]):
-                self._take_answer(files, answer)
+                n_missing -= self._take_answer(files, answer)
+        if n_missing:
+            raise errors.InternalError(f"{n_missing} bytes of this process's rows of the state were kept by no process, or by several")
         self._missing.clear()
         self._others.clear()
 
@@ -144,13 +147,16 @@ class Rows(state.Blobs):
         return b"".join(out)
 
     def _take_answer(self, files, answer):
-        at = 0
+        """How many bytes of rows it has."""
+        at = n_taken = 0
         while at < len(answer):
             file, first, nbytes = _RANGE.unpack_from(answer, at)
             at += _RANGE.size
             self.blobs[files[file]][first:first + nbytes] = answer[at:at + nbytes]
             at += nbytes
+            n_taken += nbytes
         self.n_received += at
+        return n_taken
 
     # ---- a load ------------------------------------------------------------------------------------------------------
 
