@@ -22,6 +22,7 @@ void zfi_flushed_free(zfi_flushed_t *flushed) {
 
 static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_error_t *err) {
     uint64_t n = matrix->rows * matrix->cols;
+    out->has_one_count = 0;
     int is_whole = (out->n = calloc(matrix->n_channels, sizeof *out->n)) != NULL;
     for (int i = 0; i < ZFI_STATE_ARRAYS; i++)
         is_whole &= (out->arrays[i] = calloc(n, sizeof(float))) != NULL;
@@ -55,10 +56,10 @@ static zf_status_t carry_matrix(const zfi_state_t *into, uint32_t number, const 
     zfi_overlap(to->param_offset, n, cut->param_offset, cut->param_offset + cut->rows * cut->cols, &first, &end);
     zfi_overlap(0, end, to->own.first, to->own.first + to->own.n, &own_first, &own_end);
     own_first = own_first > first ? own_first : first;
-    if (own_first < own_end)
+    if (own_first < own_end && from->arrays[ZFI_STATE_W])
         st = carry_elements(into, number, to->param_offset + own_first, to->param_offset + own_end, cut, from);
-    for (uint64_t e = first; e < end; e++) {
-        uint32_t count = from->n[channel_of(cut, to->param_offset + e - cut->param_offset)];
+    for (uint64_t e = first; e < end; e += from->has_one_count && to->n_counts == 1 ? end - first : 1) {
+        uint32_t count = from->n[from->has_one_count ? 0 : channel_of(cut, to->param_offset + e - cut->param_offset)];
         uint32_t *at = &into->host->n[zfi_count_at(to, channel_of(to, e))];
         if (count > *at)
             *at = count;

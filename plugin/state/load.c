@@ -150,6 +150,48 @@ static int fits_exactly(zfi_loader_t *loader) {
 
 /* ---- as a compact one -------------------------------------------------------------------------------------------- */
 
+typedef struct counts {
+    zfi_value_check_t check; /* as they are read again */
+    uint32_t *values;
+} counts_t;
+
+static zf_status_t keep_counts(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
+    counts_t *counts = arg;
+    memcpy(counts->values + at / sizeof *counts->values, block, nbytes);
+    return zfi_state_check_block(&counts->check, at, block, nbytes, err);
+}
+
+/* Every rank has all counts of updates. */
+static zf_status_t put_counts(const zfi_loader_t *loader, uint32_t p, const zfi_saved_tensor_t *tensor,
+                              const zfi_state_t *into, zf_error_t *err) {
+    const zfi_saved_param_t *param = &loader->saved.params[p];
+    counts_t counts = {{.saved = &loader->saved, .param = param, .tensor = tensor}, malloc(tensor->nbytes + 1)};
+    zfi_flushed_t flushed = {.n = counts.values, .has_one_count = !loader->saved.shape.is_mean};
+    zf_status_t st = counts.values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for counts of updates");
+    if (!st)
+        st = zfi_state_stream(loader->store, &loader->saved, tensor, param->param.name, keep_counts, &counts, err);
+    for (uint32_t m = 0; m < param->n_matrices && !st; m++) {
+        st = zfi_carry(into, loader->ids[p], &param->matrices[m], &flushed, err);
+        flushed.n += tensor->array->length(&loader->saved.shape, &param->matrices[m]);
+    }
+    free(counts.values);
+    return st;
+}
+
+/* A compact checkpoint has values alone, which are put to where they belong, whatever it is cut like. */
+static zf_status_t put_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
+    zfi_state_io_t io = {.state = into};
+    zf_status_t st = ZF_OK;
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
+        if (loader->ids[at.number] == ZF_NO_ID)
+            continue;
+        else if (at.tensor->array->flags & ZFI_ARRAY_PER_ELEMENT)
+            st = zfi_own_read(loader, at.number, at.tensor, &io, err);
+        else
+            st = put_counts(loader, at.number, at.tensor, into, err);
+    return st;
+}
+
 static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
@@ -219,11 +261,11 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     int has_begun = !st;
     if (!st) {
         into = replacement.into;
-        st = carry_saved(loader, into, err);
+        st = saved->is_compact ? put_saved(loader, &into->state, err) : carry_saved(loader, into, err);
     }
     if (!st && loader->n_missing && into != loader->run)
         st = carry_missing(loader, into, err);
-    st = zfi_together_meet(loader->together, st, err);
+    st = saved->is_compact ? zfi_own_agree(loader, st, err) : zfi_together_meet(loader->together, st, err);
     if (st) {
         if (has_begun)
             zfi_replace_cancel(&replacement, err);
@@ -256,10 +298,11 @@ static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* The checkpoint's tensors, which are all read before anything is changed. Of an exact one the ranks share the work; of
- * another each computes with checksums of its own. */
+/* The checkpoint's tensors, which are all read before anything is changed. The ranks share the work; of an exact one
+ * that is taken as a compact one each computes with checksums of its own. */
 static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t *err) {
-    uint32_t n = is_exact ? loader->together->n_ranks : 1, first = is_exact ? loader->together->rank : 0;
+    int is_shared = is_exact || loader->saved.is_compact;
+    uint32_t n = is_shared ? loader->together->n_ranks : 1, first = is_shared ? loader->together->rank : 0;
     zf_status_t st = ZF_OK;
     for (uint32_t p = first; p < loader->saved.n_params && !st; p += n)
         st = zfi_state_check_tensors(loader->store, &loader->saved, p, err);
@@ -321,6 +364,14 @@ static zf_status_t check_looked(const zfi_loader_t *loader, zf_error_t *err) {
                      "it was exchanged for another while the ranks compared what they load: load once more");
 }
 
+/* [n] The index's; NULL without memory. */
+static uint32_t *keep_checksums(const zfi_saved_t *saved) {
+    uint32_t *out = malloc((zfi_count_tensors(saved) + 1) * sizeof *out), n = 0;
+    for (zfi_tensor_walk_t at = {0}; out && zfi_next_tensor(saved, &at);)
+        out[n++] = at.tensor->crc;
+    return out;
+}
+
 /* Everything that can be said before anything is changed; all ranks come to the same. */
 static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exact, zf_error_t *err) {
     zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
@@ -332,6 +383,8 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
         st = match(loader, flags, err);
     if (!st)
         st = check_rules(loader, err);
+    if (!st && !(loader->crcs = keep_checksums(&loader->saved)))
+        st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for checksums");
     *out_is_exact = 0;
     if (!st) {
         *out_is_exact = fits_exactly(loader);
@@ -382,6 +435,7 @@ zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t f
     zfi_loader_t loader = {.slot = slot, .run = *slot, .store = store, .together = together};
     zf_status_t st = load(&loader, flags, report, err);
     free(loader.ids);
+    free(loader.crcs);
     zfi_saved_free(&loader.saved);
     return st;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/state/loader.h - a load on its way: what load.c and load_exact.c share. */
+/* plugin/state/loader.h - a load on its way: what load.c, load_exact.c and load_own.c share. */
 #pragma once
 
 #include "state/state.h"
@@ -14,6 +14,7 @@ typedef struct zfi_loader {
     uint32_t n_missing, n_extra;
     int is_in_place; /* every rank's run may be filled in place */
     int gives_up;    /* some rank has no room for two */
+    uint32_t *crcs;  /* [tensors] the index's, which those of a rank's ranges take the place of */
     char why[256];   /* not exact */
 } zfi_loader_t;
 
@@ -22,3 +23,14 @@ zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_er
 
 /* [control] state/load_exact.c: arrays and clocks as they were saved. Several ranks together. */
 zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err);
+
+/* ---- state/load_own.c: of tensors with a value per element the ranges that this rank keeps ----------------------- */
+
+/* [control] Reads them of tensor `tensor` of parameter p, checks their values, and puts them to where io leads, or,
+ * with io = NULL, nowhere. The tensor's checksum becomes that of the ranges, until zfi_own_agree. Where this rank has
+ * to read all of it for its checksum, it does. */
+zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_tensor_t *tensor, zfi_state_io_t *io,
+                         zf_error_t *err);
+
+/* [control] The ranks have read (st, err): whether, joined, it is what was saved. A meeting of all. */
+zf_status_t zfi_own_agree(zfi_loader_t *loader, zf_status_t st, zf_error_t *err);

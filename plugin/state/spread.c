@@ -55,7 +55,7 @@ void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t 
 /* Whether each rank has a share of a tensor: else it is rank 0's, though all may have read it. */
 static int has_shares(const zfi_ranks_t *ranks, const uint32_t *ids, const zfi_together_t *together,
                       const zfi_tensor_walk_t *at) {
-    return at->param && (at->tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) &&
+    return at->param && (at->tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && ids[at->number] != ZF_NO_ID &&
            is_dealt(ranks, together, ids[at->number]);
 }
 

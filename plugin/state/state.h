@@ -3,7 +3,7 @@
  *
  *   save.c    writes a checkpoint                    table.c, clocks.c  what is saved, row by row
  *   check.c   every check of a checkpoint by itself  index.c, read.c    its index, written and read; json.c below
- *   load.c    into a run (exact: load_exact.c)       header.c           headers of its files against the index
+ *   load.c    into a run; load_exact.c, load_own.c   header.c           headers of its files against the index
  *   store.c   where its blobs live                   dir.c, beside.c    in a directory, and what lies beside it
  *   together.c, spread.c  several ranks agree, and write or read each its share
  *   carry.c   w, m, v, n into another cut or schedule
@@ -111,10 +111,12 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);
 
 /* ---- state/carry.c ----------------------------------------------------------------------------------------------- */
 
-/* What FLUSH would leave of a matrix: w, m, v (zfi_array_t) of [rows x cols], and the update count of each channel. */
+/* What FLUSH would leave of a matrix: w, m, v (zfi_array_t) of [rows x cols], or NULL, which are not carried; and the
+ * update count of each channel, or one. */
 typedef struct zfi_flushed {
     float *arrays[ZFI_STATE_ARRAYS];
     uint32_t *n;
+    int has_one_count; /* n[0] is of all channels */
 } zfi_flushed_t;
 void zfi_flushed_free(zfi_flushed_t *flushed);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/crc32.h"
+#include "hostile_rig.h"
 #include "local_ranks.h"
 #include "memory_store.h"
 #include "state_rig.h"
@@ -203,6 +204,32 @@ ZT_TEST(back_to_where_it_was) {
     end(first);
 }
 
+/* A compact checkpoint is checked and loaded in shares: of each rank's load, parameters of which it checks everything,
+ * and its slices, but for a row of each that they may have more. */
+static void check_shares(const char *config, uint32_t n) {
+    job_t saved = {.flags = ZF_STATE_COMPACT}, alone = {0}, jobs[MOST] = {0};
+    run(&saved, 1, replicated, "shares", NULL);
+    run(&alone, 1, replicated, NULL, "shares");
+    run(jobs, n, config, NULL, "shares");
+    check_like(jobs, n, &alone);
+    uint64_t rest = alone.report.nbytes - 2 * (uint64_t)N_STATE_BYTES; /* index, headers, counts */
+    for (uint32_t r = 0; r < n; r++) {
+        uint64_t own = N_STATE_BYTES / (config == sharded ? n : 1), checked = 0;
+        for (uint32_t i = r; i < N_SHAPES; i += n)
+            checked += 12 * jobs[r].rig.params[i].n_elems;
+        ck_assert_uint_le(jobs[r].report.nbytes, rest + checked + own + 12 * (40 + 17 + 20 + 35));
+    }
+    end(&saved);
+    end(&alone);
+    end(jobs);
+}
+
+ZT_TEST(each_reads_what_it_keeps) {
+    check_shares(sharded, 4);
+    check_shares(sharded, 2);
+    check_shares(replicated, 2);
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 /* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
@@ -288,8 +315,8 @@ static void damage(const char *name) {
     close(fd);
 }
 
-ZT_TEST(damaged) {
-    job_t saved[MOST] = {0}, loaded[MOST] = {0}, fresh[MOST] = {0};
+static void load_damaged(uint32_t flags) {
+    job_t saved[MOST] = {{.flags = flags}, {.flags = flags}}, loaded[MOST] = {0}, fresh[MOST] = {0};
     run(saved, 2, sharded, "damaged", NULL);
     end(saved);
     damage("damaged");
@@ -299,6 +326,39 @@ ZT_TEST(damaged) {
     check_shows(&loaded[1], &fresh[0]);
     end(loaded);
     end(fresh);
+}
+
+ZT_TEST(damaged) {
+    load_damaged(0);
+    load_damaged(ZF_STATE_COMPACT);
+}
+
+/* Rank 0 has checked in its own store what rank 1 keeps. */
+static void load_others(uint32_t flags) {
+    zt_memory_store_t stores[2];
+    job_t saved[MOST] = {0}, loaded[MOST] = {0}, fresh[MOST] = {0};
+    for (uint32_t r = 0; r < 2; r++) {
+        zt_memory_store_start(&stores[r]);
+        saved[r].store = loaded[r].store = &stores[r].table;
+        saved[r].flags = flags;
+    }
+    run(saved, 2, sharded, "store", NULL);
+    zt_range_t w = zt_index_range(&stores[1], "\"params\"", "w");
+    zt_memory_store_find(&stores[1], ZT_DATA_BLOB)->data[w.offset + w.nbytes - 4] ^= 1;
+    run(loaded, 2, sharded, NULL, "store");
+    check_failed(loaded, 2, ZF_ERR_CHECKPOINT, "w of \"layer.0.weight\" is damaged, or was changed while it was read");
+    run(fresh, 1, replicated, NULL, NULL);
+    check_shows(&loaded[1], &fresh[0]);
+    for (uint32_t r = 0; r < 2; r++)
+        zt_memory_store_clear(&stores[r]);
+    end(saved);
+    end(loaded);
+    end(fresh);
+}
+
+ZT_TEST(stores_that_differ) {
+    load_others(0);
+    load_others(ZF_STATE_COMPACT);
 }
 
 /* What two ranks like `saved` save is loaded by one and the other, which come to what two like the other come to. */

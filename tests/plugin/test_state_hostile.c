@@ -260,6 +260,7 @@ ZT_TEST(files_that_change) {
     check_swapped("selected", 1, config, "not as many selected channels");
     check_swapped("w", 0xFF, config, "no training leaves");
     check_swapped("w", 0xFF, other, "no training leaves");
+    check_swapped("w", 0, config, "changed while it was read");
     check_swapped("w", 0, other, "changed while it was read");
 }
 
