@@ -36,7 +36,7 @@ enum { MOST_ABIS = 64 };
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     const zf_description_t description = {
         .struct_size = sizeof description,
-        .abi = ZF_ABI_0_7,
+        .abi = ZF_ABI_0_8,
         .name = "libzfplugin",
         .version = ZFI_VERSION,
         .build = BUILD,
@@ -52,7 +52,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 
 static const zf_plugin_t table = {
     .struct_size = sizeof table,
-    .abi = ZF_ABI_0_7,
+    .abi = ZF_ABI_0_8,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,
@@ -108,14 +108,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     zf_status_t st = check(bootstrap);
     if (st)
         return st;
-    if (!is_listed(bootstrap, ZF_ABI_0_7)) {
+    if (!is_listed(bootstrap, ZF_ABI_0_8)) {
         list_abis(bootstrap, theirs, sizeof theirs);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
                                 "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
                                 ") serves %u.%u; a major 0 must match exactly",
-                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_7), ZF_ABI_MINOR(ZF_ABI_0_7));
+                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_8), ZF_ABI_MINOR(ZF_ABI_0_8));
     }
-    bootstrap->chosen_abi = ZF_ABI_0_7;
+    bootstrap->chosen_abi = ZF_ABI_0_8;
     bootstrap->plugin = &table;
     return ZF_OK;
 }

@@ -134,6 +134,13 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
     return st;
 }
 
+static zf_status_t check_own(const zf_state_args_t *args, zf_error_t *err) {
+    if (!(args->flags & ZF_STATE_OWN) || args->store)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_ARGUMENT, "state",
+                     "ZF_STATE_OWN is for stores; in a directory each rank writes or reads its part anyway");
+}
+
 /* The arguments, before anything is done. */
 static zf_status_t read_save_args(const zf_state_args_t *given, const zf_state_report_t *out_report,
                                   zf_state_args_t *out, zf_error_t *err) {
@@ -142,10 +149,7 @@ static zf_status_t read_save_args(const zf_state_args_t *given, const zf_state_r
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
         st = check_note(out->note, err);
-    if (!st && (out->flags & ZF_STATE_OWN) && !out->store)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, "state",
-                       "ZF_STATE_OWN is for a save to a store; in a directory each rank writes its part anyway");
-    return st;
+    return st ? st : check_own(out, err);
 }
 
 static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
@@ -237,7 +241,9 @@ static zf_status_t read_together(const zf_state_args_t *args, load_args_t *to, z
 /* Until the instance is drained. */
 static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                                 zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, out, err);
+    zf_status_t st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT | ZF_STATE_OWN, out, err);
+    if (!st)
+        st = check_own(out, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
@@ -264,6 +270,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     st = zfi_parts_meet(inst, st ? NULL : args.path, &to.together, st, err);
     st = zfi_parts_compare(inst, &args, &to.together, st, err);
     to.flags = args.flags;
+    to.together.is_apart = (args.flags & ZF_STATE_OWN) != 0;
     st = zfi_together_meet(&to.together, st, err);
     if (!st && zfi_together_meets(&to.together))
         st = read_together(&args, &to, err);

@@ -36,7 +36,11 @@ zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const
             st = fn(arg, at, block, n, err);
     }
     free(block);
-    if (!st && crc != tensor->crc)
+    if (!st && tensor->lacks_crc)
+        st = zfi_error(
+            err, ZF_ERR_CHECKPOINT, "state",
+            "tensor \"%s\" has no checksum in the index, which is for loads with ZF_STATE_OWN, of w, m and v", name);
+    else if (!st && crc != tensor->crc)
         st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                        "%s: tensor \"%s\" (bytes %" PRIu64 " to %" PRIu64
                        ") is damaged: checksum %08x, need %08x; load another checkpoint",

@@ -10,7 +10,8 @@
  * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
  * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
  * rows, columns, cohort, selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset"
- * (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
+ * (from the file's start), "nbytes", "crc32" (absent: only where ZF_STATE_OWN loads it), "matrices" ([numbers]; absent
+ * = all)}
  *
  * Reading trusts nothing: every number is checked against what it counts before it is used. */
 #pragma once
@@ -31,6 +32,7 @@ typedef struct zfi_saved_tensor {
     const zfi_state_array_t *array; /* NULL: of the steps */
     uint64_t step;                  /* ZFI_ARRAY_PER_STEP */
     uint32_t file, crc;
+    int lacks_crc; /* the index has none: ZF_STATE_OWN */
     uint64_t offset, nbytes;
     uint32_t *matrices, n_matrices; /* of the parameter, rising */
     zfi_saved_part_t *parts;        /* [n_matrices]; NULL: not checked yet */

@@ -162,15 +162,15 @@ static zf_status_t keep_counts(void *arg, uint64_t at, const void *block, uint64
 }
 
 /* Every rank has all counts of updates. */
-static zf_status_t put_counts(const zfi_loader_t *loader, uint32_t p, const zfi_saved_tensor_t *tensor,
-                              const zfi_state_t *into, zf_error_t *err) {
+static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi_saved_tensor_t *tensor,
+                               const zfi_state_t *into, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
     counts_t counts = {{.saved = &loader->saved, .param = param, .tensor = tensor}, malloc(tensor->nbytes + 1)};
     zfi_flushed_t flushed = {.n = counts.values, .has_one_count = !loader->saved.shape.is_mean};
     zf_status_t st = counts.values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for counts of updates");
     if (!st)
         st = zfi_state_stream(loader->store, &loader->saved, tensor, param->param.name, keep_counts, &counts, err);
-    for (uint32_t m = 0; m < param->n_matrices && !st; m++) {
+    for (uint32_t m = 0; m < param->n_matrices && into && !st; m++) {
         st = zfi_carry(into, loader->ids[p], &param->matrices[m], &flushed, err);
         flushed.n += tensor->array->length(&loader->saved.shape, &param->matrices[m]);
     }
@@ -178,17 +178,18 @@ static zf_status_t put_counts(const zfi_loader_t *loader, uint32_t p, const zfi_
     return st;
 }
 
-/* A compact checkpoint has values alone, which are put to where they belong, whatever it is cut like. */
-static zf_status_t put_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
+/* A compact checkpoint has values alone, which are put to where they belong, whatever it is cut like. into = NULL: what
+ * this rank keeps is checked. */
+static zf_status_t read_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
     zfi_state_io_t io = {.state = into};
     zf_status_t st = ZF_OK;
     for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
         if (loader->ids[at.number] == ZF_NO_ID)
             continue;
         else if (at.tensor->array->flags & ZFI_ARRAY_PER_ELEMENT)
-            st = zfi_own_read(loader, at.number, at.tensor, &io, err);
+            st = zfi_own_read(loader, at.number, at.tensor, into ? &io : NULL, err);
         else
-            st = put_counts(loader, at.number, at.tensor, into, err);
+            st = read_counts(loader, at.number, at.tensor, into, err);
     return st;
 }
 
@@ -261,7 +262,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     int has_begun = !st;
     if (!st) {
         into = replacement.into;
-        st = saved->is_compact ? put_saved(loader, &into->state, err) : carry_saved(loader, into, err);
+        st = saved->is_compact ? read_saved(loader, &into->state, err) : carry_saved(loader, into, err);
     }
     if (!st && loader->n_missing && into != loader->run)
         st = carry_missing(loader, into, err);
@@ -306,13 +307,26 @@ static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t 
     zf_status_t st = ZF_OK;
     for (uint32_t p = first; p < loader->saved.n_params && !st; p += n)
         st = zfi_state_check_tensors(loader->store, &loader->saved, p, err);
-    return st;
+    return zfi_together_meet(loader->together, st, err);
 }
+
+/* Where no rank's store has all of them. A rank whose store fails before the hosts may exchange bytes keeps nobody
+ * waiting for it there. */
+static zf_status_t check_own(zfi_loader_t *loader, zf_error_t *err) {
+    zf_status_t st = zfi_together_meet(loader->together, zfi_own_want(loader, err), err);
+    if (!st)
+        st = zfi_together_meet(loader->together, zfi_store_want(loader->store, NULL, 0, 0, err), err);
+    return st ? st : zfi_own_agree(loader, read_saved(loader, NULL, err), err);
+}
+
+/* How it is loaded: each way has meetings of its own. */
+enum { EXACT, COMPACT, TAKEN_AS_COMPACT };
+static const char *const kinds[] = {"exact", "compact", "not exact"};
 
 /* What every rank must find alike. */
 typedef struct found {
     uint32_t part, index_crc; /* of one part one index */
-    uint32_t flags, is_exact, n_params, n_missing;
+    uint32_t flags, kind, n_params, n_missing;
     uint32_t is_in_place, gives_up; /* the last: what each may find otherwise */
 } found_t;
 
@@ -321,7 +335,9 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
     const found_t own = {together->part.number,
                          loader->saved.index_crc,
                          flags,
-                         (uint32_t)is_exact,
+                         is_exact                   ? EXACT
+                         : loader->saved.is_compact ? COMPACT
+                                                    : TAKEN_AS_COMPACT,
                          loader->saved.n_params - loader->n_extra,
                          loader->n_missing,
                          (uint32_t)loader->is_in_place,
@@ -338,9 +354,8 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",
                               "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s "
                               "and %s, %u and %u parameters; give every rank the same checkpoint and the same flags",
-                              r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
-                              all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact",
-                              all[r].n_params, all[0].n_params);
+                              r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags, kinds[all[r].kind],
+                              kinds[all[0].kind], all[r].n_params, all[0].n_params);
     zfi_together_drop(together, all);
     return st;
 }
@@ -379,6 +394,10 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
         st = check_looked(loader, err);
     if (!st)
         st = zfi_state_check_part(&loader->saved, loader->together, flags, err);
+    if (!st && loader->together->is_apart && !loader->saved.is_compact)
+        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                       "it is exact, and ZF_STATE_OWN loads compact ones: save with ZF_STATE_COMPACT, or load without "
+                       "ZF_STATE_OWN from a store that has all of it");
     if (!st)
         st = match(loader, flags, err);
     if (!st)
@@ -393,10 +412,10 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
             !loader->is_in_place && !loader->n_missing && !zfi_memory_has_room_beside(&loader->run->ranks);
     }
     st = zfi_together_meet(loader->together, st, err);
-    if (!st && loader->together->n_ranks > 1)
+    if (!st && zfi_together_meets(loader->together))
         st = compare_ranks(loader, flags, *out_is_exact, err);
     if (!st) /* another model's tensors are not read at all */
-        st = zfi_together_meet(loader->together, check_tensors(loader, *out_is_exact, err), err);
+        st = loader->together->is_apart ? check_own(loader, err) : check_tensors(loader, *out_is_exact, err);
     return st;
 }
 

@@ -96,6 +96,22 @@ static zf_status_t damaged(const zfi_tensor_walk_t *at, zf_error_t *err) {
                      at->param ? at->param->param.name : "the steps");
 }
 
+zf_status_t zfi_own_want(const zfi_loader_t *loader, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);) {
+        int is_read = loader->ids[at.number] != ZF_NO_ID && (at.tensor->array->flags & ZFI_ARRAY_PER_ELEMENT);
+        own_t own = is_read ? own_of(loader, at.number, at.tensor) : (own_t){0};
+        size_t elem = zfi_saved_elem_nbytes(at.param, at.tensor);
+        range_t range = {0};
+        for (uint32_t i = 0; is_read && !st && next_range(&own, i, &range); i++)
+            if (range.first < range.end)
+                st = zfi_store_want(loader->store, loader->saved.files[at.tensor->file].name,
+                                    at.tensor->offset + (range.at + range.first) * elem,
+                                    (range.end - range.first) * elem, err);
+    }
+    return st;
+}
+
 zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_tensor_t *tensor, zfi_state_io_t *io,
                          zf_error_t *err) {
     own_t own = own_of(loader, p, tensor);
@@ -106,17 +122,21 @@ zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_tensor_t *t
     for (uint32_t i = 0; !st && next_range(&own, i, &range); i++)
         st = read_range(&own, &range, io, block, &crc, err);
     free(block);
-    if (!st && own.is_whole && crc != tensor->crc)
+    if (!st && own.is_whole && crc != tensor->crc && !tensor->lacks_crc)
         st = damaged(&(zfi_tensor_walk_t){.param = &loader->saved.params[p], .tensor = tensor}, err);
+    if (own.is_whole)
+        tensor->lacks_crc = 0;
     tensor->crc = crc;
     return st;
 }
 
 static zf_status_t join(zfi_loader_t *loader, zf_error_t *err) {
     zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, &loader->saved, err);
-    const uint32_t *crc = loader->crcs;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
-        if (at.tensor->crc != *crc++)
+    uint32_t *crc = loader->crcs;
+    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at); crc++)
+        if (at.tensor->lacks_crc)
+            *crc = at.tensor->crc, at.tensor->lacks_crc = 0;
+        else if (at.tensor->crc != *crc)
             st = damaged(&at, err);
     return st;
 }

@@ -28,9 +28,12 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err);
 
 /* [control] Reads them of tensor `tensor` of parameter p, checks their values, and puts them to where io leads, or,
  * with io = NULL, nowhere. The tensor's checksum becomes that of the ranges, until zfi_own_agree. Where this rank has
- * to read all of it for its checksum, it does. */
+ * to read all of it for its checksum, it does. A checksum that the index lacks becomes that of what is read first. */
 zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_tensor_t *tensor, zfi_state_io_t *io,
                          zf_error_t *err);
+
+/* [control] Names them to the store, of all tensors. */
+zf_status_t zfi_own_want(const zfi_loader_t *loader, zf_error_t *err);
 
 /* [control] The ranks have read (st, err): whether, joined, it is what was saved. A meeting of all. */
 zf_status_t zfi_own_agree(zfi_loader_t *loader, zf_status_t st, zf_error_t *err);

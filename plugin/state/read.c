@@ -98,7 +98,8 @@ zf_status_t zfi_read_place(zfi_reader_t *reader, const json_t *from, const char 
     out->file = (uint32_t)zfi_read_number(reader, from, "file", saved->n_files ? saved->n_files - 1 : 0);
     out->offset = zfi_read_number(reader, from, "offset", ZFI_LARGEST_SAVED);
     out->nbytes = zfi_read_number(reader, from, "nbytes", ZFI_LARGEST_SAVED);
-    out->crc = (uint32_t)zfi_read_number(reader, from, "crc32", UINT32_MAX);
+    out->lacks_crc = !json_object_get(from, "crc32");
+    out->crc = out->lacks_crc ? 0 : (uint32_t)zfi_read_number(reader, from, "crc32", UINT32_MAX);
     if (saved->n_files == 0 || out->nbytes != nbytes || out->offset < saved->files[out->file].header_nbytes ||
         out->offset + out->nbytes > saved->files[out->file].nbytes)
         zfi_read_bad(reader, where,

@@ -14,7 +14,7 @@
  * group 0 meet, files are cut by elements, which are the same in all of them, and a failure is every rank's. A load
  * reads such a tensor whole, and keeps what it owns.
  *
- * A store of the host's is one rank's own. So all that others own is gathered for it; or, with ZF_STATE_OWN, it gets the
+ * A store of the host's is one rank's own. So all that others own is gathered for it; or, with ZF_STATE_OWN, it has the
  * rank's slices, and all that is not dealt. */
 #pragma once
 

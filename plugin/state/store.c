@@ -89,6 +89,10 @@ static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store
     if (st)
         return st;
     out->ops = &host_ops;
+    if (!is_save && (args->flags & ZF_STATE_OWN) && !host->want)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "state",
+                         "store: want must be given for a load with ZF_STATE_OWN; without that flag a store that has "
+                         "all of the checkpoint does without it");
     if (is_save ? host->begin && host->write && host->end : host->size && host->read)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_ARGUMENT, "state", "store: %s must be given for %s",
@@ -180,6 +184,12 @@ zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset
     if (!st)
         store->total_nbytes += nbytes;
     return st;
+}
+
+zf_status_t zfi_store_want(zfi_store_t *store, const char *name, uint64_t offset, uint64_t nbytes, zf_error_t *err) {
+    int32_t rc = store->host.want(store->host.ctx, name, offset, nbytes);
+    tick(store);
+    return rc ? host_error("want", name ? name : "(the last)", rc, offset, nbytes, err) : ZF_OK;
 }
 
 void zfi_store_close(zfi_store_t *store) {

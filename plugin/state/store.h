@@ -49,6 +49,8 @@ zf_status_t zfi_store_size(zfi_store_t *store, const char *name, uint64_t *out, 
 zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
                            zf_error_t *err);
 void zfi_store_close(zfi_store_t *store);
+/* A store of the host's that was opened with ZF_STATE_OWN: a range that will be read; NULL: that was all. */
+zf_status_t zfi_store_want(zfi_store_t *store, const char *name, uint64_t offset, uint64_t nbytes, zf_error_t *err);
 
 /* A plain file name of a checkpoint: [A-Za-z0-9_-][A-Za-z0-9._-]*, shorter than ZFI_BLOB_NAME. */
 int zfi_store_is_name(const char *name);

@@ -22,7 +22,7 @@ typedef struct zfi_together {
     uint32_t group; /* whose checkpoint it is: the transport's number */
     uint32_t rank, n_ranks;
     int is_alone;           /* each of them has one by itself, with all of it: in a store of its host's; rank 0 of 1 */
-    int is_apart;           /* each writes its share of it, and what nobody shares, into a store of its host's */
+    int is_apart;           /* each has its share of it, and what nobody shares, in a store of its host's */
     uint32_t meeting_group; /* who meets: they, or those with whom they keep parts of what is in it (state/spread.h) */
     zfi_member_t meeting;
     uint32_t n_meetings;

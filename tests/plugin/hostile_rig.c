@@ -27,14 +27,7 @@ void zt_hostile_remember(void) {
 
 void zt_hostile_copy(void) {
     zt_memory_store_clear(&zt_hostile.bad);
-    for (int i = 0; i < zt_hostile.good.n_blobs; i++) {
-        zt_hostile.bad.blobs[i] = zt_hostile.good.blobs[i];
-        zt_hostile.bad.blobs[i].data = malloc(zt_hostile.good.blobs[i].nbytes + 1);
-        memcpy(zt_hostile.bad.blobs[i].data, zt_hostile.good.blobs[i].data, zt_hostile.good.blobs[i].nbytes);
-        zt_hostile.bad.blobs[i].data[zt_hostile.good.blobs[i].nbytes] = 0;
-        zt_hostile.bad.blobs[i].is_there = NULL;
-    }
-    zt_hostile.bad.n_blobs = zt_hostile.good.n_blobs;
+    zt_memory_store_gather(&zt_hostile.bad, &zt_hostile.good, 1);
 }
 
 void zt_hostile_check_unchanged(const char *what) { zt_state_check_image(&zt_hostile.victim, &before, what); }
@@ -82,6 +75,8 @@ void zt_index_seal(zt_memory_store_t *store, char *text) {
         free(blob->data);
     blob->data = (unsigned char *)text;
     blob->nbytes = strlen(text);
+    blob->is_there = realloc(blob->is_there, blob->nbytes);
+    memset(blob->is_there, 1, blob->nbytes);
 }
 
 void zt_index_replace(zt_memory_store_t *store, const char *behind, const char *from, const char *to) {

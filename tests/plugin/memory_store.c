@@ -73,7 +73,42 @@ static int32_t read_some(void *ctx, const char *name, uint64_t offset, void *out
     const zt_blob_t *blob = zt_memory_store_find(is_swapped ? store->other : store, name);
     if (fails(store) || !blob || offset > blob->nbytes || nbytes > blob->nbytes - offset)
         return -5;
+    if (blob->is_there && nbytes && (blob->is_there[offset] != 1 || memchr(blob->is_there + offset, 0, nbytes)))
+        return -6;
     memcpy(out, blob->data + offset, nbytes);
+    return 0;
+}
+
+/* Bytes that are not there, or 0. */
+static uint64_t fetch(zt_memory_store_t *store) {
+    uint64_t n_missing = 0;
+    for (int i = 0; i < store->n_blobs; i++)
+        for (uint64_t at = 0; at < store->blobs[i].nbytes; at++) {
+            if (store->blobs[i].is_there[at] != ZT_WANTED)
+                continue;
+            if (!store->pool || !store->pool->blobs[i].is_there[at]) {
+                n_missing++;
+                continue;
+            }
+            store->blobs[i].data[at] = store->pool->blobs[i].data[at];
+            store->blobs[i].is_there[at] = 1;
+            store->n_fetched++;
+        }
+    return n_missing;
+}
+
+static int32_t want(void *ctx, const char *name, uint64_t offset, uint64_t nbytes) {
+    zt_memory_store_t *store = ctx;
+    zt_blob_t *blob = name ? zt_memory_store_find(store, name) : NULL;
+    store->n_told += !name;
+    if (fails(store) || store->fails_to_want == (name ? 1 : 2))
+        return -9;
+    if (!name)
+        return fetch(store) ? -7 : 0;
+    if (!blob || offset > blob->nbytes || nbytes > blob->nbytes - offset)
+        return -8;
+    for (uint64_t at = offset; at < offset + nbytes; at++)
+        blob->is_there[at] = blob->is_there[at] ? blob->is_there[at] : ZT_WANTED;
     return 0;
 }
 
@@ -84,7 +119,8 @@ void zt_memory_store_start(zt_memory_store_t *store) {
                                            .write = write_some,
                                            .end = end,
                                            .size = size,
-                                           .read = read_some},
+                                           .read = read_some,
+                                           .want = want},
                                  .open = -1};
 }
 
@@ -93,6 +129,6 @@ void zt_memory_store_clear(zt_memory_store_t *store) {
         free(store->blobs[i].data);
         free(store->blobs[i].is_there);
     }
-    store->n_blobs = store->n_calls = store->fail_at = 0;
+    store->n_blobs = store->n_calls = store->fail_at = store->n_told = 0;
     store->open = -1;
 }

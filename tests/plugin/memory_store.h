@@ -4,11 +4,11 @@
 
 #include "zf/ext/state.h"
 
-enum { ZT_MOST_BLOBS = 8 };
+enum { ZT_MOST_BLOBS = 8, ZT_WANTED = 2 };
 
 typedef struct zt_blob {
     char name[64];
-    unsigned char *data, *is_there; /* [nbytes]; is_there: 0 where NULL was written */
+    unsigned char *data, *is_there; /* [nbytes]; is_there: 0 where NULL was written, ZT_WANTED: and it is to be read */
     uint64_t nbytes, at;
 } zt_blob_t;
 
@@ -19,6 +19,9 @@ typedef struct zt_memory_store {
     int n_calls, fail_at;          /* call fail_at (from 1) fails; 0 = none */
     struct zt_memory_store *other; /* reads after call other_from are of this one; NULL = none */
     int other_from;
+    const struct zt_memory_store *pool; /* what is wanted and not there comes from it; NULL = it cannot */
+    uint64_t n_fetched;                 /* bytes of that */
+    int fails_to_want, n_told;          /* 1: a range, 2: all of them; n_told: how often all were */
 } zt_memory_store_t;
 
 void zt_memory_store_start(zt_memory_store_t *store);

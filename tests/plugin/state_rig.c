@@ -173,33 +173,32 @@ void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store) {
     zt_memory_store_clear(store);
 }
 
-enum { MOST_STORES = 8 };
-
-static int join_byte(zt_blob_t **blobs, uint32_t n, uint64_t at) {
-    uint32_t n_there = 0, from = 0;
-    for (uint32_t r = 0; r < n; r++) {
-        n_there += blobs[r]->is_there[at];
-        from = blobs[r]->is_there[at] ? r : from;
+/* Which store has a byte: each one, or one alone. */
+static uint32_t who_has(const zt_memory_store_t *stores, uint32_t n, int blob, uint64_t at, uint64_t *n_alone) {
+    uint32_t n_there = 0, out = 0;
+    for (uint32_t r = n; r-- > 0;) {
+        n_there += stores[r].blobs[blob].is_there[at];
+        out = stores[r].blobs[blob].is_there[at] ? r : out;
     }
-    ck_assert_msg(n_there == 1 || n_there == n, "%s, byte %u: %u ranks have it", blobs[0]->name, (unsigned)at, n_there);
-    for (uint32_t r = 0; r < n && n_there < n; r++)
-        blobs[r]->data[at] = blobs[from]->data[at];
-    return n_there < n;
+    ck_assert_msg(n_there == 1 || n_there == n, "%s, byte %u: %u ranks have it", stores->blobs[blob].name, (unsigned)at,
+                  n_there);
+    *n_alone += n_there < n;
+    return out;
 }
 
-uint64_t zt_memory_store_join(zt_memory_store_t *stores, uint32_t n) {
-    zt_blob_t *blobs[MOST_STORES];
-    uint64_t n_joined = 0;
-    ck_assert_uint_le(n, MOST_STORES);
-    for (int i = 0; i < stores[0].n_blobs; i++) {
-        if (strcmp(stores[0].blobs[i].name, ZF_STATE_INDEX) == 0)
-            continue; /* of experts, each has another */
-        for (uint32_t r = 0; r < n; r++) {
-            blobs[r] = zt_memory_store_find(&stores[r], stores[0].blobs[i].name);
-            ck_assert_uint_eq(blobs[r]->nbytes, blobs[0]->nbytes);
-        }
-        for (uint64_t at = 0; at < blobs[0]->nbytes; at++)
-            n_joined += (uint64_t)join_byte(blobs, n, at);
+uint64_t zt_memory_store_gather(zt_memory_store_t *out, const zt_memory_store_t *stores, uint32_t n) {
+    uint64_t n_alone = 0;
+    for (int i = 0; i < stores->n_blobs; i++) {
+        zt_blob_t *blob = &out->blobs[out->n_blobs++];
+        *blob = stores->blobs[i];
+        blob->data = calloc(blob->nbytes + 1, 1);
+        blob->is_there = calloc(blob->nbytes + 1, 1);
+        for (uint64_t at = 0; at < blob->nbytes && n == 1; at++)
+            blob->is_there[at] = stores->blobs[i].is_there[at];
+        if (n > 1)
+            memset(blob->is_there, 1, blob->nbytes);
+        for (uint64_t at = 0; at < blob->nbytes; at++)
+            blob->data[at] = stores[n > 1 ? who_has(stores, n, i, at, &n_alone) : 0].blobs[i].data[at];
     }
-    return n_joined;
+    return n_alone;
 }

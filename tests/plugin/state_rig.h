@@ -53,5 +53,6 @@ zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *pa
 zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
                     zf_state_report_t *report);
 
-/* What a store lacks comes from one that has it. Returns how many bytes one of them alone had; others all had. */
-uint64_t zt_memory_store_join(zt_memory_store_t *stores, uint32_t n);
+/* A copy of a store, into one that was started or cleared; or of several what all of them have together. Returns how
+ * many bytes one of them alone has; others all have. */
+uint64_t zt_memory_store_gather(zt_memory_store_t *out, const zt_memory_store_t *stores, uint32_t n);

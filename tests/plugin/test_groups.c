@@ -272,6 +272,20 @@ static void load_part(job_t *job, const char *name, uint32_t part, uint32_t flag
         job->st = zt_load(&job->rig, NULL, part_of(name, part), flags, NULL);
 }
 
+static void take_image(const job_t *job, float **image) {
+    for (uint32_t p = 0; p < N_PARAMS; p++) {
+        image[p] = malloc(job->rig.params[p].n_elems * 4);
+        memcpy(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4);
+    }
+}
+static void check_image(job_t *job, float **image) {
+    for (uint32_t p = 0; p < N_PARAMS; p++) {
+        if (job->st >= 0 && memcmp(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4) != 0)
+            job->st = ZF_ERR_INTERNAL;
+        free(image[p]);
+    }
+}
+
 /* Saved at step 6 ("six") and at step 12, of two runs that part at step 6. The windows of S = 2 are open at neither: a
  * step more is. */
 static void save_and_go_on(job_t *job) {
@@ -282,17 +296,10 @@ static void save_and_go_on(job_t *job) {
     save_part(job, "seven");
     train(job);
     save_part(job, "thirteen");
-    for (uint32_t p = 0; p < N_PARAMS; p++) {
-        image[p] = malloc(job->rig.params[p].n_elems * 4);
-        memcpy(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4);
-    }
+    take_image(job, image);
     load_part(job, "seven", job->rank->rank, ZF_STATE_EXACT);
     train(job);
-    for (uint32_t p = 0; p < N_PARAMS; p++) {
-        if (job->st >= 0 && memcmp(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4) != 0)
-            job->st = ZF_ERR_INTERNAL;
-        free(image[p]);
-    }
+    check_image(job, image);
     load_part(job, "seven", job->rank->rank, 0);
     for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
         make_gradients(job, t + 100);
@@ -302,11 +309,31 @@ static void save_and_go_on(job_t *job) {
 }
 static zt_memory_store_t stores[N_RANKS];
 static void save_own(job_t *job) {
-    const zf_state_args_t args = {
-        .struct_size = sizeof args, .flags = ZF_STATE_OWN, .store = &stores[job->rank->rank].table};
     train(job);
     if (job->st >= 0)
-        job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+        job->st = zt_save(&job->rig, &stores[job->rank->rank].table, NULL, ZF_STATE_OWN, NULL);
+}
+/* ... and is as it was after a step more and a load of that. */
+static void load_own(job_t *job) {
+    const zf_state_store_t *own = &stores[job->rank->rank].table;
+    float *image[N_PARAMS];
+    train(job);
+    job->st = zt_save(&job->rig, own, NULL, ZF_STATE_OWN | ZF_STATE_COMPACT, NULL);
+    if (job->st >= 0)
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
+    take_image(job, image);
+    make_gradients(job, 55);
+    step(job);
+    if (job->st >= 0)
+        job->st = zt_load(&job->rig, own, NULL, ZF_STATE_OWN, NULL);
+    check_image(job, image);
+}
+/* One an exact one, the other a compact one. */
+static void load_other_kinds(job_t *job) {
+    train(job);
+    if (job->st >= 0)
+        job->st = zt_save(&job->rig, NULL, part_of("compact", job->rank->rank), ZF_STATE_COMPACT, NULL);
+    load_part(job, job->rank->rank ? "seven" : "compact", job->rank->rank, ZF_STATE_PARTIAL);
 }
 static void load_exchanged(job_t *job) { load_part(job, "seven", !job->rank->rank, 0); }
 static void load_other_steps(job_t *job) { load_part(job, job->rank->rank ? "seven" : "thirteen", job->rank->rank, 0); }
@@ -362,6 +389,23 @@ ZT_TEST(experts_have_checkpoints_with_what_is_beside_them) {
     check_parts(stage_1);
 }
 
+ZT_TEST(experts_of_two_kinds_of_checkpoints) {
+    run(&(job_t){.declare = experts, .script = save_and_go_on, .config = stage_1}, 0);
+    zt_jobs_end(&ranks);
+    expect(&(job_t){.declare = experts, .script = load_other_kinds, .config = stage_1}, 0, ZF_ERR_RANKS,
+           "do not load the same");
+}
+
+ZT_TEST(experts_out_of_stores_of_their_own) {
+    for (int stage = 0; stage < 2; stage++) {
+        for (int r = 0; r < N_RANKS; r++)
+            zt_memory_store_start(&stores[r]);
+        expect(&(job_t){.declare = experts, .script = load_own, .config = stage ? stage_1 : plain}, 0, ZF_OK, "");
+        for (int r = 0; r < N_RANKS; r++)
+            zt_memory_store_clear(&stores[r]);
+    }
+}
+
 /* What others own of what is beside the experts, with the checksums that all of them have. */
 ZT_TEST(experts_in_stores_of_their_own) {
     for (int r = 0; r < N_RANKS; r++)
@@ -369,13 +413,18 @@ ZT_TEST(experts_in_stores_of_their_own) {
     run(&(job_t){.declare = experts, .script = save_own, .config = stage_1}, 0);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_msg(jobs[r].st >= 0, "%d: %s", jobs[r].st, jobs[r].why);
-    ck_assert_uint_ge(zt_memory_store_join(stores, N_RANKS), 12 * (24 * 40 + 17));
     for (int r = 0; r < N_RANKS; r++) {
-        const zf_state_args_t args = {.struct_size = sizeof args, .store = &stores[r].table};
+        zt_memory_store_t whole;
+        const zf_state_args_t args = {.struct_size = sizeof args, .store = &whole.table};
         zf_error_t err = {.struct_size = sizeof err};
+        zt_memory_store_start(&whole);
+        ck_assert_uint_ge(zt_memory_store_gather(&whole, (zt_memory_store_t[]){stores[r], stores[!r]}, N_RANKS),
+                          12 * (24 * 40 + 17));
         ck_assert_msg(zt_state(&jobs[r].rig)->verify(&args, NULL, &err) == ZF_OK, "rank %d: %s", r, err.message);
-        zt_memory_store_clear(&stores[r]);
+        zt_memory_store_clear(&whole);
     }
+    for (int r = 0; r < N_RANKS; r++)
+        zt_memory_store_clear(&stores[r]);
     zt_jobs_end(&ranks);
 }
 

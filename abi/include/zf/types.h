@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ZF_ABI_0_7 ZF_ABI_NUMBER(0, 7) /* the ABI these headers describe */
+#define ZF_ABI_0_8 ZF_ABI_NUMBER(0, 8) /* the ABI these headers describe */
 
 /* Status: 0 is success, positive is information, negative is an error. */
 typedef int32_t zf_status_t;

@@ -37,11 +37,19 @@
  * writes the index and renames. A load reads on each rank what it will keep; the check of all tensors is shared. Any
  * number of ranks loads what any number has saved, to the bit where it fits. Whatever fails on one rank fails on all,
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
- * a single write, read or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save into
- * a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
+ * a single write, read, want or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save
+ * into a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
  * With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and none of it travels: index,
  * headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are those of a
- * save without it. What several ranks keep (stage 0) each of them may get. A load needs all of it.
+ * save without it. What several ranks keep (stage 0) each of them may get.
+ *
+ * A load with ZF_STATE_OWN takes a compact checkpoint from such stores. Each has index, headers and n, and of w, m and v
+ * what its rank will read, which `want` names before anything is changed: what the rank keeps, here and now. A last call
+ * of `want`, behind a meeting in which no rank has failed, is for the host to fetch what its store lacks; there it may
+ * exchange bytes with the other ranks' hosts. What was named is read twice: it is checked, and, joined over the ranks,
+ * is what the index's checksums are of; then it is loaded. Where a host has put its own values into a tensor, it takes
+ * "crc32" of that out of the index: then it vouches for them. Other calls refuse such an index. What is not bound here
+ * (ZF_STATE_PARTIAL) is not read. Without the flag each rank's store needs all of the checkpoint.
  *
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
@@ -78,13 +86,17 @@ typedef struct zf_state_store {
      * [callback] */
     int32_t (*size)(void *ctx, const char *name, uint64_t *out_nbytes);
     int32_t (*read)(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes);
+    /* load with ZF_STATE_OWN, which needs it: a range of a blob that will be read. Then once with NULL, 0, 0: that
+     * was all. From then on it is read, in pieces.
+     * [callback] */
+    int32_t (*want)(void *ctx, const char *name, uint64_t offset, uint64_t nbytes);
 } zf_state_store_t;
 
 #define ZF_STATE_COMPACT 1u /* save: after what FLUSH would do, without slots; the instance itself is not changed */
 #define ZF_STATE_PARTIAL 2u /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
 #define ZF_STATE_NO_SYNC 4u /* save: no fsync (tests, memory file systems) */
 #define ZF_STATE_EXACT 8u   /* load: to the bit or not at all; otherwise ZF_ERR_CHECKPOINT says what does not fit */
-#define ZF_STATE_OWN 16u    /* save to a store: of what the ranks share out it gets this one's part alone */
+#define ZF_STATE_OWN 16u    /* a store has only this rank's part of what the ranks share out */
 
 typedef struct zf_state_args {
     uint32_t struct_size;
