@@ -325,17 +325,25 @@ def resumes_elsewhere():
 
 def sharded_state():
     """On 4 processes, then 2, then 1, by DTensors and by whole tensors: the bits of the run that goes on, of which each process holds its rows.
-    All of the gradient is rank 0's, so that its sum has the same bits everywhere. Of a save only rows travel that lie elsewhere: where they
-    are a multiple of the processes, those of parameters that are too small to be cut."""
+    All of the gradient is rank 0's, so that its sum has the same bits everywhere. Of a save and a load only rows travel that lie elsewhere:
+    where they are a multiple of the processes, those of parameters that are too small to be cut."""
     class Watched(sharded.Rows):
-        received = []  # bytes of each save
+        saves, loads, loses = [], [], False  # bytes of each
 
         def saved(self):
             super().saved()
-            self.received.append(self.n_received)
+            self.saves.append(self.n_received)
+
+        def _want(self, name, *where):
+            with mock.patch.object(self, "_answer", (lambda *_: b"") if self.loses else self._answer):
+                super()._want(name, *where)
+            if name is None:
+                self.loads.append(self.n_received - self.saves[-1])
 
     def run_on(group, steps, restore=None, width=9, **kwargs):
         model = mlp(width=width, n_hidden=0, dtype=torch.bfloat16)
+        for name, shape in {"scalar": (), "few": (2, 3), "none": (0, 3)}.items() if width == 9 else ():
+            model.register_parameter(name, nn.Parameter(torch.ones(shape, dtype=torch.bfloat16)))
         optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, group=group, average=False, **kwargs,
                                            config=config({**SYNCHRONOUS, "shard.stage": 1, "shard.bucket_bytes": 512}))
         if restore:
@@ -361,10 +369,17 @@ def sharded_state():
             found, n_held = run_on(group, range(3 * job, 3 * job + 3), f"{folder}/{job - 1}" if job else None, sharded_state=True)
             dcp.save(found, checkpoint_id=f"{folder}/{job}", process_group=group)
             assert n_held <= n_whole * -(-9 // dist.get_world_size(group)) / 9, f"job {job}: {n_held} bytes of {n_whole}"
-        assert max(Watched.received) <= n_whole, "more than all of it travelled"
-        Watched.received.clear()
-        n_held = run_on(groups[0], range(1), width=64, sharded_state=True)[1]
-        assert max(Watched.received) <= 72, f"{Watched.received} bytes of {n_held} travelled"  # three ranges of a value, of the last bias
+        assert max(Watched.saves + Watched.loads) <= n_whole, "more than all of it travelled"
+        Watched.saves.clear()
+        Watched.loads.clear()
+        wide, n_held = run_on(groups[0], range(1), width=64, sharded_state=True)
+        dcp.save(wide, checkpoint_id=f"{folder}/wide")
+        run_on(groups[0], range(1), f"{folder}/wide", width=64, sharded_state=True)
+        what = f"{Watched.saves} and {Watched.loads} bytes of {n_held} travelled"  # three arrays of the last bias: a value for each, and from each
+        assert len(Watched.loads) == 2 and max(Watched.saves) <= 72 and max(Watched.loads) <= 216, what
+        kind, text = (zfplugin.errors.StorageError, "want of blob") if dist.get_rank() else (zfplugin.errors.InternalError, "36 bytes of the rows")
+        with mock.patch.object(Watched, "loses", True):
+            raises(kind, text, lambda: run_on(groups[0], range(1), f"{folder}/wide", width=64, sharded_state=True))
     if dist.get_rank() == 0:
         assert_equal(found, expected)
         assert "master" in expected["optimizer"]["state"]["0.weight"]

@@ -67,7 +67,7 @@ def _shift(part, number, delta):
 class Blobs:
     """zf_state_store_t over {name: bytearray}. A Python error inside a callback ends the call and is raised after it."""
 
-    FLAGS = 0  # of a save into them
+    FLAGS = 0  # of a save into them and a load
 
     def __init__(self, blobs=None):
         self.blobs = {} if blobs is None else blobs
@@ -78,7 +78,7 @@ class Blobs:
         """For one call: it holds this object."""
         members = dict(_abi.StateStore._fields_)
         return _abi.StateStore(struct_size=C.sizeof(_abi.StateStore), **{
-            name: members[name](self._guarded(getattr(self, "_" + name))) for name in ("begin", "write", "end", "size", "read")})
+            name: members[name](self._guarded(getattr(self, "_" + name))) for name in ("begin", "write", "end", "size", "read", "want")})
 
     def own(self, name, shape):
         """What of a parameter is here, as an index."""
@@ -86,11 +86,6 @@ class Blobs:
 
     def saved(self):
         """A save has ended well."""
-
-    def completed(self, index):
-        """These blobs with a changed index, to be loaded."""
-        write_index(self.blobs, index)
-        return self
 
     def _guarded(self, function):
         def call(_ctx, *args):
@@ -129,6 +124,9 @@ class Blobs:
         if nbytes:
             C.memmove(out, bytes(part), nbytes)
         return 0
+
+    def _want(self, name, offset, nbytes):
+        """With STATE_OWN: what will be read; name = None: that was all."""
 
 
 def _extension(instance):
@@ -169,4 +167,5 @@ def save(instance, where, compact=False, note=None):
 
 def load(instance, where, partial=False):
     """Loads from a directory or Blobs. partial: parameters that the checkpoint lacks keep what they have."""
-    return _call(instance, _extension(instance).load, where, _abi.STATE_PARTIAL * partial, None, "load")
+    flags = where.FLAGS if isinstance(where, Blobs) else 0
+    return _call(instance, _extension(instance).load, where, _abi.STATE_PARTIAL * partial | flags, None, "load")

@@ -66,7 +66,8 @@ def blobs_with(instance, found, names, is_all=True, store=None):
     clocks, n_steps = index["clocks"], 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
-    return store.completed(index)
+    state.write_index(store.blobs, index)
+    return store
 
 
 def _put(store, files, param, entry, names):
@@ -88,4 +89,7 @@ def _put(store, files, param, entry, names):
         place, raw = param["tensors"][array], C.string_at(tensor.data_ptr(), tensor.nbytes)
         at = place["offset"] + (0 if own is ... or array == "n" else own.start * (place["nbytes"] // param["shape"][0]))
         store.blobs[files[place["file"]]["name"]][at:at + len(raw)] = raw
-        place["crc32"] = zlib.crc32(raw)
+        if own is ... or array == "n":
+            place["crc32"] = zlib.crc32(raw)
+        else:
+            del place["crc32"]  # nobody has all of it

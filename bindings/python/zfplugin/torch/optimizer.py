@@ -528,7 +528,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         with self._binding.unseen():
             found = moments.read(self._instance, self._binding.rules_by_name(),
                                  {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4}, store)
-        if table.spread is not None:
+        if is_spread:
             moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
         like = store.like if store is not None else lambda value, p, _: cut.like(value, p)
         return {p: {member: value if member == "step" else like(value, p, name) for member, value in found[name].items()}

@@ -3,10 +3,8 @@
 
 Model: of every master and moment a process has the rows that torch's Shard(0) gives it, which are not always those that the plugin
 trains there (plugin/plan/slice.h). A save gives each process what its plugin keeps (ZF_STATE_OWN); then each asks the others for what
-is missing of its rows, so that only rows which lie elsewhere travel. A load reads one parameter after the other, all of it: this file
-for its checksums, the plugin to check it, then to take its own slices. What others have of it comes when its turn does, and goes with
-the next one. They have sent it before: at the beginning, and at each reading for the next. So no read waits for another process's,
-which may be in a meeting of the plugin's ranks. What was sent and not read takes no memory.
+is missing of its rows. For a load each process has its rows, and its plugin says what it wants; then each asks the others for what is
+missing of that. So only rows which lie elsewhere travel. Whole tensors are nowhere, and so have no checksum.
 """
 import bisect
 import collections
@@ -14,7 +12,6 @@ import ctypes as C
 import json
 import mmap
 import struct
-import zlib
 
 import torch
 from torch.distributed.tensor import DTensor, Shard
@@ -34,15 +31,11 @@ class Rows(state.Blobs):
     def __init__(self, table, circles, meshes):
         super().__init__()
         self._numbers = {name: decl.reduce_group for name, decl in zip(table.names, table.decls)}
-        self._tags = {name: tag for tag, name in enumerate(table.names)}
         self._circles, self._meshes = {number: circles[number] for number in sorted({*self._numbers.values()})}, meshes
-        self._starts = {}  # of each file: [(where a tensor begins, its parameter)]
-        self._cut = collections.defaultdict(list)  # of each parameter: its tensors' (file, [first, end) of each process)
-        self._spans = []  # of the file that is written, in order: (first, end, whose: a group's number and its process, or None: all)
-        self._missing = collections.defaultdict(list)  # of each group: what of its rows this process was not given, (file, first, end)
-        self._others = collections.defaultdict(list)  # of each group and file: what it was given of others' rows, (first, end, bytes)
-        self.n_received = 0  # bytes
-        self._lines, self._works, self._now = None, [], None
+        self._spans = {}  # of each file, in order: (first, end, whose: a group's number and its process, or None: all)
+        self._missing = collections.defaultdict(list)  # of each group: what is needed and not here, (file, first, end)
+        self._others = collections.defaultdict(list)  # of each group and file: what others may ask for, (first, end, bytes)
+        self._lines, self.n_received = None, 0  # bytes
 
     def _circle(self, name):
         return self._circles[self._numbers[name]]
@@ -74,13 +67,11 @@ class Rows(state.Blobs):
     def _write(self, data, nbytes):
         at, self._at = self._at, self._at + nbytes
         if at == 0:  # the index, or a file's header
-            self._spans = [(0, nbytes, (None, None))]
+            self._spans[self._file] = [(0, nbytes, (None, None))]
             if self._file != state.INDEX:
                 self._read_header(json.loads(C.string_at(data + 8, nbytes - 8)), nbytes)
-        for begin, end, whose in _overlapping(self._spans, at, at + nbytes):
-            begin, end = max(begin, at), min(end, at + nbytes)
-            if begin < end:
-                self._keep(begin, end, C.string_at(data + begin - at, end - begin) if data else None, *whose)
+        for begin, end, whose, _ in _within(self._spans[self._file], at, at + nbytes):
+            self._keep(begin, end, C.string_at(data + begin - at, end - begin) if data else None, *whose)
 
     def _keep(self, first, end, data, number, process):
         is_own = process is None or process == self._circles[number].rank
@@ -93,23 +84,26 @@ class Rows(state.Blobs):
 
     def _read_header(self, header, begin):
         del header["__metadata__"]
+        spans = self._spans[self._file]
         for key, tensor in header.items():
             (array, _, name), shape = key.partition("/"), tensor["shape"]
             first, end = (begin + offset for offset in tensor["data_offsets"])
-            bisect.insort(self._starts.setdefault(self._file, []), (first, name))
             number = self._numbers[name] if array in ("w", "m", "v") else None  # else each is given all of it
             if number is not None and shape:
                 row = (end - first) // shape[0]
-                spans = [(first + part[0] * row, first + part[1] * row) for part in self._parts(name, shape[0])]
-                self._cut[name].append((self._file, spans))
-                self._spans += [(*span, (number, rank)) for rank, span in enumerate(spans) if span[0] < span[1]]
+                spans += [(first + own * row, first + behind * row, (number, rank)) for rank, (own, behind) in enumerate(self._parts(name, shape[0]))
+                          if own < behind]
             else:
-                self._spans.append((first, end, (number, None)))
-        self._spans.sort(key=lambda span: span[:2])
+                spans.append((first, end, (number, None)))
+        spans.sort(key=lambda span: span[:2])
 
     def saved(self):
         """A call of all processes."""
         self._lines = {number: circle.connect() for number, circle in self._circles.items() if circle.size > 1}
+        self._fetch()
+
+    def _fetch(self):
+        """What is missing. A call of all processes."""
         files = [*self.blobs]
         n_missing = sum(end - first for ranges in self._missing.values() for _, first, end in ranges)
         for number in self._lines:
@@ -118,17 +112,17 @@ class Rows(state.Blobs):
             for answer in self._swap(number, [self._answer(files, number, ranges) for ranges in asked]):
                 n_missing -= self._take_answer(files, answer)
         if n_missing:
-            raise errors.InternalError(f"{n_missing} bytes of this process's rows of the state were kept by no process, or by several")
+            raise errors.InternalError(f"{n_missing} bytes of the rows that this process needs of the state were kept by no process, or by several")
         self._missing.clear()
         self._others.clear()
 
     def _swap(self, number, messages):
         """What the processes of a group have for this one, of which messages are for them."""
-        line, tag, rank = self._lines[number], len(self._tags), self._circles[number].rank
+        line, rank = self._lines[number], self._circles[number].rank
         peers = [peer for peer in range(len(messages)) if peer != rank]
 
         def exchange(out, into):
-            for work in [*(line.recv([into[peer]], peer, tag) for peer in peers), *(line.send([out[peer]], peer, tag) for peer in peers)]:
+            for work in [*(line.recv([into[peer]], peer, 0) for peer in peers), *(line.send([out[peer]], peer, 0) for peer in peers)]:
                 work.wait()
             return into
         sizes = exchange([torch.tensor([len(message)], device="cpu") for message in messages], [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in messages])
@@ -140,10 +134,8 @@ class Rows(state.Blobs):
         """What this process has of it: ranges, each with its bytes behind it."""
         out = []
         for file, first, nbytes in _RANGE.iter_unpack(ranges):
-            for at, end, data in _overlapping(self._others[number, files[file]], first, first + nbytes):
-                begin, end = max(at, first), min(end, first + nbytes)
-                if begin < end:
-                    out += [_RANGE.pack(file, begin, end - begin), data[begin - at:end - at]]
+            for begin, end, data, at in _within(self._others[number, files[file]], first, first + nbytes):
+                out += [_RANGE.pack(file, begin, end - begin), data[begin - at:end - at]]
         return b"".join(out)
 
     def _take_answer(self, files, answer):
@@ -160,53 +152,27 @@ class Rows(state.Blobs):
 
     # ---- a load ------------------------------------------------------------------------------------------------------
 
-    def completed(self, index):
-        """A call of all processes."""
-        for param in index["params"]:
-            self._send(param["name"])
-        for param in index["params"]:
-            self._take(param["name"])
-            for place in param["tensors"].values():
-                blob = memoryview(self.blobs[index["files"][place["file"]]["name"]])
-                place["crc32"] = zlib.crc32(blob[place["offset"]:place["offset"] + place["nbytes"]])
-        return super().completed(index)
-
-    def _ranges(self, name, is_own):
-        """(blob, a process, its bytes) of a parameter's tensors."""
-        return [(self.blobs[file], peer, first, end) for file, spans in self._cut[name] for peer, (first, end) in enumerate(spans)
-                if first < end and (peer == self._circle(name).rank) == is_own]
-
-    def _send(self, name):
-        line = self._lines.get(self._numbers[name])
-        self._works += [line.send([_view(blob, first, end)], peer, self._tags[name]) for blob, rank, first, end in self._ranges(name, True)
-                        for peer in range(self._circle(name).size) if peer != rank]
-
-    def _take(self, name):
-        if name == self._now:
-            return
-        for blob, _, first, end in self._ranges(self._now, False) if self._now else ():  # whole pages are given back
-            first, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-            if first < end:
-                blob.madvise(mmap.MADV_DONTNEED, first, end - first)
-        self._now, line = name, self._lines.get(self._numbers[name])
-        for work in [line.recv([_view(blob, first, end)], peer, self._tags[name]) for blob, peer, first, end in self._ranges(name, False)]:
-            work.wait()
-        self._send(name)
-
-    def _read(self, name, offset, out, nbytes):
-        starts = self._starts.get(C.string_at(name).decode(), [])
-        at = bisect.bisect_left(starts, (offset + 1,))
-        if at:
-            self._take(starts[at - 1][1])
-        return super()._read(name, offset, out, nbytes)
+    def _want(self, name, offset, nbytes):
+        if name is None:
+            for file, spans in self._spans.items():
+                for first, end, (number, process) in spans:
+                    if process is not None and process == self._circles[number].rank:
+                        self._others[number, file].append((first, end, memoryview(self.blobs[file])[first:end]))
+            return self._fetch()
+        file = C.string_at(name).decode()
+        for first, end, (number, process), _ in _within(self._spans[file], offset, offset + nbytes):
+            if process is not None and process != self._circles[number].rank:
+                self._missing[number].append((file, first, end))
 
 
-def _overlapping(spans, first, end):
-    """Of spans (first, end, ...) in order, which do not overlap, those that may have something of this one."""
+def _within(spans, first, end):
+    """What of spans (first, end, what) in order, which do not overlap, lies in this one, cut to it: (first, end, what, first of it uncut)."""
     at = max(0, bisect.bisect(spans, (first, 1 << 63)) - 1)
     while at < len(spans) and spans[at][0] < end:
-        yield spans[at]
+        begin, behind, what = spans[at]
         at += 1
+        if max(begin, first) < min(behind, end):
+            yield max(begin, first), min(behind, end), what, begin
 
 
 def _view(blob, first, end):
