@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exact_case.h"
-#include "exact_device.h"
 #include "zf_loader.h"
 
 enum { GUARD_NBYTES = 64 };
@@ -19,6 +17,12 @@ void *zx_alloc(uint64_t nbytes) {
         exit(2);
     }
     return p;
+}
+
+zf_dtype_t zx_dtype(zo_dtype_t dtype) {
+    if (dtype == ZO_F32)
+        return zf_dtype_float32();
+    return dtype == ZO_BF16 ? zf_dtype_bfloat16() : zf_dtype_float16();
 }
 
 static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided) {
@@ -67,12 +71,6 @@ void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype
     a->tensor.nbytes = span_nbytes;
     if (is_strided && a->ndim)
         a->tensor.dl.strides = a->strides;
-}
-
-void zx_array_free(zx_array_t *a) {
-    zx_device_release(a);
-    free(a->mem);
-    a->mem = NULL;
 }
 
 /* Element counter over the axes, last axis fastest; returns the new offset in elements. */

@@ -25,7 +25,6 @@ typedef struct zx_array {
 
 /* Allocates; is_strided: random strides, else contiguous. Ends the program where memory is short. */
 void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype_t dtype, int is_strided);
-void zx_array_free(zx_array_t *a);
 
 /* Writes elements, [n_elems] row-major; guards stay. */
 void zx_array_write(zx_array_t *a, const void *elems);
@@ -40,4 +39,5 @@ void zx_array_poison_gaps(zx_array_t *a);
 uint64_t zx_array_first_difference(const zx_array_t *a, const unsigned char *image, uint32_t *out_expected,
                                    uint32_t *out_found);
 
+zf_dtype_t zx_dtype(zo_dtype_t dtype);
 void *zx_alloc(uint64_t nbytes); /* zeroed; ends the program where memory is short */

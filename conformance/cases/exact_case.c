@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "exact_device.h"
-#include "shard.h"
 #include "zf_loader.h"
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
@@ -33,12 +32,6 @@ uint64_t zx_n_elems(const zx_param_t *p) {
     for (uint32_t i = 0; i < p->decl.ndim; i++)
         n *= (uint64_t)p->decl.shape[i];
     return n;
-}
-
-zf_dtype_t zx_dtype(zo_dtype_t dtype) {
-    if (dtype == ZO_F32)
-        return zf_dtype_float32();
-    return dtype == ZO_BF16 ? zf_dtype_bfloat16() : zf_dtype_float16();
 }
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
@@ -533,7 +526,7 @@ void zx_case_free(zx_case_t *c) {
         zx_param_t *p = &c->params[i];
         if (p->flags & ZF_PARAM_TIED)
             continue;
-        zx_array_free(p->array);
+        zx_device_free(p->array);
         free(p->array);
         free(p->initial);
     }
@@ -582,8 +575,8 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         else if (p->grad_style == STYLE_TINY)
             g *= salt % 2 ? (zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f) /* denormals; */
                           : (zx_chance(&c->rng, 50) ? 0x1p-60f : 0x1p-54f);  /* or squares about the least for fp32 */
-        if (c->ranks)
-            g = zs_gradient(c->ranks, (uint32_t)(p - c->params), g);
+        if (p->grad_unit > 0.0f)
+            g = fminf(fmaxf(nearbyintf(g / ZX_QUANTUM), -127.0f), 127.0f) * p->grad_unit;
         zo_narrow(grad, p->decl.grad_dtype, i, g);
         if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
             zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */

@@ -18,6 +18,7 @@ typedef struct zx_rule {
 void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
+#define ZX_QUANTUM 0x1p-4f
 enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = ZO_MAX_GROUPS };
 
 /* How the host computes and waits. */
@@ -41,6 +42,7 @@ typedef struct zx_param {
     int is_grad_strided;
     int grad_style; /* how gradients are drawn */
     double grad_scale;
+    float grad_unit; /* gradients are whole multiples of it, as near as 127 of ZX_QUANTUM come; 0: any */
 } zx_param_t;
 
 struct zs_ranks;
@@ -112,7 +114,6 @@ static inline uint32_t zx_n_matrices(const zo_decl_t *decl) {
 }
 /* exact_names.c: what was drawn, to stdout; each line begins with the margin. */
 void zx_case_print(const zx_case_t *c, const char *margin);
-zf_dtype_t zx_dtype(zo_dtype_t dtype);
 
 /* Hyper-parameters of every group for the next step. */
 void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);

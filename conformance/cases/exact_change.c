@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exact_device.h"
+
 enum { MOST_REBINDS = 3, MOST_NEW = 2 };
 
 /* ---- one parameter ----------------------------------------------------------------------------------------------- */
@@ -222,7 +224,7 @@ static void spoil_some(zx_run_t *run) {
 void zx_run_forget(zx_run_t *run) {
     while (run->n_left > 0) {
         zx_array_t *array = run->left[--run->n_left];
-        zx_array_free(array);
+        zx_device_free(array);
         free(array);
     }
 }

@@ -15,7 +15,7 @@
 #include "exact.h"
 #include "exact_damage.h"
 #include "exact_device.h"
-#include "exact_run.h"
+#include "exact_steps.h"
 #include "exact_store.h"
 #include "zf_loader.h"
 

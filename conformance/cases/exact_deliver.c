@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exact_deliver.h"
 #include "exact_device.h"
+#include "exact_host.h"
 #include "shard.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -29,15 +29,6 @@ typedef struct zx_write {
     void *values;
     uint32_t delay_us;
 } zx_write_t;
-
-void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
-    if (h->is_on_gpu)
-        zx_device_launch(fn, arg);
-    else if (!h->queue)
-        fn(arg);
-    else
-        zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &h->err));
-}
 
 static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param) {
     zx_buffer_t *b = h->free_buffers[param];
@@ -64,7 +55,7 @@ static void put_buffer(zx_buffer_t *b) {
 static void free_list(zx_buffer_t *b) {
     while (b) {
         zx_buffer_t *next = b->next;
-        zx_array_free(&b->array);
+        zx_device_free(&b->array);
         free(b);
         b = next;
     }

@@ -77,10 +77,12 @@ void zx_device_adopt(zx_array_t *a) {
     zx_device_push(a);
 }
 
-void zx_device_release(zx_array_t *a) {
+void zx_device_free(zx_array_t *a) {
     if (a->device_mem)
         check(device.cuda.MemFree_v2(a->device_mem), "cuMemFree");
     a->device_mem = 0;
+    free(a->mem);
+    a->mem = NULL;
 }
 
 int zx_device_is_alone(void) {

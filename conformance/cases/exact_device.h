@@ -26,9 +26,10 @@ int zx_device_is_plain(void);
 /* [GPU] The stream that everything below works on, made at the first call. */
 void zx_device_stream(zf_stream_t *out);
 
+/* All memory of an array, wherever it lives. */
+void zx_device_free(zx_array_t *a);
 /* [GPU] The array's memory moves to the device, once; its contents go up, in stream order. */
 void zx_device_adopt(zx_array_t *a);
-void zx_device_release(zx_array_t *a);
 /* [GPU] From now on all memory of the device but a quarter and `left` bytes is taken; UINT64_MAX: none is. */
 void zx_device_fill(uint64_t left);
 /* Whether what is free on the GPU depends on this process alone: it is the tests' double. */

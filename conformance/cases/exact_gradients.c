@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_gradients.c - how a step's gradients arrive: parts, running totals, deliveries that replace others, in any
  * order, in one call or many; holes; Inf and NaN, also in deliveries that are void by the time of the step. */
+#include "exact_gradients.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-#include "exact_run.h"
+#include "exact_between.h"
 
 enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_run.h - runs one case: oracle and plugin side by side. */
+/* exact_run.h - a case that runs: oracle and plugin side by side, and what is done to both alike. */
 #pragma once
 
 #include "exact_case.h"
@@ -43,16 +43,6 @@ typedef struct zx_run {
     uint32_t edited_param;
 } zx_run_t;
 
-/* Runs the case to its end or to the first difference. Where the result is bad the instance is left as it is (closing a
- * broken plugin may hang) and memory is kept: the process should end. */
-typedef struct zx_resume { /* law 3 */
-    const char *plugin, *state_path;
-    uint32_t save, threads; /* save 0 = from the beginning */
-} zx_resume_t;
-void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume);
-
-/* exact_gradients.c: delivers one step's gradients to both sides, with control calls in between. */
-void zx_run_gradients(zx_run_t *run);
 /* exact_compare.c */
 void zx_run_look(zx_run_t *run, int is_everything);                   /* visible values, in stream order */
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
@@ -78,8 +68,6 @@ void zx_run_announce_all(zx_run_t *run);
 int zx_run_release(zx_run_t *run, uint32_t chance);
 void zx_run_resume(zx_run_t *run);
 void zx_run_release_point(zx_run_t *run); /* perhaps both, with an export or a look at the state in between */
-/* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
-void zx_run_between(zx_run_t *run);
 
 /* exact_layers.c: calls that name some matrices of a stacked parameter ([L, out, in]). */
 enum { ZX_MOST_RANGES = 4, ZX_MOST_ITEMS = ZX_MAX_PARAMS * ZX_MOST_RANGES };

@@ -45,7 +45,6 @@ typedef enum zs_fault {
 } zs_fault_t;
 
 enum { ZS_LANES = 5, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
-#define ZS_QUANTUM 0x1p-4f
 
 /* Process groups, as the host numbers them. */
 enum { ZS_GROUP_DATA = 0, ZS_GROUP_ALL = 1, ZS_GROUP_MODELS = 2, ZS_GROUP_EXPERT = 3 };
@@ -76,8 +75,7 @@ typedef struct zs_ranks {
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
     uint32_t resident_bytes;
-    zx_rng_t rng;       /* this rank's own */
-    int has_exact_sums; /* of squares and of channels, in any order */
+    zx_rng_t rng; /* this rank's own */
     uint64_t expected_nbytes, expected_value_nbytes;
     const zo_t *oracle;               /* of the run: its matrices are cut */
     uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
@@ -120,8 +118,6 @@ static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || r
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
 /* Items of a call in an order of this rank's own, which keeps each parameter's. */
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
-/* A gradient as it is drawn, or, where sums have to be exact, what is near it; as this rank's model has it. */
-float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g);
 /* What is declared of a parameter's groups. */
 void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl);
 /* Does what this rank does wrong: before a step is submitted. ZS_FLUSH, ZS_FETCH: what the host is to do. */

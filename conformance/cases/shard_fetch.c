@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exact_deliver.h"
 #include "exact_device.h"
 #include "shard.h"
 

@@ -7,7 +7,7 @@
  * the same on every rank. */
 #pragma once
 
-#include "exact_host.h"
+#include "exact_calls.h"
 
 /* The instance has bound the parameters. */
 void zs_fetch_bound(zx_host_t *h);

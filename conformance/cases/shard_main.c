@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "exact_device.h"
-#include "exact_run.h"
+#include "exact_steps.h"
 #include "harness/option_table.h"
 #include "shard_overlap.h"
 #include "zf_loader.h"

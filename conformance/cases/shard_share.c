@@ -52,19 +52,6 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
     snprintf(at, room, "%s = %u%s", key, value, rest);
 }
 
-/* Where sums over a rank's part are summed over ranks, the order is another than one rank's, so they have to be exact:
- * gradients are up to 127 times ZS_QUANTUM. Then a unit's sums, of 1,024 squares at most in fp32, fit into its 24 bits,
- * and a sum of a million of them into the 53 bits of a double. */
-static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
-    zx_rng_t rng = zx_rng(c->seed, 81, c->index);
-    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped || zs_has_two_levels(ranks);
-    for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
-        zx_param_t *p = &c->params[i];
-        p->grad_scale = zx_log_uniform(&rng, 0.25, 4.0);
-        p->grad_style = p->grad_style < 3 ? p->grad_style : 0; /* denormals are below */
-    }
-}
-
 /* More hosts that fetch, and that publish then, than other laws need. */
 static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     char *lag = strstr(c->config_text, "publish_lag = 1\n");
@@ -151,6 +138,20 @@ static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
 /* A factor of gradients that tells models, and experts, apart. */
 static float scale_of(zs_kind_t kind, uint32_t model, uint32_t expert) {
     return kind == ZS_OWN ? ldexpf(1.0f, (int)model) : kind == ZS_EXPERT ? ldexpf(1.0f, (int)(model + expert)) : 1.0f;
+}
+
+/* Where sums over a rank's part are summed over ranks, the order is another than one rank's, so they have to be exact:
+ * gradients are up to 127 times ZX_QUANTUM. Then a unit's sums, of 1,024 squares at most in fp32, fit into its 24 bits,
+ * and a sum of a million of them into the 53 bits of a double. */
+static void draw_exact_sums(const zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 81, c->index);
+    int are_exact = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped || zs_has_two_levels(ranks);
+    for (uint32_t i = 0; i < c->n_params && are_exact; i++) {
+        zx_param_t *p = &c->params[i];
+        p->grad_scale = zx_log_uniform(&rng, 0.25, 4.0);
+        p->grad_style = p->grad_style < 3 ? p->grad_style : 0; /* denormals are below */
+        p->grad_unit = ZX_QUANTUM * scale_of(ranks->kinds[i], ranks->model, ranks->expert);
+    }
 }
 
 /* The squares of all that count, by those of this rank. */
@@ -290,13 +291,6 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------------------ */
-
-float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g) {
-    if (!ranks->has_exact_sums)
-        return g;
-    g = fminf(fmaxf(nearbyintf(g / ZS_QUANTUM), -127.0f), 127.0f);
-    return g * ZS_QUANTUM * scale_of(ranks->kinds[param], ranks->model, ranks->expert);
-}
 
 static uint64_t mix(uint64_t a, uint64_t b) {
     zx_rng_t rng = {.state = a * 0x9E3779B97F4A7C15u ^ b};

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_between.c - see exact_between.h. */
+#include "exact_between.h"
+
+#include <stdlib.h>
+
+#include "exact_change.h"
+#include "shard.h"
+
+static void change_param(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    uint32_t i = zx_below(&c->rng, c->n_params);
+    int is_reset = zx_chance(&c->rng, 40);
+    if (!zx_is_trainable(&c->params[i]))
+        return;
+    void *values = zx_case_values(c, &c->params[i]);
+    zx_run_fetch_to_write(run, i);
+    zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, is_reset);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
+    free(values);
+}
+
+void zx_run_flush(zx_run_t *run) {
+    zx_host_sync(&run->host); /* looks that were launched must see the values before it */
+    zo_flush(run->oracle);
+    if (run->c->ranks)
+        zs_count_values(run->c->ranks, run->c, run->oracle);
+    zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
+}
+
+void zx_run_between(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    if (zx_chance(&c->rng, c->p_export))
+        zx_run_export(run);
+    if (zx_chance(&c->rng, c->p_drain)) {
+        zo_rest(run->oracle);
+        zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
+        zx_run_look(run, 1);
+    }
+    if (zx_chance(&c->rng, c->p_changed))
+        change_param(run);
+    if (zx_chance(&c->rng, c->p_flush)) {
+        zx_run_flush(run);
+        zx_run_change_layers(run);
+        if (zx_chance(&c->rng, 50))
+            zx_run_look(run, 1);
+    }
+    if (zx_chance(&c->rng, c->p_inspect))
+        zx_run_inspect(run);
+    if (zx_chance(&c->rng, 15))
+        zx_run_poll(run);
+    if (zx_chance(&c->rng, 30))
+        zx_run_fetch_some(run);
+    if (c->law == 5 && zx_chance(&c->rng, 40))
+        zx_run_look(run, 0);
+    zx_run_ask_point(run);
+    if (!c->ranks) /* whose gradients may be on their way to each other */
+        zx_run_release_point(run);
+    zx_run_rebind_point(run, 1);
+}
