@@ -97,17 +97,21 @@ noticed() {
     echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"
 }
 
-# beside K FUNCTION ARGUMENT... - the function of each argument, K at the same time: what waits for a deadline leaves a processor idle.
+# beside K FUNCTION ARGUMENT... - the function of each argument, K at any time: what waits for a deadline leaves a processor idle.
 # What they print comes in the order of the arguments; a line FAIL: counts.
 beside() {
     k=$1 fn=$2 said=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") n=0
     shift 2
+    mkfifo "$said/.free"
+    exec 3<>"$said/.free"
+    seq "$k" >&3
     for arg in "$@"; do
         n=$((n + 1))
-        "$fn" "$arg" >"$said/$(printf '%03d' "$n")" 2>&1 &
-        [ $((n % k)) -ne 0 ] || wait
+        read -r _ <&3
+        { "$fn" "$arg" >"$said/$(printf '%03d' "$n")" 2>&1; echo >&3; } &
     done
     wait
+    exec 3>&-
     [ "$n" -eq 0 ] || cat "$said"/*
     ! cat "$said"/* 2>/dev/null | grep -q '^FAIL: ' || failed=1
     rm -r "$said"
@@ -128,7 +132,7 @@ kill_one() {
 # kills RUNS - and every survivor names it, but one in thirty that waits beside others which are late on a busy machine
 kills() {
     # shellcheck disable=SC2046 # numbers
-    beside 10 kill_one $(seq "$1") >"$all_said"
+    beside 20 kill_one $(seq "$1") >"$all_said"
     grep -e '^FAIL: ' -e '^run ' -A 4 "$all_said"
     named=$(grep -c '^named$' "$all_said")
     [ "$named" -ge $((3 * $1 - $1 / 10)) ] || fail "of three ranks in $1 runs only $named name who was killed"
@@ -270,26 +274,26 @@ elif [ "$short" -eq 1 ]; then
     split=
     moved "--groups --cases 8 --seed 9" 4
 else
-    beside 2 drawn_of "1 --cases 40 --seed 21" \
-        "2 --cases 200 --seed 22" \
-        "3 --cases 120 --seed 23" \
-        "4 --cases 80 --seed 24" \
-        "8 --cases 16 --seed 25" \
+    beside 2 drawn_of "1 --cases 20 --seed 21" \
+        "2 --cases 100 --seed 22" \
+        "3 --cases 60 --seed 23" \
+        "4 --cases 50 --seed 24" \
+        "8 --cases 12 --seed 25" \
         "2 --cases 60 --seed 8 --stage 3 --only 36" \
         "2 --seed 215 --only 7" \
-        "2 --groups --cases 100 --seed 26" \
+        "2 --groups --cases 80 --seed 26" \
         "3 --groups --cases 20 --seed 27" \
-        "4 --groups --cases 120 --seed 28" \
-        "8 --groups --cases 40 --seed 29" \
-        "4 --transport host_two_level --cases 40 --seed 30" \
-        "8 --transport host_two_level --groups --cases 20 --seed 31"
-    moved "--cases 20 --seed 31" 1 2 3 4 8
+        "4 --groups --cases 60 --seed 28" \
+        "8 --groups --cases 16 --seed 29" \
+        "4 --transport host_two_level --cases 24 --seed 30" \
+        "8 --transport host_two_level --groups --cases 12 --seed 31"
+    moved "--cases 12 --seed 31" 1 2 3 4 8
     split=yes
-    moved "--cases 20 --seed 34" 1 2 3 4
+    moved "--cases 12 --seed 34" 1 2 3 4
     split=
-    moved "--groups --cases 60 --seed 9" 4
-    moved "--groups --cases 30 --seed 9" 8
-    audited 40
+    moved "--groups --cases 30 --seed 9" 4
+    moved "--groups --cases 12 --seed 9" 8
+    audited 20
 fi
 [ "$only" != conforms ] || exit $failed
 planted="part_off_by_one groups_norm_of_data"
