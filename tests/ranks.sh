@@ -3,7 +3,7 @@
 # ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [--only conforms|faults] [BUILD]
 #
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups, and in two levels
-#   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each; `zf audit` between runs
+#   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by others; `zf audit` between runs
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
 #   5. no rank replays more of a cohort than its share and 5 %, as counted in a run of each
@@ -145,14 +145,16 @@ loads() {
     conforms "${1#*:}" $drawn ${split:+--split "${1%:*}"} --load "$moves/${1%:*}"
 }
 
-# moved OPTIONS N... - saved by each number of ranks, the same data by all, and loaded by each. With $split each number of ranks has another
-# part of the state resident
+# moved OPTIONS N... - saved by each number of ranks, the same data by all, and loaded by the next one. With $split each number of ranks has
+# another part of the state resident, and what each has saved is loaded by every one
 split=
 moved() {
     drawn=$1 first=$2
     shift
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
     pairs=
+    for last in "$@"; do :; done
+    before=$last
     for p in "$@"; do
         mkdir "$moves/$p" || exit 2
         # shellcheck disable=SC2086 # words
@@ -160,8 +162,10 @@ moved() {
         for data in "$moves/$first"/*/*.safetensors; do
             [ -n "$split" ] || cmp -s "$data" "$moves/$p/${data#"$moves/$first/"}" || fail "$data is not what $p ranks saved"
         done
-        for q in "$@"; do
-            [ "$short$p" = "1$q" ] && [ $# -gt 1 ] || pairs="$pairs $p:$q"
+        [ -n "$split" ] || pairs="$pairs $before:$p"
+        before=$p
+        for q in ${split:+"$@"}; do
+            [ "$short$p" = "1$q" ] || pairs="$pairs $p:$q"
         done
     done
     # shellcheck disable=SC2086 # words
