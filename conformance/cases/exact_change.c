@@ -314,8 +314,10 @@ static void keep_set(zx_run_t *run) {
 }
 
 int zx_run_resplit(zx_run_t *run) {
-    if (is_cut_alike(run))
+    if (is_cut_alike(run)) {
+        zo_keep_among(run->oracle, run->c->config.n_owners);
         return 0;
+    }
     keep_set(run);
     carry_oracle(run);
     return 1;

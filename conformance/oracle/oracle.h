@@ -144,6 +144,8 @@ void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
 void zo_restart(zo_t *o);
+/* A checkpoint that fits, loaded by so many ranks. */
+void zo_keep_among(zo_t *o, uint32_t n_owners);
 /* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
  * update rules, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
  * `from`, trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */

@@ -440,6 +440,8 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
     }
 }
 
+void zo_keep_among(zo_t *o, uint32_t n_owners) { o->config.n_owners = n_owners; }
+
 void zo_restart(zo_t *o) {
     zo_flush(o);
     o->steps_before += o->t;
