@@ -94,9 +94,8 @@ static unsigned char *copy_down(zfi_engine_t *engine, const unsigned char *from,
     return NULL;
 }
 
-/* Of values, which are read in the host's memory. is_flat: of a sharded parameter where it is fetched, whatever strides
- * it was bound with. */
-static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, void *values, int is_flat) {
+/* Of visible values, which are read in the host's memory. */
+static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, void *values) {
     unsigned char *copy = NULL;
     uint64_t before = 0, nbytes, digest;
     zfi_view_t view = {.data = values,
@@ -104,7 +103,7 @@ static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, vo
                        .ndim = param->ndim,
                        .n_elems = param->n_elems,
                        .elem_nbytes = zfi_dtype_nbytes(param->dtype),
-                       .is_contiguous = is_flat || param->is_contiguous};
+                       .is_contiguous = param->is_contiguous};
     memcpy(view.shape, param->shape, sizeof view.shape);
     memcpy(view.strides, param->strides, sizeof view.strides);
     if (!param->n_elems)
@@ -129,8 +128,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     } what = {0, param, flags, first - first_matrix, end - first_matrix};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(&run->ranks, param),
-                                run->params[param].is_sharded);
+    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(&run->ranks, param));
     if (run->params[param].group_index[0] == 0)
         zfi_reduce_event(run, flags, &what, sizeof what);
     what.param = 0; /* each instance has its own numbers */
@@ -152,7 +150,7 @@ static void write_declared(const zfi_param_t *param, const char *called, const c
 static void write_values(const comparison_t *it, const zfi_param_t *param, char out[LINE]) {
     size_t n = strlen(out);
     if (it->has_values)
-        snprintf(out + n, LINE - n, ", values %016" PRIx64, digest_values(&it->inst->engine, param, param->visible, 0));
+        snprintf(out + n, LINE - n, ", values %016" PRIx64, digest_values(&it->inst->engine, param, param->visible));
 }
 
 /* A parameter that ranks of group 0 do not share: they cut and deal it alike. */

@@ -129,10 +129,11 @@ static void move_slices(zfi_ranks_t *ranks, const zfi_param_t *param, unsigned c
     }
 }
 
-/* Its slices lie here from now on, one behind the other, row by row. */
+/* Its slices lie here from now on, one behind the other, row by row, and it is fetched so, too: whatever strides it was
+ * bound with. */
 static void show_here(const zfi_ranks_t *ranks, zfi_param_t *param) {
     param->visible = kept(ranks, &ranks->plan->matrices[param->first_matrix]);
-    param->is_kept = 1;
+    param->is_kept = param->is_contiguous = 1;
     free(param->col_offset);
     param->col_offset = NULL;
 }
