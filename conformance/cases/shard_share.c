@@ -319,13 +319,15 @@ static uint32_t deliverers(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t
     return n;
 }
 
+#define IS_SPLIT ((uint64_t)1 << 40)
+
 /* Factor of this rank's share of an element: the factors of all ranks sum to 1, or to their number where they are
- * averaged, and every product with them is exact. */
+ * averaged, and every product with them is exact. What is not finite is not split: Inf - Inf would be NaN. */
 static float factor_of(const zs_ranks_t *ranks, const zx_param_t *p, uint32_t group, uint64_t bits, const uint32_t *by,
                        uint32_t n) {
     uint32_t a = by[bits % n], b = by[(bits >> 20) % n];
     float all = p->flags & ZF_PARAM_AVERAGE ? (float)zs_group_size(ranks, group) : 1.0f;
-    int is_split = a != b && p->decl.grad_dtype != ZO_F16 && (bits >> 40) % 2 && p->grad_style < 3;
+    int is_split = a != b && p->decl.grad_dtype != ZO_F16 && (bits & IS_SPLIT) && p->grad_style < 3;
     if (!is_split)
         return ranks->rank == a ? all : 0.0f;
     if ((bits >> 41) % 2)
@@ -342,9 +344,10 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
     for (uint32_t i = 0; i < n; i++)
         is_mine |= by[i] == ranks->rank;
     for (uint64_t e = 0; e < n_elems && is_mine; e++) {
-        float factor = factor_of(ranks, p, group, mix(key, e), by, n);
-        zo_narrow(values, p->decl.grad_dtype, e,
-                  factor == 0.0f ? 0.0f : factor * zo_widen(values, p->decl.grad_dtype, e));
+        float g = zo_widen(values, p->decl.grad_dtype, e);
+        uint64_t bits = mix(key, e);
+        float factor = factor_of(ranks, p, group, isfinite(g) ? bits : bits & ~IS_SPLIT, by, n);
+        zo_narrow(values, p->decl.grad_dtype, e, factor == 0.0f ? 0.0f : factor * g);
     }
     return is_mine;
 }
