@@ -10,7 +10,7 @@ uint64_t zo_dtype_nbytes(zo_dtype_t dtype) { return dtype == ZO_F32 ? 4 : 2; }
 
 /* ---- data types -------------------------------------------------------------------------------------------------- */
 
-/* 2^e, of a normal double. The C library's ldexp and ilogb would take a quarter of a run's time. */
+/* 2^e, of a normal double. The C library's ldexp and ilogb took a fifth of a run's time. */
 static double power_of_two(int e) {
     uint64_t bits = (uint64_t)(e + 1023) << 52;
     double x;
