@@ -5,7 +5,7 @@
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups, and in two levels
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by others; `zf audit` between runs
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
-#   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
+#   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (two minutes)
 #   5. no rank replays more of a cohort than its share and 5 %, as counted in a run of each
 #   6. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
 #
@@ -227,7 +227,7 @@ overlap() {
 # caught_overlap NAME
 caught_overlap() {
     # by far: a busy machine is late, too
-    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so overlap | awk '/missed;/ && 2 * $2 >= $(NF - 1) { print; exit }')
+    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so overlap | awk -F'|' '/missed/ && $3 >= 1.25 * $4 { print; exit }')
     [ -n "$line" ] || fail "planted fault $1 was not caught"
     echo "$1: $line"
 }
@@ -336,9 +336,8 @@ else
         "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps" \
         "flush|rank 1 and rank 0 differ at step 3 in what was called between the steps|1" \
         "fetch|rank 1 has not come to the gathering of parameters (stage 3), bucket|3|20"
-    out=$(overlap)
-    echo "$out" | grep 'exposed:'
-    [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
+    out=$(overlap) || fail "exchanges are exposed"
+    echo "$out" | grep '^  |'
     cmake --build "$build" --target zf_faults >"$all_said" 2>&1 || fail "the planted faults do not build: $(tail -n 5 "$all_said")"
     planted="$(sed -n 's/^== \([^ ]*\) .*/\1/p' "$root/conformance/faults/ranks.txt" | sort -u) early_taken_unexpected"
 fi

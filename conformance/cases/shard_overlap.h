@@ -3,20 +3,17 @@
  *
  * Model. One rank of several, the others of which do what it does, at the same time: what they would send is what it
  * sends itself. An exchange takes bytes sent / rate of the link. The host (harness/fetcher.h) sleeps while it computes;
- * a layer has a bucket of its own, and all windows close at every step, so that each step moves all gradients and all
- * values:
+ * a layer has a bucket of its own. Gradients are handed over layer by layer and parameters fetched so, but by a serial
+ * host: all after the backward pass, and all before the next one. Gradients and values do not share the link.
  *
- *   overlapped   gradients are handed over layer by layer, parameters are fetched layer by layer
- *   serial       all gradients are handed over after the backward pass, all parameters are fetched before the next one
- *   instant      overlapped, on a link that takes no time: what the host waits for other things
- *
- * Exposed is the time that the host spends in the plugin's calls and waiting for what they return, less that of the
- * instant link; each in the step that has least of it, since whatever else runs on the machine only adds. It may be as
- * long as what nothing can hide: the last reduce-scatter of a step and the first all-gather after it, both as they were
- * recorded, to within what the same calls take on the instant link. */
+ * Exposed is the time between two ends of a backward pass in which the host does not compute, less that of the same
+ * host on a link that takes no time; each in the step that has least of it, since whatever else runs on the machine
+ * only adds. Where windows of several steps take turns, it is the worst step of a period. It may be as long as what
+ * nothing can hide, both as recorded, and 10 % more: the last reduce-scatter of a step and the first all-gather after
+ * it, or all of them where the host does not fetch. */
 #pragma once
 
 #include "zf_loader.h"
 
-/* Prints the tables, of one pass per step and of eight. 0: exposed no more than may be; 1: more. */
+/* Prints a line for each setting. 0: exposed no more than may be in those that are judged; 1: more. */
 int zs_overlap(const zf_loader_t *loader);

@@ -14,7 +14,11 @@ static void sleep_until(uint64_t at_ns) {
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-static void compute(uint64_t n_ns, int is_long) { sleep_until(zc_now_ns() + (is_long ? n_ns : n_ns / SHORT)); }
+static void compute(fetcher_t *host, uint64_t n_ns, int is_long) {
+    const uint64_t start = zc_now_ns();
+    sleep_until(start + (is_long ? n_ns : n_ns / SHORT));
+    host->computed_ns += zc_now_ns() - start;
+}
 
 /* The paced rule: SGD. A thread that is ahead of its pace sleeps, one that is behind it catches up, unless by so much
  * that it must have had nothing to do. */
@@ -33,25 +37,15 @@ static int32_t update_paced(void *ctx, const zf_rule_update_t *update) {
 
 /* n = 0: all of them. */
 static void fetch(fetcher_t *host, uint32_t first, uint32_t n) {
-    const uint64_t start = zc_now_ns();
-    rig_fetch(&host->rig, first, n);
-    host->waited_ns += zc_now_ns() - start;
-}
-
-/* Its gradients of the pass before are about to be overwritten. */
-static void take_back(fetcher_t *host, uint32_t layer) {
-    const uint64_t start = zc_now_ns();
-    rig_wait(&host->rig, &host->done[layer]);
-    host->waited_ns += zc_now_ns() - start;
+    if (!host->spec.cannot_fetch)
+        rig_fetch(&host->rig, first, n);
 }
 
 static void deliver(fetcher_t *host, uint32_t layer, int is_last) {
     const uint32_t n = host->spec.per_layer, first = layer * n;
-    const uint64_t start = zc_now_ns();
     for (uint32_t i = first; i < first + n; i++)
         host->rig.items[i].flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE);
     rig_deliver(&host->rig, first, n, n, &host->done[layer]);
-    host->waited_ns += zc_now_ns() - start;
 }
 
 static void forward(fetcher_t *host, int is_first) {
@@ -61,16 +55,26 @@ static void forward(fetcher_t *host, int is_first) {
     for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
         if (is_first && !spec->is_serial)
             fetch(host, layer * spec->per_layer, spec->per_layer);
-        compute(spec->forward_ns, is_first);
+        compute(host, spec->forward_ns, is_first);
     }
+}
+
+/* All that can be hidden is: what is under way from now on, the host waits for. */
+static void end_compute(fetcher_t *host) {
+    const uint64_t now = zc_now_ns();
+    host->waited_ns = now - host->since_ns - host->computed_ns;
+    host->since_ns = now;
+    host->computed_ns = 0;
 }
 
 static void backward(fetcher_t *host, int is_last) {
     const fetcher_spec_t *spec = &host->spec;
     const int comes_later = spec->is_serial && is_last;
     for (uint32_t layer = spec->n_layers; layer-- > 0;) {
-        take_back(host, layer);
-        compute(spec->backward_ns, is_last);
+        rig_wait(&host->rig, &host->done[layer]); /* its gradients are about to be overwritten */
+        compute(host, spec->backward_ns, is_last);
+        if (layer == 0 && is_last)
+            end_compute(host);
         if (!comes_later)
             deliver(host, layer, is_last);
     }
@@ -83,9 +87,7 @@ void fetcher_step(fetcher_t *host) {
         forward(host, pass == 0);
         backward(host, pass + 1 == host->spec.n_passes);
     }
-    uint64_t start = zc_now_ns();
     rig_step(&host->rig, 0);
-    host->waited_ns += zc_now_ns() - start;
 }
 
 void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec_t *spec) {
@@ -99,11 +101,13 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .config = spec->config,
                                .rule = spec->ns_per_elem > 0 ? &rule : NULL,
                                .ranks = spec->ranks,
-                               .does_not_clip = spec->does_not_clip};
+                               .does_not_clip = spec->does_not_clip,
+                               .cannot_fetch = spec->cannot_fetch};
     *host = (fetcher_t){.spec = *spec};
     for (uint32_t i = 0; i < spec->n_layers; i++)
         host->done[i] = (zf_fence_t){.struct_size = sizeof host->done[i], .kind = ZF_FENCE_NONE};
     rig_open(&host->rig, loader, &of_rig);
+    host->since_ns = zc_now_ns();
 }
 
 void fetcher_close(fetcher_t *host) { rig_close(&host->rig); }

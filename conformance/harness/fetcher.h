@@ -23,13 +23,14 @@ typedef struct fetcher_spec {
     double ns_per_elem;                /* > 0: paced workers, which need topk_ratio = 0; else the plugin's kernels */
     const char *config;                /* INI text */
     const zf_collectives_ext_t *ranks; /* NULL: there are no others */
-    int is_serial, does_not_clip;
+    int is_serial, does_not_clip, cannot_fetch;
 } fetcher_spec_t;
 
 typedef struct fetcher {
     fetcher_spec_t spec;
     rig_t rig;
-    uint64_t waited_ns; /* in hooks, and waiting for what they return, by the host's clock */
+    uint64_t waited_ns;             /* from the end of a backward pass to that of the next: what was not compute */
+    uint64_t since_ns, computed_ns; /* when the last one ended; compute since then */
     zf_fence_t done[FETCHER_MAX_LAYERS];
 } fetcher_t;
 

@@ -95,7 +95,7 @@ static const void *get_extension(void *ctx, const char *id) {
 static void make_instance(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
     const zf_create_args_t args = {.struct_size = sizeof args,
-                                   .flags = ZF_CREATE_CAP_FETCH,
+                                   .flags = rig->spec.cannot_fetch ? 0 : ZF_CREATE_CAP_FETCH,
                                    .host = &rig->host,
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,

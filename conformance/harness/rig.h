@@ -32,6 +32,7 @@ typedef struct rig_spec {
     const zf_rule_callback_t *rule;    /* NULL: AdamW */
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_clip;                 /* else every step is clipped */
+    int cannot_fetch;                  /* parameters are read in the host's own memory, when step has returned */
 } rig_spec_t;
 
 typedef struct rig {
