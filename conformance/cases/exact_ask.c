@@ -45,11 +45,13 @@ static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t 
     if (!run->is_dry &&
         !zx_is_call_bad(h, "written", h->digest->written(h->instance, flags, n ? ids : NULL, n, answers, &h->err)))
         check_answers(run, about, n_about, answers);
-    for (uint32_t i = 0; i < n_about; i++)
+    for (uint32_t i = 0; i < n_about; i++) {
         if (flags == ZF_WRITTEN_ACCEPT)
             zo_accept(run->oracle, about[i]);
         else
             zo_hold(run->oracle, about[i], flags == ZF_WRITTEN_HOLD && zo_is_written(run->oracle, about[i]));
+        run->c->params[about[i]].is_held &= flags == ZF_WRITTEN_HOLD;
+    }
 }
 
 /* What was held over a step is announced before it is asked about. */
@@ -99,11 +101,13 @@ static void announce(zx_run_t *run, uint32_t i) {
     free(values);
 }
 
-/* Those that the host did not write, nor others of their band, keep what they have in store. */
+/* Those that the host did not write, nor others of their band, keep what they have in store. What was not held from
+ * the write on, ranks that fetch as they like have other values of. */
 static void adopt(zx_run_t *run) {
     uint32_t params[ZX_MAX_PARAMS], n = 0;
+    int is_alike = !run->c->ranks || run->c->mode % 2 == 0;
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70))
+        if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70) && (is_alike || run->c->params[i].is_held))
             params[n++] = i;
     if (n == 0)
         return;
@@ -153,12 +157,14 @@ static void write_one(zx_run_t *run) {
     zx_host_sync(&run->host);
     zx_host_write(&run->host, c->params[i].array, values);
     zo_overwrite(run->oracle, i, values);
+    c->params[i].is_held = 0;
     switch (zx_below(&c->rng, 4)) {
     case 0:
         write_back(run, i, was);
         break;
     case 1:
         ask(run, ZF_WRITTEN_HOLD, &i, 1);
+        c->params[i].is_held = 1;
         break;
     case 2:
         ask(run, ZF_WRITTEN_ACCEPT, &i, 1);

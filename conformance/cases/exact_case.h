@@ -39,6 +39,7 @@ typedef struct zx_param {
     uint32_t id;            /* as the plugin numbered it */
     unsigned char *initial; /* [elements], contiguous */
     zx_array_t *array;      /* what the model reads; a tied parameter has its owner's */
+    int is_held; /* exact_ask.c: since the host wrote it last */
     int is_grad_strided;
     int grad_style; /* how gradients are drawn */
     double grad_scale;

@@ -111,15 +111,16 @@ static const zfi_key_t keys[] = {
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, auto_bucket, "1..4294967295 | auto",
      "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
-     "rank. auto: 40 million elements, or 1 million for each rank if that is more, and less towards the end of the "
-     "backward pass: halves of what is left, down to a sixteenth."},
+     "rank. auto: 1 million elements for each rank, at least 40 million and at most a sixteenth of the model, and less "
+     "towards the end of the backward pass: halves of what is left, down to a sixteenth of a bucket."},
     {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, transports,
      "host | nccl | host_two_level | nccl_two_level | nccl_native", "host",
      "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "
      "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and "
      "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, and values "
      "go the other way, so that a network card carries a share of them instead of all; machines have as many ranks "
-     "each. The order of additions is another one, and does not depend on the transport. nccl_native: NCCL sums, in "
+     "each. The order of additions is another one, and does not depend on the transport; a machine's sum of float16 can "
+     "overflow where the average of all would not, which skips the step. nccl_native: NCCL sums, in "
      "the gradients' data type and an order of its own (rings, trees, switches that add); other bits than the rest, "
      "within rounding. The same on every rank. nccl: emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",

@@ -28,6 +28,8 @@
 #include "replay/workers.h"
 #include "state/make.h"
 
+enum { TOLERATED_PADDING = 1 << 20 /* elements */ };
+
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_host(const zf_host_t *host, zf_error_t *err) {
@@ -373,6 +375,27 @@ static void log_shards(const zf_instance_t *inst) {
                 (double)run->shards.buffer_nbytes / 1048576, (double)run->shards.parts_nbytes / 1048576);
 }
 
+/* A row is never cut (plan/slice.h), and all parts of a bucket are as long as the longest. */
+static void warn_of_padding(const zf_instance_t *inst) {
+    const zfi_buckets_t *buckets = &inst->run->buckets;
+    const zfi_plan_t *plan = &inst->run->plan;
+    const zfi_matrix_t *worst = NULL;
+    uint64_t n_ranks = buckets->most_ranks, n_sent = 0, n_elems = 0;
+    for (uint32_t i = 0; i < buckets->n && buckets->is_owner; i++) {
+        n_sent += buckets->all[i].part_elems * buckets->all[i].place.n_ranks;
+        n_elems += buckets->all[i].n_elems;
+    }
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].rows < n_ranks && (!worst || plan->matrices[i].cols > worst->cols))
+            worst = &plan->matrices[i];
+    if (worst && n_sent > n_elems + n_elems / 4 && n_sent - n_elems > TOLERATED_PADDING)
+        zfi_log(&inst->engine, ZF_LOG_WARN, "bind",
+                "%" PRIu64 " ranks exchange %.1f times the elements of gradients and values: a row is never cut, and "
+                "\"%s\" has %" PRIu64 " of %" PRIu64 " elements; declare its leading axes as n_batch_axes",
+                n_ranks, (double)n_sent / (double)n_elems, inst->run->params[worst->param].name, worst->rows,
+                worst->cols);
+}
+
 static void log_bound(const zf_instance_t *inst) {
     char rules[128];
     zfi_rules_text(&inst->engine.rules, rules, sizeof rules);
@@ -409,6 +432,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
         log_bound(inst);
         zfi_auditing_bound(inst);
         warn_of_few_samples(inst);
+        warn_of_padding(inst);
     }
     return zfi_hook_end(inst, st, err);
 }

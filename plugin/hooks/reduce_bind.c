@@ -55,8 +55,9 @@ static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
 static void write_create(const comparison_t *it, char out[LINE]) {
     const zfi_engine_t *engine = &it->inst->engine;
     snprintf(out, LINE,
-             "create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
-             engine->flags, engine->policy.lag, it->inst->engine.config.block_elems, it->n_params);
+             "libzfplugin " ZFI_VERSION " in host \"%s\", create flags 0x%" PRIx32 ", publish_lag %" PRIu32
+             ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
+             engine->host_name, engine->flags, engine->policy.lag, it->inst->engine.config.block_elems, it->n_params);
 }
 
 /* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */

@@ -10,6 +10,7 @@ enum {
     USUAL_ELEMS = 40000000,
     ELEMS_PER_RANK = 1000000,
     LEAST_SHARE = 16,
+    MOST_SHARE = 16, /* of its kind: the memory of exchanges is a number of buckets */
     CUT_ALIGN = 16,
     LINE_NBYTES = 64,
     MEMORY_ALIGN = 4096
@@ -35,7 +36,7 @@ static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 /* A bucket that is being filled; its parameters are linked, for they are not numbered yet. */
 typedef struct open {
     uint64_t n_elems;
-    uint64_t to_come;               /* elements of its kind's parameters that are in no bucket yet */
+    uint64_t of_kind, to_come;      /* elements of its kind's parameters; of those that are in no bucket yet */
     uint32_t n_params, first, last; /* ids; first tells the kind, also of one that was closed */
 } open_t;
 
@@ -96,7 +97,7 @@ static void close_bucket(build_t *build, open_t *open) {
     out->most_nbytes = larger(bucket->n_elems * zfi_dtype_nbytes(bucket->dtype), out->most_nbytes);
     arriving = larger(place.n_ranks, bucket->place2.n_ranks) * zfi_part_nbytes(bucket);
     out->arriving_nbytes = larger(arriving, out->arriving_nbytes);
-    *open = (open_t){.first = open->first, .to_come = open->to_come};
+    *open = (open_t){.first = open->first, .of_kind = open->of_kind, .to_come = open->to_come};
 }
 
 static open_t *find_open(build_t *build, uint32_t id) {
@@ -121,7 +122,8 @@ static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
     const zfi_param_t *param = &build->params[id];
     open_t *open = find_open(build, id);
     uint64_t of_ranks = (uint64_t)ELEMS_PER_RANK * build->places[param->group_index[0]].n_ranks;
-    uint64_t usual = of_ranks > USUAL_ELEMS ? of_ranks : USUAL_ELEMS, size = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t most = open->of_kind / MOST_SHARE, size = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t usual = larger(of_ranks < most ? of_ranks : most, USUAL_ELEMS);
     if (open->n_params && !wanted_nbytes && is_enough(open, param, usual))
         close_bucket(build, open);
     if (open->n_params)
@@ -140,7 +142,9 @@ static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
 static void fill(build_t *build, uint32_t n_params, uint64_t wanted_nbytes) {
     for (uint32_t i = n_params; i-- > 0;)
         if (build->params[i].has_state)
-            find_open(build, i)->to_come += build->params[i].n_elems;
+            find_open(build, i)->of_kind += build->params[i].n_elems;
+    for (uint32_t k = 0; k < build->n_kinds; k++)
+        build->open[k].to_come = build->open[k].of_kind;
     for (uint32_t i = n_params; i-- > 0;)
         if (build->params[i].has_state)
             add(build, i, wanted_nbytes);

@@ -239,6 +239,19 @@ static double value_padding(uint32_t n_ranks) {
     return (double)travels / (double)all;
 }
 
+/* The memory of exchanges is a number of buckets. */
+ZT_TEST(buckets_are_bounded) {
+    uint64_t usual, most = 0;
+    declare(&shapes[0]);
+    deal(0, 4096);
+    usual = plan.n_elems / 16;
+    for (uint32_t i = 0; i < n_params; i++)
+        most = params[i].n_elems > most ? params[i].n_elems : most;
+    for (uint32_t b = 0; b < buckets.n; b++)
+        ck_assert_uint_le(buckets.all[b].n_elems, usual + most);
+    end();
+}
+
 ZT_TEST(work_is_even) {
 #ifdef __SANITIZE_ADDRESS__ /* it takes ten times as long */
     static const uint32_t numbers[] = {2, 8};

@@ -249,6 +249,32 @@ ZT_TEST(other_declarations_are_named) {
     zt_jobs_end(&ranks);
 }
 
+/* One row, which one of two ranks owns whole. */
+static atomic_int n_warned;
+
+static void note_padding(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                         const char *msg, uint64_t len) {
+    static const char words[] = "2 ranks exchange 2.0 times the elements";
+    (void)ctx, (void)component, (void)file, (void)line;
+    n_warned += level == ZF_LOG_WARN && len >= sizeof words && memcmp(msg, words, sizeof words - 1) == 0;
+}
+
+static void *run_wide_job(void *raw) {
+    static const zt_shape_t shape = {.rows = 1, .cols = 3 << 19, .flags = ZF_PARAM_AVERAGE};
+    job_t *job = raw;
+    zt_rig_start(&job->rig, &shape, 1);
+    job->rig.host.log = note_padding;
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    return NULL;
+}
+
+ZT_TEST(padding_is_warned_of) {
+    static const char config_wide[] = "[host]\nthreads = 1\n[shard]\nstage = 1\n";
+    run_alike(run_wide_job, 2, &(job_t){.config = config_wide});
+    zt_jobs_end(&ranks);
+    ck_assert_int_eq(n_warned, 2);
+}
+
 ZT_TEST(a_world_size_that_differs) {
     start(2, &(job_t){.config = config});
     ranks.ranks[1].says_size = 3;

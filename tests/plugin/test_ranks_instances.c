@@ -32,14 +32,18 @@ typedef struct job {
     member_t members[ZT_MAX_INSTANCES];
 } job_t;
 
+static zt_rig_t *start_member(job_t *job, uint32_t number, uint64_t seed) {
+    zt_rig_t *rig = &job->members[number].rig;
+    zt_rig_start(rig, shapes, N_SHAPES);
+    rig->host.get_extension = zt_ranks_extension;
+    rig->host.ctx = job->rank;
+    rig->step = 1000 * seed; /* of its gradients */
+    rig->groups[0].lr *= (double)(seed + 1);
+    return rig;
+}
+
 static void create(job_t *job, uint32_t number, uint64_t seed) {
-    member_t *m = &job->members[number];
-    zt_rig_start(&m->rig, shapes, N_SHAPES);
-    m->rig.host.get_extension = zt_ranks_extension;
-    m->rig.host.ctx = job->rank;
-    m->rig.step = 1000 * seed; /* of its gradients */
-    m->rig.groups[0].lr *= (double)(seed + 1);
-    m->st = zt_rig_try_create(&m->rig, job->config, 0);
+    job->members[number].st = zt_rig_try_create(start_member(job, number, seed), job->config, 0);
 }
 
 static void *bind_and_train(void *raw) {
@@ -129,8 +133,31 @@ ZT_TEST(by_one_thread) {
 }
 
 ZT_TEST(by_their_own_threads) {
-    several(2, 1, sharded);
+    for (int i = 0; i < 50; i++)
+        several(2, 1, sharded);
     several(3, 1, whole);
+}
+
+/* Two of one shape and the same weights: only what the host calls them tells which is which. */
+ZT_TEST(created_in_another_order) {
+    static job_t jobs[N_RANKS];
+    static zt_ranks_t ranks;
+    zt_ranks_init(&ranks, N_RANKS);
+    zt_ranks_keep_apart(&ranks);
+    for (int r = 0; r < N_RANKS; r++) {
+        jobs[r] = (job_t){.rank = &ranks.ranks[r], .n = 2};
+        for (int i = 0; i < 2; i++) {
+            start_member(&jobs[r], (uint32_t)i, 0)->host.name = i == r ? "teacher" : "student";
+            jobs[r].members[i].st = zt_rig_try_create(&jobs[r].members[i].rig, whole, 0);
+        }
+    }
+    run_ranks(jobs);
+    for (int r = 0; r < N_RANKS; r++)
+        for (uint32_t i = 0; i < 2; i++) {
+            zt_refused(&jobs[r].members[i].rig.err, jobs[r].members[i].st, ZF_ERR_RANKS, "in host \"student\"");
+            zt_rig_end(&jobs[r].members[i].rig);
+        }
+    zt_ranks_free(&ranks);
 }
 
 /* Over the same collectives the exchanges of two would be mixed: one at a time. Another rank's are others. */

@@ -21,7 +21,7 @@ typedef struct zf_host {
     uint32_t struct_size;
     uint32_t reserved0;
     void *ctx;           /* passed back to every callback; the plugin never looks inside */
-    const char *name;    /* e.g. "my-trainer"; UTF-8 */
+    const char *name;    /* e.g. "my-trainer"; UTF-8; several ranks: the same on each, and best one per instance */
     const char *version; /* e.g. "1.4.2" */
     /* Table of a host extension such as "zf.memory/1", or NULL. May be NULL itself: no extensions.
      * [callback] */

@@ -21,6 +21,7 @@ const zfi_device_ops_t zfi_device_cuda = {
     .device_type = ZF_DEVICE_CUDA,
     .lacks = ZFI_LACKS_HOST_RULES,
     .is_parallel = 1,
+    .has_own_memory = 1,
     .open = absent_open,
     .close = absent_close,
     .stream_destroy = absent_stream_destroy,
