@@ -62,7 +62,10 @@ fi
 if [ -e "$driver/libcuda.so.1" ]; then
     LD_LIBRARY_PATH=$driver FAKECUDA_DEVICES=2 FAKECUDA_NAME=$(printf 'Two\033[31m alike')
     export LD_LIBRARY_PATH FAKECUDA_DEVICES FAKECUDA_NAME
-    says 0 '^ *kernels: PTX, assembled by the driver' doctor --quick --need cuda
+    case $("$zf" --plugin "$plugin" doctor --quick) in
+    *'built without its CUDA backend'*) says 1 'configure with -DZF_CUDA=ON' doctor --quick --need cuda ;;
+    *) says 0 '^ *kernels: PTX, assembled by the driver' doctor --quick --need cuda ;;
+    esac
     says 0 '^cuda  *driver for CUDA 13.0$' doctor --quick
     says 0 '^ *1: Two\\x1b\[31m alike, 1.0 GiB, compute capability 99.0$' doctor --quick
     out=$(FAKECUDA_DRIVER_VERSION=12000 "$zf" --plugin "$plugin" doctor --quick --need cuda)
