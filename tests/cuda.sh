@@ -11,7 +11,7 @@
 #   kit       the archive for a machine with a GPU is packed, and its session rehearsed
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests, N/8 cases, and ranks over the double of NCCL, under the sanitizers
-#   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
+#   ranks     law 4: zf-conform shard --device cuda on two to four ranks, each with a double of its own
 #   nccl      the same over the double of NCCL, and what goes wrong there (tests/cuda/nccl.sh)
 #   faults    each of tests/cuda/faults.txt is built and caught
 #   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
@@ -239,7 +239,7 @@ stage_ranks() {
         left_out=", but for the stage ranks, which needs MPI"
         return
     }
-    for how in "2 $few" "3 $few" "2 $few CUDA_DEVICE_MAX_CONNECTIONS=1" "2 $few FAKECUDA_MEMOPS=0"; do
+    for how in "2 $few" "3 $few" "4 $few" "2 $few CUDA_DEVICE_MAX_CONNECTIONS=1" "2 $few FAKECUDA_MEMOPS=0"; do
         # shellcheck disable=SC2086 # words
         if shard build/cuda $how; then
             say "ranks: $(grep '^law 4' build/cuda/shard.out)${how##*[0-9] }"
@@ -313,8 +313,8 @@ symptom() { grep -oE "$signs" "$1" | grep -m 1 -vE 'no answer within|deadline of
 
 # looks WAY CASES [NAME=VALUE...]: by one of the ways that faults.txt and watchers() name, with its output in $looked: exit status 0 where
 # nothing shows. plain and tsan: zf-conform exact on the driver's double, tsan under the thread sanitizer, which is told of CUDA's
-# orders only; shuffle: on a CPU backend that delays and reorders (tests/device/shuffle.c), 180 cases of seconds; ranks1, ranks3: law 4 on
-# two ranks at that stage; another is a test of tests/cuda/backend.
+# orders only; shuffle: on a CPU backend that delays and reorders (tests/device/shuffle.c), 180 cases of seconds; ranks0, ranks1,
+# ranks3: law 4 on two ranks at that stage; another is a test of tests/cuda/backend.
 looks() {
     way=$1
     n=$2
@@ -336,7 +336,7 @@ looks() {
             [ $status -eq 0 ] || break
         done
         ;;
-    ranks[13])
+    ranks[013])
         (stage=${way#ranks} seed=$stage && shard $tree/plain 2 "$n" FAKECUDA_DELAY_US=1000 "$@")
         status=$?
         looked=$tree/plain/shard.out

@@ -94,6 +94,15 @@ int zx_device_is_alone(void) {
     return strcmp(name, "Test double") == 0;
 }
 
+int zx_device_given(zx_given_t *out) {
+    void (*count)(uint64_t * device, uint64_t * host) = NULL;
+    if (!zx_device_is_alone() ||
+        device.cuda.GetProcAddress_v2("fakecuda_plugin_nbytes", (void **)&count, 12000, 0, NULL))
+        return 0;
+    count(&out->device, &out->host);
+    return 1;
+}
+
 void zx_device_fill(uint64_t left) {
     size_t free_nbytes, all;
     open_device();

@@ -34,6 +34,11 @@ void zx_device_adopt(zx_array_t *a);
 void zx_device_fill(uint64_t left);
 /* Whether what is free on the GPU depends on this process alone: it is the tests' double. */
 int zx_device_is_alone(void);
+typedef struct zx_given {
+    uint64_t device, host; /* bytes; of the host page-locked ones */
+} zx_given_t;
+/* What the tests' double has given to the plugin by now. 0: this is no double, and nobody counts. */
+int zx_device_given(zx_given_t *out);
 /* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; all is NaN. */
 void zx_device_push(zx_array_t *a);
 void zx_device_pull(zx_array_t *a);

@@ -61,16 +61,33 @@ static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p) {
 }
 
 /* Bytes as bind_params said them, and as they are mapped: within 1 %. */
-static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
+static int is_near(zx_host_t *h, const char *name, uint64_t said, uint64_t mapped) {
     zx_where_t where = {.law = h->c->law, .what = name, .element = UINT64_MAX};
-    uint64_t mapped = said; /* where nobody counts */
-    if (!h->is_dry)
-        (void)zf_counter_value(h->zf, h->instance, name, &mapped, NULL);
     if (100 * mapped <= 101 * said && 101 * mapped >= 100 * said)
         return 1;
     zx_fails(h->result, &where, "%llu bytes, bind_params says %llu", (unsigned long long)mapped,
              (unsigned long long)said);
     return 0;
+}
+
+/* By the plugin's own count. */
+static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
+    uint64_t mapped = said; /* where nobody counts */
+    if (!h->is_dry)
+        (void)zf_counter_value(h->zf, h->instance, name, &mapped, NULL);
+    return is_near(h, name, said, mapped);
+}
+
+/* By the driver's. What can be released is given in whole MiB. What several ranks gather is not page-locked. */
+static int is_as_given(zx_host_t *h, const zx_given_t *before, const zf_layout_t *said) {
+    zx_given_t now;
+    if (h->is_dry || can_release(h) || !zx_device_given(&now))
+        return 1;
+    now.host -= before->host;
+    if (h->c->ranks && h->c->ranks->size > 1 && now.host < said->host_nbytes)
+        now.host = said->host_nbytes;
+    return is_near(h, "device memory given", said->device_nbytes, now.device - before->device) &&
+           is_near(h, "page-locked memory given", said->host_nbytes, now.host);
 }
 
 /* state_mib = auto has what is free beside the plugin's own plan and a quarter of the device's memory, in whole MiB. */
@@ -162,6 +179,7 @@ static void set_mode(unsigned mode) { (void)mode; }
 /* The threads of a host that flushes denormals begin with that mode, and so do those that a plugin starts here. */
 static int make_threads(zx_host_t *h) {
     zf_layout_t layout = {.struct_size = sizeof layout};
+    zx_given_t given = {0};
     unsigned was = flush_denormals(h->c->is_flushing);
     int st = 0;
     zx_count_drawn(h->result, ZX_FLUSHING, (uint64_t)h->c->is_flushing);
@@ -169,8 +187,9 @@ static int make_threads(zx_host_t *h) {
         h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
         st = zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &h->err));
     }
-    st = st || create(h) || bind(h, &layout) || !is_as_planned(h, "host_measured_nbytes", layout.host_nbytes) ||
-         !is_as_planned(h, "device_measured_nbytes", layout.device_nbytes);
+    st = st || create(h) || (zx_device_given(&given), bind(h, &layout)) ||
+         !is_as_planned(h, "host_measured_nbytes", layout.host_nbytes) ||
+         !is_as_planned(h, "device_measured_nbytes", layout.device_nbytes) || !is_as_given(h, &given, &layout);
     set_mode(was);
     return st ? -1 : 0;
 }

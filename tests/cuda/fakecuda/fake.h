@@ -120,6 +120,8 @@ void fc_give_device_bytes(unsigned char *bytes, uint64_t nbytes, int is_plugin);
 
 /* Bytes behind a range of device memory; NULL: there are none. */
 __attribute__((visibility("default"))) unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
+/* Bytes that libzfplugin has now: of the device, and page-locked ones of the host. */
+__attribute__((visibility("default"))) void fakecuda_plugin_nbytes(uint64_t *out_device, uint64_t *out_host);
 
 /* ---- stream.c ---------------------------------------------------------------------------------------------------- */
 

@@ -117,6 +117,15 @@ unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n) {
     return fc_zone_of(a, &z) && z.kind == FC_DEVICE_MEMORY && a + n <= z.hi ? z.bytes + (a - z.lo) : NULL;
 }
 
+void fakecuda_plugin_nbytes(uint64_t *out_device, uint64_t *out_host) {
+    *out_device = *out_host = 0;
+    fc_lock(&lock);
+    for (uint32_t i = 0; i < n_zones; i++)
+        if (zones[i].is_plugin)
+            *(zones[i].kind == FC_DEVICE_MEMORY ? out_device : out_host) += zones[i].hi - zones[i].lo;
+    fc_unlock(&lock);
+}
+
 /* ---- device memory ----------------------------------------------------------------------------------------------- */
 
 static void *new_bytes(uint64_t nbytes) {
