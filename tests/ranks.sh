@@ -6,8 +6,7 @@
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by others; `zf audit` between runs
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (two minutes)
-#   5. no rank replays more of a cohort than its share and 5 %, as counted in a run of each
-#   6. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
+#   5. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
 #
 #   --short   fewer cases, ranks and faults: about a minute
 #   --only conforms | faults   1 and 2, or the others, for which the machine must have nothing else to do

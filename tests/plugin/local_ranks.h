@@ -56,6 +56,8 @@ typedef struct zt_ranks {
 } zt_ranks_t;
 
 void zt_ranks_init(zt_ranks_t *ranks, uint32_t size);
+/* Ranks that run. */
+static inline uint32_t zt_n_there(const zt_ranks_t *ranks) { return ranks->size > ZT_MAX_RANKS ? 1 : ranks->size; }
 /* They keep instances apart (ZF_COLLECTIVES_INSTANCES). */
 void zt_ranks_keep_apart(zt_ranks_t *ranks);
 void zt_ranks_free(zt_ranks_t *ranks);
@@ -77,7 +79,8 @@ typedef struct zt_job {
     ZT_JOB;
 } zt_job_t;
 
-/* Ranks 0 to n - 1 get a job each, all as `as` is (NULL: as they are). */
+/* Ranks 0 to n - 1 get a job each, all as `as` is (NULL: as they are). Of more than ZT_MAX_RANKS the last one alone
+ * gets one: all others are images of it, which send what it sends. */
 void zt_jobs_start(zt_ranks_t *ranks, uint32_t n, void *jobs, size_t job_nbytes, const void *as);
 /* Starts the job's rig and opens it; 0 where that failed. */
 int zt_job_open(void *job, const zt_shape_t *shapes, uint32_t n_shapes);
