@@ -32,6 +32,7 @@ static const zf_cli_command_t commands[] = {
      "  --efficiency N       of that peak (0.4)\n"
      "  --link N             GB/s between host and device, each way, per rank (25)\n"
      "  --net N              GB/s of network per rank (25); --latency N us per collective (20)\n"
+     "  --inside N           GB/s between the ranks of a machine, where they sum there first: ..._two_level (100)\n"
      "  --host N             GB/s of replays per machine (50)\n"
      "  --own N              ns per parameter and step of the plugin's own passes on the device (0)\n",
      NULL},

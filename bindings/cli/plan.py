@@ -24,7 +24,7 @@ LONGEST_CHOSEN = 4  # longer windows are for those who measured what they lose
 MAX_STALL = 0.03
 MUCH_SPREAD = 1.25  # what is less is said by `zf doctor` alone
 MOST_ASKED = 8  # ranks; they differ by a few rows
-USUAL_BUCKET_ELEMS, BUCKET_ELEMS_PER_RANK, ONE_RANKS_BUCKETS, MOST_BUCKETS = 40000000, 1000000, 256, 1024
+USUAL_BUCKET_ELEMS, BUCKET_ELEMS_PER_RANK, LEAST_BUCKETS, ONE_RANKS_BUCKETS, MOST_BUCKETS = 40000000, 1000000, 16, 256, 1024
 NUMBERS = {  # option: unit, default, least, most
     "tokens": ("tokens per rank and step", 8192, 1, 1e12),
     "sequence": ("tokens per sequence", 2048, 0, 1e9),
@@ -33,6 +33,7 @@ NUMBERS = {  # option: unit, default, least, most
     "efficiency": ("of that peak", 0.4, 1e-4, 1),
     "link": ("GB/s between host and device, each way, per rank", 25, 1e-3, 1e6),
     "net": ("GB/s of network per rank", 25, 1e-3, 1e6),
+    "inside": ("GB/s between the ranks of a machine, per rank, in two levels", 100, 1e-3, 1e6),
     "latency": ("us per collective", 20, 0, 1e9),
     "host": ("GB/s of replays per machine", 50, 1e-3, 1e6),
     "own": ("ns per parameter and step of the plugin's own passes on the device", 0, 0, 1e9),
@@ -186,6 +187,11 @@ class Plan:
         self.has_windows = keys["zenflow.mode"] != "mean" and state != "all"  # some state on the host: there is a timeline
         self.stage = int(keys["shard.stage"])
         self.is_sharded = self.stage > 0 and self.options.ranks > 1
+        n_ranks, n_local = self.options.ranks, self.options.local_ranks
+        in_two_levels = keys["shard.transport"].endswith("_two_level") and n_local < n_ranks
+        if in_two_levels and n_ranks % n_local:
+            raise Failed(f"[shard] transport = {keys['shard.transport']}: {n_ranks} ranks are no machines of {n_local} (--local-ranks)")
+        self.n_machines = n_ranks // n_local if in_two_levels else n_ranks
         self.state_nbytes = 12 if keys["host.moments_dtype"] == "float32" else 8  # of a parameter: its master and moments
         mib = float(state) if state.isdigit() else 0  # auto: what nobody knows here
         self.resident_elems = mib * 2**20 / self.state_nbytes
@@ -222,7 +228,8 @@ class Plan:
         options, speeds, n, forward = self.options, self.speeds, self.model.n_elems, self.forward_s()
         is_sharded, own = self.is_sharded, self.owned_elems()
         # of one rank, without an exchange, gradients and values travel in much smaller pieces
-        wanted = max(BUCKET_ELEMS_PER_RANK * options.ranks, USUAL_BUCKET_ELEMS) if options.ranks > 1 else n / ONE_RANKS_BUCKETS
+        most = min(BUCKET_ELEMS_PER_RANK * options.ranks, n // LEAST_BUCKETS)
+        wanted = max(most, USUAL_BUCKET_ELEMS) if options.ranks > 1 else n / ONE_RANKS_BUCKETS
         elem_nbytes = self.model.nbytes / n
         return timeline.run(timeline.Job(
             buckets=cut_buckets(self.model.sizes, wanted, options.ranks > 1),
@@ -238,6 +245,8 @@ class Plan:
             reduce_factor=1 + plan["n_selected_elems"] / n if is_sharded else 2,
             link=speeds["link"] * 1e9,
             net=speeds["net"] * 1e9,
+            n_machines=self.n_machines,
+            inside=speeds["inside"] * 1e9,
             net_latency_s=speeds["latency"] * 1e-6,
             replay=self.replay_speed(plan["update_interval"], elem_nbytes),
             # as plugin/instance/layout.c has it

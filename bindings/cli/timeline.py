@@ -45,6 +45,8 @@ class Job:
     reduce_factor: float  # network bytes per gradient byte: 1 reduce-scatter (and what is gathered again), 2 all-reduce
     link: float
     net: float
+    n_machines: int  # between which ranks exchange at `net`, and in each of them first at `inside`; n_ranks: in one level
+    inside: float
     net_latency_s: float  # of each collective
     replay: float  # elements x steps, of this rank's workers
     spare_elems: float  # that may be replayed before their step; 0: none
@@ -82,9 +84,12 @@ class Simulation:
         self.due = [none[:], none[:]]  # when the values that closed at this step, and at the one before, are in place
 
     def collective_s(self, nbytes):
-        """(P-1)/P of what all ranks have together cross each rank's network."""
-        job = self.job
-        return job.net_latency_s + nbytes * (job.n_ranks - 1) / job.n_ranks / job.net if job.n_ranks > 1 else 0.0
+        """(P-1)/P of what all ranks have together cross each rank's network. In two levels (plugin/ranks/nodes.h) (L-1)/L of it stay
+        on its machine with L ranks, and of N machines (N-1)/N of an L-th cross."""
+        job, seconds, n = self.job, 0.0, self.job.n_ranks // self.job.n_machines
+        for n_there, speed, part in ((n, job.inside, nbytes), (job.n_machines, job.net, nbytes / n)):
+            seconds += job.net_latency_s + part * (n_there - 1) / n_there / speed if n_there > 1 else 0.0
+        return seconds
 
     def forward(self, is_first):
         """The first one of a step waits for values: with lag 0 for what the last step closed, with lag 1 for what closed one

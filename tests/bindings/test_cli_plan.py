@@ -188,6 +188,25 @@ class Times(PlanTest):
         self.assertTrue(0.95 * slowest < waits < 1.05 * slowest, (waits, slowest, own))
         self.assertGreater(uneven["host_exchange_nbytes"], 0.5 * uneven["host_nbytes"])
 
+    def test_in_two_levels(self):
+        """By the volumes of plugin/ranks/nodes.h, of machines with 8 ranks: 2 bytes of a gradient, and as many of a value, at S = 2 half."""
+        for n_ranks in (64, 512, 4096):
+            words = ("--ranks", n_ranks, "--stage", 1, "--latency", 0, "--net", 2, "--set", "zenflow.topk_ratio=0")
+            one = rows(self.at(*words))[2, 1]
+            two = rows(self.at(*words, "--inside", 80, "--set", "shard.transport=host_two_level"))[2, 1]
+            whole, machines = 2 * 6738415616, n_ranks // 8
+            for name, nbytes in (("reduce_s", whole), ("gather_s", whole / 2)):
+                self.assertLess(abs(one[name] / (nbytes * (n_ranks - 1) / n_ranks / 2e9) - 1), 1e-3, (n_ranks, name, one))
+                crossing = nbytes * (machines - 1) / machines / 8 / 2e9
+                self.assertLess(abs(two[name] / (nbytes * 7 / 8 / 80e9 + crossing) - 1), 1e-3, (n_ranks, name, two))
+            self.assertLess(two["step_s"], one["step_s"])
+        for transport, n in (("nccl", 1), ("nccl_two_level", 2)):  # collectives of a bucket
+            late = self.at(*words[:-2], "--inside", 1e6, "--net", 1e6, "--latency", 1e4, "--set", f"shard.transport={transport}")
+            self.assertLess(abs(rows(late)[1, 0]["gather_s"] / (0.01 * n * late["buckets"]) - 1), 0.01)
+        one_machine = [rows(self.at("--ranks", 8, "--set", f"shard.transport={transport}"))[2, 1] for transport in ("host", "host_two_level")]
+        self.assertEqual(*one_machine)
+        self.says(1, "12 ranks are no machines of 8", self.llama, "--ranks", 12, "--set", "shard.transport=host_two_level")
+
     def test_the_plugins_own_passes(self):
         """By --own, or as the machine's file says where the CPU is the device."""
         fast, own_file = functools.partial(self.at, "--host", 1e5, "--link", 1e5), self.write("own.json", OWN)
