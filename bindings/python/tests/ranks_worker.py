@@ -123,15 +123,15 @@ def train_beside(alone, model, opt, backward_of, *about):
         assert loss is None or abs(loss - loss_there) < BOUND, (*about, step, loss, loss_there)
         assert abs(opt.grad_norm - norm_there) < BOUND * norm_there, (*about, step, opt.grad_norm, norm_there)
     opt.flush()
-    assert_near(whole_of(model), weights, *about, bound=1e-3 * HYPER["lr"] * len(seen))
+    assert_near(whole_of(model), weights, *about)
     return opt
 
 
-def assert_near(found, expected, *about, bound=2e-5):
+def assert_near(found, expected, *about):
     """{name: values} of both."""
     for name, values in found.items():
         off = (values - expected[name]).abs().max().item()
-        assert off < bound, (*about, name, off)
+        assert off < BOUND, (*about, name, off)
 
 
 def whole_of(model):
