@@ -94,7 +94,7 @@ noticed() {
     IFS=$words
     out=$(ranks 3 --fault "$1" --stage "${3:-0}" --seed "${4:-1}")
     for r in 0 2; do
-        line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
+        line=$(echo "$out" | grep "^rank $r noticed after [0-9] s: .*$2")
         [ -n "$line" ] || fail "$1: rank $r did not say \"$2\": $(echo "$out" | cut -c 1-400 | head -n 6)"
     done
     echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"

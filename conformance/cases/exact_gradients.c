@@ -8,7 +8,7 @@
 
 #include "exact_between.h"
 
-enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM };
+enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 4 };
 
 typedef struct zx_plan { /* of one parameter */
     zx_delivery_t list[MAX_PER_PARAM];
@@ -93,6 +93,12 @@ static void slow_rules(zx_case_t *c) {
         c->rules[i].is_slow = 1;
 }
 
+/* On a stream the device may wait for another rank's step then, for memory of buckets that lack a gradient there
+ * (abi/ranks.md). Whatever the number of ranks, so that the case is the same. */
+static int may_pause(const zx_run_t *run) {
+    return !run->c->ranks || (!run->host.queue && !run->host.is_on_gpu) || run->c->n_params <= MOST_ON_THEIR_WAY;
+}
+
 void zx_run_gradients(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_plan_t *plans = zx_alloc(ZX_MAX_PARAMS * sizeof *plans);
@@ -109,7 +115,7 @@ void zx_run_gradients(zx_run_t *run) {
                        (all[j].flags & ZF_GRAD_REPLACE) != 0);
             free(all[j].values);
         }
-        if (zx_chance(&c->rng, 4))
+        if (zx_chance(&c->rng, 4) && may_pause(run))
             zx_run_between(run);
     }
     free(plans);

@@ -44,7 +44,7 @@ typedef enum zs_fault {
     ZS_N_FAULTS
 } zs_fault_t;
 
-enum { ZS_LANES = 5, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
+enum { ZS_LANES = 5, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 4000 };
 
 /* Process groups, as the host numbers them. */
 enum { ZS_GROUP_DATA = 0, ZS_GROUP_ALL = 1, ZS_GROUP_MODELS = 2, ZS_GROUP_EXPERT = 3 };
