@@ -31,12 +31,12 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
     const float *grads[ZX_MAX_PARAMS];
     zo_report_t *r = &run->reports[zo_n_steps(run->oracle) + 1];
     if (c->ranks)
-        zs_note_selection(c->ranks, c, run->oracle);
+        zs_count_selected(c->ranks, c, run->oracle);
     zo_step(run->oracle, &args, r);
     zx_count_drawn(run->result, r->is_applied ? ZX_STEPS : ZX_SKIPPED, 1);
     zx_count_drawn(run->result, ZX_CLIPPED, r->is_applied && r->clip_factor < 1.0);
     if (c->ranks)
-        zs_count_selected(c->ranks, c, run->oracle);
+        zs_count_norm(c->ranks);
     if (c->ranks)
         zs_count_values(c->ranks, c, run->oracle);
     if (strstr(c->config_text, "[audit]")) /* drains */
@@ -54,7 +54,7 @@ static void discard(zx_run_t *run) {
     zx_case_hyper(run->c, groups);
     zx_run_gradients(run);
     if (run->c->ranks)
-        run->c->ranks->oracle = run->oracle;
+        zs_count_selected(run->c->ranks, run->c, run->oracle);
     zx_host_step(&run->host, groups, flags, NULL, &report);
     zx_host_settle(&run->host, 0);
     zo_discard(run->oracle, (flags & ZF_STEP_EPOCH_END) != 0);

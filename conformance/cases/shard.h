@@ -77,9 +77,8 @@ typedef struct zs_ranks {
     uint32_t resident_bytes;
     zx_rng_t rng; /* this rank's own */
     uint64_t expected_nbytes, expected_value_nbytes;
-    const zo_t *oracle;               /* of the run: its matrices are cut */
-    uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
-    uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
+    const zo_t *oracle; /* of the run: its matrices are cut */
+    uint64_t moves_at;  /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
     /* ZS_KILL: this rank ends in the step after dies_from, so long after an exchange began (0: before it does) */
@@ -142,9 +141,9 @@ int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param);
 
 /* shard_cost.c: what a step should send of gradients, norm and values. */
 void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c); /* a step's, or DISCARD's, reductions */
-/* What else a submitted step sends: before the oracle makes it, and afterwards. */
-void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
+/* The same of the selected channels, before the oracle makes the step. */
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
+void zs_count_norm(zs_ranks_t *ranks);                                           /* a submitted step's */
 void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle); /* after a step, or FLUSH */
 
 /* shard_main.c */

@@ -165,53 +165,40 @@ void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) {
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
 
-void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
-    ranks->oracle = oracle;
-    for (uint32_t i = 0; i < c->n_params && is_sharded(ranks); i++) {
-        uint64_t n = zo_n_elems(oracle, i);
-        zo_state_t state = {.selected = zx_alloc(n + 1)};
-        if (zo_is_trainable(oracle, i))
-            zo_read(oracle, i, &state);
-        ranks->selected[i] = state.selected;
-    }
-}
-
-/* The most elements that a rank owns of what is selected in the present parameters. */
-static uint64_t count_selected(const zs_ranks_t *ranks, const zx_case_t *c, const layout_t *layout,
+/* The most elements that a rank owns of what is selected in a bucket. */
+static uint64_t count_selected(const zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle, const layout_t *layout,
                                const bucket_t *bucket) {
     uint64_t n[MOST_RANKS] = {0};
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const uint32_t id = bucket->params[i];
-        if (zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
-            continue;
-        for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
-            n[layout->owners[id][e]] += ranks->selected[id][e];
+        const uint64_t n_elems = zx_n_elems(&c->params[id]);
+        zo_state_t state = {.selected = zx_alloc(n_elems + 1)};
+        if (!zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
+            zo_read(oracle, id, &state);
+        for (uint64_t e = 0; e < n_elems; e++)
+            n[layout->owners[id][e]] += state.selected[e];
+        free(state.selected);
     }
     return most_of(n, bucket->size);
 }
 
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
-    enum { NORM_PART_NBYTES = 16 };
-
-    if (ranks->is_grouped ? !zs_is_by_nccl(ranks) : is_sharded(ranks))
-        ranks->expected_nbytes += (ranks->size - 1) * NORM_PART_NBYTES;
+    ranks->oracle = oracle;
     if (!is_sharded(ranks))
         return;
-    for (uint32_t i = 0; i < c->n_params; i++)
-        if (!zo_step_grad(oracle, i)) { /* a hole */
-            free(ranks->selected[i]);
-            ranks->selected[i] = NULL;
-        }
     layout_t *layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
-        ranks->expected_nbytes += (bucket->size - 1) * count_selected(ranks, c, layout, bucket) * bucket->elem_nbytes;
+        ranks->expected_nbytes +=
+            (bucket->size - 1) * count_selected(ranks, c, oracle, layout, bucket) * bucket->elem_nbytes;
     }
     drop(layout);
-    for (uint32_t i = 0; i < c->n_params; i++) {
-        free(ranks->selected[i]);
-        ranks->selected[i] = NULL;
-    }
+}
+
+void zs_count_norm(zs_ranks_t *ranks) {
+    enum { NORM_PART_NBYTES = 16 };
+    if (ranks->is_grouped ? !zs_is_by_nccl(ranks) : is_sharded(ranks))
+        ranks->expected_nbytes += (ranks->size - 1) * NORM_PART_NBYTES;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */

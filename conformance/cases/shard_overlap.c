@@ -26,10 +26,10 @@ static const setting_t settings[] = {
     {"nothing selected", "topk_ratio = 0\n", 1, 1, 1, 0, 0, 0},
     {"nothing selected, eight passes", "topk_ratio = 0\n", 8, 1, 1, 0, 0, 0},
     {"defaults", "", 1, 1, 1, 0, 0, 0},
+    {"topk_ratio = 0.8", "topk_ratio = 0.8\n", 1, 1, 1, 0, 0, 0},
     {"mode = windows", "mode = windows\n", 1, 2, 1, 0, 0, 0},
     {"state_mib = all", "[device]\nstate_mib = all\n", 1, 1, 1, 0, 0, 0},
     {"defaults, a host that does not fetch", "", 1, 1, LAYERS, 1, 0, 1},
-    {"topk_ratio = 0.5", "topk_ratio = 0.5\n", 1, 1, 1, 1, 0, 0},
     {"defaults, a serial host", "", 1, 1, 1, 1, 1, 0},
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };

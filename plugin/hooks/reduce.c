@@ -18,9 +18,11 @@
 #include "replay/workers.h"
 #include "schedule/expect.h"
 #include "schedule/window.h"
+#include "step/gradients.h"
 
 static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket, uint64_t needs_job) {
     zf_status_t st = zfi_batch_flush(inst);
+    zfi_gradients_begin(&inst->engine, &inst->run->plan, &inst->run->clock);
     return st ? st : zfi_ranks_reduce(&inst->run->ranks, bucket, inst->run->clock.t + 1, needs_job);
 }
 
@@ -324,6 +326,8 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
 zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
     zfi_engine_t *engine = &inst->engine;
     zf_status_t st = reduce_rest(inst);
+    if (!st && zfi_ranks_selects(&inst->run->ranks, inst->run->clock.t + 1)) /* as a step does, whatever has gone */
+        st = zfi_ranks_select(&inst->run->ranks, inst->run->clock.t + 1);
     if (!st)
         st = agree(inst, 1);
     return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);

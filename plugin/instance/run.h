@@ -362,8 +362,7 @@ typedef struct zfi_reduction {
     uint32_t events;
     zfi_group_lists_t groups;
     /* where each rank keeps a part of the state: */
-    uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches with the last bucket;
-                               * one more with each before it */
+    uint64_t selected_number; /* what `exchanged` reaches with the newest step's selected channels of the last bucket */
     zfi_cohorts_t published;  /* in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */

@@ -51,8 +51,7 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
                                .shown = shown};
 }
 
-/* A slice as a matrix: what this rank has sums of. */
-static zfi_data_matrix_t own_row(const zfi_param_t *param, const zfi_matrix_t *matrix) {
+zfi_data_matrix_t zfi_tables_own_row(const zfi_param_t *param, const zfi_matrix_t *matrix) {
     zfi_data_matrix_t row = matrix_row(matrix, NULL);
     uint64_t first = (matrix->own.first - matrix->held_first) / matrix->cols;
     uint64_t row_elems = matrix->channels_are_rows ? matrix->cols : matrix->k; /* of the compact gradient */
@@ -184,7 +183,7 @@ static zf_status_t upload_own(const zfi_device_side_t *side) {
     head.params = side->dev->own_params;
     zfi_data_matrix_t *rows = calloc(n, sizeof *rows);
     for (uint32_t i = 0; i < n && rows; i++)
-        rows[i] = own_row(&side->params[side->plan->matrices[i].param], &side->plan->matrices[i]);
+        rows[i] = zfi_tables_own_row(&side->params[side->plan->matrices[i].param], &side->plan->matrices[i]);
     if (rows)
         number_units(rows, n);
     zf_status_t st = rows ? zfi_device_write(side->engine, side->dev->own, &head, sizeof head) : ZF_ERR_MEMORY;

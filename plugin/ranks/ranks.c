@@ -191,6 +191,7 @@ typedef struct reduce_args {
     uint64_t nbytes;       /* of values that each rank sends */
     unsigned char *flat;   /* what is exchanged, where the host finds it */
     uint64_t needs_job;    /* of sums that land; else ZFI_NOT_LANDING */
+    int selects;           /* the selected channels' gradient follows */
 } reduce_args_t;
 
 static void run_reduce(void *raw) {
@@ -201,6 +202,8 @@ static void run_reduce(void *raw) {
         zfi_sum_bucket(args->ranks, args->bucket, args->step, args->flat))
         return;
     if (args->needs_job != ZFI_NOT_LANDING && zfi_landing(args->ranks, args->bucket, args->step, args->needs_job))
+        return;
+    if (args->selects && zfi_selected_sums_gather(args->ranks, args->bucket, args->step))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
@@ -245,21 +248,12 @@ static void run_norm(void *raw) {
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
-/* The selected channels of the last bucket, with which a forward pass begins, come first. */
-static uint64_t number_of(const zfi_buckets_t *buckets, uint64_t first, uint32_t bucket) {
-    return first + (buckets->n - 1 - bucket);
-}
-
 static void run_selected(void *raw) {
     const reduce_args_t *args = raw;
     zfi_engine_t *engine = args->ranks->engine;
-    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
-        return;
-    for (uint32_t b = args->ranks->buckets->n; b-- > 0;) {
-        if (zfi_selected_sums_gather(args->ranks, b, args->step))
-            return;
-        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, number_of(args->ranks->buckets, args->number, b));
-    }
+    if (!zfi_wait(engine, &engine->lines.collected, args->number, NULL) &&
+        !zfi_selected_sums_gather(args->ranks, args->bucket, args->step))
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 /* Values of a bucket, or a bucket of parameters. */
@@ -293,7 +287,14 @@ static zf_status_t start(zfi_ranks_t *ranks, void (*fn)(void *raw), reduce_args_
 zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job) {
     const zfi_bucket_t *of = &ranks->buckets->all[bucket];
     unsigned char *flat = zfi_gradient_bucket(zfi_gradient_place(ranks), bucket);
-    reduce_args_t args = {.bucket = bucket, .step = step, .flat = zfi_mirrored(ranks, flat), .needs_job = needs_job};
+    int selects = zfi_ranks_selects(ranks, step);
+    reduce_args_t args = {.bucket = bucket,
+                          .step = step,
+                          .flat = zfi_mirrored(ranks, flat),
+                          .needs_job = needs_job,
+                          .selects = selects && bucket != ranks->buckets->n - 1};
+    if (selects && bucket == 0)
+        zfi_selected_sums_down(ranks);
     zfi_mirror_down(ranks, &ranks->engine->to_device, flat, of->n_elems * zfi_dtype_nbytes(of->dtype));
     zfi_buffers_close(ranks->reduction, bucket, ranks->engine->n_exchanged + 1);
     return start(ranks, run_reduce, &args, &ranks->reduction->number[bucket]);
@@ -324,10 +325,8 @@ void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step) {
-    zfi_selected_sums_down(ranks);
-    zf_status_t st = start(ranks, run_selected, &(reduce_args_t){.step = step}, &ranks->reduction->selected_number);
-    ranks->engine->n_exchanged += ranks->buckets->n - 1;
-    return st;
+    reduce_args_t args = {.bucket = ranks->buckets->n - 1, .step = step};
+    return start(ranks, run_selected, &args, &ranks->reduction->selected_number);
 }
 
 void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) {
@@ -335,12 +334,11 @@ void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end) 
     const zfi_matrix_t *matrices = ranks->plan->matrices;
     uint64_t from = matrices[first].grad_base, number = 0;
     uint64_t to = end < ranks->plan->n_matrices ? matrices[end].grad_base : ranks->plan->n_sel_grad_nbytes;
-    for (uint32_t i = first; i < end; i++) {
-        uint64_t of =
-            number_of(ranks->buckets, ranks->reduction->selected_number, ranks->buckets->of_param[matrices[i].param]);
-        number = of > number ? of : number;
-    }
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+    for (uint32_t i = first; i < end && !number; i++)
+        if (ranks->buckets->of_param[matrices[i].param] == ranks->buckets->n - 1)
+            number = ranks->reduction->selected_number;
+    if (number) /* else the statistics have waited for them */
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
     zfi_mirror_up(ranks, ranks->dev->head.grad + from, to - from);
 }
 

@@ -6,8 +6,8 @@
  * memory holds the same bits on every rank, and a step goes on as on one rank. From stage 1 on each rank has the sums
  * of its part, which is its slice of every matrix. What it finds in them is a part of what decides, so the ranks
  * exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of importance
- * (ranks/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected channels;
- * `exchanged` counts what is over.
+ * (ranks/importance.h). Buckets are reduced in the order of their numbers, each with its selected channels; then come
+ * the norm and the selected channels of the last bucket. `exchanged` counts what is over.
  *
  * Values (ranks/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
  * gradients of the coming step and others have not.
@@ -31,17 +31,22 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks);
 void zfi_ranks_free(zfi_ranks_t *ranks);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
- * over ranks; sharded: those of this rank's part. needs_job: they land in their slots (landing.h), once `jobs` has
+ * over ranks; sharded: those of this rank's part, and the compact gradient of the
+ * selected channels of all buckets but the last. needs_job: they land in their slots (landing.h), once `jobs` has
  * reached it; ZFI_NOT_LANDING: they do not. `exchanged` reaches ranks->reduction->number[bucket] then. */
 zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job);
 /* [hook] What the device stream does from now on sees those sums. */
 void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);
 
 /* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
- * the compact gradient of the selected channels, buckets in the order of a forward pass. `exchanged` reaches
- * *out_number, or from ranks->reduction->selected_number on a number for each bucket, then. await: what the device
- * stream does from now on sees them, of selected channels those of matrices [first, end). */
+ * the compact gradient of the last bucket's selected channels. `exchanged` reaches *out_number, or
+ * ranks->reduction->selected_number, then. await: what the device stream does from now on sees them, of selected
+ * channels those of matrices [first, end). */
 zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_number);
+/* Whether the gradient of selected channels travels in a step: not in warm-up, when nothing is selected. */
+static inline int zfi_ranks_selects(const zfi_ranks_t *ranks, uint64_t step) {
+    return zfi_is_sharded(ranks->engine) && !zfi_is_warm_up(ranks->clock, step);
+}
 void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);
 void zfi_ranks_await_selected(zfi_ranks_t *ranks, uint32_t first, uint32_t end);

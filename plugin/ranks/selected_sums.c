@@ -4,7 +4,9 @@
 
 #include <string.h>
 
+#include "instance/gradient_place.h"
 #include "instance/memory.h"
+#include "instance/tables.h"
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
 
@@ -71,16 +73,12 @@ static void move(uint64_t at, uint64_t n, void *arg) {
     moving->packed += n;
 }
 
-/* What a rank owns of the selected channels of a bucket's present parameters is moved, or counted. Returns its
- * elements. */
-static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket,
-                          const uint8_t *present, uint32_t rank) {
+/* What a rank owns of the selected channels of a bucket is moved, or counted. Returns its elements. */
+static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_bucket_t *bucket, uint32_t rank) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        if (!present[param->id] || param->is_sharded)
-            continue;
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !param->is_sharded; m++) {
             const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
             moving->from = matrix->grad_base / moving->elem;
             n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, &matrix->slices[rank],
@@ -101,10 +99,42 @@ static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
     moving->n = 0;
 }
 
+/* This rank's own elements of a matrix's compact gradient, from the sums of its slice. Where a thread works, in tables
+ * of that matrix alone: the device's may be out of its reach. */
+static void gather_own_matrix(zfi_ranks_t *ranks, const zfi_param_t *param, uint32_t number) {
+    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
+    const unsigned char *sums = zfi_gradient_summed(zfi_gradient_place(ranks), param->id);
+    zfi_gather_args_t args = {ranks->dev->own, number, NULL};
+    args.grad = sums + (matrix->grad_offset + matrix->own.first) * zfi_dtype_nbytes(param->grad_dtype);
+    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args);
+    if (!matrix->k || !matrix->own.n)
+        return;
+    if (ranks->engine->ranks_stream) {
+        (void)zfi_enqueue(ranks->engine, ranks->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+        return;
+    }
+    const zfi_data_param_t dtype = {.grad_dtype = param->grad_dtype};
+    zfi_data_matrix_t row = zfi_tables_own_row(param, matrix);
+    const zfi_data_t data = {.params = &dtype,
+                             .matrices = &row,
+                             .grad = zfi_mirrored(ranks, ranks->dev->head.grad),
+                             .index = zfi_mirrored(ranks, ranks->dev->head.index)};
+    row.param = 0;
+    args = (zfi_gather_args_t){&data, 0, zfi_mirrored(ranks, args.grad)};
+    zfi_launch_cpu[ZFI_KERNEL_GATHER](ranks->engine->kernels, &args);
+}
+
+static void gather_own(zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
+            gather_own_matrix(ranks, param, m);
+    }
+}
+
 zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64_t t) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_bucket_t *bucket = &ranks->buckets->all[number];
-    const uint8_t *present = zfi_row(ranks->rows, t)->present;
     unsigned char *all = zfi_mirrored(ranks, zfi_arriving(ranks));
     moving_t moving = {.grad = zfi_mirrored(ranks, ranks->dev->head.grad),
                        .index = zfi_mirrored(ranks, ranks->dev->head.index),
@@ -117,10 +147,11 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
     uint32_t n_ranks = bucket->place.n_ranks, rank = bucket->place.rank;
     uint64_t most = 0;
     sums.stream = engine->ranks_stream;
+    gather_own(ranks, bucket);
     for (uint32_t b = 0; b < number && moving.moves; b++)
         moving.moves += zfi_memory_n_moves(ranks, b);
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint64_t n = take_part(ranks, &moving, bucket, present, r);
+        uint64_t n = take_part(ranks, &moving, bucket, r);
         most = n > most ? n : most;
     }
     if (!most)
@@ -128,14 +159,14 @@ zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64
     sums.nbytes = most * moving.elem;
     moving.is_counting = 0;
     moving.packed = zfi_part_of(engine, bucket->group, rank) * most;
-    (void)take_part(ranks, &moving, bucket, present, rank);
+    (void)take_part(ranks, &moving, bucket, rank);
     send(ranks->engine, &moving, bucket->dtype);
     zf_status_t st = zfi_gather_parts(engine, &sums);
     moving.is_unpacking = 1;
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
         moving.packed = zfi_part_of(engine, bucket->group, r) * most;
         if (r != rank)
-            (void)take_part(ranks, &moving, bucket, present, r);
+            (void)take_part(ranks, &moving, bucket, r);
     }
     if (!st)
         send(ranks->engine, &moving, bucket->dtype);
@@ -173,10 +204,5 @@ zf_status_t zfi_selected_sums_map(zfi_ranks_t *ranks, zf_error_t *err) {
 }
 
 void zfi_selected_sums_down(zfi_ranks_t *ranks) {
-    if (zfi_exchanges_on_device(ranks->engine))
-        zfi_mirror_down(ranks, &ranks->engine->to_device, ranks->dev->head.index,
-                        index_nbytes(ranks->plan, ranks->dev));
-    else
-        zfi_mirror_down(ranks, &ranks->engine->to_device, ranks->dev->head.grad,
-                        selected_nbytes(ranks->plan, ranks->dev));
+    zfi_mirror_down(ranks, &ranks->engine->to_device, ranks->dev->head.index, index_nbytes(ranks->plan, ranks->dev));
 }

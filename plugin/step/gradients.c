@@ -10,7 +10,11 @@
 
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
-void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t t, uint64_t choice_step) {
+void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_clock_t *clock) {
+    uint64_t t = clock->t + 1, choice_step = clock->waiting_choice;
+    if (clock->has_begun)
+        return;
+    clock->has_begun = 1;
     if (t > 2) { /* what the statistics write next was copied down */
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
         if (plan->n_record_parts)
@@ -32,7 +36,8 @@ static int needs_collecting(const zfi_batch_t *batch) {
 
 static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *batch, uint64_t number, int is_warm_up) {
     zfi_engine_t *engine = side->engine;
-    zfi_gradients_args_t args = {side->dev->data, batch->gradients, batch->n, (uint32_t)(batch->step & 1), !is_warm_up};
+    zfi_gradients_args_t args = {side->dev->data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
+                                 !is_warm_up && !zfi_is_sharded(engine)}; /* sharded: ranks/selected_sums.h */
     zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));

@@ -4,8 +4,9 @@
 
 #include "instance/run.h"
 
-/* [hook] First program of step t. Takes over the maps of a choice made at the end of choice_step (0: none). */
-void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t t, uint64_t choice_step);
+/* [hook] First of a step, before its gradients and what is made of them: the device's lists follow what was chosen
+ * last, and the memory that gradients are counted in is free. Done once, however often it is called. */
+void zfi_gradients_begin(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_clock_t *clock);
 
 /* [hook] A batch, by its number: made contiguous, its statistics taken (signals shipped), copied into its slots
  * (signals batches). */

@@ -24,16 +24,8 @@
 #include "step/selected.h"
 #include "step/updater.h"
 
-/* First of a step, before its gradients. */
-static void begin(zfi_run_t *run) {
-    zfi_clock_t *clock = &run->clock;
-    if (!clock->has_begun)
-        zfi_gradients_begin(run->engine, &run->plan, clock->t + 1, clock->waiting_choice);
-    clock->has_begun = 1;
-}
-
 zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number) {
-    begin(run);
+    zfi_gradients_begin(run->engine, &run->plan, &run->clock);
     zfi_gradients_ship(&run->side, &run->windows, &run->incoming.batch_ring[number % ZFI_N_BATCHES], number);
     return zfi_send(run->engine);
 }
@@ -87,7 +79,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
     for (uint32_t i = 0; i < run->plan.n_launches; i++) {
         if (i)
             (void)zfi_send(run->engine);
-        if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
+        if (zfi_ranks_selects(&run->ranks, t))
             zfi_ranks_await_selected(&run->ranks, first, run->plan.launch_ends[i]);
         run->updater->update(run, t, first, run->plan.launch_ends[i]);
         zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[i]);
@@ -99,7 +91,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
 
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
-    begin(run);
+    zfi_gradients_begin(run->engine, &run->plan, &run->clock);
     zfi_scalars_make(&run->side, &run->ranks, row);
     zfi_scalars_down(&run->side, &run->sel, row);
     if (!is_checked)

@@ -16,7 +16,7 @@ static void exchange_parts(zfi_ranks_t *ranks, uint64_t t) {
     zfi_engine_t *engine = ranks->engine;
     uint64_t number;
     zf_status_t st = zfi_ranks_norm(ranks, t, &number);
-    if (!st && zfi_is_sharded(engine) && !zfi_is_warm_up(ranks->clock, t))
+    if (!st && zfi_ranks_selects(ranks, t))
         st = zfi_ranks_select(ranks, t);
     zfi_ranks_await_norm(ranks, number);
     if (st)

@@ -3,8 +3,9 @@
  * again, and a hook waits for what it answers for.
  *
  * The part is wrapped (-Wl,--wrap): the replay of a chunk, the words of streams and workers (zfi_timeline_signal), the
- * kernel that takes digests. It stands still until the host has come far enough and the device had time for that, or
- * for as long as the engine makes the host wait. What is compared with a run that is not held does not depend on it. */
+ * kernels that take digests and list what is selected. It stands still until the host has come far enough and the
+ * device had time for that, or for as long as the engine makes the host wait. What is compared with a run that is not
+ * held does not depend on it. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <string.h>
@@ -20,10 +21,11 @@
 #include "wrap.h"
 #include "zf/ext/draft/digest.h"
 
-enum { N_SHAPES = 2, MOST_STEPS = 60, MOST_ELEMS = 12 * 20, PATIENCE_MS = 600, DEVICE_MS = 250 };
+enum { N_SHAPES = 3, MOST_STEPS = 60, MOST_ELEMS = 12 * 20, PATIENCE_MS = 600, DEVICE_MS = 250 };
 
 static const zt_shape_t shapes[N_SHAPES] = {{.rows = 12, .cols = 20, .flags = ZF_PARAM_AVERAGE},
-                                            {.rows = 20, .flags = ZF_PARAM_AVERAGE}};
+                                            {.rows = 20, .flags = ZF_PARAM_AVERAGE},
+                                            {.rows = 8, .cols = 12, .flags = ZF_PARAM_AVERAGE}};
 static zt_rig_t rig;
 
 /* ---- what is held ------------------------------------------------------------------------------------------------ */
@@ -31,6 +33,7 @@ static zt_rig_t rig;
 static _Atomic uint64_t n_submitted;
 static _Atomic uint64_t held_replay, held_down; /* of the close of this step; after this word; 0: none */
 static _Atomic int holds_control, holds_worker, holds_seal, is_edited;
+static const zfi_data_t *_Atomic held_lists; /* of this device */
 
 static int is_due(_Atomic uint64_t *held, uint64_t step) { return atomic_compare_exchange_strong(held, &step, 0); }
 
@@ -64,6 +67,12 @@ ZT_WRAP(void, zfi_cpu_check, const zfi_kernels_t *kernels, const void *raw) {
     __real_zfi_cpu_check(kernels, raw);
 }
 
+ZT_WRAP(void, zfi_cpu_enter_maps, const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_enter_maps_args_t *args = raw;
+    usleep(args->data == atomic_load(&held_lists) ? 1000 * DEVICE_MS : 0);
+    __real_zfi_cpu_enter_maps(kernels, raw);
+}
+
 /* ---- a run that is held, and one that is not --------------------------------------------------------------------- */
 
 /* How a run goes. */
@@ -74,6 +83,7 @@ typedef struct course {
     uint64_t loud_step;    /* its gradients have five large channels, which the next choice takes */
     int has_few;           /* gradients in the first four steps and the last, so that slots hold nobody up */
     int overwrites_behind; /* the host writes gradients again once their step is reported */
+    int is_one_idle;       /* rank 0 has no gradients, and the lists of its selected channels are late */
     int has_gap;           /* no gradients in step 6, and in step 5 each rank lacks one, for either may be held */
 } course_t;
 
@@ -81,6 +91,7 @@ typedef struct course {
 typedef struct outcome {
     ZT_JOB;
     course_t course;
+    int is_held;
     unsigned char visible[N_SHAPES][4 * MOST_ELEMS];
     float weights[N_SHAPES][MOST_ELEMS];
 } outcome_t;
@@ -103,6 +114,8 @@ static zf_status_t deliver(zt_rig_t *to, uint32_t i, uint64_t loud_step, unsigne
 static int has_gradient(const outcome_t *out, uint64_t step, uint32_t i) {
     const course_t *course = &out->course;
     int lacks_one = step == 5 && i == out->rank->rank;
+    if (course->is_one_idle) /* rank 0 */
+        return out->rank->rank != 0;
     return course->has_few ? step <= 4 || step == course->n_steps : !course->has_gap || (step != 6 && !lacks_one);
 }
 
@@ -132,6 +145,8 @@ static void *run(void *raw) {
         zt_rig_open(&out->rig, out->config, ZF_CREATE_CAP_FETCH);
     else
         out->st = zt_ranks_try_open(out->rank, &out->rig, out->config, 0);
+    if (out->st >= 0 && out->is_held && out->course.is_one_idle && out->rank->rank == 0)
+        atomic_store(&held_lists, out->rig.inst->run->dev.data);
     if (out->st >= 0)
         out->st = train(out);
     for (uint32_t i = 0; i < N_SHAPES && out->st >= 0; i++) {
@@ -143,12 +158,14 @@ static void *run(void *raw) {
 
 static void run_all(outcome_t *out, uint32_t n, const course_t *course, int is_held) {
     static zt_ranks_t ranks;
-    zt_jobs_start(&ranks, n, out, sizeof *out, &(outcome_t){.config = course->config, .course = *course});
+    zt_jobs_start(&ranks, n, out, sizeof *out,
+                  &(outcome_t){.config = course->config, .course = *course, .is_held = is_held});
     atomic_store(&n_submitted, 0);
     atomic_store(&held_replay, is_held ? course->held_replay : 0);
     atomic_store(&held_down, is_held ? course->held_down : 0);
     zt_jobs_run(&ranks, run, 0);
     zt_jobs_end(&ranks);
+    atomic_store(&held_lists, NULL);
     ck_assert(atomic_load(&held_replay) == 0 && atomic_load(&held_down) == 0); /* it did happen */
 }
 
@@ -201,6 +218,16 @@ ZT_TEST(gradients_of_ranks) {
                                             .n_steps = 16,
                                             .has_gap = 1,
                                             .held_down = 4});
+}
+
+/* Buckets that hold no gradient here are handed over as soon as the step comes. What is selected in them is gathered by
+ * the last choice all the same. */
+ZT_TEST(lists_of_selected_channels) {
+    same_whether_held_or_not(2, &(course_t){.config = WINDOWS "topk_ratio = 0.25\nselect_interval = 4\npredict = off\n"
+                                                              "[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\n"
+                                                              "stage = 1\nbucket_bytes = 64\n",
+                                            .n_steps = 8,
+                                            .is_one_idle = 1});
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
