@@ -14,8 +14,8 @@ static uint64_t mapped_host_nbytes(const zfi_run_memory_t *mem) {
     return mem->host_arena.total_nbytes + mem->extra_host_nbytes;
 }
 
-static uint64_t mapped_device_nbytes(const zfi_run_memory_t *mem) {
-    return mem->device_arena.total_nbytes + mem->extra_device_nbytes;
+static uint64_t mapped_device_nbytes(const zfi_ranks_t *ranks) {
+    return ranks->mem->device_arena.total_nbytes + ranks->mem->extra_device_nbytes + ranks->dev->columns_nbytes;
 }
 
 /* Bytes that this run may map, of which own_nbytes are promised to it already; *out_source says where the limit comes
@@ -98,7 +98,7 @@ uint64_t zfi_memory_left(zfi_run_t *run) {
 
 int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
     char source[96];
-    uint64_t host = mapped_host_nbytes(ranks->mem), device = mapped_device_nbytes(ranks->mem);
+    uint64_t host = mapped_host_nbytes(ranks->mem), device = mapped_device_nbytes(ranks);
     uint64_t have = find_room(ranks->mem, 0, source, sizeof source);
     zfi_device_info_t info;
     ranks->engine->ops->info(ranks->engine->device, &info);
@@ -194,7 +194,7 @@ static zf_status_t map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nby
     more = zfi_arena_mapped_nbytes(arena);
     zf_status_t st =
         check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * mapped_host_nbytes(mem),
-                   (is_host ? 0 : more) + has_limit * mapped_device_nbytes(mem), arena->promised_nbytes, err);
+                   (is_host ? 0 : more) + has_limit * mapped_device_nbytes(ranks), arena->promised_nbytes, err);
     if (!st)
         st = is_host ? zfi_arena_map(arena, what, err) : map_device(ranks->engine, arena, what, err);
     if (!st && is_host)
@@ -244,7 +244,7 @@ void zfi_memory_report(const zfi_ranks_t *ranks) {
     zfi_engine_t *engine = ranks->engine;
     const zfi_run_memory_t *mem = ranks->mem;
     zfi_counters_t *count = &engine->count;
-    uint64_t mapped = mapped_device_nbytes(mem);
+    uint64_t mapped = mapped_device_nbytes(ranks);
     zf_layout_t planned;
     zfi_memory_layout(ranks, &planned);
     atomic_store(&count->host_planned_nbytes, planned.host_nbytes + mem->asked_host_nbytes +

@@ -465,8 +465,8 @@ typedef struct zfi_ranks {
     zfi_run_memory_t *mem;
     zfi_device_state_t *dev;
     zfi_selection_t *sel;     /* is_counted; what is chosen by becomes that of all ranks */
-    const zfi_rows_t *rows;   /* which parameters a step has gradients of, and ... */
-    const zfi_slots_t *slots; /* ... which slots they get */
+    const zfi_rows_t *rows;   /* what a step was given, and ... */
+    const zfi_slots_t *slots; /* ... which slots its gradients get */
     const zfi_clock_t *clock; /* the newest step */
 } zfi_ranks_t;
 

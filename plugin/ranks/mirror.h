@@ -12,6 +12,9 @@
  * So the host writes a mirror only after a signal that lies behind the last copy out of it, and before one that the
  * next copy waits for. A device that shares the host's memory has no mirrors: nothing is copied.
  *
+ * Of the compact gradient this rank's own part is made in the mirror: it goes up only. Of the list of selected channels
+ * nothing becomes: it comes down only.
+ *
  * Cost: as much page-locked memory as the buckets take, and both copies on the device stream. */
 #pragma once
 

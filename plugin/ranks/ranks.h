@@ -31,9 +31,9 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks);
 void zfi_ranks_free(zfi_ranks_t *ranks);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
- * over ranks; sharded: those of this rank's part, and the compact gradient of the
- * selected channels of all buckets but the last. needs_job: they land in their slots (landing.h), once `jobs` has
- * reached it; ZFI_NOT_LANDING: they do not. `exchanged` reaches ranks->reduction->number[bucket] then. */
+ * over ranks; sharded: those of this rank's part, and then, of all buckets but the last, the compact gradient of their
+ * selected channels that of all ranks. needs_job: the sums land in their slots (landing.h), once `jobs` has reached it;
+ * ZFI_NOT_LANDING: they do not. `exchanged` reaches ranks->reduction->number[bucket] when all of it is over. */
 zf_status_t zfi_ranks_reduce(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, uint64_t needs_job);
 /* [hook] What the device stream does from now on sees those sums. */
 void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);

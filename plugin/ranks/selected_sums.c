@@ -99,37 +99,62 @@ static void send(zfi_engine_t *engine, moving_t *moving, zfi_dtype_t dtype) {
     moving->n = 0;
 }
 
-/* This rank's own elements of a matrix's compact gradient, from the sums of its slice. Where a thread works, in tables
- * of that matrix alone: the device's may be out of its reach. */
-static void gather_own_matrix(zfi_ranks_t *ranks, const zfi_param_t *param, uint32_t number) {
-    const zfi_matrix_t *matrix = &ranks->plan->matrices[number];
-    const unsigned char *sums = zfi_gradient_summed(zfi_gradient_place(ranks), param->id);
-    zfi_gather_args_t args = {ranks->dev->own, number, NULL};
-    args.grad = sums + (matrix->grad_offset + matrix->own.first) * zfi_dtype_nbytes(param->grad_dtype);
-    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args);
-    if (!matrix->k || !matrix->own.n)
-        return;
-    if (ranks->engine->ranks_stream) {
-        (void)zfi_enqueue(ranks->engine, ranks->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
-        return;
-    }
+enum { MOST_LAUNCHES = 64 };
+
+/* Launches that are sent together. */
+typedef struct launches {
+    zfi_gather_args_t args[MOST_LAUNCHES];
+    zfi_op_t ops[MOST_LAUNCHES];
+    uint32_t n;
+} launches_t;
+
+static void launch(zfi_engine_t *engine, launches_t *launches) {
+    if (launches->n)
+        (void)zfi_enqueue(engine, engine->ranks_stream, launches->ops,
+                          launches->n); /* a failure has ended the instance */
+    launches->n = 0;
+}
+
+static void add_launch(zfi_engine_t *engine, launches_t *launches, const zfi_gather_args_t *args) {
+    if (launches->n == MOST_LAUNCHES)
+        launch(engine, launches);
+    launches->args[launches->n] = *args;
+    launches->ops[launches->n] = zfi_op_launch(ZFI_KERNEL_GATHER, &launches->args[launches->n], sizeof *args);
+    launches->n++;
+}
+
+/* At once, in tables of this matrix alone: the device's may be out of the thread's reach. */
+static void gather_here(const zfi_ranks_t *ranks, const zfi_param_t *param, const zfi_gather_args_t *args) {
     const zfi_data_param_t dtype = {.grad_dtype = param->grad_dtype};
-    zfi_data_matrix_t row = zfi_tables_own_row(param, matrix);
+    zfi_data_matrix_t row = zfi_tables_own_row(param, &ranks->plan->matrices[args->matrix]);
     const zfi_data_t data = {.params = &dtype,
                              .matrices = &row,
                              .grad = zfi_mirrored(ranks, ranks->dev->head.grad),
                              .index = zfi_mirrored(ranks, ranks->dev->head.index)};
+    const zfi_gather_args_t here = {&data, 0, zfi_mirrored(ranks, args->grad)};
     row.param = 0;
-    args = (zfi_gather_args_t){&data, 0, zfi_mirrored(ranks, args.grad)};
-    zfi_launch_cpu[ZFI_KERNEL_GATHER](ranks->engine->kernels, &args);
+    zfi_launch_cpu[ZFI_KERNEL_GATHER](ranks->engine->kernels, &here);
 }
 
-static void gather_own(zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
+/* This rank's own elements of a bucket's compact gradient, from the sums of its slices. */
+static void gather_own(const zfi_ranks_t *ranks, const zfi_bucket_t *bucket) {
+    launches_t launches = {.n = 0};
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
-            gather_own_matrix(ranks, param, m);
+        const unsigned char *sums = zfi_gradient_summed(zfi_gradient_place(ranks), param->id);
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+            const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
+            uint64_t at = matrix->grad_offset + matrix->own.first;
+            zfi_gather_args_t args = {ranks->dev->own, m, sums + at * zfi_dtype_nbytes(param->grad_dtype)};
+            if (!matrix->k || !matrix->own.n)
+                continue;
+            if (ranks->engine->ranks_stream)
+                add_launch(ranks->engine, &launches, &args);
+            else
+                gather_here(ranks, param, &args);
+        }
     }
+    launch(ranks->engine, &launches);
 }
 
 zf_status_t zfi_selected_sums_gather(zfi_ranks_t *ranks, uint32_t number, uint64_t t) {

@@ -73,7 +73,8 @@ static void show_entered(zfi_run_t *run) {
 }
 
 /* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others.
- * Where ranks own parts of the gradient of selected channels, it waits for those of its own matrices alone. */
+ * Where ranks own parts of the gradient of selected channels, it waits for the last bucket's where it has some of it.
+ */
 static void update_by_launches(zfi_run_t *run, uint64_t t) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < run->plan.n_launches; i++) {

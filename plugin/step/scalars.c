@@ -10,8 +10,8 @@ void zfi_scalars_input(const zfi_device_side_t *side, const zfi_step_row_t *row)
                   side->dev->input_nbytes);
 }
 
-/* Each rank has made its part: the device waits for those of all. Where each keeps a part of the state, the selected
- * channels' gradient follows, which is not waited for yet. */
+/* Each rank has made its part: the device waits for those of all. Where each keeps a part of the state, the last
+ * bucket's selected channels follow, which are not waited for yet. */
 static void exchange_parts(zfi_ranks_t *ranks, uint64_t t) {
     zfi_engine_t *engine = ranks->engine;
     uint64_t number;
