@@ -78,7 +78,9 @@ static uint64_t take_part(const zfi_ranks_t *ranks, moving_t *moving, const zfi_
     uint64_t n = 0;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &ranks->params[ranks->buckets->params[bucket->first + i]];
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !param->is_sharded; m++) {
+        if (param->is_sharded)
+            continue;
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &ranks->plan->matrices[m];
             moving->from = matrix->grad_base / moving->elem;
             n += zfi_selected_stretches(matrix, moving->index + matrix->index_base, &matrix->slices[rank],
