@@ -218,15 +218,16 @@ caught_moving() {
     fi
 }
 
-# overlap - what a host waits for on a slow link; needs no MPI
+# overlap OPTION... - what a host waits for on a slow link; needs no MPI
 overlap() {
-    timeout -k 5 "$limit" "$conform" shard --overlap 2>&1
+    timeout -k 5 "$limit" "$conform" shard --overlap "$@" 2>&1
 }
 
 # caught_overlap NAME
 caught_overlap() {
     # by far: a busy machine is late, too
-    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so overlap | awk -F'|' '/missed/ && $3 >= 1.25 * $4 { print; exit }')
+    # shellcheck disable=SC2046 # words
+    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so overlap $(case_of "$1") | awk -F'|' '/missed/ && $3 >= 1.25 * $4 { print; exit }')
     [ -n "$line" ] || fail "planted fault $1 was not caught"
     echo "$1: $line"
 }

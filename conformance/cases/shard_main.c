@@ -37,7 +37,8 @@ static const zc_option_t table[] = {
               .choices = "host nccl host_two_level nccl_two_level nccl_native"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
-    ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
+    ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone, or with --overlap this setting", .least = 0,
+              .most = 99999999),
     ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1, 2 or 3 in all cases that can have it; default: drawn per case",
               .least = 0, .most = 3),
     ZC_OPTION("groups", ZC_SWITCH, AT(groups), NULL, "process groups are drawn: models side by side, experts"),
@@ -194,7 +195,7 @@ static int run_alone(const zs_options_t *o) {
     zf_loader_t *loader;
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
-    return zs_overlap(loader);
+    return zs_overlap(loader, o->only);
 }
 
 static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {

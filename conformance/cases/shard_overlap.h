@@ -15,5 +15,6 @@
 
 #include "zf_loader.h"
 
-/* Prints a line for each setting. 0: exposed no more than may be in those that are judged; 1: more. */
-int zs_overlap(const zf_loader_t *loader);
+/* Prints a line for each setting, or for that one `only`. 0: exposed no more than may be in those that are judged; 1:
+ * more. */
+int zs_overlap(const zf_loader_t *loader, uint32_t only);
