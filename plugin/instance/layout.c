@@ -393,7 +393,7 @@ void zfi_layout_count(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device) {
     lay_out_host(run, host, &run->mem.layout);
     lay_out_device(run, device);
     fill_layout(&run->plan, &run->mem, host, device);
-    run->mem.layout.device_nbytes += zfi_tables_columns_nbytes(run->params, run->n_params);
+    run->mem.layout.device_nbytes += zfi_tables_columns_nbytes(run->params, run->n_params, 1);
 }
 
 void zfi_layout_place(zfi_run_t *run) {

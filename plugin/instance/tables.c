@@ -107,10 +107,10 @@ uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
-uint64_t zfi_tables_columns_nbytes(const zfi_param_t *params, uint32_t n_params) {
+uint64_t zfi_tables_columns_nbytes(const zfi_param_t *params, uint32_t n_params, int is_kept) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < n_params; i++)
-        if (params[i].has_state && params[i].col_offset)
+        if (params[i].has_state && params[i].col_offset && !(is_kept && params[i].is_sharded))
             n += params[i].cols;
     return n * sizeof(int64_t);
 }
@@ -118,7 +118,7 @@ uint64_t zfi_tables_columns_nbytes(const zfi_param_t *params, uint32_t n_params)
 /* They are made anew whenever parameters move. */
 static zf_status_t upload_columns(const zfi_device_side_t *side, zf_error_t *err) {
     zfi_engine_t *engine = side->engine;
-    uint64_t nbytes = zfi_tables_columns_nbytes(side->params, side->n_params), at = 0;
+    uint64_t nbytes = zfi_tables_columns_nbytes(side->params, side->n_params, 0), at = 0;
     void *memory = NULL;
     zf_status_t st = nbytes ? zfi_device_take(engine, nbytes, "column maps", &memory, err) : ZF_OK;
     if (st)
