@@ -81,12 +81,12 @@ static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
 /* By the driver's. What can be released is given in whole MiB. What several ranks gather is not page-locked, but words
  * of NCCL's communicators are: a page for each lane of each. */
 static int is_as_given(zx_host_t *h, const zx_given_t *before, const zf_layout_t *said) {
-    enum { WORDS_NBYTES = 4 * 2 * 4096 };
+    const uint64_t words_nbytes = h->c->ranks && zs_is_by_nccl(h->c->ranks) ? 4 * 2 * 4096 : 0;
     zx_given_t now;
     if (h->is_dry || can_release(h) || !zx_device_given(&now))
         return 1;
     now.host -= before->host;
-    if (h->c->ranks && h->c->ranks->size > 1 && now.host < said->host_nbytes + WORDS_NBYTES)
+    if (h->c->ranks && h->c->ranks->size > 1 && now.host < said->host_nbytes + words_nbytes)
         now.host = said->host_nbytes;
     return is_near(h, "device memory given", said->device_nbytes, now.device - before->device) &&
            is_near(h, "page-locked memory given", said->host_nbytes, now.host);
