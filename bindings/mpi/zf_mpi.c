@@ -123,11 +123,16 @@ static int split_nodes(zf_mpi_t *mpi) {
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
     const circle_t *found = find_group(mpi, number);
-    if (!found && (number == ZF_GROUP_NODE || number == ZF_GROUP_ACROSS) && split_nodes(mpi) == 0)
+    const char *why = "zf_mpi_split has not made a group of that number";
+    if (mpi->is_failed) { /* a later instance might take them for its own */
+        found = NULL;
+        why = "an exchange was given up, and messages of it may still come: open another zf_mpi (zf_mpi_open), on "
+              "every rank";
+    } else if (!found && (number == ZF_GROUP_NODE || number == ZF_GROUP_ACROSS) && split_nodes(mpi) == 0)
         found = find_group(mpi, number);
     if (!found) {
         if (err && err->struct_size >= sizeof *err)
-            snprintf(err->message, sizeof err->message, "zf_mpi_split has not made a group of that number");
+            snprintf(err->message, sizeof err->message, "%s", why);
         return ZF_ERR_RANKS;
     }
     *out_rank = (uint32_t)found->rank;

@@ -297,6 +297,8 @@ zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
 }
 
 static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
+    if (atomic_load(&comm->is_ended) && atomic_load(&comm->has_called_the_roll))
+        return await_poison(comm); /* it will say who is missing */
     if (atomic_load(&comm->is_ended))
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
     if (comm->groups[exchange->group].place.n_ranks == 1)

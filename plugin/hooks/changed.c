@@ -164,8 +164,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
         return st;
     uint32_t n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
     st = check_changed(inst, &list, n_named, flags, err);
-    if (!st)
-        st = zfi_reduce_meet(inst, ZF_OK, "params_changed", err);
+    st = zfi_reduce_meet_all(inst, st, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, &list, n_named, err);
     if (!st)
@@ -330,9 +329,9 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 }
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
-static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
+static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_status_t st, zf_error_t *err) {
     zfi_named_list_t list = {.ids = asked->ids, .n = asked->ids ? asked->n : 0};
-    zf_status_t st = zfi_reduce_meet(inst, ZF_OK, "adopt", err);
+    st = zfi_reduce_meet_all(inst, st, "adopt", err);
     if (!st)
         st = zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)
@@ -353,8 +352,8 @@ zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_e
     st = check_adopted(inst, ids, n, err);
     if (!st)
         st = refuse_sharded(&asked, 0, "adopt", err);
-    if (!st && asked.n) {
-        st = adopt(inst, &asked, err);
+    if (asked.n) {
+        st = adopt(inst, &asked, st, err);
         inst->state = st ? inst->state : ZFI_STATE_QUIESCED;
     }
     return zfi_hook_end(inst, st, err);

@@ -406,7 +406,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         int was_last = grad->trial.is_last;
         st = zfi_error_about(err, follow(&grad->trial, item, err), item->param->id);
         if (!st && zfi_is_reduced(inst->run))
-            st = zfi_reduce_check(inst, item->param->id, item->flags, err);
+            st = zfi_reduce_check(inst, item->param->id, item->flags,
+                                  was_last && !inst->run->incoming.now[item->param->id].is_last, err);
         if (!st && zfi_is_reduced(inst->run))
             n_buffers = zfi_buffers_try(&inst->run->ranks, inst->n_calls, item->param->id,
                                         grad->trial.is_last - was_last, is_host_thread);

@@ -166,15 +166,14 @@ static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_erro
 /* The instance rests, or st says why not. */
 static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_status_t st, zf_error_t *err) {
     zfi_together_t together;
-    zf_status_t opened = zfi_together_open(&inst->engine, 0, 0, &together, st ? NULL : err);
-    st = compare_wanted(work, &together, st ? st : opened, err);
+    zfi_together_open(&inst->engine, 0, 0, &together);
+    st = compare_wanted(work, &together, st, err);
     if (!st) {
         st = export_rest(inst, work, err);
         st = zfi_together_meet(&together, st, err);
     }
     if (!st)
         st = join_wanted(work, err);
-    zfi_together_close(&together);
     return st;
 }
 

@@ -27,6 +27,7 @@
 #include "replay/lateness.h"
 #include "replay/workers.h"
 #include "state/make.h"
+#include "state/together.h"
 
 enum { TOLERATED_PADDING = 1 << 20 /* elements */ };
 
@@ -145,6 +146,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_stop(&inst->engine);
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
+    zfi_together_unmap(&inst->engine);
     zfi_engine_close(&inst->engine);
     zfi_rules_free(&inst->engine);
     zfi_auditing_end(&inst->engine);
@@ -262,6 +264,8 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = zfi_engine_open(&inst->engine, err);
     if (!st)
         st = settle_ranks(&inst->engine, err);
+    if (!st)
+        st = zfi_together_map(&inst->engine, err);
     if (!st)
         st = zfi_tracing_begin(&inst->engine, err);
     if (st) {

@@ -16,10 +16,10 @@ static uint32_t group_of(const zfi_reduction_t *reduction) {
     return zfi_has_experts(reduction) ? reduction->groups.all[0].index : 0;
 }
 
-zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err) {
+void zfi_parts_open(const zfi_run_t *run, zfi_together_t *out) {
     uint32_t group = group_of(&run->reduction);
     int are_all = run->buckets.is_owner; /* of group 0: each keeps something of what is saved */
-    return zfi_together_open(run->engine, group, are_all ? 0 : group, out, err);
+    zfi_together_open(run->engine, group, are_all ? 0 : group, out);
 }
 
 /* Memory for what ranks compare, of the transport's, so that no rank can lack it while the others wait for it: at rest

@@ -14,7 +14,7 @@
 #include "zf/ext/state.h"
 
 /* [hook] Opens a meeting of the ranks that have this run's checkpoint. */
-zf_status_t zfi_parts_open(const zfi_run_t *run, zfi_together_t *out, zf_error_t *err);
+void zfi_parts_open(const zfi_run_t *run, zfi_together_t *out);
 
 /* [hook] Which part that is goes to together->part; each has a path of its own. Of all ranks of the norm group,
  * whatever went before (st, err): what failed on one fails on all. path: NULL where that failed, or to a store. */

@@ -11,8 +11,7 @@
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
-    if (!st)
-        st = zfi_reduce_meet(inst, ZF_OK, "quiesce", err);
+    st = zfi_reduce_meet_all(inst, st, "quiesce", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)

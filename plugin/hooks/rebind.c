@@ -148,18 +148,17 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t 
 /* Several ranks: what fails on one of them fails on all. */
 static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_status_t begun, zf_error_t *err) {
     zfi_together_t together;
-    zf_status_t opened = zfi_together_open(run->engine, 0, 0, &together, begun ? NULL : err),
-                st = begun ? begun : opened;
+    zf_status_t st = begun;
     const zfi_param_t **by_name =
         st ? NULL : zfi_params_by_name(replacement->into->params, replacement->into->n_params);
     if (!st && !by_name)
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
+    zfi_together_open(run->engine, 0, 0, &together);
     st = zfi_together_meet(&together, st, err);
     if (!st)
         st = carry_all(run, replacement->into, by_name, &together, err);
     st = zfi_together_meet(&together, st, err);
     free(by_name);
-    zfi_together_close(&together);
     return st;
 }
 
@@ -176,15 +175,6 @@ static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t
     st = zfi_replace_commit(&replacement, err);
     if (!st)
         zfi_stream_settle(inst);
-    return st;
-}
-
-/* What one rank refuses none of them begins. */
-static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
-    zfi_together_t together;
-    zf_status_t opened = zfi_together_open(engine, 0, 0, &together, st ? NULL : err);
-    st = zfi_together_meet(&together, st ? st : opened, err);
-    zfi_together_close(&together);
     return st;
 }
 
@@ -213,7 +203,7 @@ static zf_status_t exchange(zf_instance_t *inst, zfi_param_t *params, uint32_t n
     if (!st && !is_same) /* masters are carried over, so what the host wrote would be lost */
         st = zfi_overwritten_look(inst, "bind_params", err);
     if (!is_same)
-        st = meet(&inst->engine, st, err);
+        st = zfi_together_agree(&inst->engine, 0, st, err);
     if (st) {
         zfi_claims_drop(claims);
         zfi_params_free(params, n);

@@ -18,6 +18,7 @@
 #include "replay/workers.h"
 #include "schedule/expect.h"
 #include "schedule/window.h"
+#include "state/together.h"
 #include "step/gradients.h"
 
 static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket, uint64_t needs_job) {
@@ -46,9 +47,9 @@ static zf_status_t land_bucket(zf_instance_t *inst, uint32_t number) {
     return ZF_OK;
 }
 
-zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
+zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, int goes_now, zf_error_t *err) {
     uint32_t bucket = inst->run->buckets.of_param[param];
-    if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || inst->run->reduction.number[bucket] == 0)
+    if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || (!goes_now && inst->run->reduction.number[bucket] == 0))
         return ZF_OK;
     return zfi_error_of(err, ZF_ERR_STATE, param, "grads_ready",
                         "gradient of \"%s\": REPLACE, but bucket %" PRIu32
@@ -104,8 +105,17 @@ void zfi_reduce_forget_events(zfi_run_t *run) {
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
-static zfi_agreement_t *agreement_of(const zfi_reduction_t *reduction, uint32_t rank) {
-    return (void *)(reduction->agreements + rank * reduction->agreement_nbytes);
+/* Who agrees. */
+typedef struct circle {
+    uint32_t index, name; /* the process group: the transport's number, the host's */
+    zfi_member_t place;
+    uint64_t nbytes;              /* of what each says: models in one circle may have other numbers of parameters */
+    uint32_t n;                   /* which of so many parameters have a gradient, they tell as well: */
+    const zfi_group_list_t *list; /* those of their group; NULL: all, of which others know what is of no other group */
+} circle_t;
+
+static zfi_agreement_t *agreement_of(const zfi_reduction_t *reduction, const circle_t *circle, uint32_t rank) {
+    return (void *)(reduction->agreements + rank * circle->nbytes);
 }
 
 /* The host's own norm, where it is known here: on a stream the device reads it. */
@@ -132,14 +142,6 @@ static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_group_list_
     return digest;
 }
 
-/* Who agrees. */
-typedef struct circle {
-    uint32_t index, name; /* the process group: the transport's number, the host's */
-    zfi_member_t place;
-    uint32_t n;                   /* which of so many parameters have a gradient, they tell as well: */
-    const zfi_group_list_t *list; /* those of their group; NULL: all, of which others know what is of no other group */
-} circle_t;
-
 static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_t rank, const char *what) {
     zf_error_t error = {.struct_size = sizeof error};
     char group[40] = "";
@@ -156,9 +158,9 @@ static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_
 
 /* What every rank must say alike. */
 static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle) {
-    const zfi_agreement_t *first = agreement_of(&inst->run->reduction, 0);
+    const zfi_agreement_t *first = agreement_of(&inst->run->reduction, circle, 0);
     for (uint32_t r = 1; r < circle->place.n_ranks; r++) {
-        const zfi_agreement_t *other = agreement_of(&inst->run->reduction, r);
+        const zfi_agreement_t *other = agreement_of(&inst->run->reduction, circle, r);
         if (other->step != first->step)
             return disagree(inst, circle, r, "the number of steps");
         if (other->is_discarded != first->is_discarded)
@@ -174,8 +176,8 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
     return ZF_OK;
 }
 
-static uint8_t *present_on(const zfi_reduction_t *reduction, uint32_t rank) {
-    return (uint8_t *)(agreement_of(reduction, rank) + 1);
+static uint8_t *present_on(const zfi_reduction_t *reduction, const circle_t *circle, uint32_t rank) {
+    return (uint8_t *)(agreement_of(reduction, circle, rank) + 1);
 }
 
 /* This rank's agreement becomes part of everyone's; the row's `present` what any rank has. */
@@ -183,17 +185,18 @@ static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     zf_status_t st;
-    *agreement_of(&run->reduction, circle->place.rank) = *own;
+    *agreement_of(&run->reduction, circle, circle->place.rank) = *own;
     for (uint32_t i = 0; i < circle->n; i++)
-        present_on(&run->reduction, circle->place.rank)[i] = row->present[circle->list ? circle->list->ids[i] : i];
+        present_on(&run->reduction, circle, circle->place.rank)[i] =
+            row->present[circle->list ? circle->list->ids[i] : i];
     st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                          run->reduction.agreement_nbytes);
+                          circle->nbytes);
     if (!st)
         st = check_agreements(inst, circle);
     for (uint32_t r = 0; r < circle->place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < circle->n; i++) {
             uint32_t id = circle->list ? circle->list->ids[i] : i;
-            if (present_on(&run->reduction, r)[i] && (circle->list || run->params[id].group_index[0] == 0) &&
+            if (present_on(&run->reduction, circle, r)[i] && (circle->list || run->params[id].group_index[0] == 0) &&
                 !row->present[id]) /* an early replay may be reading what is 1 already */
                 row->present[id] = 1;
         }
@@ -201,23 +204,24 @@ static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi
 }
 
 /* What lateness cost in a rank's part of the state. */
-static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, uint32_t rank) {
-    return (void *)(present_on(ranks->reduction, rank) + (ranks->n_params + 7u) / 8u * 8u);
+static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, const circle_t *circle, uint32_t rank) {
+    return (void *)((char *)agreement_of(ranks->reduction, circle, rank) + zfi_agreement_nbytes(ranks->n_params));
 }
 
 /* Group 0. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
-    circle_t circle = {.place = zfi_member(run->engine, 0), .n = run->n_params};
+    circle_t circle = {
+        .place = zfi_member(run->engine, 0), .nbytes = run->reduction.agreement_nbytes, .n = run->n_params};
     own->arguments = digest_arguments(&run->ranks, NULL);
     own->events = run->reduction.events;
     own->update_interval = (uint16_t)inst->engine.policy.interval;
     own->publish_lag = (uint16_t)inst->engine.policy.lag;
     if (zfi_is_sharded(run->engine))
-        zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, circle.place.rank));
+        zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, &circle, circle.place.rank));
     zf_status_t st = gather(inst, &circle, own);
     for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
-        zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, r));
+        zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, &circle, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
     return st;
 }
@@ -225,13 +229,15 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
 static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, const zfi_group_list_t *list) {
     own->arguments = digest_arguments(&inst->run->ranks, list);
     own->events = list->events;
-    return gather(inst, &(circle_t){list->index, list->name, list->place, list->n, list}, own);
+    return gather(inst, &(circle_t){list->index, list->name, list->place, zfi_agreement_nbytes(list->n), list->n, list},
+                  own);
 }
 
 /* All ranks that train the model together: what makes the norm and the factor. */
 static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_engine_t *engine = &inst->engine;
-    circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine), 0, NULL};
+    circle_t circle = {
+        engine->norm_index, engine->norm_group, zfi_norm_member(engine), zfi_agreement_nbytes(0), 0, NULL};
     own->arguments = digest_common(&inst->run->ranks);
     own->events = 0;
     return gather(inst, &circle, own);
@@ -328,8 +334,6 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
     zf_status_t st = reduce_rest(inst);
     if (!st)
         st = agree(inst, 1);
-    if (!st && zfi_ranks_selects(&inst->run->ranks, inst->run->clock.t + 1)) /* as a step does */
-        st = zfi_ranks_select(&inst->run->ranks, inst->run->clock.t + 1);
     return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);
 }
 
@@ -344,7 +348,7 @@ static uint32_t count_awaited(const zfi_reduction_t *reduction, uint32_t n_bucke
 
 zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
     const zfi_reduction_t *reduction = &inst->run->reduction;
-    const circle_t circle = {.place = zfi_member(&inst->engine, 0)};
+    const circle_t circle = {.place = zfi_member(&inst->engine, 0), .nbytes = zfi_agreement_nbytes(0)};
     zfi_agreement_t own = {.step = inst->run->clock.t + 1 + inst->run->clock.steps_before, .n_sent = reduction->next};
     uint32_t waits = 0, late = 0;
     if (!reduction->opened)
@@ -355,18 +359,25 @@ zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *ori
     if (met)
         return zfi_hook_failed(inst, met, origin, "the ranks could not agree", err);
     for (uint32_t r = 1; r < circle.place.n_ranks; r++) {
-        const zfi_agreement_t *other = agreement_of(reduction, r);
-        waits = other->n_awaited > agreement_of(reduction, waits)->n_awaited ? r : waits;
-        late = other->n_sent < agreement_of(reduction, late)->n_sent ? r : late;
+        const zfi_agreement_t *other = agreement_of(reduction, &circle, r);
+        waits = other->n_awaited > agreement_of(reduction, &circle, waits)->n_awaited ? r : waits;
+        late = other->n_sent < agreement_of(reduction, &circle, late)->n_sent ? r : late;
     }
-    own.n_sent = agreement_of(reduction, late)->n_sent;
-    if (st || agreement_of(reduction, waits)->n_awaited <= own.n_sent)
+    own.n_sent = agreement_of(reduction, &circle, late)->n_sent;
+    if (st || agreement_of(reduction, &circle, waits)->n_awaited <= own.n_sent)
         return st;
     return zfi_error_by(err, ZF_ERR_STATE, late, origin,
                         "rank %" PRIu32 "'s device waits for the sums of bucket %" PRIu32 ", which rank %" PRIu32
                         " has not handed over, for want of a gradient: call this before the step's first delivery, or "
                         "after step or DISCARD",
                         waits, own.n_sent, late);
+}
+
+zf_status_t zfi_reduce_meet_all(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
+    st = zfi_reduce_meet(inst, st, origin, err);
+    if (!inst->run->reduction.opened || zfi_is_poisoned(&inst->engine))
+        return st;
+    return zfi_together_agree(&inst->engine, 0, st, err);
 }
 
 zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err) {

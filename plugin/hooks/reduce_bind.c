@@ -17,6 +17,7 @@
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
+#include "state/together.h"
 
 /* A line holds a name of 255 bytes, eight axes and all else that is said of a parameter. */
 enum { LINE = 768, SHOWN = 181, HEAD = 70 };
@@ -440,5 +441,8 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
     st = compare_groups(&it, &lists, err);
     zfi_groups_free(&lists);
-    return st;
+    if (zfi_is_poisoned(&inst->engine))
+        return st;
+    return zfi_together_agree(&inst->engine, inst->engine.norm_index, st,
+                              err); /* some compare in groups of their own */
 }

@@ -161,9 +161,8 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "state", err);
     if (st)
         return st;
-    st = zfi_parts_open(inst->run, &together, err);
-    if (!st)
-        st = read_save_args(given, out_report, &args, err);
+    zfi_parts_open(inst->run, &together);
+    st = read_save_args(given, out_report, &args, err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
     if (!st && args.store && zfi_together_meets(&together)) {
         together.is_apart = (args.flags & ZF_STATE_OWN) != 0;
@@ -184,7 +183,6 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = write_state(inst, &args, &together, &report, err);
     if (!st)
         zfi_struct_write(out_report, &report, sizeof report);
-    zfi_together_close(&together);
     return zfi_hook_end(inst, st, err);
 }
 
@@ -264,9 +262,8 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "state", err);
     if (st)
         return st;
-    st = zfi_parts_open(inst->run, &to.together, err);
-    if (!st)
-        st = prepare_load(inst, given, out_report, &args, err);
+    zfi_parts_open(inst->run, &to.together);
+    st = prepare_load(inst, given, out_report, &args, err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &to.together, st, err);
     st = zfi_parts_compare(inst, &args, &to.together, st, err);
     to.flags = args.flags;
@@ -282,7 +279,6 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         inst->state = ZFI_STATE_QUIESCED;
         zfi_struct_write(out_report, &to.report, sizeof to.report);
     }
-    zfi_together_close(&to.together);
     return zfi_hook_end(inst, st, err);
 }
 

@@ -65,6 +65,7 @@ typedef struct zfi_rules {
 } zfi_rules_t;
 
 struct zfi_audit;
+struct zfi_said;
 
 /* Ranks of group 0 as machines of as many ranks each (ranks/nodes.h). */
 typedef struct zfi_nodes {
@@ -90,7 +91,8 @@ typedef struct zfi_engine {
     uint32_t firsts[ZFI_MAX_GROUPS]; /* ... of each of the transport's groups: the lowest of its members there, which
                                       * tells it from others; from bind_params on */
     zfi_nodes_t nodes;
-    uint32_t flags; /* ZF_CREATE_CAP_... */
+    struct zfi_said *said; /* what ranks say at meetings (state/together.h); NULL: one rank */
+    uint32_t flags;        /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */
@@ -98,7 +100,7 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
-    zfi_serial_t *ranks, *values, *steps; /* the communication threads; NULL on one rank (ranks/ranks.h) */
+    zfi_serial_t *ranks, *values, *steps;       /* the communication threads; NULL on one rank (ranks/ranks.h) */
     zfi_stream_t *ranks_stream, *values_stream; /* ... and their streams, where the device's memory is exchanged */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;

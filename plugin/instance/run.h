@@ -311,6 +311,11 @@ typedef struct zfi_agreement {
     uint32_t n_sent, n_awaited; /* in such a call: buckets that are handed over, and that the device waits for */
 } zfi_agreement_t;
 
+/* ... without that share. */
+static inline uint64_t zfi_agreement_nbytes(uint32_t n_params) {
+    return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u;
+}
+
 enum { ZFI_LEAST_BUFFERS = 2 };
 
 /* Memory that buckets take in turn for the gradients on their way to the ranks that sum them. */

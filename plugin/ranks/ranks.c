@@ -25,7 +25,7 @@ enum { ROOM_NBYTES = 8 << 20, LEAST_ROOM = 1 << 13, ROOM_ALIGN = 64 };
 
 static uint64_t agreement_nbytes(const zfi_engine_t *engine, uint32_t n_params, uint32_t n_groups) {
     uint64_t share = zfi_is_sharded(engine) ? zfi_meter_share_nbytes(n_groups) : 0;
-    return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u + share;
+    return zfi_agreement_nbytes(n_params) + share;
 }
 
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {

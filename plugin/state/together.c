@@ -19,8 +19,21 @@ typedef struct zfi_said {
     char message[sizeof(((zf_error_t *)0)->message)];
 } zfi_said_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out,
-                              zf_error_t *err) {
+zf_status_t zfi_together_map(zfi_engine_t *engine, zf_error_t *err) {
+    uint32_t n_ranks = zfi_n_ranks(engine), n_norm = zfi_norm_member(engine).n_ranks;
+    uint32_t most = n_norm > n_ranks ? n_norm : n_ranks;
+    if (most == 1)
+        return ZF_OK;
+    engine->said = calloc(most, sizeof *engine->said);
+    return engine->said ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "create", "no memory to agree with %u ranks", most);
+}
+
+void zfi_together_unmap(zfi_engine_t *engine) {
+    if (!engine->said || !zfi_ranks_holds_memory(engine))
+        free(engine->said);
+}
+
+void zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out) {
     zfi_member_t place = zfi_member(engine, group);
     *out = (zfi_together_t){.engine = engine,
                             .group = group,
@@ -29,19 +42,16 @@ zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t mee
                             .meeting_group = meeting_group,
                             .meeting = zfi_member(engine, meeting_group)};
     if (!zfi_together_meets(out))
-        return ZF_OK;
+        return;
     out->pause_ns = engine->timeout_ns / 8;
     out->round_ns = zfi_now_ns();
-    out->all = calloc(out->meeting.n_ranks, sizeof *out->all);
-    return out->all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to agree with the other ranks");
+    out->all = memset(engine->said, 0, out->meeting.n_ranks * sizeof *out->all);
 }
 
 void zfi_together_drop(const zfi_together_t *together, void *all) {
     if (!all || !zfi_ranks_holds_memory(together->engine))
         free(all);
 }
-
-void zfi_together_close(zfi_together_t *together) { zfi_together_drop(together, together->all); }
 
 static zf_status_t gather(zfi_together_t *together, uint32_t group, void *all, uint64_t nbytes) {
     together->round_ns = zfi_now_ns();
@@ -99,6 +109,12 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
                                    r);
     }
     return st;
+}
+
+zf_status_t zfi_together_agree(zfi_engine_t *engine, uint32_t group, zf_status_t st, zf_error_t *err) {
+    zfi_together_t together;
+    zfi_together_open(engine, group, group, &together);
+    return zfi_together_meet(&together, st, err);
 }
 
 zf_status_t zfi_together_tell(zfi_together_t *together, zfi_among_t among, zf_status_t st, const void *own,

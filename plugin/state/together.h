@@ -29,13 +29,17 @@ typedef struct zfi_together {
     zfi_part_t part;             /* that they hold */
     uint32_t looked_crc;         /* a load, of several parts: of the index that was compared; else 0 */
     uint64_t pause_ns, round_ns; /* between rounds while there is work; when the newest began */
-    struct zfi_said *all;        /* of who meets; NULL: one rank */
+    struct zfi_said *all;        /* of who meets: the engine's; NULL: one rank */
     zf_status_t broken;          /* of an exchange: the instance has ended */
 } zfi_together_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out,
-                              zf_error_t *err);
-void zfi_together_close(zfi_together_t *together);
+/* [control] In create: memory for what ranks say, so that none can lack it while the others wait. unmap: in destroy, of
+ * a transport that is still there. */
+zf_status_t zfi_together_map(zfi_engine_t *engine, zf_error_t *err);
+void zfi_together_unmap(zfi_engine_t *engine);
+
+/* One at a time. */
+void zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out);
 
 /* Whether others meet this rank. */
 static inline int zfi_together_meets(const zfi_together_t *together) { return together->meeting.n_ranks > 1; }
@@ -45,6 +49,9 @@ void zfi_together_tick(void *arg);
 
 /* This rank's piece ended with st, and err says why. Returns st, or how the first other rank failed. */
 zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error_t *err);
+
+/* A meeting of a group by itself: what one rank refuses none of them begins. */
+zf_status_t zfi_together_agree(zfi_engine_t *engine, uint32_t group, zf_status_t st, zf_error_t *err);
 
 /* Whose words are gathered: of those whose checkpoint it is, or of all who meet. */
 typedef enum zfi_among { ZFI_AMONG_OWN, ZFI_AMONG_MET } zfi_among_t;

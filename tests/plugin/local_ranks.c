@@ -25,14 +25,18 @@ static uint32_t member(const zt_rank_t *rank, uint32_t group, uint32_t i) {
         return rank_at(rank->all, node_of(rank->all, rank->rank), i);
     if (group == ZF_GROUP_ACROSS)
         return rank_at(rank->all, i, place_of(rank->all, rank->rank));
-    return i;
+    return group == ZT_PAIRS ? rank->rank / 2 * 2 + i : i;
 }
 static uint32_t members(const zt_ranks_t *all, uint32_t group) {
-    return group == ZF_GROUP_NODE ? all->node_ranks : group == ZF_GROUP_ACROSS ? n_nodes(all) : all->size;
+    return group == ZF_GROUP_NODE     ? all->node_ranks
+           : group == ZF_GROUP_ACROSS ? n_nodes(all)
+           : group == ZT_PAIRS        ? 2
+                                      : all->size;
 }
 static uint32_t own_place(const zt_rank_t *rank, uint32_t group) {
     return group == ZF_GROUP_NODE     ? place_of(rank->all, rank->rank)
            : group == ZF_GROUP_ACROSS ? node_of(rank->all, rank->rank)
+           : group == ZT_PAIRS        ? rank->rank % 2
                                       : rank->rank;
 }
 
@@ -47,8 +51,8 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     pthread_mutex_lock(&rank->all->lock);
     int is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
-    *out_rank = is_alone ? 0 : rank->rank;
-    *out_size = is_alone ? 1 : rank->says_size && !rank->all->node_ranks ? rank->says_size : rank->all->size;
+    *out_rank = is_alone ? 0 : own_place(rank, number);
+    *out_size = is_alone ? 1 : rank->says_size && !rank->all->node_ranks ? rank->says_size : members(rank->all, number);
     return ZF_OK;
 }
 
@@ -71,19 +75,26 @@ static void copy_images(const zt_rank_t *rank, const zf_collective_t *what) {
     }
 }
 
-/* A request is the number of its call in its line, from 1, and the line: instance and lane. */
+static uint32_t line_of(const zt_rank_t *rank, uint32_t group) { return group == ZT_PAIRS ? 1 + rank->rank / 2 : 0; }
+
+/* A request is the number of its call in its line, from 1, and instance, lane and line. */
+static uint64_t number_of(uint64_t request) { return request / ZT_LINES / ZT_LANES / ZT_MAX_INSTANCES; }
+
 static struct zt_call *call_of(zt_ranks_t *all, uint64_t request) {
-    return &all->calls[request / ZT_LANES % ZT_MAX_INSTANCES][request % ZT_LANES]
-                      [(request / ZT_LANES / ZT_MAX_INSTANCES - 1) % ZT_CALLS];
+    return &all->calls[request / ZT_LINES / ZT_LANES % ZT_MAX_INSTANCES][request / ZT_LINES % ZT_LANES]
+                      [request % ZT_LINES][(number_of(request) - 1) % ZT_CALLS];
 }
 
-static uint64_t number_of(uint64_t request) { return request / ZT_LANES / ZT_MAX_INSTANCES; }
+/* Who makes it. */
+static uint32_t callers(const zt_ranks_t *all, uint64_t request) { return request % ZT_LINES ? 2 : all->size; }
 
 static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    uint64_t *n_started = &rank->n_started[what->instance][what->lane];
-    uint64_t request = ((*n_started + 1) * ZT_MAX_INSTANCES + what->instance) * ZT_LANES + what->lane;
+    uint32_t line = line_of(rank, what->group);
+    uint64_t *n_started = &rank->n_started[what->instance][what->lane][line];
+    uint64_t request =
+        (((*n_started + 1) * ZT_MAX_INSTANCES + what->instance) * ZT_LANES + what->lane) * ZT_LINES + line;
     struct zt_call *call = call_of(all, request);
     (void)err;
     if (rank->fails_to_start == 1)
@@ -127,6 +138,15 @@ static void copy(const zt_rank_t *rank, const struct zt_call *call) {
     }
 }
 
+/* Of messages of other sizes none arrives. */
+static int has_one_size(const zt_rank_t *rank, const struct zt_call *call) {
+    const zf_collective_t *own = &call->what[rank->rank];
+    uint32_t n = members(rank->all, own->group), i = 0;
+    while (i < n && call->what[member(rank, own->group, i)].nbytes == own->nbytes)
+        i++;
+    return i == n;
+}
+
 static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
@@ -142,12 +162,12 @@ static zf_status_t test(void *ctx, uint64_t request, zf_error_t *err) {
                call->what[rank->rank].step >= all->held_from &&
                call->what[rank->rank].purpose == ZF_COLLECTIVE_FOR_VALUES) {
         st = all->n_let_go < all->size ? ZF_IN_PROGRESS : ZF_ERR_RANKS;
-    } else if (call->n_posted == all->size) {
+    } else if (call->n_posted == callers(all, request) && has_one_size(rank, call)) {
         if (!call->is_copied[rank->rank])
             copy(rank, call);
         call->n_copied += !call->is_copied[rank->rank];
         call->is_copied[rank->rank] = 1;
-        st = call->n_copied == all->size ? ZF_OK : ZF_IN_PROGRESS;
+        st = call->n_copied == callers(all, request) ? ZF_OK : ZF_IN_PROGRESS;
     } else if (is_roll(&call->what[rank->rank])) {
         copy(rank, call);
     }

@@ -11,16 +11,18 @@
 #include "zf/ext/collectives.h"
 #include "zf/ext/draft/nodes.h"
 
-enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
+/* Groups of each rank by itself, as 0 and 1 may be, and of ranks 2r and 2r + 1; every other is all of them. */
+enum { ZT_ALONE = 3, ZT_PAIRS = 100 };
 enum { ZT_PURPOSES = ZF_COLLECTIVE_FOR_TRANSPORT + 1, ZT_MAX_INSTANCES = 3 };
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 5, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+enum { ZT_LINES = 1 + ZT_MAX_RANKS / 2 }; /* of all ranks, and of each pair: a pair's calls are its own */
 
 struct zt_ranks;
 
 typedef struct zt_rank {
     struct zt_ranks *all;
     uint32_t rank;
-    uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES];
+    uint64_t n_started[ZT_MAX_INSTANCES][ZT_LANES][ZT_LINES];
     /* exchanges, and what they have sent to each other rank, by purpose */
     uint64_t n_of[ZT_PURPOSES], nbytes_of[ZT_PURPOSES];
     uint64_t abroad_of[ZT_PURPOSES]; /* bytes that it has sent to other machines, where these are known */
@@ -51,7 +53,7 @@ typedef struct zt_ranks {
         uint32_t n_posted, n_copied;
         uint8_t is_posted[ZT_MAX_RANKS], is_copied[ZT_MAX_RANKS];
         char answers[ZT_MAX_RANKS][64]; /* of a roll call: they outlive the call of whoever gives up */
-    } calls[ZT_MAX_INSTANCES][ZT_LANES][ZT_CALLS];
+    } calls[ZT_MAX_INSTANCES][ZT_LANES][ZT_LINES][ZT_CALLS];
     zt_rank_t ranks[ZT_MAX_RANKS];
 } zt_ranks_t;
 

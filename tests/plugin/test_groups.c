@@ -14,7 +14,7 @@
 #include "state_rig.h"
 #include "suite.h"
 
-enum { N_PARAMS = 3, N_RANKS = 2, NORM = 1, SECOND = 2, STEPS = 6 };
+enum { N_PARAMS = 3, N_RANKS = 2, MOST = 4, NORM = 1, SECOND = 2, STEPS = 6 };
 
 #define COMMON                                                                                                         \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n"  \
@@ -29,6 +29,7 @@ typedef struct job {
     void (*declare)(struct job *job); /* what is declared; the groups follow it */
     void (*script)(struct job *job);
     const double *norms; /* the host's own, of each rank; NULL: none */
+    uint32_t n_more;     /* parameters of rank 1 beside the three */
     zf_step_report_t report;
     char why[sizeof((zf_error_t *)0)->message];
 } job_t;
@@ -36,9 +37,17 @@ typedef struct job {
 static zt_ranks_t ranks;
 
 static void *run_job(void *raw) {
-    static const zt_shape_t shapes[N_PARAMS] = {{.rows = 24, .cols = 40}, {.rows = 33, .cols = 8}, {.rows = 17}};
+    static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
+                                        {.rows = 33, .cols = 8},
+                                        {.rows = 17},
+                                        {.rows = 9},
+                                        {.rows = 8},
+                                        {.rows = 7},
+                                        {.rows = 6},
+                                        {.rows = 5},
+                                        {.rows = 4}};
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_PARAMS);
+    zt_rig_start(&job->rig, shapes, N_PARAMS + (job->rank->rank ? job->n_more : 0));
     job->rig.norm_group = NORM;
     if (job->declare)
         job->declare(job);
@@ -49,22 +58,27 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-static job_t jobs[N_RANKS];
+static job_t jobs[MOST];
 
-/* Both ranks; is_spread: each is a model by itself. */
-static void run(const job_t *as, int is_spread) {
-    zt_jobs_start(&ranks, N_RANKS, jobs, sizeof *jobs, as);
+/* is_spread: each is a model by itself. */
+static void run_on(uint32_t n_ranks, const job_t *as, int is_spread) {
+    zt_jobs_start(&ranks, n_ranks, jobs, sizeof *jobs, as);
     ranks.is_spread = is_spread;
     zt_jobs_run(&ranks, run_job, 1);
 }
 
-static void expect(const job_t *as, int is_spread, zf_status_t st, const char *text) {
-    run(as, is_spread);
-    for (uint32_t r = 0; r < N_RANKS; r++) {
+static void run(const job_t *as, int is_spread) { run_on(N_RANKS, as, is_spread); }
+
+static void expect_on(uint32_t n_ranks, const job_t *as, int is_spread, zf_status_t st, const char *text) {
+    run_on(n_ranks, as, is_spread);
+    for (uint32_t r = 0; r < n_ranks; r++) {
         ck_assert_msg(jobs[r].st == st, "rank %u: status %d: %s", r, jobs[r].st, jobs[r].why);
         ck_assert_msg(strstr(jobs[r].why, text) != NULL, "\"%s\" is not in \"%s\"", text, jobs[r].why);
     }
     zt_jobs_end(&ranks);
+}
+static void expect(const job_t *as, int is_spread, zf_status_t st, const char *text) {
+    expect_on(N_RANKS, as, is_spread, st, text);
 }
 
 /* ---- one norm ---------------------------------------------------------------------------------------------------- */
@@ -127,6 +141,11 @@ ZT_TEST(one_skips_all_skip) {
     zt_jobs_end(&ranks);
 }
 
+ZT_TEST(models_of_other_sizes) {
+    expect(&(job_t){.declare = share, .script = train, .n_more = 6}, 1, ZF_OK, "");
+    expect(&(job_t){.declare = share, .script = train, .n_more = 6, .config = stage_1}, 1, ZF_OK, "");
+}
+
 /* ---- what is refused at bind ------------------------------------------------------------------------------------- */
 
 static void first_group(job_t *job) { job->rig.decls[1].reduce_group = SECOND; }
@@ -163,6 +182,16 @@ ZT_TEST(declarations_that_cannot_be_kept) {
     expect(&(job_t){.declare = first_group, .config = auto_strategy}, 0, ZF_ERR_CONFIG,
            "with [zenflow] select_strategy = auto");
     expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "home = 2 (host)");
+}
+
+/* Of two experts one differs between its ranks. */
+static void other_expert(job_t *job) {
+    job->rig.decls[1].reduce_group = ZT_PAIRS;
+    ((float *)(void *)job->rig.params[1].visible)[5] += (float)(job->rank->rank == 3);
+}
+
+ZT_TEST(experts_that_differ_are_refused_on_every_rank) {
+    expect_on(4, &(job_t){.declare = other_expert}, 0, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 1 ");
 }
 
 ZT_TEST(ranks_that_declare_otherwise) {

@@ -314,6 +314,48 @@ ZT_TEST(a_set_that_one_refuses_all_refuse) {
     zt_jobs_end(&ranks);
 }
 
+/* A call of all ranks that one of them refuses does nothing on any, and training goes on. */
+static void *run_refused_job(void *raw) {
+    job_t *job = raw;
+    uint32_t unknown = job->rank->rank == 1 ? 0x80u : 0u;
+    zt_job_open(job, shapes, N_SHAPES);
+    ZT_OK(&job->rig, zt_rig_try_step(&job->rig));
+    zf_status_t st = zt_changed(&job->rig, job->rig.params[0].id, unknown);
+    zt_refused(&job->rig.err, st, ZF_ERR_UNSUPPORTED_FIELD,
+               unknown ? "unknown flags 0x80" : "rank 1 of 2: unknown flags");
+    job->st = zt_rig_try_step(&job->rig);
+    return NULL;
+}
+
+ZT_TEST(a_change_that_one_refuses_all_refuse) {
+    run_alike(run_refused_job, 2, &(job_t){.config = IMPATIENT("1")});
+    zt_jobs_end(&ranks);
+}
+
+/* The first item of a call completes a bucket, which goes; the second one would come too late. */
+static void *run_hasty_job(void *raw) {
+    job_t *job = raw;
+    zf_grad_item_t items[2];
+    zt_job_open(job, shapes, N_SHAPES);
+    for (uint32_t i = 0; i < 2; i++)
+        items[i] = (zf_grad_item_t){.struct_size = sizeof *items,
+                                    .id = job->rig.params[N_SHAPES - 1].id,
+                                    .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST | (i ? ZF_GRAD_REPLACE : 0u),
+                                    .tensor = &job->rig.params[N_SHAPES - 1].grad_tensor};
+    zf_status_t st =
+        job->rig.zf->grads_ready(job->rig.inst, items, 2, sizeof *items, &job->rig.stream, NULL, &job->rig.err);
+    zt_refused(&job->rig.err, st, ZF_ERR_STATE, "is on its way to the other ranks");
+    job->st = zt_rig_try_step(&job->rig);
+    return NULL;
+}
+
+ZT_TEST(replaced_in_the_same_call) {
+    for (int stage = 0; stage < 2; stage++) {
+        run_alike(run_hasty_job, 2, &(job_t){.config = stage ? IMPATIENT("1") : IMPATIENT("0")});
+        zt_jobs_end(&ranks);
+    }
+}
+
 /* Gradients of a step that never comes are on their way to others. */
 ZT_TEST(destroyed_in_the_middle_of_a_step) {
     run_alike(run_job, 2, &(job_t){.config = config});
