@@ -4,7 +4,7 @@
 #
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups, and in two levels
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by others; `zf audit` between runs
-#   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
+#   3. what one rank of three does wrong (killed, stopped, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (two minutes)
 #   5. the plugin with each planted fault of conformance/faults/ranks.txt is caught, and with one that takes early replays blindly
 #

@@ -7,9 +7,9 @@
  *   ... zf->destroy(instance);
  *   zf_mpi_close(mpi);
  *
- * MPI must be initialised with MPI_THREAD_MULTIPLE, since the plugin exchanges on a thread of its own while the host
- * may use MPI too; zf_mpi_open does so where it is not initialised yet. Messages travel on duplicates of the host's
- * communicator. Four instances may live at once, created and destroyed in one order on all ranks. */
+ * MPI must be initialised with MPI_THREAD_MULTIPLE, since the plugin exchanges on threads of its own, one per lane,
+ * while the host may use MPI too; zf_mpi_open does so where it is not initialised yet. Messages travel on duplicates of
+ * the host's communicator. Four instances may live at once, created and destroyed in one order on all ranks. */
 #ifndef ZF_MPI_H
 #define ZF_MPI_H
 

@@ -172,12 +172,12 @@ void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is
     if (fetch(h, &param, 1) || place(h, param, &found))
         return;
     zx_host_sync(h); /* it is there */
-    if (h->is_on_gpu)
+    if (h->is_on_gpu) {
         zx_device_give(found.data, values, found.nbytes);
-    else
-        memcpy(found.data, values, found.nbytes);
-    if (h->is_on_gpu)
         zx_device_sync();
+    } else {
+        memcpy(found.data, values, found.nbytes);
+    }
     zx_host_changed(h, &item, is_reset ? ZF_CHANGED_RESET : 0);
     release(h, &param, 1);
 }

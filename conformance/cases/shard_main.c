@@ -48,7 +48,7 @@ static const zc_option_t table[] = {
               "with these: P ranks save, and of the state a part is resident, another one for each number of ranks",
               .least = 1, .most = 64),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
-              "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
+              "of every wait of the plugin, default 30000; with --fault 4000", .least = 100, .most = 99999),
     ZC_OPTION("hold-us", ZC_U32, AT(hold_us), "US", "exchanges begin as late as up to that, on each rank by itself",
               .least = 0, .most = 900000),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",

@@ -57,8 +57,8 @@ typedef struct zfi_comm_ops {
     zf_status_t (*join)(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err);
     zfi_member_t (*place)(const zfi_comm_t *comm, uint32_t index); /* 0: group 0 */
 
-    /* [own threads, one per lane] Returns when it is over: ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what;
-     * ZF_ERR_POISONED, without a record, where the instance ended meanwhile. */
+    /* [own threads, one per lane; nccl also asks zfi_comm_host on create's own thread] Returns when it is over:
+     * ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what; ZF_ERR_POISONED, without a record, where the instance ended. */
     zf_status_t (*exchange)(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err);
 
     /* [control] An exchange was given up that the transport may still write to: its memory must stay mapped. */

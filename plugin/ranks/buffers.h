@@ -17,10 +17,10 @@
  * deliveries: they may be waiting for this rank, in FLUSH. Buckets that are on their way keep their buffers then, and
  * others are mapped as long as there is room. On a stream it is the device that waits (zfi_reduce_meet).
  *
- * At stage 0 each bucket has memory of its own, which a host thread writes again when the exchanges of the step before
- * are over: also of what no rank had a gradient of. Else nothing happens there.
+ * At stage 0 each bucket has memory of its own, so none takes turns. Of these functions only zfi_buffers_wait does
+ * something there: a host thread waits until all exchanges of the step before are over.
  *
- * All of it is [hook]. */
+ * [hook] where nothing else is said. */
 #pragma once
 
 #include "instance/run.h"

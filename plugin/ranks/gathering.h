@@ -5,7 +5,7 @@
  * packed one behind the other and gathered in as few exchanges as reduction.room_nbytes of each rank allows:
  *
  *   memory  | a a | b b b | c | a | b b |         of ranks a, b, c
- *   sent    | a a a | b b b b b | c |             nothing else travels, but up to the length of the rank that has most
+ *   sent    | a a a | b b b b b | c |             each padded to the longest
  *
  * Ranks are those that hold the same parameters (plan/bucket.h), each kind of them in turn: a walk gives what
  * zfi_gathering_slice() says.

@@ -13,7 +13,7 @@
  *   They cannot wait for the choice: a record is rounded after it is that of all ranks. Importance of each rank's own
  *   part, added up then, would have other bits than one rank's where sums are exact but s is no power of two; and a
  *   checkpoint knows the sum alone, so a run that goes on from it would choose otherwise than one that was not saved.
- *   The cost is 0.3 % of a step's gradients at 7 G parameters, 3 % at 0.1 G.
+ *   The cost is 8 bytes per channel of a block: of 1365 rows (7 G parameters) 0.3 % of gradients of 16 bits.
  * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
  *
  * All of it but what is joined at rest is the control thread's, in the lane of entering channels. A failure has ended

@@ -2,12 +2,13 @@
 /* plugin/ranks/landing.h - sums over ranks go into the slots of their step as soon as they are there, during backward.
  *
  * Model. A bucket that this rank hands over before the step has a gradient of every parameter, so its slots can be
- * taken then. What this rank keeps of the sums is copied into them before `exchanged` says that they are there. So an
- * early replay (replay/early.h) needs nothing of the device stream, which waits for exchanges at the step alone:
+ * taken then. What this rank keeps of the sums lands there, then the bucket's selected channels travel (the last one's
+ * later, ranks.h); then `exchanged` says that it is over. So an early replay (replay/early.h) needs nothing of the
+ * device stream, which waits for exchanges at the step alone:
  *
- *   device stream    collect 1 | collect 0 |                        | step: statistics of 1, of 0 ...
- *   ranks            | reduce-scatter 1, land | reduce-scatter 0, land |
- *   workers                                   | early replays of 1     | of 0
+ *   device stream    collect 0 | collect 1 |                                       | step: statistics of 0, of 1 ...
+ *   ranks            | reduce-scatter 0, land, selected 0 | reduce-scatter 1, land |
+ *   workers                                               | early replays of 0     | of 1
  *
  * What is completed at the step is shipped as on one rank (step/gradients.h): only then do ranks know what any has. */
 #pragma once

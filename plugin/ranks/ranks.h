@@ -6,14 +6,14 @@
  * memory holds the same bits on every rank, and a step goes on as on one rank. From stage 1 on each rank has the sums
  * of its part, which is its slice of every matrix. What it finds in them is a part of what decides, so the ranks
  * exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of importance
- * (ranks/importance.h). Buckets are reduced in the order of their numbers, each with its selected channels; then come
- * the norm and the selected channels of the last bucket. `exchanged` counts what is over.
+ * (ranks/importance.h). Buckets are reduced in the order of their numbers, each but the last followed by its selected
+ * channels; then come the norm and the selected channels of the last bucket. `exchanged` counts what is over.
  *
  * Values (ranks/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
  * gradients of the coming step and others have not.
  *
- * What the ranks agree on for a step (hooks/reduce.h) has them as well. A hook waits for it, and so for the other
- * ranks' hooks, but for no device; gradients' exchanges wait for one.
+ * What the ranks agree on for a step (hooks/reduce.h) has a thread and a lane of its own. A hook waits for it, and so
+ * for the other ranks' hooks, but for no device; gradients' exchanges wait for one.
  *
  * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
  * from what the ranks have agreed on before each step (hooks/reduce.h). */

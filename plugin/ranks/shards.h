@@ -21,8 +21,8 @@
  * gathers come in one order on all ranks if these calls do. Where they do not, a transport does not pair them, or the
  * next agreement finds it (hooks/reduce.h), before anything is updated.
  *
- * Small parameters and vectors stay whole on every rank, in the host's own memory, as at stage 2. All of it is [hook];
- * elsewhere than at stage 3 nothing happens. */
+ * Small parameters and vectors stay whole on every rank, in the host's own memory, as at stage 2. [hook] where nothing
+ * else is said; elsewhere than at stage 3 nothing happens. */
 #pragma once
 
 #include "instance/run.h"

@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=$2 && shift ;;
     --limit) limit=$2 && shift ;;
     --*)
-        sed -n '3,15p' "$0" >&2
+        sed -n '3,14p' "$0" >&2
         exit 2
         ;;
     *) build=$(CDPATH='' cd -- "$1" && pwd) || exit 2 ;;

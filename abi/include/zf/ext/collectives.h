@@ -9,8 +9,8 @@
  * at a time exchanges; create or bind_params refuses a second one.
  *
  * Threads: [lane] is the one exception to the rule that the plugin's own threads call nothing of the host: one such
- * thread per lane of an instance, between create and destroy. Such a call does not wait for other ranks, and must not
- * call the plugin. group is called from create on. */
+ * thread per lane of an instance, between create and destroy, and with nccl create's own thread. Such a call does not
+ * wait for other ranks, and must not call the plugin. group is called from create on. */
 #ifndef ZF_EXT_COLLECTIVES_H
 #define ZF_EXT_COLLECTIVES_H
 
