@@ -9,7 +9,8 @@
  *
  * MPI must be initialised with MPI_THREAD_MULTIPLE, since the plugin exchanges on threads of its own, one per lane,
  * while the host may use MPI too; zf_mpi_open does so where it is not initialised yet. Messages travel on duplicates of
- * the host's communicator. Four instances may live at once, created and destroyed in one order on all ranks. */
+ * the host's communicator. Four instances may live at once, created and destroyed in one order on all ranks. Once an
+ * exchange has failed, or was given up by a destroy in the middle of a step, the next create is refused. */
 #ifndef ZF_MPI_H
 #define ZF_MPI_H
 

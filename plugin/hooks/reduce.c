@@ -334,6 +334,8 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
     zf_status_t st = reduce_rest(inst);
     if (!st)
         st = agree(inst, 1);
+    if (!st && zfi_ranks_selects(&inst->run->ranks, inst->run->clock.t + 1)) /* so the layout says what travels */
+        st = zfi_ranks_select(&inst->run->ranks, inst->run->clock.t + 1);
     return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);
 }
 

@@ -443,6 +443,5 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
     zfi_groups_free(&lists);
     if (zfi_is_poisoned(&inst->engine))
         return st;
-    return zfi_together_agree(&inst->engine, inst->engine.norm_index, st,
-                              err); /* some compare in groups of their own */
+    return zfi_together_agree(&inst->engine, inst->engine.norm_index, st, err); /* what one group found all refuse */
 }

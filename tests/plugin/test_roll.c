@@ -79,7 +79,7 @@ static void both_wait(uint32_t lane_of_1, const char *text, uint32_t rank) {
     zf_error_t err;
     open_all(2);
     ck_assert_int_eq(gather(0, ZFI_LANE_GRADIENTS, ZF_COLLECTIVE_FOR_SUMS, SUM_BUCKET, &err), ZF_ERR_TIMEOUT);
-    ranks.calls[0][ZFI_LANE_GRADIENTS][0].number = 0; /* as a transport that pairs by what a call is for */
+    ranks.calls[0][ZFI_LANE_GRADIENTS][0][0].number = 0; /* as a transport that pairs by what a call is for */
     ck_assert_int_eq(gather(1, lane_of_1, ZF_COLLECTIVE_FOR_NORM, ZF_NO_ID, &err), ZF_ERR_TIMEOUT);
     check_says(&err, text, 1);
     ck_assert_uint_eq(err.rank, rank);
