@@ -124,7 +124,7 @@ kill_one() {
     dead=$(($1 % 4))
     transport=host
     [ $(($1 / 4 % 2)) -eq 0 ] || transport=host_two_level
-    out=$(ranks 4 --fault kill --at-rank "$dead" --stage $(($1 / 8 % 4)) --transport "$transport" --seed "$1" --deadline-ms 8000)
+    out=$(ranks 4 --fault kill --at-rank "$dead" --stage $(($1 / 8 % 4)) --transport "$transport" --seed "$1" --deadline-ms 12000)
     echo "$out" | sed -n 's/^rank [0-9] ends in an exchange for \(.*\)/ended in \1/p'
     echo "$out" | sed -n "s/^rank [0-9] noticed .*: rank $dead\( of process group 0\)* has not come to .*/named/p"
     ! echo "$out" | grep 'noticed .*: rank [0-9].* has not come to' | grep -v ": rank $dead" || fail "rank $dead was killed, and another one is named"
