@@ -49,10 +49,9 @@ typedef struct request {
     MPI_Request messages[];
 } request_t;
 
-static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *what) {
+static zf_status_t refuse(zf_error_t *err, int code, const char *what) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
-    mpi->is_failed = 1;
     if (!err || err->struct_size < sizeof *err)
         return ZF_ERR_RANKS;
     if (code != MPI_SUCCESS)
@@ -62,6 +61,11 @@ static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *wh
     snprintf(err->origin, sizeof err->origin, "zf_mpi");
     snprintf(err->message, sizeof err->message, "%s: %.300s", what, text);
     return ZF_ERR_RANKS;
+}
+
+static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *what) {
+    mpi->is_failed = 1;
+    return refuse(err, code, what);
 }
 
 /* ---- zf.collectives/1 -------------------------------------------------------------------------------------------- */
@@ -205,7 +209,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
         const char *what = !of ? "unknown process group" : "more than four instances over one transport";
         what = of && !request ? "no memory for a request" : what;
         free(request);
-        return fail(mpi, err, MPI_SUCCESS, what);
+        return refuse(err, MPI_SUCCESS, what); /* nothing was sent */
     }
     request->group = of;
     request->n_pieces = n_pieces;

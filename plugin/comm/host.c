@@ -257,11 +257,13 @@ static zf_status_t exchange_within(zfi_comm_t *comm, const zfi_exchange_t *excha
 /* ---- the roll ---------------------------------------------------------------------------------------------------- */
 
 /* Another lane is at it, and its error ends the instance. */
-static zf_status_t await_poison(const zfi_comm_t *comm) {
+static zf_status_t await_poison(const zfi_comm_t *comm, zf_error_t *err) {
     zfi_run_clock_t clock = zfi_run_clock();
     while (!atomic_load(comm->env.is_poisoned) && zfi_run_ns(&clock) < 2 * zfi_roll_lasts_ns(&comm->env))
         pause_for(UINT64_MAX);
-    return ZF_ERR_POISONED;
+    if (atomic_load(comm->env.is_poisoned))
+        return ZF_ERR_POISONED;
+    return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
 }
 
 static zf_status_t report_roll(const zfi_comm_t *comm, const zfi_exchange_t *exchange, const zfi_post_t *answers,
@@ -284,7 +286,7 @@ zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
                            .group = comm->widest};
     zfi_post_t *answers;
     if (atomic_exchange(&comm->has_called_the_roll, 1))
-        return await_poison(comm);
+        return await_poison(comm, err);
     roll.recv = answers = calloc(self.n_ranks, sizeof *answers);
     if (!answers)
         return zfi_error(err, ZF_ERR_MEMORY, "ranks", "no memory for the answers of %" PRIu32 " ranks", self.n_ranks);
@@ -297,10 +299,8 @@ zf_status_t zfi_call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
 }
 
 static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
-    if (atomic_load(&comm->is_ended) && atomic_load(&comm->has_called_the_roll))
-        return await_poison(comm); /* it will say who is missing */
     if (atomic_load(&comm->is_ended))
-        return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
+        return await_poison(comm, err);
     if (comm->groups[exchange->group].place.n_ranks == 1)
         return ZF_OK; /* every part is there already */
     zf_status_t st = exchange_within(comm, exchange, zfi_roll_after_ns(&comm->env), err);

@@ -391,7 +391,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
 static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                              int is_host_thread, int wants_fence, checked_item_t kept[MOST_KEPT], zf_error_t *err) {
     zf_status_t st = ZF_OK;
-    int needs_staging = 0, needs_sums = 0;
+    int needs_staging = 0, needs_sums = 0, has_final = 0;
     uint32_t n_buffers = 0;
     inst->n_calls++;
     for (uint32_t i = 0; i < n && !st; i++) {
@@ -406,8 +406,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         int was_last = grad->trial.is_last;
         st = zfi_error_about(err, follow(&grad->trial, item, err), item->param->id);
         if (!st && zfi_is_reduced(inst->run))
-            st = zfi_reduce_check(inst, item->param->id, item->flags,
-                                  was_last && !inst->run->incoming.now[item->param->id].is_last, err);
+            st = zfi_reduce_check(inst, item->param->id, item->flags, was_last && has_final, err);
+        has_final |= grad->trial.is_last && !was_last;
         if (!st && zfi_is_reduced(inst->run))
             n_buffers = zfi_buffers_try(&inst->run->ranks, inst->n_calls, item->param->id,
                                         grad->trial.is_last - was_last, is_host_thread);

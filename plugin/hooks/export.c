@@ -179,7 +179,7 @@ static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_
 
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
-    export_work_t work = {0};
+    export_work_t work = {.run = inst->run};
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "export_params", err);
     if (st)
         return st;

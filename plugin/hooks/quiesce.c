@@ -15,7 +15,7 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)
-        st = zfi_overwritten_look(inst, "quiesce", err);
+        st = zfi_reduce_agree(inst, zfi_overwritten_look(inst, "quiesce", err), err);
     return st ? st : zfi_close_windows(inst, err);
 }
 

@@ -350,7 +350,8 @@ static uint32_t count_awaited(const zfi_reduction_t *reduction, uint32_t n_bucke
 
 zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
     const zfi_reduction_t *reduction = &inst->run->reduction;
-    const circle_t circle = {.place = zfi_member(&inst->engine, 0), .nbytes = zfi_agreement_nbytes(0)};
+    const circle_t circle = {.place = zfi_member(&inst->engine, 0),
+                             .nbytes = reduction->agreement_nbytes}; /* a step's */
     zfi_agreement_t own = {.step = inst->run->clock.t + 1 + inst->run->clock.steps_before, .n_sent = reduction->next};
     uint32_t waits = 0, late = 0;
     if (!reduction->opened)
@@ -376,7 +377,10 @@ zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *ori
 }
 
 zf_status_t zfi_reduce_meet_all(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
-    st = zfi_reduce_meet(inst, st, origin, err);
+    return zfi_reduce_agree(inst, zfi_reduce_meet(inst, st, origin, err), err);
+}
+
+zf_status_t zfi_reduce_agree(zf_instance_t *inst, zf_status_t st, zf_error_t *err) {
     if (!inst->run->reduction.opened || zfi_is_poisoned(&inst->engine))
         return st;
     return zfi_together_agree(&inst->engine, 0, st, err);

@@ -12,8 +12,8 @@
 
 static inline int zfi_is_reduced(const zfi_run_t *run) { return run->buckets.n > 0; }
 
-/* [hook] REPLACE of a gradient that is on its way to the other ranks is refused. goes_now: an item before it of the
- * same call has it for good. */
+/* [hook] REPLACE of a gradient that is on its way to the other ranks is refused. goes_now: it was LAST, and an item
+ * before it of the same call may complete its bucket. */
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, int goes_now, zf_error_t *err);
 
 /* [hook] After a delivery: what it added to the open batch, or to staging, is the gradient for good, or not. */
@@ -31,6 +31,8 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst);
 zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
 /* ... and what one of them refuses, all do, with its words. */
 zf_status_t zfi_reduce_meet_all(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
+/* The same later in such a call. */
+zf_status_t zfi_reduce_agree(zf_instance_t *inst, zf_status_t st, zf_error_t *err);
 /* [control] Refuses where exchanges of the step that is being filled may be under way, which DRAIN leaves alone. */
 zf_status_t zfi_reduce_check_rest(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 

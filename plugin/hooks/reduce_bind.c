@@ -359,6 +359,11 @@ typedef struct norm_member {
     uint64_t rank;
 } norm_member_t;
 
+/* What a rank tells its norm group first. */
+typedef struct found {
+    uint64_t number, is_refused; /* ... by its group 0 */
+} found_t;
+
 static uint64_t draw_number(const zf_instance_t *inst) {
     const uint64_t words[] = {zfi_now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)inst};
     return digest_words(words, sizeof words / 4);
@@ -395,30 +400,37 @@ static comparison_t among(const comparison_t *it, const zfi_group_list_t *list, 
     return out;
 }
 
-static zf_status_t find_self(const comparison_t *it, norm_member_t *out, zf_error_t *err) {
+/* *out_refused: any of the norm group is. */
+static zf_status_t find_self(const comparison_t *it, int is_refused, norm_member_t *out, int *out_refused,
+                             zf_error_t *err) {
     comparison_t norm = among(it, NULL, it->inst->engine.norm_index);
-    const uint64_t own = draw_number(it->inst);
+    const found_t own = {draw_number(it->inst), (uint64_t)is_refused};
     zf_status_t st;
-    uint64_t *all = gather(&norm, &own, sizeof own, &st, err);
+    found_t *all = gather(&norm, &own, sizeof own, &st, err);
     if (!st)
-        *out = (norm_member_t){all[0], norm.rank};
+        *out = (norm_member_t){all[0].number, norm.rank};
+    *out_refused = st != ZF_OK;
+    for (uint32_t r = 0; r < norm.n_ranks && !st; r++)
+        *out_refused |= all[r].is_refused != 0;
     zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
 
-static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_t *lists, zf_error_t *err) {
-    norm_member_t self = {0};
+/* Whatever one group finds, this rank is waited for in all of them; the first error stands. */
+static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_t *lists, norm_member_t self,
+                                  zf_error_t *err) {
+    zfi_engine_t *engine = &it->inst->engine;
     uint64_t first = 0;
-    zf_status_t st = find_self(it, &self, err);
-    if (!st)
-        st = check_members(it, 0, self, &first, err);
-    it->inst->engine.firsts[0] = (uint32_t)first;
-    for (uint32_t i = 0; i < lists->n && !st; i++) {
+    zf_status_t st = check_members(it, 0, self, &first, err);
+    engine->firsts[0] = (uint32_t)first;
+    for (uint32_t i = 0; i < lists->n && !zfi_is_poisoned(engine); i++) {
         comparison_t group = among(it, &lists->all[i], lists->all[i].index);
-        st = check_members(&group, lists->all[i].name, self, &first, err);
-        it->inst->engine.firsts[lists->all[i].index] = (uint32_t)first;
-        if (!st)
-            st = compare(&group, err);
+        zf_error_t later = {.struct_size = sizeof later}, *why = st ? &later : err;
+        zf_status_t found = check_members(&group, lists->all[i].name, self, &first, why);
+        engine->firsts[lists->all[i].index] = (uint32_t)first;
+        if (!found)
+            found = compare(&group, why);
+        st = st ? st : found;
     }
     return st;
 }
@@ -431,15 +443,20 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
                        .n_keys = zfi_config_n_keys(),
                        .rank = zfi_rank(&inst->engine),
                        .n_ranks = zfi_n_ranks(&inst->engine)};
-    zfi_group_lists_t lists;
+    zfi_group_lists_t lists = {0};
+    norm_member_t self = {0};
+    int is_refused;
     if (!zfi_has_peers(&inst->engine))
         return ZF_OK;
     zf_status_t st = compare(&it, err);
-    if (st || !zfi_is_grouped(&inst->engine))
+    if (!zfi_is_grouped(&inst->engine) || zfi_is_poisoned(&inst->engine))
         return st;
-    if (zfi_groups_list(&inst->engine, params, n, &lists))
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    st = compare_groups(&it, &lists, err);
+    if (!st && zfi_groups_list(&inst->engine, params, n, &lists))
+        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    zf_status_t met = find_self(&it, st != ZF_OK, &self, &is_refused, st ? NULL : err);
+    if (!is_refused)
+        met = compare_groups(&it, &lists, self, err);
+    st = st ? st : met;
     zfi_groups_free(&lists);
     if (zfi_is_poisoned(&inst->engine))
         return st;

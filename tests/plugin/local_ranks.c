@@ -19,25 +19,29 @@ static uint32_t rank_at(const zt_ranks_t *all, uint32_t node, uint32_t place) {
     return all->is_dealt ? place * n_nodes(all) + node : node * all->node_ranks + place;
 }
 
+static int is_pair(const zt_ranks_t *all, uint32_t group) {
+    return group == ZT_PAIRS || (group == 0 && all->is_spread == 2);
+}
+
 /* Member i of this rank's group. */
 static uint32_t member(const zt_rank_t *rank, uint32_t group, uint32_t i) {
     if (group == ZF_GROUP_NODE)
         return rank_at(rank->all, node_of(rank->all, rank->rank), i);
     if (group == ZF_GROUP_ACROSS)
         return rank_at(rank->all, i, place_of(rank->all, rank->rank));
-    return group == ZT_PAIRS ? rank->rank / 2 * 2 + i : i;
+    return is_pair(rank->all, group) ? rank->rank / 2 * 2 + i : i;
 }
 static uint32_t members(const zt_ranks_t *all, uint32_t group) {
     return group == ZF_GROUP_NODE     ? all->node_ranks
            : group == ZF_GROUP_ACROSS ? n_nodes(all)
-           : group == ZT_PAIRS        ? 2
+           : is_pair(all, group)      ? 2
                                       : all->size;
 }
 static uint32_t own_place(const zt_rank_t *rank, uint32_t group) {
-    return group == ZF_GROUP_NODE     ? place_of(rank->all, rank->rank)
-           : group == ZF_GROUP_ACROSS ? node_of(rank->all, rank->rank)
-           : group == ZT_PAIRS        ? rank->rank % 2
-                                      : rank->rank;
+    return group == ZF_GROUP_NODE      ? place_of(rank->all, rank->rank)
+           : group == ZF_GROUP_ACROSS  ? node_of(rank->all, rank->rank)
+           : is_pair(rank->all, group) ? rank->rank % 2
+                                       : rank->rank;
 }
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
@@ -49,7 +53,8 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
         return rank->all->node_ranks ? ZF_OK : ZF_ERR_RANKS;
     }
     pthread_mutex_lock(&rank->all->lock);
-    int is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
+    int is_alone =
+        number == 0 ? rank->all->is_spread == 1 : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : own_place(rank, number);
     *out_size = is_alone ? 1 : rank->says_size && !rank->all->node_ranks ? rank->says_size : members(rank->all, number);
@@ -75,7 +80,9 @@ static void copy_images(const zt_rank_t *rank, const zf_collective_t *what) {
     }
 }
 
-static uint32_t line_of(const zt_rank_t *rank, uint32_t group) { return group == ZT_PAIRS ? 1 + rank->rank / 2 : 0; }
+static uint32_t line_of(const zt_rank_t *rank, uint32_t group) {
+    return is_pair(rank->all, group) ? 1 + rank->rank / 2 : 0;
+}
 
 /* A request is the number of its call in its line, from 1, and instance, lane and line. */
 static uint64_t number_of(uint64_t request) { return request / ZT_LINES / ZT_LANES / ZT_MAX_INSTANCES; }

@@ -43,7 +43,7 @@ typedef struct zt_ranks {
     uint32_t node_ranks; /* of each machine; 0: nobody knows */
     int is_dealt;        /* ranks r, r + machines ... share a machine, not neighbours */
     int is_norm_alone;   /* group 1 is each rank by itself */
-    int is_spread;       /* each rank is a model by itself: alone in group 0 */
+    int is_spread;       /* each rank is a model by itself: alone in group 0; 2: each pair is */
     uint64_t held_from;  /* values published at this step or later (0: none) do not come, ... */
     uint32_t n_let_go;   /* ... until every rank has let them go, ... */
     int fails_held;      /* ... or fail then */

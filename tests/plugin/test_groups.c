@@ -60,7 +60,7 @@ static void *run_job(void *raw) {
 
 static job_t jobs[MOST];
 
-/* is_spread: each is a model by itself. */
+/* is_spread: each is a model by itself; 2: each pair is. */
 static void run_on(uint32_t n_ranks, const job_t *as, int is_spread) {
     zt_jobs_start(&ranks, n_ranks, jobs, sizeof *jobs, as);
     ranks.is_spread = is_spread;
@@ -190,7 +190,13 @@ static void other_expert(job_t *job) {
     ((float *)(void *)job->rig.params[1].visible)[5] += (float)(job->rank->rank == 3);
 }
 
-ZT_TEST(experts_that_differ_are_refused_on_every_rank) {
+static void other_weight(job_t *job) {
+    ((float *)(void *)job->rig.params[0].visible)[5] += (float)(job->rank->rank == 3);
+}
+
+/* Whatever one group finds. */
+ZT_TEST(what_differs_is_refused_on_every_rank) {
+    expect_on(4, &(job_t){.declare = other_weight}, 2, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 ");
     expect_on(4, &(job_t){.declare = other_expert}, 0, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 1 ");
 }
 
