@@ -134,7 +134,7 @@ kill_one() {
 # kills RUNS - and every survivor names it, but one in thirty that waits beside others which are late on a busy machine
 kills() {
     # shellcheck disable=SC2046 # numbers
-    beside 20 kill_one $(seq "$1") >"$all_said"
+    beside 10 kill_one $(seq "$1") >"$all_said"
     grep -e '^FAIL: ' -e '^run ' -A 4 "$all_said"
     named=$(grep -c '^named$' "$all_said")
     [ "$named" -ge $((3 * $1 - $1 / 10)) ] || fail "of three ranks in $1 runs only $named name who was killed"
