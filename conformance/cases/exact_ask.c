@@ -28,6 +28,13 @@ static void check_answers(zx_run_t *run, const uint32_t *params, uint32_t n, con
     }
 }
 
+/* A resident's new values its owner shows at once, and the other ranks where their hosts fetch it: what is held in
+ * between would differ. */
+static void fetch_before_held(zx_run_t *run, uint32_t i) {
+    if (run->c->ranks && run->c->mode % 2 && !(run->host.shards && run->host.is_sharded[i]))
+        zx_run_fetch(run, &i, 1);
+}
+
 /* n = 0: about all, by id. */
 static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t n) {
     zx_host_t *h = &run->host;
@@ -41,6 +48,7 @@ static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t 
         ids[i] = h->c->params[about[i]].id;
         if (h->c->params[about[i]].flags & ZF_PARAM_TIED) /* as its owner */
             all[i] = h->c->params[i].tied_to;
+        fetch_before_held(run, about[i]);
     }
     if (!run->is_dry &&
         !zx_is_call_bad(h, "written", h->digest->written(h->instance, flags, n ? ids : NULL, n, answers, &h->err)))
