@@ -142,7 +142,6 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *err) {
-    work->run = run;
     work->rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     work->dst = calloc(run->n_params, sizeof *work->dst);
     if (work->dst && work->rehearsal)
@@ -179,10 +178,11 @@ static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_
 
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
-    export_work_t work = {.run = inst->run};
+    export_work_t work = {0};
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "export_params", err);
     if (st)
         return st;
+    work.run = inst->run;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
     if (!st)
         st = open_work(inst->run, &work, err);

@@ -28,10 +28,7 @@ zf_status_t zfi_together_map(zfi_engine_t *engine, zf_error_t *err) {
     return engine->said ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "create", "no memory to agree with %u ranks", most);
 }
 
-void zfi_together_unmap(zfi_engine_t *engine) {
-    if (!engine->said || !zfi_ranks_holds_memory(engine))
-        free(engine->said);
-}
+void zfi_together_unmap(zfi_engine_t *engine) { free(engine->said); }
 
 void zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_group, zfi_together_t *out) {
     zfi_member_t place = zfi_member(engine, group);
@@ -45,7 +42,9 @@ void zfi_together_open(zfi_engine_t *engine, uint32_t group, uint32_t meeting_gr
         return;
     out->pause_ns = engine->timeout_ns / 8;
     out->round_ns = zfi_now_ns();
-    out->all = memset(engine->said, 0, out->meeting.n_ranks * sizeof *out->all);
+    out->all = engine->said;
+    if (out->all)
+        memset(out->all, 0, out->meeting.n_ranks * sizeof *out->all);
 }
 
 void zfi_together_drop(const zfi_together_t *together, void *all) {
@@ -67,7 +66,9 @@ static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st,
         own->native_code = why->native_code;
         memcpy(own->message, why->message, sizeof own->message - 1);
     }
-    (void)gather(together, together->meeting_group, together->all, sizeof *own);
+    if (gather(together, together->meeting_group, together->all, sizeof *own) &&
+        zfi_ranks_holds_memory(together->engine))
+        together->engine->said = NULL; /* a broken exchange may still write there */
 }
 
 void zfi_together_tick(void *arg) {

@@ -29,12 +29,11 @@ typedef struct zfi_together {
     zfi_part_t part;             /* that they hold */
     uint32_t looked_crc;         /* a load, of several parts: of the index that was compared; else 0 */
     uint64_t pause_ns, round_ns; /* between rounds while there is work; when the newest began */
-    struct zfi_said *all;        /* of who meets: the engine's; NULL: one rank */
+    struct zfi_said *all;        /* of who meets: the engine's; NULL: one rank, or broken */
     zf_status_t broken;          /* of an exchange: the instance has ended */
 } zfi_together_t;
 
-/* [control] In create: memory for what ranks say, so that none can lack it while the others wait. unmap: in destroy, of
- * a transport that is still there. */
+/* [control] In create: memory for what ranks say, so that none can lack it while the others wait. unmap: in destroy. */
 zf_status_t zfi_together_map(zfi_engine_t *engine, zf_error_t *err);
 void zfi_together_unmap(zfi_engine_t *engine);
 
