@@ -301,7 +301,8 @@ typedef struct zfi_sampled {
 } zfi_sampled_t;
 
 /* What a rank tells the others before a step, or a call between steps. Behind it, a byte per parameter: it has a
- * gradient here; and behind these, at a multiple of 8, what lateness cost its part of the state: zfi_meter_share_t. */
+ * gradient here; and behind these, at a multiple of 8, what lateness cost its part of the state: zfi_meter_share_t,
+ * which zfi_agreement_nbytes leaves out. */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
@@ -310,8 +311,6 @@ typedef struct zfi_agreement {
     uint16_t update_interval, publish_lag;
     uint32_t n_sent, n_awaited; /* in such a call: buckets that are handed over, and that the device waits for */
 } zfi_agreement_t;
-
-/* ... without that share. */
 static inline uint64_t zfi_agreement_nbytes(uint32_t n_params) {
     return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u;
 }
