@@ -30,6 +30,7 @@ typedef struct circle {
     uint32_t number;
     MPI_Comm comms[N_INSTANCES][N_LANES];
     int rank, size;
+    int is_of_nodes; /* made of group 0 (split_nodes) */
 } circle_t;
 
 struct zf_mpi {
@@ -96,8 +97,8 @@ static void free_group(circle_t *group) {
 }
 
 /* Takes what comm's ranks become as process group `number`, in the place of `found` where there is one. Frees comm. */
-static int put_group(zf_mpi_t *mpi, circle_t *found, uint32_t number, MPI_Comm comm) {
-    circle_t made = {.number = number};
+static int put_group(zf_mpi_t *mpi, circle_t *found, uint32_t number, MPI_Comm comm, int is_of_nodes) {
+    circle_t made = {.number = number, .is_of_nodes = is_of_nodes};
     int is_bad = fill_group(&made, comm) != 0;
     MPI_Comm_free(&comm);
     if (is_bad)
@@ -118,10 +119,21 @@ static int split_nodes(zf_mpi_t *mpi) {
         MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, mpi->groups[0].rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
         return -1;
     MPI_Comm_rank(node, &place);
-    if (put_group(mpi, NULL, ZF_GROUP_NODE, node) != 0 ||
+    if (put_group(mpi, NULL, ZF_GROUP_NODE, node, 1) != 0 ||
         MPI_Comm_split(all, place, mpi->groups[0].rank, &across) != MPI_SUCCESS)
         return -1;
-    return put_group(mpi, NULL, ZF_GROUP_ACROSS, across);
+    return put_group(mpi, NULL, ZF_GROUP_ACROSS, across, 1);
+}
+
+/* Group 0 will have other ranks: those on one machine are found anew. */
+static void forget_nodes(zf_mpi_t *mpi) {
+    int n = 0;
+    for (int i = 0; i < mpi->n_groups; i++)
+        if (mpi->groups[i].is_of_nodes)
+            free_group(&mpi->groups[i]);
+        else
+            mpi->groups[n++] = mpi->groups[i];
+    mpi->n_groups = n;
 }
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
@@ -319,13 +331,15 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
 }
 
 int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes) {
-    circle_t *found = find_group(mpi, number);
     MPI_Comm comm;
+    if (number == 0)
+        forget_nodes(mpi);
+    circle_t *found = find_group(mpi, number);
     if (!found && mpi->n_groups == MOST_GROUPS)
         return explain(text, nbytes, "process group %u: %d are all there can be", number, MOST_GROUPS);
     if (MPI_Comm_split(mpi->all, color, key, &comm) != MPI_SUCCESS)
         return explain(text, nbytes, "MPI_Comm_split failed for process group %u", number);
-    if (put_group(mpi, found, number, comm) != 0)
+    if (put_group(mpi, found, number, comm, 0) != 0)
         return explain(text, nbytes, "MPI_Comm_dup failed for process group %u", number);
     return 0;
 }

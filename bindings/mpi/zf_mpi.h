@@ -31,7 +31,8 @@ typedef struct zf_mpi zf_mpi_t;
 int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes);
 
 /* Process group `number` (zf_param_decl_t.reduce_group, zf_create_args_t.norm_group): of those that give the same
- * color, in the order of their keys, as MPI_Comm_split. Group 0 is everyone until it is split, too. Collective: every
+ * color, in the order of their keys, as MPI_Comm_split. Group 0 is everyone until it is split, too, and the groups of
+ * two levels (zf/ext/draft/nodes.h) are made of it when an instance first asks for them. Collective: every
  * rank of zf_mpi_open's communicator calls it, in one order, while no instance lives. 0; -1 and a sentence in text. */
 int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes);
 

@@ -105,7 +105,7 @@ static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t
 }
 
 static void share(zfi_together_t *together, zfi_store_t *store) {
-    store->is_shared = 1;
+    store->is_shared = !together->is_alone;
     store->tick = zfi_together_tick;
     store->tick_arg = together;
 }
@@ -123,7 +123,7 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
         st = open_together(together, args, &store, &how.file_nbytes, err);
     else if (!st)
         st = zfi_together_meet(together, zfi_store_open_save(args, &store, err), err);
-    if (!st && zfi_together_meets(together) && !together->is_alone)
+    if (!st && zfi_together_meets(together))
         share(together, &store);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);

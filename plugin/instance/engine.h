@@ -149,7 +149,7 @@ static inline int zfi_is_sharded(const zfi_engine_t *engine) {
 
 /* The transport sums what it moves; else each rank does, by rank index. */
 static inline int zfi_transport_sums(const zfi_engine_t *engine) {
-    return (engine->config.transport & ZFI_TRANSPORT_NATIVE) != 0;
+    return engine->config.transport & ZFI_TRANSPORT_NATIVE && zfi_exchanges_on_device(engine);
 }
 
 static inline int zfi_wants_two_levels(const zfi_engine_t *engine) {

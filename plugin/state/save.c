@@ -32,6 +32,7 @@ typedef struct writer {
     uint64_t most;            /* bytes of a file, about */
     unsigned char *whole;     /* a matrix, where it is gathered (spread.h); else NULL */
     zfi_together_t *together; /* the other ranks */
+    int is_told;              /* what failed was said at a meeting: all of them know */
 } writer_t;
 
 static int is_first(const writer_t *writer) { return writer->together->rank == 0; }
@@ -231,6 +232,7 @@ static zf_status_t write_gathered(writer_t *writer, const piece_t *piece, zf_err
     if (own->n)
         st = get_values(writer, piece, own->first, own->n, all.values + own->first * all.elem, err);
     st = zfi_together_meet(writer->together, st, err);
+    writer->is_told = st != ZF_OK;
     if (!st && zfi_gathering_at_rest(&gathering))
         st = zfi_poisoned(writer->io.state->engine, err);
     if (st || !is_first(writer))
@@ -381,7 +383,8 @@ static zf_status_t write_all(writer_t *writer, int is_compact, const char *note,
         st = write_files(writer, err);
     if (!zfi_together_meets(writer->together))
         return st ? st : finish(writer, report, err);
-    st = zfi_together_meet(writer->together, st, err);
+    if (!writer->is_told)
+        st = zfi_together_meet(writer->together, st, err);
     return st ? st : finish_together(writer, report, err);
 }
 

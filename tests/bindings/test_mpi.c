@@ -97,6 +97,16 @@ static void check_given_up(void) {
     zt_rig_end(&rig);
 }
 
+/* Of the ranks of group 0 those on this machine, as many as group 0 has. */
+static void check_nodes(uint32_t n_ranks) {
+    const zf_collectives_ext_t *table = zf_mpi_extension(mpi, ZF_EXT_COLLECTIVES);
+    uint32_t rank, size;
+    ck_assert_int_eq(table->group(table->ctx, ZF_GROUP_NODE, &rank, &size, NULL), ZF_OK);
+    ck_assert_uint_eq(size, n_ranks);
+    ck_assert_int_eq(table->group(table->ctx, ZF_GROUP_ACROSS, &rank, &size, NULL), ZF_OK);
+    ck_assert_uint_eq(size, 1);
+}
+
 static void open_mpi(void) {
     char text[256] = "";
     ck_assert_msg(zf_mpi_open(NULL, &mpi, text, sizeof text) == 0, "%s", text);
@@ -108,6 +118,10 @@ ZT_TEST(two_instances_are_kept_apart) {
         compare(configs[i]);
     zf_mpi_t *first = mpi;
     open_mpi();
+    check_nodes(zf_mpi_size(mpi));
+    ck_assert_int_eq(zf_mpi_split(mpi, 0, (int)zf_mpi_rank(mpi), 0, NULL, 0), 0);
+    check_nodes(1);
+    ck_assert_int_eq(zf_mpi_split(mpi, 0, 0, 0, NULL, 0), 0);
     check_given_up();
     zf_mpi_close(first);
 }

@@ -5,8 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static int fails(zt_memory_store_t *store) { return ++store->n_calls == store->fail_at; }
+static int fails(zt_memory_store_t *store) {
+    nanosleep(&(struct timespec){.tv_nsec = store->pause_ms * 1000000L}, NULL);
+    return ++store->n_calls == store->fail_at;
+}
 
 zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name) {
     for (int i = 0; i < store->n_blobs; i++)

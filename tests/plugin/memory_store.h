@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/memory_store.h - a host's store of blobs in memory, which can be told to fail at its n-th call. */
+/* tests/plugin/memory_store.h - a host's store of blobs in memory, which can be told to fail at its n-th call, or to be
+ * slow. */
 #pragma once
 
 #include "zf/ext/state.h"
@@ -17,6 +18,7 @@ typedef struct zt_memory_store {
     zt_blob_t blobs[ZT_MOST_BLOBS];
     int n_blobs, open;             /* open: blob being written, or -1 */
     int n_calls, fail_at;          /* call fail_at (from 1) fails; 0 = none */
+    int pause_ms;                  /* of each call */
     struct zt_memory_store *other; /* reads after call other_from are of this one; NULL = none */
     int other_from;
     const struct zt_memory_store *pool; /* what is wanted and not there comes from it; NULL = it cannot */

@@ -146,6 +146,31 @@ ZT_TEST(models_of_other_sizes) {
     expect(&(job_t){.declare = share, .script = train, .n_more = 6, .config = stage_1}, 1, ZF_OK, "");
 }
 
+/* An expert of both beside models that each has alone. */
+static void expert_of_both(job_t *job) { job->rig.decls[0].reduce_group = SECOND; }
+static void train_apart(job_t *job) {
+    for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
+        make_gradients(job, t + STEPS * job->rank->rank);
+        step(job);
+    }
+}
+
+/* Without ranks to be data-parallel with there is no NCCL, which would sum. */
+ZT_TEST(an_expert_of_ranks_that_are_alone) {
+    static const char native[] = COMMON "[shard]\ntransport = nccl_native\n";
+    static float sums[N_RANKS][24 * 40];
+    for (int is_native = 0; is_native < 2; is_native++) {
+        run(&(job_t){.declare = expert_of_both, .script = train_apart, .config = is_native ? native : plain}, 1);
+        for (int r = 0; r < N_RANKS; r++) {
+            ck_assert_msg(jobs[r].st == ZF_OK, "%s", jobs[r].why);
+            if (!is_native)
+                memcpy(sums[r], jobs[r].rig.params[0].visible, sizeof sums[r]);
+            ck_assert_mem_eq(sums[r], jobs[r].rig.params[0].visible, sizeof sums[r]);
+        }
+        zt_jobs_end(&ranks);
+    }
+}
+
 /* ---- what is refused at bind ------------------------------------------------------------------------------------- */
 
 static void first_group(job_t *job) { job->rig.decls[1].reduce_group = SECOND; }

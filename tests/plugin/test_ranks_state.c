@@ -24,9 +24,10 @@ static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_A
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT = 6 };
 enum { N_STATE_BYTES = 12 * (24 * 40 + 17 + 30 * 20 + 5 * 7 + 1) }; /* w, m, v: each value has one owner */
 
-#define COMMON                                                                                                         \
+#define WITHIN(ms)                                                                                                     \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
-    "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+    "predict = off\n[host]\nthreads = 2\ndeadline_ms = " ms "\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+#define COMMON WITHIN("60000")
 #define IN_BF16 "[host]\nmoments_dtype = bfloat16\n"
 static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
 
@@ -333,6 +334,49 @@ ZT_TEST(own_that_is_refused) {
     spoiled(compact, own, lack_want, 0, ZF_ERR_ARGUMENT, "store: want must be given for a load with ZF_STATE_OWN");
     spoiled(compact, own, lack_own, 0, ZF_ERR_RANKS, "do not load the same");
     spoiled(compact, 0, forget_checksum, 0, ZF_ERR_CHECKPOINT, "has no checksum in the index");
+}
+
+/* Two ranks save into stores of their own, of which rank 1's is like `as`; and train on. Returns its calls. */
+static int save_beside(job_t jobs[2], const char *config, zt_memory_store_t as) {
+    zt_memory_store_t stores[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        zt_memory_store_start(&stores[r]);
+        jobs[r] = (job_t){.store = &stores[r].table};
+    }
+    stores[1].fail_at = as.fail_at;
+    stores[1].pause_ms = as.pause_ms;
+    run(jobs, 2, config, "store", NULL);
+    int n_calls = stores[1].n_calls;
+    for (uint32_t r = 0; r < 2; r++)
+        zt_memory_store_clear(&stores[r]);
+    return n_calls;
+}
+
+/* At whatever call: both are told. */
+ZT_TEST(one_store_fails) {
+    job_t jobs[MOST] = {0};
+    int n_calls = save_beside(jobs, sharded, (zt_memory_store_t){0});
+    check_like(jobs, 2, jobs);
+    end(jobs);
+    for (int at = 1; at <= n_calls; at += 1 + at / 4) {
+        job_t fresh = {0};
+        save_beside(jobs, sharded, (zt_memory_store_t){.fail_at = at});
+        check_failed(jobs, 2, ZF_ERR_STORAGE, "the host's store: ");
+        run(&fresh, 1, replicated, NULL, NULL);
+        check_shows(&jobs[0], &fresh);
+        end(&fresh);
+        end(jobs);
+    }
+}
+
+/* It takes longer than an exchange may, and is not taken for dead. */
+ZT_TEST(one_store_is_slow) {
+    static const char soon[] = WITHIN("2000");
+    job_t jobs[MOST] = {0};
+    int n_calls = save_beside(jobs, soon, (zt_memory_store_t){.pause_ms = 150});
+    ck_assert_int_gt(n_calls, 20);
+    check_like(jobs, 2, jobs);
+    end(jobs);
 }
 
 /* The host vouches for what it has put there. */
