@@ -258,6 +258,20 @@ def looks(model, opt, step):
                 opt.load(folder)
 
 
+def read_by_one():
+    """What one rank alone has read since: the model's state_dict() is of all of them all the same."""
+    ours = mlp()
+    opt = zenflow_of(ours, {**DEFERRED, **SYNCHRONOUS, **STAGES[1], "host.deadline_ms": 9000}, group=dist.group.WORLD, model=ours, fetch=True)
+    for step in range(6):
+        train(ours, opt, [step])
+        seen = [ours.state_dict()]
+        if dist.get_rank() == 0:
+            loss_of(ours, step)
+        seen.append(ours.state_dict())
+        assert all(torch.equal(value, seen[1][name]) for name, value in seen[0].items())
+    opt.close()
+
+
 @FEW_A_BUCKET
 def train_overlapped(settings, n_steps, n_backwards=lambda step: 1, has=lambda step, name: True, touch=lambda *_: None, average=True):
     """Beside AdamW over the sum of what .grad holds when step() is called. In which steps gradients were on their way before it."""

@@ -44,6 +44,15 @@ class BeforeTheStep(TorchTest):
         """They are announced: that a step has others than the one before costs nothing."""
         self.pair(plain_step)
 
+    def test_goes_on_behind_load_state_dict(self):
+        """Which makes other param_groups."""
+        def one_step(model, opt, i):
+            plain_step(model, opt, i)
+            if i == 5:
+                opt.load_state_dict(opt.state_dict())
+
+        self.pair(one_step)
+
     def test_what_is_not_announced_is_lost(self):
         self.pair(plain_step, n_lost=10, announces=False)
 

@@ -18,7 +18,7 @@ import torch
 from .. import _abi, errors, state
 from . import adamw, moments
 from . import groups as hyper_groups
-from .cut import JointNorm, local, settle
+from .cut import JointNorm, local, parameters_in, settle
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, names_in, rows_of
 
@@ -48,7 +48,7 @@ class Binding:
     def _make_table(self, groups, trained=()):
         model, names = self._model(), {**{number: name for number, (_, name, _) in self._left.items()}, **self.names}
         if model is not None:
-            for name, param in model.named_parameters():
+            for name, param in parameters_in(model).items():
                 names.setdefault(id(param), name)
         return ParameterTable(groups, names, rows=rows_of(model), trained=trained,
                               place=self.instance.place, config=self.instance.config, **self._table_options)
@@ -100,7 +100,7 @@ class Binding:
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
             elem_size=C.sizeof(_abi.GroupHyper), unscale=1.0, stream=C.addressof(self.instance.stream)) for _ in range(2))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
-        self._groups = groups  # of the optimizer: what it says when backward begins is expected of the step
+        self.groups = groups  # of the optimizer: what it says when backward begins is expected of the step
         self.feed.announce = self._announce
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
 
@@ -148,7 +148,7 @@ class Binding:
 
     def _announce(self):
         """The step is expected to be as param_groups say now, and as the last one was otherwise."""
-        hyper_groups.write(self._groups, self._hyper_words, GROUP_WORDS)
+        hyper_groups.write(self.groups, self._hyper_words, GROUP_WORDS)
         self._expected.clip_norm = self._args.clip_norm
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
 
@@ -195,11 +195,12 @@ class Binding:
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
         edited = set(table.find_edited(ids, is_quiet=True))
-        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in ids if i not in edited}
+        asked = ids if not self.feed.is_alone else [i for i in ids if i not in edited]  # of other ranks: what all of them ask for
+        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in asked}
         if masters:
             with self.unseen():
                 self.instance.export(masters)
-        finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items()}
+        finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items() if i not in edited}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
 
     def unseen(self):
@@ -249,7 +250,7 @@ class Binding:
                 return {}
             self._quiet_ids = quiet
         table, known = self.table, self._model_names
-        now = dict(model.named_parameters(remove_duplicate=False))
+        now = parameters_in(model)
         held = {id(p) for p in now.values()}
         grouped = hyper_groups.ids(groups)
         lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) in grouped and id(p) not in held]

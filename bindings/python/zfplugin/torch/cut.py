@@ -12,12 +12,14 @@ lie along fewer axes (fully_shard of what tensor parallelism left whole, a plain
 copies, too. An axis may also lie in another one: of the processes over which all else is cut, some have one expert. It is no copy of
 another one, where those have none of that name, or where experts are cut over all of them by two axes. A copy counts in the norm once,
 on the first process of the axis. Copies must stay equal though each process updates
-its own: their gradients are (that is looked at), and windows close alike where all that is cut along this axis is cut evenly and
-no setting lets a process decide by itself. Elsewhere a copy is resident.
+its own: their gradients are (that is looked at), and windows close alike where everything is a copy along this axis and
+no setting lets a process decide by itself. Elsewhere a copy is resident: of what is cut an edit may be in one process's part alone, and
+closes windows there.
 
 Every place that looks at a parameter's memory or gradient asks local() or grad_of() for this process's part.
 """
 import math
+import sys
 
 import torch
 
@@ -65,6 +67,16 @@ def settle(params):
             p.grad = p.grad.redistribute(placements=p.placements)
 
 
+def parameters_in(model):
+    """{name: parameter} of the model, of each name. What fully_shard has gathered for a forward that no backward followed lies in
+    its parts again, as for torch's own state_dict()."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
+    for module in model.modules() if kind else ():
+        if isinstance(module, kind):
+            module.reshard()
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
 def like(values, whole):
     """values, a part, as a DTensor placed as another one is; or as they are."""
     if not is_cut(whole):
@@ -101,13 +113,13 @@ class Spread:
 
     def __init__(self, params, names):
         found, first = {}, {}  # {processes: group}; {processes: a parameter's name and place there}
-        self._meshes, self._cut = [], []  # of each parameter the processes of its axes; {processes: the axis of the tensor} of those that cut it
+        self._meshes, self._cut = [], []  # of each parameter the processes of its axes; of those that cut it
         self._places = [f"placed as {p.placements} on {p.device_mesh}" if is_cut(p) else "no DTensor" for p in params]
-        self._shapes, self._names = [p.shape for p in params], names
+        self._names = names
         for p, name, place in zip(params, names, self._places):
             axes = _axes(p)
             self._meshes.append([ranks for ranks, _, _ in axes])
-            self._cut.append({ranks: placement.dim for ranks, _, placement in axes if not placement.is_replicate()})
+            self._cut.append([ranks for ranks, _, placement in axes if not placement.is_replicate()])
             for ranks, group, _ in axes:
                 found.setdefault(ranks, group)
                 first.setdefault(ranks, (name, place))
@@ -121,24 +133,22 @@ class Spread:
         self.device_type = next(p.device_mesh.device_type for p in params if is_cut(p))
         self.groups = list(self._axes.values())
         self._is_one_of_many = [False] * len(params)  # an expert, of which other processes have others
-        self._are_alike = None  # where axes lie in others: whether all processes have parts of the same shapes
         some = {i: ranks for i, axes in enumerate(self._meshes) for ranks in axes
                 if ranks not in self._axes and not any(self._covers(i, other) for other in self._axes if {*ranks} < {*other})}
         alone = [i for i, p in enumerate(params) if is_cut(p) and not self._meshes[i]]
         if len(self._axes) < len(found) or alone:
-            self._compare(params, some, alone, first)
+            self._compare(some, alone, first)
 
-    def _compare(self, params, some, alone, first):
+    def _compare(self, some, alone, first):
         """Experts lie along some processes of an axis, or in one alone. Where the others have none of that name they have others. A
         call that all processes make together."""
-        table = [([tuple(local(p).shape) for p in params], {self._names[i] for i in [*some, *alone]})]
+        table = [{self._names[i] for i in [*some, *alone]}]
         for group in self.groups:
             everyones = [None] * torch.distributed.get_world_size(group)
             torch.distributed.all_gather_object(everyones, table, group)
             table = sum(everyones, [])
-        self._are_alike = all(shapes == table[0][0] for shapes, _ in table)
         for i in [*some, *alone]:
-            n_holders = sum(self._names[i] in held for _, held in table)
+            n_holders = sum(self._names[i] in held for held in table)
             self._is_one_of_many[i] = n_holders == math.prod(map(len, self._meshes[i]))
             if i in some and not self._is_one_of_many[i]:
                 raise self._apart(i, some[i], next(other for other in self._axes if {*some[i]} < {*other}), first)
@@ -170,19 +180,10 @@ class Spread:
         """Whether this process counts what it has of parameter i in the norm."""
         return all(ranks[0] == self._rank for ranks in self._copied(i))
 
-    def _is_even(self, ranks):
-        """Whether all processes along an axis have parts of the same shapes."""
-        if self._are_alike is not None:
-            return self._are_alike
-        for cuts, shape in zip(self._cut, self._shapes):
-            if ranks in cuts and shape[cuts[ranks]] % math.prod(len(r) for r, dim in cuts.items() if dim == cuts[ranks]):
-                return False
-        return True
-
     def diverges(self, i, is_decided_alone):
         """Whether windows of parameter i, a copy, may close at other steps on other processes that have it."""
         copied = self._copied(i)
-        return bool(copied) and (is_decided_alone or not all(map(self._is_even, copied)))
+        return bool(copied) and (is_decided_alone or any(ranks not in self._copied(k) for k in range(len(self._names)) for ranks in copied))
 
     def part(self):
         """What a saved state says of the process whose part it is."""

@@ -107,10 +107,10 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._model = weakref.ref(model) if model is not None else lambda: None
         self._is_epoch_end, self._n_without, self._n_skipped = False, 0, 0
         self._state = moments.State(self._read_moments)
+        in_model = cut.parameters_in(model) if model is not None else {}  # before `params`, which may not have been read yet
         groups, self._names = split_names(params)
-        if model is not None:
-            for name, param in model.named_parameters():
-                self._names.setdefault(id(param), name)
+        for name, param in in_model.items():
+            self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
         held = [(self._names.get(id(p)), p) for group_ in self.param_groups for p in group_["params"]]
@@ -311,6 +311,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         elif self._binding is not None:
             self._restart()
         super().load_state_dict({"state": {}, "param_groups": loaded})
+        if self._binding is not None:
+            self._binding.groups = self.param_groups  # torch has made new ones
 
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "

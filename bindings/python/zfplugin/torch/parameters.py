@@ -72,13 +72,13 @@ def split_names(params):
 
 def names_in(model):
     """{id(parameter): name} of all parameters of the model, or {} where there is none."""
-    return {id(p): name for name, p in model.named_parameters(remove_duplicate=False)} if model is not None else {}
+    return {id(p): name for name, p in cut.parameters_in(model).items()} if model is not None else {}
 
 
 def successors(model, groups, known):
     """{id(parameter): parameter} of those in the groups in whose place the model has another one, of no group. known: what
     names_in() gave before. Raises for what cannot be trained by an optimizer that was made before."""
-    now = dict(model.named_parameters(remove_duplicate=False)) if model is not None else {}
+    now = cut.parameters_in(model) if model is not None else {}
     held, params = {id(p) for p in now.values()}, [p for group in groups for p in group["params"]]
     grouped, out = {id(p) for p in params}, {}
     for p in params:

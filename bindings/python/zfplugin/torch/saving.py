@@ -64,7 +64,7 @@ class FinalWeights:
         binding, is_whole = self._binding(), module is self.model()
         if binding is not None:
             binding.pause_watch(-1)
-        if binding is not None and (self.tally.is_pending() or binding.has_waiting()):
+        if binding is not None and (self.tally.is_pending() or binding.has_waiting() or not binding.feed.is_alone):
             values = self._values if self._values is not None else {}
             entries = [(prefix + name, p) for name, p in module.named_parameters(recurse=is_whole, remove_duplicate=False)]
             self._replace(binding, state_dict, entries, values)
