@@ -295,14 +295,13 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     zfi_rules_t rules = {0};
     uint32_t n = args->n_decls;
     zf_status_t st = zfi_params_build(args->decls, n, args->decl_size, inst->engine.device_type, &params, err);
-    if (st)
-        return st;
-    st = zfi_groups_join(&inst->engine, &inst->engine.config, params, n, err);
-    zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, n);
+    if (!st)
+        st = zfi_groups_join(&inst->engine, &inst->engine.config, params, n, err);
+    if (!st)
+        zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, n);
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, &rules, err);
-    if (!st)
-        st = zfi_reduce_compare(inst, params, n, err);
+    st = zfi_reduce_compare(inst, params, n, st, err);
     if (!st)
         st = zfi_nodes_open(&inst->engine, err);
     if (!st)

@@ -3,6 +3,7 @@
 #include "hooks/parts.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32.h"
@@ -90,6 +91,15 @@ static zf_status_t check_experts(const zfi_run_t *run, zf_error_t *err) {
                      lists->all[1].name);
 }
 
+/* Of where a path leads. */
+static uint32_t crc_of_path(const char *path) {
+    char *plain = path ? zfi_store_plain_path(path) : NULL;
+    const char *of = plain ? plain : path;
+    uint32_t crc = of ? zfi_crc32(0, of, strlen(of)) : 0;
+    free(plain);
+    return crc;
+}
+
 zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t *together, zf_status_t st,
                            zf_error_t *err) {
     zfi_engine_t *engine = &inst->engine;
@@ -100,7 +110,7 @@ zf_status_t zfi_parts_meet(zf_instance_t *inst, const char *path, zfi_together_t
     if (!st)
         st = check_experts(inst->run, err);
     claim_t *all = room(inst->run, place.n_ranks, sizeof *all);
-    all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->firsts[0], first, st};
+    all[place.rank] = (claim_t){crc_of_path(path), engine->firsts[0], first, st};
     zf_status_t met = gather(inst, engine->norm_index, all, sizeof *all, err);
     if (met)
         return met;
@@ -179,19 +189,20 @@ static zf_status_t compare_looks(const look_t *all, uint32_t n, zf_error_t *err)
                                 "loaded on any rank; that rank says why",
                                 r);
     for (uint32_t r = 0; r < n; r++)
-        for (uint32_t k = 0; k < r && !all[r].is_partial && !all[k].is_partial; k++)
-            if (all[r].step != all[k].step)
+        for (uint32_t k = 0; k < r; k++) {
+            int is_partial = all[r].is_partial || all[k].is_partial, is_beside = all[r].model == all[k].model;
+            if (all[r].step != all[k].step && (is_beside || !is_partial))
                 return zfi_error(err, ZF_ERR_RANKS, "state",
                                  "ranks %" PRIu32 " and %" PRIu32 " of the norm group would load other steps: %" PRIu64
-                                 " and %" PRIu64
-                                 "; every part of a model has to come from the same step (or ZF_STATE_PARTIAL)",
-                                 k, r, all[k].step, all[r].step);
-            else if (all[r].model == all[k].model && all[r].shared_crc != all[k].shared_crc)
+                                 " and %" PRIu64 "; every part of a model has to come from the same step%s",
+                                 k, r, all[k].step, all[r].step, is_beside ? "" : " (or ZF_STATE_PARTIAL)");
+            if (is_beside && !is_partial && all[r].shared_crc != all[k].shared_crc)
                 return zfi_error(err, ZF_ERR_RANKS, "state",
                                  "ranks %" PRIu32 " and %" PRIu32
                                  " of the norm group would load other weights, or another schedule, of what both have "
                                  "beside their experts: their checkpoints are not of one run (or ZF_STATE_PARTIAL)",
                                  k, r);
+        }
     return ZF_OK;
 }
 

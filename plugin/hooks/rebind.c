@@ -182,14 +182,15 @@ static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t
 static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zfi_param_t *params, zfi_rules_t *rules,
                              zf_error_t *err) {
     zf_status_t st = zfi_groups_join(&inst->engine, &inst->engine.config, params, args->n_decls, err);
+    if (st)
+        return st;
     zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, args->n_decls);
-    if (!st)
-        st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
-    if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, args->n_decls))
-        return zfi_error(err, ZF_ERR_STATE, "bind_params",
-                         "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a "
-                         "new instance that binds all of them");
-    return st ? st : zfi_reduce_compare(inst, params, args->n_decls, err);
+    st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
+    if (st || !zfi_shards_params(&inst->engine) || is_same_set(inst->run, params, args->n_decls))
+        return st;
+    return zfi_error(err, ZF_ERR_STATE, "bind_params",
+                     "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a "
+                     "new instance that binds all of them");
 }
 
 /* The parameters are the run's, or freed, when this returns. */
@@ -221,9 +222,9 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error
     zfi_rules_t rules = {0};
     zf_status_t st =
         zfi_params_build(args->decls, args->n_decls, args->decl_size, inst->engine.device_type, &params, err);
-    if (st)
-        return st;
-    st = check_set(inst, args, params, &rules, err);
+    if (!st)
+        st = check_set(inst, args, params, &rules, err);
+    st = zfi_reduce_compare(inst, params, args->n_decls, st, err);
     if (st)
         zfi_params_free(params, args->n_decls);
     else

@@ -127,8 +127,9 @@ static double known_norm(const zfi_step_row_t *row) {
 /* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
 static uint32_t digest_common(const zfi_ranks_t *ranks) {
     const zfi_step_row_t *row = zfi_row(ranks->rows, ranks->clock->t + 1);
-    const double values[] = {row->unscale, row->clip_norm, known_norm(row), row->host_norm != NULL};
-    return zfi_crc32(zfi_crc32(0, values, sizeof values), &ranks->clock->epoch_end, sizeof ranks->clock->epoch_end);
+    const double values[] = {row->unscale, row->clip_norm, known_norm(row), row->host_norm != NULL,
+                             ranks->clock->epoch_end == ranks->clock->t + 1};
+    return zfi_crc32(0, values, sizeof values);
 }
 
 /* ... and by parameter group; of the parameters of a process group, in their order. */
@@ -247,6 +248,7 @@ static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
     zfi_run_t *run = inst->run;
     zfi_agreement_t own = {.step = run->clock.t + 1 + run->clock.steps_before, .is_discarded = (uint32_t)is_discarded};
     zf_status_t st = agree_on_data(inst, &own);
+    own.step = 0; /* other models may have loaded another one (ZF_STATE_PARTIAL) */
     for (uint32_t i = 0; i < run->reduction.groups.n && !st; i++)
         st = agree_on_list(inst, &own, &run->reduction.groups.all[i]);
     if (!st && zfi_is_grouped(run->engine))

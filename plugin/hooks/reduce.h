@@ -54,5 +54,6 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
 
 /* [control] Before anything is bound: every rank has the same configuration and declarations, and, where it is the
  * first time, visible values. ZF_ERR_RANKS names the first difference and the ranks. Before it is bound again: nothing
- * is on its way to other ranks. */
-zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err);
+ * is on its way to other ranks. st: whatever went before on this rank; what one of them refuses, all do. */
+zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_status_t st,
+                               zf_error_t *err);

@@ -165,10 +165,17 @@ static void write_foreign(const zfi_param_t *param, uint32_t i, char out[LINE]) 
 /* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
 static void write_second(const comparison_t *it, uint32_t i, char out[LINE]) {
     const zfi_param_t *param = &it->params[it->list->ids[i]];
+    const zfi_config_t *config = &it->inst->engine.config;
     zfi_member_t place = zfi_member(&it->inst->engine, param->group_index[0]);
-    char called[64], more[64];
+    char called[64], more[192];
     snprintf(called, sizeof called, "%" PRIu32 " of process group %" PRIu32, i, it->list->name);
-    snprintf(more, sizeof more, ", rank %" PRIu32 " of %" PRIu32 " in its first group", place.rank, place.n_ranks);
+    size_t n = (size_t)snprintf(more, sizeof more,
+                                ", rank %" PRIu32 " of %" PRIu32 " in its first group, stage %d, blocks of %" PRIu64
+                                ", buckets of %" PRIu64 ", moments %d",
+                                place.rank, place.n_ranks, (int)config->stage, config->block_elems,
+                                (uint64_t)config->bucket_bytes, (int)config->moments);
+    if (config->moments == ZFI_MOMENTS_BF16_STOCHASTIC) /* rounded by a hash of it */
+        snprintf(more + n, sizeof more - n, " by number %" PRIu32, param->id);
     write_declared(param, called, more, out);
     write_values(it, param, out);
 }
@@ -213,26 +220,39 @@ static void write_beside(const comparison_t *it, char out[LINE]) {
              it->list->name, it->n_params, digest);
 }
 
+/* What a rank trains with: the keys, and what create was given. */
+static uint32_t n_usual(const comparison_t *it) { return it->n_keys + 1; }
+
+static void write_usual(const comparison_t *it, uint32_t i, char out[LINE]) {
+    if (i < it->n_keys)
+        write_key(it, i, out);
+    else
+        write_create(it, out);
+}
+
 static uint32_t n_lines(const comparison_t *it) {
-    return it->list ? it->list->n + (it->list->which == 0) : it->n_keys + 1 + it->n_params;
+    if (it->list)
+        return it->list->n + (it->list->which == 0 ? 1 + n_usual(it) : 0);
+    return n_usual(it) + it->n_params;
 }
 
 static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
+    const zfi_group_list_t *list = it->list;
     memset(out, 0, LINE);
-    if (it->list && i < it->list->n && it->list->which == 0)
-        write_param(it, it->list->ids[i], out);
-    else if (it->list && i < it->list->n)
-        write_second(it, i, out);
-    else if (it->list && i < n_lines(it))
-        write_beside(it, out);
-    else if (it->list)
+    if (i >= n_lines(it))
         return;
-    else if (i < it->n_keys)
-        write_key(it, i, out);
-    else if (i == it->n_keys)
-        write_create(it, out);
-    else if (i < n_lines(it))
-        write_param(it, i - it->n_keys - 1, out);
+    if (!list && i < n_usual(it))
+        write_usual(it, i, out);
+    else if (!list)
+        write_param(it, i - n_usual(it), out);
+    else if (i < list->n && list->which == 0)
+        write_param(it, list->ids[i], out);
+    else if (i < list->n)
+        write_second(it, i, out);
+    else if (i == list->n)
+        write_beside(it, out);
+    else
+        write_usual(it, i - list->n - 1, out);
 }
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
@@ -303,19 +323,22 @@ typedef struct summary {
     uint64_t n_lines, digest;
     uint32_t n_ranks; /* as the host said */
     uint32_t n_sent;  /* buckets of the coming step that are on their way */
+    int32_t status;   /* of what went before: there is nothing to compare */
+    uint32_t reserved0;
 } summary_t;
 
-static summary_t summarise(const comparison_t *it) {
+static summary_t summarise(const comparison_t *it, zf_status_t st) {
     const zfi_run_t *run = it->inst->run;
-    summary_t out = {n_lines(it), 0, it->n_ranks, run ? run->reduction.next : 0};
-    for (uint32_t i = 0; i < n_lines(it); i++) {
+    summary_t out = {0, 0, it->n_ranks, run ? run->reduction.next : 0, st, 0};
+    out.n_lines = st ? 0 : n_lines(it);
+    for (uint32_t i = 0; i < out.n_lines; i++) {
         const uint64_t pair[] = {out.digest, digest_line(it, i)};
         out.digest = digest_words(pair, 4);
     }
     return out;
 }
 
-/* Whether the host gave each rank the same group, and none is in the middle of a step. */
+/* Whether the host gave each rank the same group, and none refused or is in the middle of a step. */
 static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
         if (all[r].n_ranks != it->n_ranks)
@@ -323,6 +346,11 @@ static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf
                                 "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32
                                 " says that they are %" PRIu32 ": the host must give every rank the same group",
                                 it->rank, it->n_ranks, r, all[r].n_ranks);
+    for (uint32_t r = 0; r < it->n_ranks; r++)
+        if (all[r].status)
+            return zfi_error_by(err, all[r].status, r, "bind_params",
+                                "rank %" PRIu32 " refused, before anything was bound on any rank; that rank says why",
+                                r);
     for (uint32_t r = 0; r < it->n_ranks; r++)
         if (all[r].n_sent)
             return zfi_error_by(err, ZF_ERR_STATE, r, "bind_params",
@@ -332,21 +360,22 @@ static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf
     return ZF_OK;
 }
 
-static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
-    const summary_t own = summarise(it);
+/* before: what went before on this rank. */
+static zf_status_t compare(const comparison_t *it, zf_status_t before, zf_error_t *err) {
+    const summary_t own = summarise(it, before);
     uint64_t most = 0;
     int is_equal = 1;
     zf_status_t st;
-    summary_t *all = gather(it, &own, sizeof own, &st, err);
-    if (!st)
+    summary_t *all = gather(it, &own, sizeof own, &st, before ? NULL : err);
+    if (!st && !before)
         st = check_places(it, all, err);
     for (uint32_t r = 0; r < it->n_ranks && !st; r++) {
         most = all[r].n_lines > most ? all[r].n_lines : most;
         is_equal &= all[r].n_lines == all[0].n_lines && all[r].digest == all[0].digest;
     }
     zfi_ranks_drop(&it->inst->engine, all);
-    if (st || is_equal)
-        return st;
+    if (before || st || is_equal)
+        return before ? before : st;
     st = find_line(it, (uint32_t)most, err);
     return st ? st : zfi_error(err, ZF_ERR_INTERNAL, "bind_params", "ranks differ, but no line of theirs does");
 }
@@ -429,13 +458,14 @@ static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_
         zf_status_t found = check_members(&group, lists->all[i].name, self, &first, why);
         engine->firsts[lists->all[i].index] = (uint32_t)first;
         if (!found)
-            found = compare(&group, why);
+            found = compare(&group, ZF_OK, why);
         st = st ? st : found;
     }
     return st;
 }
 
-zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err) {
+zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_status_t st,
+                               zf_error_t *err) {
     comparison_t it = {.inst = inst,
                        .params = params,
                        .n_params = n,
@@ -447,8 +477,8 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
     norm_member_t self = {0};
     int is_refused;
     if (!zfi_has_peers(&inst->engine))
-        return ZF_OK;
-    zf_status_t st = compare(&it, err);
+        return st;
+    st = compare(&it, st, err);
     if (!zfi_is_grouped(&inst->engine) || zfi_is_poisoned(&inst->engine))
         return st;
     if (!st && zfi_groups_list(&inst->engine, params, n, &lists))

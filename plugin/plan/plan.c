@@ -37,8 +37,10 @@ static uint64_t total_elems(const zfi_param_t *params, uint32_t n) {
     return total;
 }
 
-/* Row blocks of each of a parameter's matrices; most: elements that a block may have. */
-static uint64_t n_blocks(const zfi_param_t *param, uint64_t most) {
+/* Row blocks of each of a parameter's matrices. What other instances hold too is cut by itself, as they cut it. */
+static uint64_t n_blocks(const zfi_param_t *param, const zfi_config_t *config, uint64_t total) {
+    uint64_t share = (param->group_index[1] ? param->n_elems : total) / SHARE;
+    uint64_t most = share > config->block_elems ? share : config->block_elems;
     uint64_t rows = most / param->cols > 1 ? most / param->cols : 1;
     return param->rows * param->cols > most ? (param->rows + rows - 1) / rows : 1;
 }
@@ -134,15 +136,16 @@ static void cut_launches(zfi_plan_t *plan) {
 }
 
 /* 0: more than fit in the plan's numbers. */
-static uint32_t count_matrices(const zfi_param_t *params, uint32_t n, uint64_t most) {
+static uint32_t count_matrices(const zfi_config_t *config, const zfi_param_t *params, uint32_t n, uint64_t total) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < n; i++)
         if (params[i].has_state)
-            count += params[i].n_batch * n_blocks(&params[i], most);
+            count += params[i].n_batch * n_blocks(&params[i], config, total);
     return count > UINT32_MAX / 2 ? 0 : (uint32_t)count;
 }
 
-static void cut_matrices(zfi_param_t *params, uint32_t n, uint64_t most, zfi_plan_t *plan) {
+static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32_t n, uint64_t total,
+                         zfi_plan_t *plan) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         zfi_param_t *param = &params[i];
@@ -152,7 +155,7 @@ static void cut_matrices(zfi_param_t *params, uint32_t n, uint64_t most, zfi_pla
         param->n_refs = 0;
         if (!param->has_state)
             continue;
-        uint64_t blocks = n_blocks(param, most);
+        uint64_t blocks = n_blocks(param, config, total);
         for (uint64_t b = 0; b < param->n_batch; b++)
             for (uint64_t j = 0; j < blocks; j++)
                 shape_matrix(param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, &plan->matrices[at++]);
@@ -448,12 +451,11 @@ static void cut_records(const zfi_config_t *config, zfi_plan_t *plan) {
 
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_buckets_t *buckets,
                          uint64_t total, zfi_plan_t *plan) {
-    uint64_t share = total / SHARE, least = config->block_elems, most = share > least ? share : least;
-    uint32_t n_matrices = count_matrices(params, n_params, most);
+    uint32_t n_matrices = count_matrices(config, params, n_params, total);
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
     if (st)
         return st;
-    cut_matrices(params, n_params, most, plan);
+    cut_matrices(config, params, n_params, total, plan);
     choose_homes(config, params, n_params, buckets, plan);
     tie_lots(plan, params, most_of_lot(total));
     st = zfi_plan_deal(plan, config);

@@ -55,12 +55,12 @@ static void select_least(load_t *loads, uint64_t n_loads, uint64_t n) {
     }
 }
 
-/* Says of each rank whether it is among the n that have least. */
+/* Says of each rank whether it is among the n that have least. of_cohort: NULL where it does not count. */
 static void choose_ranks(deal_t *deal, const uint64_t *of_bucket, const uint64_t *of_cohort, uint32_t n_ranks,
                          uint64_t n) {
     memset(deal->is_next, 0, n_ranks);
     for (uint32_t r = 0; r < n_ranks && n; r++)
-        deal->loads[r] = (load_t){of_bucket[r] + of_cohort[r], r};
+        deal->loads[r] = (load_t){of_bucket[r] + (of_cohort ? of_cohort[r] : 0), r};
     select_least(deal->loads, n_ranks, n);
     for (uint64_t i = 0; i < n; i++)
         deal->is_next[deal->loads[i].rank] = 1;
@@ -90,7 +90,9 @@ static void deal_matrix(deal_t *deal, uint32_t number) {
     uint64_t *of_values = deal->of_values + bucket * deal->most_ranks;
     uint64_t *of_cohort = deal->of_cohort + (holders * (deal->plan->n_cohorts + 1u) + cohort) * deal->most_ranks;
     zfi_slice_t *slices = deal->plan->slices + number * deal->most_ranks;
-    choose_ranks(deal, of_bucket, of_cohort, n_ranks, n_units % n_ranks);
+    /* other instances deal what they hold too without what else this one has: a bucket has all of it or none */
+    int is_alone = !deal->params[matrix->param].group_index[1];
+    choose_ranks(deal, of_bucket, is_alone ? of_cohort : NULL, n_ranks, n_units % n_ranks);
     for (uint32_t r = 0; r < n_ranks; r++) {
         uint64_t n = (n_units / n_ranks + (uint64_t)deal->is_next[r]) * unit;
         n = n < matrix->rows - row ? n : matrix->rows - row;

@@ -245,7 +245,7 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
     zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &check->param->param);
     uint64_t n = nbytes / zfi_state_dtype_nbytes(dtype), i;
     int applied = (array->flags & ZFI_ARRAY_PER_STEP) && is_applied(check->saved, check->tensor->step);
-    i = array->find_bad ? array->find_bad(block, n, dtype, applied) : n;
+    i = zfi_state_find_bad(array, &check->param->param, block, n, applied);
     if (i < n)
         return zfi_error(
             err, ZF_ERR_CHECKPOINT, "state",

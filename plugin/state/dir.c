@@ -41,16 +41,28 @@ static zf_status_t no_memory(zf_error_t *err) {
 
 /* ---- paths ------------------------------------------------------------------------------------------------------- */
 
-/* A copy of path without slashes at its end; where it is a symbolic link that leads somewhere, where that is. NULL
- * without memory. */
-static char *plain_path(const char *path) {
+char *zfi_store_plain_path(const char *path) {
     size_t n = strlen(path);
-    char *real = realpath(path, NULL);
+    char *real = realpath(path, NULL), *out = NULL;
     if (real || errno == ENOMEM)
         return real;
     while (n > 1 && path[n - 1] == '/')
         n--;
-    return strndup(path, n);
+    char *plain = strndup(path, n), *slash = plain ? strrchr(plain, '/') : NULL;
+    if (!plain || slash == plain)
+        return plain;
+    if (slash)
+        *slash = '\0';
+    real = realpath(slash ? plain : ".", NULL);
+    if (slash)
+        *slash = '/';
+    if (!real)
+        return plain;
+    if (asprintf(&out, "%s/%s", strcmp(real, "/") == 0 ? "" : real, slash ? slash + 1 : plain) < 0)
+        out = NULL;
+    free(real);
+    free(plain);
+    return out;
 }
 
 static const char *parent_of(const zfi_store_t *store) {
@@ -62,7 +74,7 @@ static zf_status_t open_parent(zfi_store_t *store, const char *path, zf_error_t 
     zf_status_t st = ZF_OK;
     if (!*path || strlen(path) > PATH_MAX - 16)
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "path is %s", *path ? "too long" : "empty");
-    store->path = plain_path(path);
+    store->path = zfi_store_plain_path(path);
     if (!store->path)
         return no_memory(err);
     char *slash = strrchr(store->path, '/');
@@ -95,6 +107,7 @@ static void directory_close(zfi_store_t *store) {
 typedef struct former {
     DIR *dir;                   /* NULL: there is nothing */
     char name[ZFI_BESIDE_NAME]; /* where it lies once it is replaced */
+    int is_aside;               /* it lies there, and nothing is in its place: the next save or load puts it back */
 } former_t;
 
 static int is_directory(DIR *dir, const char *name) {
@@ -167,6 +180,8 @@ static zf_status_t lock_parent(const zfi_store_t *store, zf_error_t *err) {
     for (int i = 0; i < LOCK_TRIES; i++) {
         if (flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
             return ZF_OK;
+        if (store->tick)
+            store->tick(store->tick_arg); /* other ranks wait for this one */
         usleep(LOCK_PAUSE_US);
     }
     return zfi_error(
@@ -307,7 +322,7 @@ static int replace_in_two(const zfi_store_t *store, former_t *former) {
     if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
         return 0;
     code = errno;
-    renameat(store->parent_fd, former->name, store->parent_fd, store->base);
+    former->is_aside = renameat(store->parent_fd, former->name, store->parent_fd, store->base) != 0;
     return code;
 }
 
@@ -324,7 +339,7 @@ static int put_in_place(zfi_store_t *store, former_t *former) {
     code = errno;
     if (code == ENOENT || cannot_exchange(code))
         code = replace_in_two(store, former);
-    if (code && former->dir)
+    if (code && former->dir && !former->is_aside)
         zfi_beside_unmark(dirfd(former->dir));
     return code;
 }

@@ -250,6 +250,14 @@ zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_er
     return st;
 }
 
+/* That the run goes on from. A parameter that the checkpoint lacks may have had more updates than that has steps. */
+static uint64_t count_steps(const zfi_loader_t *loader, const zfi_run_t *into) {
+    const zfi_clock_t *clock = &loader->run->clock;
+    uint64_t n = loader->saved.clocks[ZFI_CLOCK_T][0] + loader->saved.clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    int keeps = loader->n_missing && into != loader->run;
+    return keeps && clock->t + clock->steps_before > n ? clock->t + clock->steps_before : n;
+}
+
 static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     zfi_replacement_t replacement;
@@ -272,7 +280,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
             zfi_replace_cancel(&replacement, err);
         return st;
     }
-    into->clock.steps_before = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    into->clock.steps_before = count_steps(loader, into);
     into->clock.n_applied = saved->clocks[ZFI_CLOCK_N_APPLIED][0];
     into->clock.n_skipped = saved->clocks[ZFI_CLOCK_N_SKIPPED][0];
     into->clock.next_job = 0;

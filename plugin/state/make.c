@@ -48,14 +48,14 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     return ZF_OK;
 }
 
-/* The least of any rank that holds the same. */
+/* The least of any rank that trains the model: some may hold the same though they are not of one group 0. */
 static zf_status_t take_least(zfi_engine_t *engine, uint64_t *nbytes, zf_error_t *err) {
-    uint32_t n_ranks = zfi_n_ranks(engine);
+    uint32_t n_ranks = zfi_norm_member(engine).n_ranks;
     uint64_t own = *nbytes, *all;
     zf_status_t st;
     if (n_ranks == 1)
         return ZF_OK;
-    all = zfi_ranks_collect(engine, 0, &own, sizeof own, &st);
+    all = zfi_ranks_collect(engine, engine->norm_index, &own, sizeof own, &st);
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u ranks", n_ranks);
     for (uint32_t r = 0; r < n_ranks; r++)

@@ -180,7 +180,6 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
                               zf_error_t *err) {
     const zfi_state_t *state = writer->io.state;
     const zfi_state_array_t *array = piece->tensor->array;
-    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &piece->param->param);
     int is_applied =
         (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(state->windows->rows, piece->tensor->step)->scalars.applied;
     array->get(&writer->io, &(zfi_state_at_t){piece->number, piece->tensor->step, first, count}, out);
@@ -190,7 +189,7 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
         return zfi_error(err, writer->io.status, "state",
                          "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
                          piece->param->param.name);
-    uint64_t at = array->find_bad ? array->find_bad(out, count, dtype, is_applied) : count;
+    uint64_t at = zfi_state_find_bad(array, &piece->param->param, out, count, is_applied);
     if (at < count)
         return refuse_value(piece->param, piece->tensor, piece->saved->param_offset + first + at, err);
     return ZF_OK;

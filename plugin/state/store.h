@@ -71,6 +71,9 @@ typedef struct zfi_store_ops {
 } zfi_store_ops_t;
 
 extern const zfi_store_ops_t zfi_store_directory; /* state/dir.c */
+/* A copy of path without links, "." or slashes at its end, whoever says it; of what is not there, as far as its parent
+ * goes. To be freed; NULL without memory. */
+char *zfi_store_plain_path(const char *path);
 zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err);
 zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err);
 zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_error_t *err);

@@ -49,6 +49,7 @@ zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zf
     }
 BAD(bad_f32, float, !isfinite(x))
 BAD(bad_second, float, !(x >= 0)) /* a second moment may overflow; it then holds its weight still */
+BAD(bad_nan, float, isnan(x))
 BAD(bad_selected, uint8_t, x > ZFI_CHANNEL_ENTERING)
 BAD(bad_importance, double, !(x >= 0))
 #undef BAD
@@ -330,4 +331,15 @@ const zfi_state_array_t *zfi_state_array_find(const char *name, size_t length) {
         if (strlen(zfi_state_arrays[i].name) == length && strncmp(zfi_state_arrays[i].name, name, length) == 0)
             return &zfi_state_arrays[i];
     return NULL;
+}
+
+/* The second moment of the host's own rule need be no square. */
+uint64_t zfi_state_find_bad(const zfi_state_array_t *array, const zfi_param_t *param, const void *values, uint64_t n,
+                            int is_applied) {
+    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, param);
+    if (!array->find_bad)
+        return n;
+    if (array->find_bad == bad_second && param->rule->number == ZF_RULE_CALLBACK)
+        return bad_nan(values, n, dtype, is_applied);
+    return array->find_bad(values, n, dtype, is_applied);
 }

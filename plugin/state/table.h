@@ -64,6 +64,10 @@ typedef struct zfi_state_array {
     uint64_t (*find_bad)(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied);
 } zfi_state_array_t;
 
+/* find_bad, of a parameter. */
+uint64_t zfi_state_find_bad(const zfi_state_array_t *array, const zfi_param_t *param, const void *values, uint64_t n,
+                            int is_applied);
+
 extern const zfi_state_array_t zfi_state_arrays[];
 extern const uint32_t zfi_n_state_arrays;
 const zfi_state_array_t *zfi_state_array_find(const char *name, size_t length); /* or NULL */

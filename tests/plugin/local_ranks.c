@@ -29,17 +29,21 @@ static uint32_t member(const zt_rank_t *rank, uint32_t group, uint32_t i) {
         return rank_at(rank->all, node_of(rank->all, rank->rank), i);
     if (group == ZF_GROUP_ACROSS)
         return rank_at(rank->all, i, place_of(rank->all, rank->rank));
+    if (group == ZT_ACROSS_PAIRS)
+        return 2 * i + rank->rank % 2;
     return is_pair(rank->all, group) ? rank->rank / 2 * 2 + i : i;
 }
 static uint32_t members(const zt_ranks_t *all, uint32_t group) {
     return group == ZF_GROUP_NODE     ? all->node_ranks
            : group == ZF_GROUP_ACROSS ? n_nodes(all)
+           : group == ZT_ACROSS_PAIRS ? all->size / 2
            : is_pair(all, group)      ? 2
                                       : all->size;
 }
 static uint32_t own_place(const zt_rank_t *rank, uint32_t group) {
     return group == ZF_GROUP_NODE      ? place_of(rank->all, rank->rank)
            : group == ZF_GROUP_ACROSS  ? node_of(rank->all, rank->rank)
+           : group == ZT_ACROSS_PAIRS  ? rank->rank / 2
            : is_pair(rank->all, group) ? rank->rank % 2
                                        : rank->rank;
 }

@@ -12,7 +12,7 @@
 #include "zf/ext/draft/nodes.h"
 
 /* Groups of each rank by itself, as 0 and 1 may be, and of ranks 2r and 2r + 1; every other is all of them. */
-enum { ZT_ALONE = 3, ZT_PAIRS = 100 };
+enum { ZT_ALONE = 3, ZT_PAIRS = 100, ZT_ACROSS_PAIRS };
 enum { ZT_PURPOSES = ZF_COLLECTIVE_FOR_TRANSPORT + 1, ZT_MAX_INSTANCES = 3 };
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 5, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 enum { ZT_LINES = 1 + ZT_MAX_RANKS / 2 }; /* of all ranks, and of each pair: a pair's calls are its own */

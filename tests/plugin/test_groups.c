@@ -14,11 +14,11 @@
 #include "state_rig.h"
 #include "suite.h"
 
-enum { N_PARAMS = 3, N_RANKS = 2, MOST = 4, NORM = 1, SECOND = 2, STEPS = 6 };
+enum { N_PARAMS = 3, N_MOST = 10, N_RANKS = 2, MOST = 4, NORM = 1, SECOND = 2, STEPS = 6 };
 
 #define COMMON                                                                                                         \
-    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n"  \
-    "deadline_ms = 3000\n[log]\nlevel = error\n"
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[log]\nlevel = error\n" \
+    "[host]\nthreads = 1\ndeadline_ms = 3000\n"
 static const char plain[] = COMMON, stage_1[] = COMMON "[shard]\nstage = 1\n";
 static const char auto_strategy[] =
     "[zenflow]\nselect_strategy = auto\nupdate_interval = 2\n[host]\ndeadline_ms = 3000\n"
@@ -29,25 +29,34 @@ typedef struct job {
     void (*declare)(struct job *job); /* what is declared; the groups follow it */
     void (*script)(struct job *job);
     const double *norms; /* the host's own, of each rank; NULL: none */
-    uint32_t n_more;     /* parameters of rank 1 beside the three */
+    uint32_t step_flags;
+    uint32_t n_more;     /* parameters of the second model beside the three */
+    int64_t n_rows_more; /* of its first one */
     zf_step_report_t report;
     char why[sizeof((zf_error_t *)0)->message];
 } job_t;
 
 static zt_ranks_t ranks;
 
+/* Of two models, or two ranks of one. */
+static uint32_t is_second(const job_t *job) { return job->rank->rank >= job->rank->all->size / 2; }
+
 static void *run_job(void *raw) {
-    static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
-                                        {.rows = 33, .cols = 8},
-                                        {.rows = 17},
-                                        {.rows = 9},
-                                        {.rows = 8},
-                                        {.rows = 7},
-                                        {.rows = 6},
-                                        {.rows = 5},
-                                        {.rows = 4}};
+    static const zt_shape_t shapes[N_MOST] = {{.rows = 24, .cols = 40},
+                                              {.rows = 33, .cols = 8},
+                                              {.rows = 17},
+                                              {.rows = 9},
+                                              {.rows = 8},
+                                              {.rows = 7},
+                                              {.rows = 6},
+                                              {.rows = 5},
+                                              {.rows = 4},
+                                              {.rows = 33, .cols = 8}};
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_PARAMS + (job->rank->rank ? job->n_more : 0));
+    zt_shape_t own[N_MOST];
+    memcpy(own, shapes, sizeof own);
+    own[0].rows += is_second(job) ? job->n_rows_more : 0;
+    zt_rig_start(&job->rig, own, N_PARAMS + (is_second(job) ? job->n_more : 0));
     job->rig.norm_group = NORM;
     if (job->declare)
         job->declare(job);
@@ -102,7 +111,7 @@ static void make_gradients(job_t *job, uint64_t step) {
 
 static void step(job_t *job) {
     zf_step_args_t args = {.struct_size = sizeof args,
-                           .flags = ZF_STEP_WAIT,
+                           .flags = ZF_STEP_WAIT | job->step_flags,
                            .groups = job->rig.groups,
                            .n_groups = ZT_MAX_GROUPS,
                            .elem_size = sizeof *job->rig.groups,
@@ -171,6 +180,33 @@ ZT_TEST(an_expert_of_ranks_that_are_alone) {
     }
 }
 
+/* Two models of two ranks, whose first parameters differ. */
+static void share_over_pairs(job_t *job) {
+    job->rig.decls[0].home = is_second(job) ? ZF_HOME_RESIDENT : ZF_HOME_PLUGIN;
+    job->rig.decls[1].reduce_group2 = ZT_ACROSS_PAIRS;
+}
+
+/* Each rank's part of what is shared is the other model's part of it, whatever else they have. */
+ZT_TEST(models_that_share_are_dealt_alike) {
+    static float whole[MOST][33 * 8];
+    for (int stage = 0; stage < 2; stage++) {
+        run_on(4,
+               &(job_t){.declare = share_over_pairs,
+                        .script = train_apart,
+                        .n_rows_more = 1,
+                        .config = stage ? stage_1 : plain},
+               2);
+        for (int r = 0; r < 4; r++) {
+            ck_assert_msg(jobs[r].st == ZF_OK, "%s", jobs[r].why);
+            if (stage == 0)
+                memcpy(whole[r], jobs[r].rig.params[1].visible, sizeof whole[r]);
+            ck_assert_mem_eq(whole[r], jobs[r].rig.params[1].visible, sizeof whole[r]);
+            ck_assert_mem_eq(whole[0], whole[r], sizeof whole[r]);
+        }
+        zt_jobs_end(&ranks);
+    }
+}
+
 /* ---- what is refused at bind ------------------------------------------------------------------------------------- */
 
 static void first_group(job_t *job) { job->rig.decls[1].reduce_group = SECOND; }
@@ -217,6 +253,29 @@ static void other_expert(job_t *job) {
 
 static void other_weight(job_t *job) {
     ((float *)(void *)job->rig.params[0].visible)[5] += (float)(job->rank->rank == 3);
+}
+
+/* The same parameter, which the second model has under another number. */
+static void other_number(job_t *job) {
+    job->rig.decls[is_second(job) ? N_MOST - 1 : 1].reduce_group2 = SECOND;
+    if (is_second(job))
+        memcpy(job->rig.params[N_MOST - 1].visible, job->rig.params[1].visible, 4 * job->rig.params[1].n_elems);
+}
+
+static void expert_of_others(job_t *job) {
+    expert_of_both(job);
+    if (is_second(job))
+        job->config = stage_1;
+}
+
+ZT_TEST(models_that_share_train_alike) {
+    static const char stochastic[] = COMMON "moments_dtype = bfloat16_stochastic\n";
+    job_t job = {.declare = other_number, .script = train, .n_more = N_MOST - N_PARAMS};
+    expect(&job, 1, ZF_OK, "");
+    job.config = stochastic;
+    expect(&job, 1, ZF_ERR_RANKS, "by number ");
+    expect(&(job_t){.declare = expert_of_others, .script = train}, 1, ZF_ERR_RANKS,
+           "\"[shard] stage = 0\" and \"[shard] stage = 1\"");
 }
 
 /* Whatever one group finds. */
@@ -311,6 +370,10 @@ ZT_TEST(steps_that_differ) {
 
 static void save_all(job_t *job) { job->st = zt_save(&job->rig, NULL, zt_path("all"), 0, NULL); }
 
+static void save_all_otherwise(job_t *job) {
+    job->st = zt_save(&job->rig, NULL, zt_path(job->rank->rank ? "/all/" : "all"), 0, NULL);
+}
+
 /* Each rank has an expert of its own beside what both have. */
 static void experts(job_t *job) {
     job->rig.decls[1].reduce_group = ZT_ALONE;
@@ -391,12 +454,17 @@ static void load_own(job_t *job) {
 /* One an exact one, the other a compact one. */
 static void load_other_kinds(job_t *job) {
     train(job);
+    make_gradients(job, 77);
+    step(job);
     if (job->st >= 0)
         job->st = zt_save(&job->rig, NULL, part_of("compact", job->rank->rank), ZF_STATE_COMPACT, NULL);
     load_part(job, job->rank->rank ? "seven" : "compact", job->rank->rank, ZF_STATE_PARTIAL);
 }
 static void load_exchanged(job_t *job) { load_part(job, "seven", !job->rank->rank, 0); }
 static void load_other_steps(job_t *job) { load_part(job, job->rank->rank ? "seven" : "thirteen", job->rank->rank, 0); }
+static void load_some_of_other_steps(job_t *job) {
+    load_part(job, job->rank->rank ? "seven" : "thirteen", job->rank->rank, ZF_STATE_PARTIAL);
+}
 static void load_other_runs(job_t *job) {
     load_part(job, job->rank->rank ? "otherwise" : "thirteen", job->rank->rank, 0);
 }
@@ -410,10 +478,7 @@ static void load_missing(job_t *job) {
     expect_own(job, 0, ZF_ERR_STORAGE, "", "cannot load its part");
 }
 /* Rank 1 is given what rank 0 saved, and is given, too, by another path. */
-static void load_first(job_t *job) {
-    load_part(job, job->rank->rank ? "/seven" : "seven", 0, 0);
-    expect_own(job, 1, ZF_ERR_CHECKPOINT, "part 0 of 2 of a model, this rank trains part 1", "cannot load its part");
-}
+static void load_first(job_t *job) { load_part(job, job->rank->rank ? "/seven" : "seven", 0, 0); }
 static void save_wrongly(job_t *job) {
     job->st =
         zt_save(&job->rig, NULL, part_of("wrongly", job->rank->rank), job->rank->rank ? ZF_STATE_PARTIAL : 0, NULL);
@@ -427,11 +492,13 @@ static void check_parts(const char *config) {
         const char *text;
     } refused[] = {
         {save_all, ZF_ERR_ARGUMENT, "have other parameters, but one"},
+        {save_all_otherwise, ZF_ERR_ARGUMENT, "have other parameters, but one"},
         {load_exchanged, ZF_ERR_CHECKPOINT, "of 2 of a model, this rank"},
         {load_other_steps, ZF_ERR_RANKS, "other steps: 13 and 7"},
+        {load_some_of_other_steps, ZF_ERR_RANKS, "other steps: 13 and 7"},
         {load_other_runs, ZF_ERR_RANKS, "load other weights"},
         {load_missing, ZF_ERR_STORAGE, "cannot load its part"},
-        {load_first, ZF_ERR_CHECKPOINT, "cannot load its part"},
+        {load_first, ZF_ERR_ARGUMENT, "have other parameters, but one"},
     };
     run(&(job_t){.declare = experts, .script = save_and_go_on, .config = config}, 0);
     for (int r = 0; r < N_RANKS; r++)
@@ -448,6 +515,25 @@ ZT_TEST(experts_have_checkpoints_with_what_is_beside_them) {
     check_parts(plain);
     check_parts(stage_1);
 }
+
+/* Two models go on from what each of them has: of other steps, and one of them without its windows. */
+static void go_on_apart(job_t *job) {
+    train(job);
+    save_part(job, "six");
+    make_gradients(job, 77);
+    step(job);
+    if (job->st >= 0)
+        job->st =
+            zt_save(&job->rig, NULL, part_of("kinds", job->rank->rank), job->rank->rank ? ZF_STATE_COMPACT : 0, NULL);
+    load_part(job, job->rank->rank ? "six" : "kinds", job->rank->rank, ZF_STATE_PARTIAL);
+    train(job);
+    load_part(job, "kinds", job->rank->rank, 0);
+    train(job);
+    job->step_flags = ZF_STEP_EPOCH_END;
+    train(job);
+}
+
+ZT_TEST(models_of_two_kinds_of_checkpoints) { expect(&(job_t){.script = go_on_apart}, 1, ZF_OK, ""); }
 
 ZT_TEST(experts_of_two_kinds_of_checkpoints) {
     run(&(job_t){.declare = experts, .script = save_and_go_on, .config = stage_1}, 0);

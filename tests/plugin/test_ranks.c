@@ -249,6 +249,32 @@ ZT_TEST(other_declarations_are_named) {
     zt_jobs_end(&ranks);
 }
 
+/* Rank 1 alone declares what nobody can bind: all are refused, and go on. */
+static void check_refused(const job_t *job, zf_status_t st) {
+    zt_refused(&job->rig.err, st, ZF_ERR_PARAM, job->rank->rank == 1 ? "n_batch_axes" : "rank 1 refused, before");
+}
+
+static void *run_unbound_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    int32_t *axes = &job->rig.decls[0].n_batch_axes;
+    *axes = job->rank->rank == 1 ? 9 : 0;
+    check_refused(job, zt_ranks_try_open(job->rank, &job->rig, job->config, 0));
+    *axes = 0;
+    ZT_OK(&job->rig, zt_rig_try_bind(&job->rig));
+    ZT_OK(&job->rig, zt_rig_try_step(&job->rig));
+    *axes = job->rank->rank == 1 ? 9 : 0;
+    check_refused(job, zt_rig_try_bind(&job->rig));
+    ZT_OK(&job->rig, zt_rig_try_step(&job->rig));
+    return NULL;
+}
+
+ZT_TEST(what_one_rank_cannot_bind) {
+    start(3, &(job_t){.config = config});
+    zt_jobs_run(&ranks, run_unbound_job, 0);
+    zt_jobs_end(&ranks);
+}
+
 /* One row, which one of two ranks owns whole. */
 static atomic_int n_warned;
 

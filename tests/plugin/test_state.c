@@ -66,6 +66,27 @@ ZT_TEST(another_rule_is_refused) {
     }
 }
 
+static int32_t differ(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++) {
+        u->m[i] = u->g[i] - u->v[i];
+        u->v[i] = u->g[i];
+        u->w[i] -= (float)u->lr * u->m[i];
+    }
+    return 0;
+}
+
+/* What the host's rule keeps in the second moment need be no square. */
+ZT_TEST(a_second_moment_below_zero) {
+    static const zf_rule_callback_t rule = {
+        .struct_size = sizeof rule, .n_moments = 2, .name = "differ", .update = differ};
+    zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &rule, ""};
+    zt_state_saved(&rig, &store, zt_state_configs[0], 5, 0);
+    zt_state_open(&copy, zt_state_configs[0]);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    zt_state_end(&rig, &copy, &store);
+}
+
 /* ---- compact, other configurations, other sets ------------------------------------------------------------------- */
 
 /* A compact save leaves the instance as it is; loaded, it holds what FLUSH leaves; an exact one loaded into another

@@ -86,6 +86,31 @@ ZT_TEST(another_model) {
     zt_state_end(&rig, &copy, &store);
 }
 
+/* A parameter that the checkpoint lacks has had more updates than the checkpoint has steps: what is saved then loads.
+ */
+ZT_TEST(a_part_of_the_model_into_an_older_run) {
+    zt_shape_t shapes[] = {{.rows = 24, .cols = 8}, {.rows = 17}};
+    static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\n";
+    zt_rig_t other;
+    zt_memory_store_t again;
+    zt_memory_store_start(&store);
+    zt_memory_store_start(&again);
+    zt_rig_make(&rig, shapes, 1, config, 0);
+    zt_state_steps(&rig, 3);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_rig_make(&copy, shapes, 2, config, 0);
+    zt_state_steps(&copy, 9);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, NULL));
+    ZT_OK(&copy, zt_save(&copy, &again.table, NULL, 0, NULL));
+    zt_rig_make(&other, shapes, 2, config, 0);
+    ZT_OK(&other, zt_load(&other, &again.table, NULL, 0, NULL));
+    for (int i = 0; i < 2; i++)
+        ck_assert_mem_eq(other.params[i].visible, copy.params[i].visible, 4 * copy.params[i].n_elems);
+    zt_rig_end(&other);
+    zt_memory_store_clear(&again);
+    zt_state_end(&rig, &copy, &store);
+}
+
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t n_looks;

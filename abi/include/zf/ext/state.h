@@ -54,10 +54,11 @@
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
  * group call save and load together. A load of another part, of parts of different steps, or of parts that differ in
- * what they share beside their experts, is refused before anything is changed; with ZF_STATE_PARTIAL it is not. What
- * one rank refuses for its arguments, or an index that it cannot read, all of them refuse. What fails later (a full
- * disk, a damaged tensor) fails on the ranks of that part alone, while others have saved or loaded theirs: save every
- * time to new directories, and keep the former ones until all parts are saved. */
+ * what they share beside their experts, is refused before anything is changed; with ZF_STATE_PARTIAL it is not, but
+ * for parts of other steps in one group 0. What one rank refuses for its arguments, or an index that it cannot read,
+ * all of them refuse. What fails later (a full disk, a damaged tensor) fails on the ranks of that part alone, while
+ * others have saved or loaded theirs: save every time to new directories, and keep the former ones until all parts are
+ * saved. */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H
 
