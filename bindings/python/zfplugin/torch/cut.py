@@ -138,6 +138,8 @@ class Spread:
         alone = [i for i, p in enumerate(params) if is_cut(p) and not self._meshes[i]]
         if len(self._axes) < len(found) or alone:
             self._compare(some, alone, first)
+        copied = [self._copied(i) for i in range(len(params))]
+        self._of_copies = [ranks for ranks in self._axes if all(ranks in axes for axes in copied)]  # along these nothing is cut
 
     def _compare(self, some, alone, first):
         """Experts lie along some processes of an axis, or in one alone. Where the others have none of that name they have others. A
@@ -183,7 +185,7 @@ class Spread:
     def diverges(self, i, is_decided_alone):
         """Whether windows of parameter i, a copy, may close at other steps on other processes that have it."""
         copied = self._copied(i)
-        return bool(copied) and (is_decided_alone or any(ranks not in self._copied(k) for k in range(len(self._names)) for ranks in copied))
+        return bool(copied) and (is_decided_alone or any(ranks not in self._of_copies for ranks in copied))
 
     def part(self):
         """What a saved state says of the process whose part it is."""
