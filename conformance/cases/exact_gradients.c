@@ -8,7 +8,7 @@
 
 #include "exact_between.h"
 
-enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 4 };
+enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 2 };
 
 typedef struct zx_plan { /* of one parameter */
     zx_delivery_t list[MAX_PER_PARAM];

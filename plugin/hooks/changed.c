@@ -72,6 +72,21 @@ static zf_status_t check_closed(const zfi_windows_t *windows, const zfi_named_t 
     return ZF_OK;
 }
 
+/* A step that found the host's values in one matrix passed over all of the parameter. */
+static zf_status_t check_passed_over(zf_instance_t *inst, const zfi_named_t *named, const char *name, zf_error_t *err) {
+    if (inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR || inst->state == ZFI_STATE_RELEASED)
+        return ZF_OK;
+    zf_status_t st = zfi_synchronise(&inst->engine, 1);
+    if (st)
+        return zfi_hook_failed(inst, st, "params_changed", "the device did not come to rest", err);
+    if (!inst->run->dev.overwritten[named->owner])
+        return ZF_OK;
+    return zfi_error_of(err, ZF_ERR_STATE, named->id, "params_changed",
+                        "\"%s\": some of its matrices were named, but what was written unannounced was found before, "
+                        "and nothing of it was updated since: name the whole",
+                        name);
+}
+
 static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags,
                                  zf_error_t *err) {
     zf_status_t st = ZF_OK;
@@ -88,6 +103,8 @@ static zf_status_t check_changed(zf_instance_t *inst, const zfi_named_list_t *li
                                 param->name);
         if (named.is_part)
             st = check_closed(&inst->run->windows, &named, param->name, err);
+        if (named.is_part && !st)
+            st = check_passed_over(inst, &named, param->name, err);
     }
     return st;
 }
@@ -152,6 +169,13 @@ static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *l
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(inst->run->params, list, i);
         st = inst->run->publisher->drop(&inst->run->publishing, named.first, named.end);
+    }
+    for (uint32_t i = 0; i < n && !st; i++) { /* the others of a parameter, before it counts as written */
+        zfi_named_t named = zfi_named_at(inst->run->params, list, i);
+        const zfi_param_t *param = &inst->run->params[named.owner];
+        if (named.is_part)
+            st = inst->run->publisher->fetch(&inst->run->publishing, param->first_matrix,
+                                             param->first_matrix + param->n_matrices);
     }
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
@@ -293,12 +317,30 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
         return st;
     for (uint32_t i = 0; i < asked->n; i++) {
         uint8_t found = asked->run->dev.overwritten[owner_at(asked, i)];
-        out[i] = found & ZFI_FOUND ? ZFI_FOUND : found;
+        out[i] |= found & ZFI_FOUND ? ZFI_FOUND : found;
     }
     if (flags == ZF_WRITTEN_HOLD)
         return ZF_OK;
     each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
     return flags == ZF_WRITTEN_ACCEPT ? zfi_synchronise(&inst->engine, 1) : zfi_send(&inst->engine);
+}
+
+/* With on_overwrite = error what a step has found, and passed over, stays found whatever is there now. */
+static zf_status_t answer_all(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
+    enum { STAYS = 128 };
+    int is_kept = inst->engine.config.on_overwrite == ZFI_OVERWRITE_ERROR && flags != ZF_WRITTEN_ACCEPT &&
+                  inst->state != ZFI_STATE_RELEASED;
+    zf_status_t st = is_kept ? zfi_synchronise(&inst->engine, 1) : ZF_OK;
+    for (uint32_t i = 0; i < asked->n; i++)
+        out[i] = is_kept && asked->run->dev.overwritten[owner_at(asked, i)] ? STAYS : 0;
+    if (!st)
+        st = answer(inst, flags, asked, out);
+    for (uint32_t i = 0; i < asked->n; i++)
+        if (out[i] & STAYS) {
+            zfi_guard_find(&asked->run->side, owner_at(asked, i));
+            out[i] = ZFI_FOUND;
+        }
+    return st;
 }
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
@@ -312,7 +354,7 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     if (!st)
         st = refuse_sharded(&asked, 1, "written", err);
     if (!st)
-        st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
+        st = zfi_hook_failed(inst, answer_all(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
     return zfi_hook_end(inst, st, err);
 }

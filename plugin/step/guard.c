@@ -52,11 +52,12 @@ void zfi_guard_check(const zfi_device_side_t *side) {
         add_check(side->engine, side->dev, 0, side->plan->n_matrices, GUARDS);
 }
 
-void zfi_guard_check_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end) {
+void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *closes, uint32_t n, uint32_t first,
+                            uint32_t end) {
     if (side->dev->checks_afresh && first < end)
         free_params(side, side->plan->matrices[first].param, side->plan->matrices[end - 1].param + 1);
-    if (zfi_guard_checks(side->dev))
-        check_cohort(side, close->cohort, first, end, GUARDS);
+    for (uint32_t i = 0; i < n && zfi_guard_checks(side->dev); i++)
+        check_cohort(side, closes[i].cohort, first, end, GUARDS);
 }
 
 void zfi_guard_seal(const zfi_device_side_t *side) { add_seal(side->engine, side->dev, 0, side->plan->n_matrices); }
@@ -97,6 +98,11 @@ void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t en
         if (__atomic_fetch_and(&side->dev->overwritten[i], ZFI_FOUND_BEHIND, __ATOMIC_RELAXED) == ZFI_FOUND)
             __atomic_fetch_sub(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
     free_params(side, first, end);
+}
+
+void zfi_guard_find(const zfi_device_side_t *side, uint32_t param) {
+    if (!__atomic_fetch_or(&side->dev->overwritten[param], ZFI_FOUND, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
 }
 
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end) {

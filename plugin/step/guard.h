@@ -30,9 +30,10 @@ int zfi_guard_is_on(const zfi_device_state_t *dev);
 int zfi_guard_checks(const zfi_device_state_t *dev);
 
 /* [hook] The device stream, where the run checks by itself: all visible values; or those of matrices [first, end)
- * that a close is about to write. */
+ * that n closes are about to write. */
 void zfi_guard_check(const zfi_device_side_t *side);
-void zfi_guard_check_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end);
+void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *closes, uint32_t n, uint32_t first,
+                            uint32_t end);
 
 /* [hook] The device stream, where bands are kept: those of all matrices are sealed; or of matrices [first, end) that a
  * close has written. Whoever waits for what was written waits for this, too. */
@@ -47,6 +48,8 @@ uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, u
  * and none of them is foreign, until the next check. The device is idle. */
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end);
+/* ... or this one is foreign, though a look may not have found it. */
+void zfi_guard_find(const zfi_device_side_t *side, uint32_t param);
 
 /* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
  * host writes none of it before the stream has come here: whoever calls this waits for the stream. */

@@ -21,8 +21,8 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) 
 /* Matrices [first, end), none of which is done. */
 static zf_status_t show_matrices(zfi_publishing_t *publishing, uint32_t first, uint32_t end, int is_checked,
                                  zfi_show_fn show) {
-    for (uint32_t i = 0; i < publishing->clock->n_due && !is_checked; i++)
-        zfi_guard_check_close(publishing->side, &publishing->clock->due[i], first, end);
+    if (!is_checked)
+        zfi_guard_check_closes(publishing->side, publishing->clock->due, publishing->clock->n_due, first, end);
     show(publishing, first, end);
     for (uint32_t i = 0; i < publishing->clock->n_due; i++)
         zfi_guard_seal_close(publishing->side, &publishing->clock->due[i], first, end);

@@ -183,6 +183,39 @@ ZT_TEST(a_transport_that_fails_half_way) {
     fail_in_start(1);
 }
 
+/* ---- what the host writes is held -------------------------------------------------------------------------------- */
+
+/* What travels to be fetched, of windows and of residents, comes to none of it. */
+static void *run_held_job(void *raw) {
+    static const zt_shape_t held[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
+                                      {.rows = 17, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_RESIDENT}};
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    unsigned char was[24 * 40 * 4];
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    job->rank->flags = ZF_CREATE_CAP_FETCH;
+    zt_job_open(job, held, 2);
+    for (int t = 0; t < 9; t++) {
+        ZT_OK(rig, zt_rig_try_step(rig));
+        zt_rig_finish_step(rig);
+        rig->params[0].visible[4 * t] ^= 1;
+        memcpy(was, rig->params[0].visible, sizeof was);
+        ZT_OK(rig, rig->zf->param_fetch(rig->inst, NULL, 0, sizeof(zf_param_item_t), &rig->stream, &fence, &rig->err));
+        zt_rig_wait(rig, &fence);
+        ck_assert_mem_eq(was, rig->params[0].visible, sizeof was);
+        ZT_OK(rig, zt_changed(rig, rig->params[0].id, 0));
+    }
+    return NULL;
+}
+
+ZT_TEST(what_is_fetched_leaves_edits_alone) {
+    static const char holds[] =
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 2\n"
+        "on_overwrite = hold\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = 1\n";
+    run_alike(run_held_job, 2, &(job_t){.config = holds});
+    zt_jobs_end(&ranks);
+}
+
 /* ---- what differs is named --------------------------------------------------------------------------------------- */
 
 /* All of n ranks are refused with these words, for the last one does otherwise. */
